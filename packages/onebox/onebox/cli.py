@@ -1,4 +1,4 @@
-"""The command line: `onebox start`, `onebox new`, `onebox storage`, `onebox keys`."""
+"""The command line: `onebox start`, `new`, `storage`, `keys` and `check`."""
 
 import argparse
 import asyncio
@@ -17,6 +17,7 @@ from onebox.first_app import write_first_app
 from onebox.host import ENDED, Host, Options
 from onebox.http.access import is_loopback
 from onebox.http.keys import KeyRole, Keys
+from onebox.hub.database import find_damage
 from onebox.logs import set_up_logs
 from onebox.storage.account import open_account, storage_lines
 from onebox.storage.azurite import PortChoice
@@ -43,6 +44,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_storage(storage)
     keys = commands.add_parser("keys", help="make keys for those who call an app that starts with --auth")
     _add_keys(keys.add_subparsers(dest="keys_command", required=True).add_parser("add", help="make a key"))
+    _add_data(
+        commands.add_parser("check", help="look for damage in the task hub's store; 1 when there is any")
+    )
     return parser
 
 
@@ -122,6 +126,8 @@ def main() -> None:
                 _add_key(DataFolder(arguments.data.resolve()), arguments.name, arguments.role)
             case "storage":
                 asyncio.run(_serve_storage(arguments.data.resolve(), arguments.storage_ports))
+            case "check":
+                _check(DataFolder(arguments.data).hub)
             case _:
                 _start(arguments)
     except CannotStartError as obstacle:
@@ -191,6 +197,21 @@ async def _serve_storage(folder: Path, choice: PortChoice) -> None:
         await account.stop()
     finally:
         data.release()
+
+
+def _check(store: Path) -> None:
+    """Say whether a task hub's store is sound.
+
+    Raises:
+        CannotStartError: There is none.
+    """
+    if not store.is_file():
+        raise CannotStartError(f"{store} is not there: name the folder with --data")
+    damages = list(find_damage(store))
+    if damages:
+        remedy = 'docs/onebox.md, "A damaged store", says what to do'
+        _leave("\n".join([f"onebox: {store} is damaged", *damages, remedy, ""]), 1)
+    sys.stdout.write(f"{store} is sound\n")
 
 
 def _leave(message: str, code: int) -> None:

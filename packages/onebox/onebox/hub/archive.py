@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from onebox.hub.database import Transaction
 from onebox.hub.events import unpacked
+from onebox.hub.outage import is_damage
 from onebox.hub.writer import Writer
 
 _LENGTHS: Final = struct.Struct("<4i")  # of the four parts, in bytes; -1 = the part is not there
@@ -25,6 +26,7 @@ _ZLIB_LEVEL = 3  # 6 per cent more bytes than by 6, and two thirds of the time
 _MOST_INSTANCES = 32  # of one transaction: bounds how long the event loop runs statements without a break
 _MOST_BYTES = 4_000_000  # likewise; one instance may have more
 _LONG_STATE_CHARACTERS = 1024
+_LONGEST_REST_SECONDS = 300.0  # after failures, one after the other
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -137,16 +139,23 @@ class Archiver:
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
-        while True:
+        rest_seconds = self._rest_seconds
+        while not self._writer.outage.is_lasting:
             await self._noted.wait()
             self._noted.clear()
-            await asyncio.sleep(self._rest_seconds)
+            await asyncio.sleep(rest_seconds)
             try:
                 await self._pack_all()
-            except Exception:
+            except Exception as error:
+                if is_damage(error):
+                    self._writer.outage.begin(error)
+                    return
+                rest_seconds = min(2 * rest_seconds, _LONGEST_REST_SECONDS)
                 _LOGGER.exception(
                     "finished orchestrations could not be packed; they stay as they are for now"
                 )
+            else:
+                rest_seconds = self._rest_seconds
 
     async def _pack_all(self) -> None:
         while finished := self._read():

@@ -3,7 +3,8 @@
 import logging
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -70,7 +71,8 @@ def open_writer(path: Path) -> sqlite3.Connection:
     thread, by one at a time.
 
     Raises:
-        StoreUnusableError: The file is of a later form, is no store, or another process holds its lock.
+        StoreUnusableError: The file is of a later form.
+        sqlite3.DatabaseError: It is no store, is damaged, or another process holds its lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     db = _connect(path)
@@ -84,9 +86,6 @@ def open_writer(path: Path) -> sqlite3.Connection:
         _make_shrinkable(db, path)
         # A lock that another process holds must not stop the event loop: the writer tries again by itself.
         db.execute("PRAGMA busy_timeout = 0")
-    except sqlite3.DatabaseError as error:
-        db.close()
-        raise StoreUnusableError(f"cannot open {path}: {error}; choose another folder with --data") from error
     except BaseException:
         db.close()
         raise
@@ -120,6 +119,15 @@ def open_reader(path: Path) -> sqlite3.Connection:
     db = _connect(path)
     db.execute("PRAGMA query_only = ON")
     return db
+
+
+def find_damage(path: Path) -> Iterator[str]:
+    """Yield what is wrong with a store's file, which may be in use; nothing when it is sound."""
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+            yield from (line for (line,) in db.execute("PRAGMA integrity_check") if line != "ok")
+    except sqlite3.DatabaseError as error:
+        yield str(error)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

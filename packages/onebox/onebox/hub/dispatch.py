@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import heapq
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 from onebox.hub.model import Lane
@@ -66,15 +66,11 @@ class Timers:
         heads = [heap[0][0] for heap in (self._stored, self._retries) if heap]
         return min(heads, default=None)
 
-    def pop_due(self, now_us: int) -> list[Key]:
-        """Remove what is due and return whom to wake, earliest first."""
-        due: list[Key] = []
+    def pop_due(self, now_us: int) -> Iterator[Key]:
+        """Remove what is due and yield whom to wake, earliest first."""
         while (next_us := self.next_due_us()) is not None and next_us <= now_us:
-            if self._retries and self._retries[0][0] == next_us:
-                due.append(heapq.heappop(self._retries)[1])
-            else:
-                due.append(heapq.heappop(self._stored)[1])
-        return due
+            is_retry = self._retries and self._retries[0][0] == next_us
+            yield heapq.heappop(self._retries)[1] if is_retry else heapq.heappop(self._stored)[1]
 
     def _load_more(self) -> None:
         if self._horizon_us == NEVER:

@@ -15,7 +15,7 @@ from onebox.hub.clock_repair import TOLERATED_US, repair
 from onebox.hub.database import StoreFile, Transaction, is_entity
 from onebox.hub.dispatch import Key, Timers, WorkQueue
 from onebox.hub.invoker import InvocationLostError, Invoker
-from onebox.hub.model import Effects, Lane, now_us, to_datetime
+from onebox.hub.model import Effects, FencedError, Lane, now_us, to_datetime
 from onebox.hub.outage import is_damage
 from onebox.hub.reading import Reader
 from onebox.hub.settings import HubSettings
@@ -55,7 +55,7 @@ class Waiters:
 class Engine:
     """Applies what transactions have decided: wakes, timers, tasks.
 
-    All of its memory can be rebuilt from the store (`recover`), which is what a start does, and what happens
+    All of its memory can be rebuilt from the store (`_recover`), which is what a start does, and what happens
     when a commit succeeded but its effects were lost.
 
     Attributes:
@@ -80,6 +80,10 @@ class Engine:
         self._settings = settings
         self._faults = faults
         self._failures: defaultdict[Key, int] = defaultdict(int)
+        self._pausing_until_us: dict[Key, int] = {}  # what has failed, and when it is tried again
+        self._is_stale = True  # whether the store may hold what was not taken up
+        self._misses = 0  # looks at the store that failed, one after the other
+        self._next_look_us = 0
         self._timer_moved = asyncio.Event()
         self._quiet = asyncio.Event()
         self._timers = Timers(reader.timers)
@@ -91,7 +95,7 @@ class Engine:
             db,
             clock,
             apply=self._apply,
-            lost=self.recover,
+            lost=self._lose,
             faults=faults,
             file=file,
             first_seq=reader.last_seq(),
@@ -120,7 +124,7 @@ class Engine:
         newest_us = 0 if self._settings.azure is not None else self._reader.newest_us()
         if newest_us > now_us(self._clock) + TOLERATED_US:
             await self.writer.commit(partial(repair, newest_us=newest_us))
-        self.recover()
+        self._hand_over()
         for queue in (self._turns, self._batches, self._activities):
             queue.open()
         self._ticking = asyncio.create_task(self._tick())
@@ -153,7 +157,7 @@ class Engine:
     async def settled(self) -> None:
         """Return once nothing can happen before the clock moves or somebody asks for something."""
         while True:
-            next_us = self._timers.next_due_us()
+            next_us = self._next_look_us or self._timers.next_due_us()
             is_waiting = not self._timer_moved.is_set()  # for the instant that is next now
             if self.is_idle and is_waiting and (next_us is None or next_us > now_us(self._clock)):
                 return
@@ -168,28 +172,32 @@ class Engine:
         except TimeoutError:
             return
 
-    def recover(self) -> None:
-        """Look at the store anew; what is queued or running already is not queued twice."""
+    def _lose(self) -> None:
+        """Have the store looked at anew: effects of a commit may be lost."""
+        self._is_stale = True
+        self._timer_moved.set()
+
+    def _recover(self) -> None:
+        """Take up what the store holds; what is queued or running already is not queued twice."""
         self._timers.refill()
         targets = self._reader.ready_targets(now_us(self._clock))
         tasks = self._reader.ready_tasks()
-        # What has failed has its own time to be tried again; to wake it here would repeat it without a pause.
+        self._is_stale = False
         for target, lane in targets:
-            if target not in self._failures:
-                self.wake(target, lane)
+            self.wake(target, lane)
         for seq, lane in tasks:
-            if seq not in self._failures:
-                self._take_up(seq, lane)
+            self._take_up(seq, lane)
         if targets or tasks:
             _LOGGER.info("taking up %d inboxes and %d activities from the store", len(targets), len(tasks))
-        self._timer_moved.set()
 
     def _take_up(self, seq: int, lane: Lane) -> None:
         """Have an activity run that was in the store already."""
-        self._activities.put(seq, lane)
+        self.wake(seq, lane)
 
     def wake(self, key: Key, lane: Lane) -> None:
-        """Have somebody look at an instance, an entity or an activity."""
+        """Have an instance, an entity or an activity looked at; one that has failed keeps its pause."""
+        if key in self._pausing_until_us:
+            return
         if isinstance(key, int):
             self._activities.put(key, lane)
         else:
@@ -201,7 +209,9 @@ class Engine:
             self.workers.cache.drop(instance_id)
 
     def follow(self, target: str, lane: Lane) -> Callable[[Transaction], None] | None:
-        """Return a target's work unless it is busy; see `Followers`."""
+        """Return a target's work unless it is busy or has failed; see `Followers`."""
+        if target in self._pausing_until_us:
+            return None
         if target not in self._held and not self._queue_of(target).hold(target):
             return None
         self._held.add(target)
@@ -227,7 +237,7 @@ class Engine:
             if self._timers.add(due_us, target):
                 self._timer_moved.set()
         for seq, lane in effects.tasks:
-            self._activities.put(seq, lane)
+            self.wake(seq, lane)
         for target, lane in effects.wake:
             self.wake(target, lane)
         for instance_id in effects.changed:
@@ -259,37 +269,56 @@ class Engine:
         if is_damage(error):
             self.writer.outage.begin(error)
             return
-        count = min(self._failures[key], _DOUBLINGS)
         self._failures[key] += 1
-        delay_us = min(_FIRST_RETRY_US * 2**count, _LONGEST_RETRY_US)
+        pause_us = _pause_us(self._failures[key])
+        level = logging.DEBUG if isinstance(error, FencedError) else logging.WARNING
         is_lost = isinstance(error, InvocationLostError)
         why, trace = (f": {error}", None) if is_lost else ("", error)
-        _LOGGER.warning("work on '%s' failed, again in %.1f s%s", key, delay_us / 1e6, why, exc_info=trace)
+        _LOGGER.log(level, "work on '%s' failed, again in %.1f s%s", key, pause_us / 1e6, why, exc_info=trace)
         if isinstance(key, str):
             self.workers.cache.drop(key)
-        self._timers.add_retry(now_us(self._clock) + delay_us, key)
+        self._pausing_until_us[key] = now_us(self._clock) + pause_us
+        self._timers.add_retry(self._pausing_until_us[key], key)
         self._timer_moved.set()
 
     async def _tick(self) -> None:
         """Wake what is due; the only place that waits for time."""
         while True:
             self._timer_moved.clear()
-            try:
-                self._wake_due()
-                next_us = self._timers.next_due_us()
-            except Exception as error:
-                if is_damage(error):
-                    self.writer.outage.begin(error)
-                    return
-                _LOGGER.exception("timers could not be handed over, looking at the store anew")
-                self._failures.clear()  # the times of retries may be among what was lost
-                self.recover()
-                next_us = now_us(self._clock) + _FIRST_RETRY_US
+            next_us = self._hand_over()
             until = None if next_us is None else to_datetime(next_us)
             await self._clock.wait(until, self._timer_moved)
+
+    def _hand_over(self) -> int | None:
+        """Wake what is due; return when to look again, None for as soon as there is a timer."""
+        if self.writer.outage.is_lasting or now_us(self._clock) < self._next_look_us:
+            return self._next_look_us or None
+        try:
+            if self._is_stale:
+                self._recover()
+            self._wake_due()
+            next_us = self._timers.next_due_us()
+        except Exception as error:
+            self._is_stale = True
+            if is_damage(error):
+                self.writer.outage.begin(error)
+                return None
+            self._misses += 1
+            _LOGGER.exception("timers could not be handed over, looking at the store anew")
+            self._next_look_us = now_us(self._clock) + _pause_us(self._misses)
+            return self._next_look_us
+        self._misses = self._next_look_us = 0
+        return next_us
 
     def _wake_due(self) -> None:
         at_us = now_us(self._clock)
         for key in self._timers.pop_due(at_us):
-            self._faults(FaultPoint.TIMER_DUE)
-            self.wake(key, Lane.DUE)
+            if self._pausing_until_us.get(key, 0) <= at_us:
+                self._pausing_until_us.pop(key, None)
+                self._faults(FaultPoint.TIMER_DUE)
+                self.wake(key, Lane.DUE)
+
+
+def _pause_us(failures: int) -> int:
+    """Return how long to wait after so many failures (at least 1), one after the other."""
+    return min(_FIRST_RETRY_US << min(failures - 1, _DOUBLINGS), _LONGEST_RETRY_US)

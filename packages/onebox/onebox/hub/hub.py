@@ -17,7 +17,7 @@ from onebox.hub.database import StoreFile, open_reader, open_writer
 from onebox.hub.engine import Engine
 from onebox.hub.invoker import Invoker
 from onebox.hub.local_channel import serve_locally, stop_serving
-from onebox.hub.model import HubInUseError
+from onebox.hub.model import HubInUseError, StoreUnusableError
 from onebox.hub.reading import Listing, Reader
 from onebox.hub.servicer import Servicer
 from onebox.hub.settings import HubSettings
@@ -136,16 +136,22 @@ class Hub:
 
         Raises:
             HubInUseError: Another process serves this store.
-            StoreUnusableError: A later version has written it, or it cannot be opened.
+            StoreUnusableError: A later version has written it, or it is damaged, or cannot be opened.
         """
         self._lock.acquire()
         try:
-            await self._serve(await self._open(), serving)
+            await self._serve(self._open(), serving)
+        except sqlite3.DatabaseError as error:
+            await self.stop()
+            raise StoreUnusableError(
+                f"cannot open {self._store_path}: {error}; choose another folder with --data, "
+                'or see docs/onebox.md, "A damaged store"'
+            ) from error
         except BaseException:
             await self.stop()
             raise
 
-    async def _open(self) -> TaskHub:
+    def _open(self) -> TaskHub:
         writing = open_writer(self._store_path)
         reading = open_reader(self._store_path)
         self._connections = [reading, writing]

@@ -58,8 +58,8 @@ class Step:
 class Workers:
     """The three kinds of work.
 
-    A handler that raises leaves the store as it was: the item is tried again. `FencedError` is
-    only logged: somebody else has done the work.
+    A handler that raises leaves the store as it was: the item is tried again. After a `FencedError` nothing
+    may be left to do: the item was overtaken.
 
     Args:
         reader: Sees what is committed.
@@ -95,13 +95,7 @@ class Workers:
         if step is None:
             return
         turn = await self._answer_turn(step)
-        try:
-            await self._store_turn(step, turn, lane)
-        except FencedError as overtaken:
-            _LOGGER.debug("%s", overtaken)
-            self.cache.drop(instance_id)
-            self._retry(instance_id)
-            return
+        await self._store_turn(step, turn, lane)
         self._faults(FaultPoint.TURN_COMMITTED)
         if turn.has_failed:
             log_failure(step.live.head, turn.failure)
@@ -230,12 +224,7 @@ class Workers:
         if batch.is_empty:
             return
         changes = await self._answer_batch(batch)
-        try:
-            await self._store_batch(changes)
-        except FencedError as overtaken:
-            _LOGGER.debug("%s", overtaken)
-            self._retry(entity_id)
-            return
+        await self._store_batch(changes)
         self._faults(FaultPoint.BATCH_COMMITTED)
         if _has_more(visible, len(changes.done), self._settings.max_batch_operations):
             self._retry(entity_id)

@@ -221,3 +221,26 @@ def test_it_serves_also_where_the_caller_has_closed_the_standard_streams(tmp_pat
         assert onebox.client.get("/api/word").text == "first"
     finally:
         assert onebox.close() == 0
+
+
+def test_check_says_whether_a_store_is_sound(tmp_path: Path) -> None:
+    def check() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "onebox", "check", "--data", str(tmp_path)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    assert (check().returncode, check().stderr) == (
+        1,
+        f"onebox: {tmp_path}/hub.sqlite is not there: name the folder with --data\n",
+    )
+    store = tmp_path / "hub.sqlite"
+    with closing(sqlite3.connect(store)) as db:
+        db.execute("CREATE TABLE t (x)")
+        db.executemany("INSERT INTO t VALUES (?)", [("x" * 1000,)] * 100)
+        db.commit()
+    assert (check().returncode, check().stdout) == (0, f"{store} is sound\n")
+    with store.open("r+b") as file:
+        file.seek(5 * 4096)
+        file.write(b"\xa5" * 4096)
+    assert check().returncode == 1
+    assert "hub.sqlite is damaged\n" in check().stderr
+    assert '"A damaged store", says what to do' in check().stderr

@@ -2,6 +2,8 @@
 
 import asyncio
 import sqlite3
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ from durabletask import task
 
 from onebox.clock import ManualClock, SystemClock
 from onebox.faults import FaultPoint
-from onebox.hub import Hub, HubSettings
-from onebox.hub.model import Start, Status, StoreUnwritableError
+from onebox.hub import Hub, HubSettings, StoreUnusableError
+from onebox.hub.database import find_damage
+from onebox.hub.model import FencedError, Lane, Start, Status, StoreUnwritableError
+from onebox.hub.reading import Reader
 from tests.support.onebox.backends import SDK_NOTICE, running_hub
 from tests.support.onebox.durable_app import App, AppInvoker
 
@@ -127,7 +131,10 @@ async def test_a_store_that_is_deleted_is_noticed_and_takes_no_more_work(
         await hub.stop()
 
 
-async def test_an_error_of_any_kind_repeats_work_no_sooner_than_after_a_pause(tmp_path: Path) -> None:
+@pytest.mark.parametrize("point", [FaultPoint.GROUP_FILLED, FaultPoint.ACTIVITY_ANSWERED])
+async def test_an_error_of_any_kind_repeats_work_no_sooner_than_after_a_pause(
+    tmp_path: Path, point: FaultPoint
+) -> None:
     app = App()
     runs: list[Any] = []
 
@@ -140,7 +147,7 @@ async def test_an_error_of_any_kind_repeats_work_no_sooner_than_after_a_pause(tm
         yield task.when_all([context.call_activity("work", input=each) for each in (1, 2)])
 
     def fail(reached: FaultPoint) -> None:
-        if runs and reached is FaultPoint.GROUP_FILLED:
+        if runs and reached is point:
             raise RuntimeError("a kind that nobody foresaw")
 
     hub = Hub(tmp_path / "hub.db", AppInvoker(app), ManualClock(), HubSettings(stop_seconds=0.1), faults=fail)
@@ -154,3 +161,77 @@ async def test_an_error_of_any_kind_repeats_work_no_sooner_than_after_a_pause(tm
         assert sorted(runs) == [1, 2]  # the clock stands still
     finally:
         await hub.stop()
+
+
+@pytest.mark.parametrize("point", [FaultPoint.BATCH_ANSWERED, FaultPoint.BATCH_WRITTEN])
+@pytest.mark.parametrize("error", [FencedError("overtaken"), RuntimeError("a kind that nobody foresaw")])
+async def test_what_fails_keeps_its_pause_while_more_comes_for_it(
+    tmp_path: Path, point: FaultPoint, error: Exception
+) -> None:
+    clock, app, runs = ManualClock(), App(), []
+
+    @app.entity
+    def total(context: Any, amount: int) -> None:
+        runs.append(amount)
+        context.set_state(amount)
+
+    def fail(reached: FaultPoint) -> None:
+        if reached is point:
+            raise error
+
+    settings = HubSettings(stop_seconds=0.1, chains=False)
+    hub = Hub(tmp_path / "hub.db", AppInvoker(app), clock, settings, faults=fail)
+    await hub.start()
+    try:
+        async with asyncio.timeout(10):
+            for amount in range(5):
+                await hub.tasks.signal_entity("@total@1", "add", str(amount))
+                await hub.settled()
+            assert runs == [0]
+            ran = []
+            for milliseconds in (100, 100, 100, 100, 100, 100, 100):
+                clock.advance(timedelta(milliseconds=milliseconds))
+                await hub.settled()
+                ran.append(runs.count(0))
+            assert ran == [2, 2, 3, 3, 3, 3, 4]  # after 0.1 s, 0.2 s and 0.4 s
+    finally:
+        await hub.stop()
+
+
+async def test_a_store_that_cannot_be_looked_at_anew_is_asked_later_each_time(tmp_path: Path) -> None:
+    clock, looks = ManualClock(), []
+
+    class BrokenReader(Reader):
+        def ready_targets(self, now_us: int) -> list[tuple[str, Lane]]:
+            looks.append(now_us // 1000)
+            raise sqlite3.OperationalError("a kind that nobody foresaw")
+
+    hub = Hub(tmp_path / "hub.db", AppInvoker(App()), clock, HubSettings(stop_seconds=0.1))
+    await hub.start()
+    assert hub._engine is not None
+    hub._engine._reader.__class__ = BrokenReader
+    hub._engine._lose()
+    try:
+        async with asyncio.timeout(10):
+            for _ in range(8):
+                await hub.settled()
+                clock.advance(timedelta(milliseconds=100))
+    finally:
+        await hub.stop()
+    assert [look - looks[0] for look in looks] == [0, 100, 300, 700]
+
+
+async def test_a_store_that_cannot_be_read_at_the_start_names_the_way_out(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, App(), SystemClock()):
+        pass
+    store = tmp_path / "hub.db"
+    assert list(find_damage(store)) == []
+    with closing(sqlite3.connect(store)) as db:
+        (root,) = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'activities'").fetchone()
+    with store.open("r+b") as file:
+        file.seek((root - 1) * 4096)
+        file.write(b"\xa5" * 4096)
+    hub = Hub(store, AppInvoker(App()), SystemClock())
+    with pytest.raises(StoreUnusableError, match=r'malformed.*see docs/onebox.md, "A damaged store"'):
+        await hub.start()
+    assert list(find_damage(store)) != []
