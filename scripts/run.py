@@ -27,21 +27,18 @@ FIRST_OPERATION = {
 }
 
 WHAT_TO_TRY = """
-Durable Retry serves on {app}, and a target that fails on request on {target}.
+Durable Retry serves on {app}
+Dashboard: {app}/api/dashboard
+Target that fails on request: {target}, which counts what it got: curl {target}/counts/first
+Command line: .venv/bin/python -m retryctl find first
+Stop with Ctrl-C. Data stays in {data}; what waits goes on at the next start.
 
-Post an operation whose call fails twice before it succeeds:
+Post an operation whose call fails twice before it succeeds, and open the status_url of the answer:
 
   curl -i {app}/api/operations \\
     -H 'Content-Type: application/json' \\
     -d '{body}'
 
-Watch it: the status_url of the answer shows each attempt, and when and why the next one runs:
-
-  curl {app}/api/operations/OPERATION_ID
-
-What the target received for that key: curl {target}/counts/first
-All of it on one page: {app}/api/dashboard
-Ctrl-C stops everything. Data stays in {data}; what waits goes on at the next start.
 """
 
 

@@ -34,15 +34,21 @@ _SERVED = {
 }
 
 
-def banner(components: Components, base_url: str, data: Path) -> str:
-    """Return the head and the list of functions, HTTP ones first with methods and URL, as in `func start`."""
-    functions = (*_http_lines(components.functions.endpoints, base_url), *_other_lines(components.catalogue))
+def banner(components: Components, base_url: str, data: Path, *, lists_functions: bool) -> str:
+    """Return where the app serves and keeps its data, and how many functions it has.
+
+    Args:
+        lists_functions: Whether to list them, HTTP ones first with methods and URL, as in `func start`.
+    """
+    functions = [*_http_lines(components.functions.endpoints, base_url), *_other_lines(components.catalogue)]
     head = [
         f"onebox {__version__} on {base_url}",
         f"Data:    {data}",
         *(f"Storage: {line}" for line in storage_lines(components.account)),
     ]
-    return "\n".join(["", *head, "", "Functions:", "", *(f"\t{line}" for line in functions), "", ""])
+    if lists_functions:
+        return "\n".join(["", *head, "", "Functions:", "", *(f"\t{line}" for line in functions), "", ""])
+    return "\n".join(["", *head, f"Functions: {len(functions)}; start with --verbose to list them", "", ""])
 
 
 def differences(catalogue: Catalogue, outputs: Collection[str]) -> Iterator[str]:

@@ -85,7 +85,9 @@ def _add_start(start: argparse.ArgumentParser) -> None:
         help="a further Host name to answer to, such as a proxy's; may be repeated (default: none)",
     )
     start.add_argument("--reload", action="store_true", help="start anew when the app's files change")
-    start.add_argument("--verbose", action="store_true", help="log each orchestrator and entity turn too")
+    start.add_argument(
+        "--verbose", action="store_true", help="list the functions, and log each orchestrator and entity turn"
+    )
 
 
 def _port(text: str) -> int:

@@ -248,7 +248,8 @@ class Host:
             loop.watch(self._options.app)
             # Whoever reads the banner can connect, and whoever has an answer can read the banner.
             listener.listen(BACKLOG)
-            sys.stdout.write(banner(components, url, self._options.data))
+            lists_functions = _LOG.isEnabledFor(logging.DEBUG)
+            sys.stdout.write(banner(components, url, self._options.data, lists_functions=lists_functions))
             sys.stdout.flush()
             for each in differences(components.catalogue, components.outputs.types):
                 _LOG.warning("%s", each)

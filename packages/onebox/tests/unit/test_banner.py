@@ -1,4 +1,10 @@
-from onebox.banner import differences
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from onebox.banner import banner, differences
 from onebox.worker.functions import Binding, Catalogue, Function
 
 
@@ -32,3 +38,20 @@ def test_an_app_without_functions_is_mentioned() -> None:
     assert list(differences(Catalogue([]), set())) == [
         "the app has no functions: onebox serves those of `app`, a FunctionApp or DFApp"
     ]
+
+
+@pytest.mark.parametrize(
+    ("lists_functions", "named"),
+    [(False, "Functions: 1; start with --verbose to list them"), (True, "\twatch: timerTrigger")],
+)
+def test_functions_are_counted_and_listed_when_asked_for(*, lists_functions: bool, named: str) -> None:
+    components: Any = SimpleNamespace(
+        account=SimpleNamespace(kind="external", endpoints={}),
+        functions=SimpleNamespace(endpoints=()),
+        catalogue=Catalogue([function("watch", "timerTrigger")]),
+    )
+    lines = banner(
+        components, "http://127.0.0.1:7071", Path("data"), lists_functions=lists_functions
+    ).splitlines()
+    assert named in lines
+    assert lines[1].endswith(" on http://127.0.0.1:7071")
