@@ -24,7 +24,7 @@ from durable_retry.engine.base.json_input import json_problems
 from durable_retry.engine.base.names import CALL, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.envelope import ParsedEnvelope
-from durable_retry.engine.operations.submission import parse, resolve
+from durable_retry.engine.operations.submission import read_operation
 from durable_retry.executor_guard import execution_of
 from durable_retry.services.operations import control
 from durable_retry.services.operations.submit import KeyReused, Replayed, caller_naming, submit
@@ -139,9 +139,9 @@ class Operations:
             InvalidInputError: With every mistake, or because the key belongs to another request.
             TaskHubUnavailableError: It is not known to be started; with a key, submitting again is safe.
         """
-        submission = parse(ParsedEnvelope(operation_document(operation)), caller_naming(), targets())
-        resolved = resolve(submission, targets(), source=SOURCE, now=clock.now())
-        result = await submit(TaskHub(self.hub), resolved, is_new_key=submission.is_new_key)
+        naming, envelope = caller_naming(), ParsedEnvelope(operation_document(operation))
+        resolved = read_operation(envelope, naming, targets(), source=SOURCE, now=clock.now())
+        result = await submit(TaskHub(self.hub), resolved, is_new_key=naming.gave_new_key(resolved))
         if isinstance(result, KeyReused):
             raise InvalidInputError([Problem("/key", "the key belongs to another request")])
         return Accepted(resolved.operation_id, resolved.key, isinstance(result, Replayed))

@@ -27,7 +27,7 @@ from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.envelope import parse_envelope
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.submission import Naming, UnknownTargetError, parse, resolve
+from durable_retry.engine.operations.submission import Naming, UnknownTargetError, read_operation
 from durable_retry.engine.sources.arrivals import (
     Arrival,
     Backpressure,
@@ -273,8 +273,14 @@ class Intake:
         """
         document = read_message(arrival.body, max_bytes=app_settings().max_body_bytes)
         naming = Naming(fields=tuple(self.settings.pointers_for(arrival.source)), own=arrival.name)
-        submission = parse(parse_envelope(document), naming, targets(), arrival.trace)
-        return resolve(submission, targets(), source=arrival.source, now=clock.now())
+        return read_operation(
+            parse_envelope(document),
+            naming,
+            targets(),
+            source=arrival.source,
+            now=clock.now(),
+            trace=arrival.trace,
+        )
 
     async def _submit_arrival(
         self, hub: TaskHub, arrival: Arrival, operation: OperationInput

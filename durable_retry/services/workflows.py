@@ -31,7 +31,7 @@ from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.naming import ScopedKey
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
-from durable_retry.engine.operations.submission import Naming, UnknownTargetError, parse, resolve
+from durable_retry.engine.operations.submission import Naming, UnknownTargetError, read_operation
 from durable_retry.engine.workflows.references import (
     References,
     SagaRequest,
@@ -87,8 +87,15 @@ class WorkflowRequest:
             InvalidInputError: With everything else that is wrong with it.
         """
         naming = Naming(tenant=self.tenant, own=ScopedKey(f"source:{self.source}", f"{self.id}.{place}"))
-        submission = parse(ParsedEnvelope(document), naming, targets(), self.trace)
-        return resolve(submission, targets(), source=self.source, now=now, unknown=unknown)
+        return read_operation(
+            ParsedEnvelope(document),
+            naming,
+            targets(),
+            source=self.source,
+            now=now,
+            trace=self.trace,
+            unknown=unknown,
+        )
 
 
 def batch_items(workflow: WorkflowRequest, request: BatchRequest, now: datetime) -> list[Item]:
@@ -269,8 +276,7 @@ async def begin_call(
     """
     naming = Naming(own=ScopedKey(f"source:{CALL_SOURCE}", instance))
     try:
-        submission = parse(ParsedEnvelope(document), naming, targets())
-        operation = resolve(submission, targets(), source=CALL_SOURCE, now=now)
+        operation = read_operation(ParsedEnvelope(document), naming, targets(), source=CALL_SOURCE, now=now)
     except InvalidInputError as error:
         return {"problems": [problem.to_json() for problem in error.problems]}
     detail = None

@@ -57,7 +57,7 @@ from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
 from durable_retry.engine.limits.settings import LimitSettings, shared_limits_at
 from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.naming import ScopedKey
-from durable_retry.engine.operations.submission import Naming, parse, resolve
+from durable_retry.engine.operations.submission import Naming, read_operation
 from durable_retry.engine.outbox import signed_headers
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.operations.submit import submit
@@ -335,8 +335,8 @@ async def _start_operation(hub: TaskHub, alert: Alert, webhook: Webhook, now: da
     document = {"dependency": webhook.dependency, "request": call}
     try:
         naming = Naming(own=ScopedKey(f"source:{SOURCE}", alert.id))
-        submission = parse(ParsedEnvelope(document), naming, targets())
-        await submit(hub, resolve(submission, targets(), source=SOURCE, now=now))
+        operation = read_operation(ParsedEnvelope(document), naming, targets(), source=SOURCE, now=now)
+        await submit(hub, operation)
     except InvalidInputError as error:
         return Failure(f"{AlertSettings.name_of('alert_webhook')} cannot be used: {error}", is_final=True)
     except TaskHubUnavailableError:

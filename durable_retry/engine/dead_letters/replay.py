@@ -4,6 +4,8 @@ A person may edit the request, the input or the message; never key or dependency
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -13,8 +15,14 @@ from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict, pointer_of, with_example
 from durable_retry.engine.dead_letters.record import MAX_MESSAGE_CHARS, DeadLetterRecord, EditedPlace
-from durable_retry.engine.operations.operation import missing_credentials, without_credentials
+from durable_retry.engine.operations.naming import visible
+from durable_retry.engine.operations.operation import (
+    OperationInput,
+    missing_credentials,
+    without_credentials,
+)
 from durable_retry.engine.operations.request import OperationRequest, canonical_json, parse_operation
+from durable_retry.engine.operations.submission import Targets, check_target
 
 type NoteText = Annotated[str, Field(min_length=1, max_length=4_000)]
 
@@ -54,16 +62,69 @@ def unmasked(edits: ReplayBody, record: DeadLetterRecord, masking: Masking) -> R
     Raises:
         InvalidInputError: A mask stands for nothing that is known.
     """
-    kept = {"message": record.message, **(without_credentials(record.operation) if record.operation else {})}
     written = {name: getattr(edits, name) for name in edits.edits}
     if problems := json_problems(written):  # before anything walks it by recursion
         raise InvalidInputError(problems)
+    kept = {"message": record.message, **(without_credentials(record.operation) if record.operation else {})}
     known = {
         name: masking.restored(name, value, kept[name])
         for name, value in written.items()
         if value is not None and kept.get(name) is not None
     }
     return edits.model_copy(update=known)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A replay about to be started.
+
+    Attributes:
+        operation: What will run.
+    """
+
+    operation: OperationInput
+    changes: tuple[EditedPlace, ...]
+
+
+def replayed_operation(
+    record: DeadLetterRecord, edits: ReplayBody, targets: Targets, now: datetime, *, new_suffix: str
+) -> Prepared:
+    """Give an operation its key, policy and time limits again, the time counted from now.
+
+    Args:
+        new_suffix: Makes the key that the dependency gets a new one, where the edit needs that.
+
+    Raises:
+        UnknownTargetError: Its dependency or handler is not known.
+        InvalidInputError: With every mistake, including fields that cannot be edited.
+    """
+    kept = OperationInput.from_json(record.operation or {})
+    edited = edited_operation(record, edits)
+    check_target(edited, targets)
+    operation = replace(
+        kept.restarted(now),
+        request=None if edited.request is None else edited.request.to_json(),
+        input=edited.input,
+        replay_of=record.id,
+    )
+    changes = changes_between(_shown_part(kept), _shown_part(operation))
+    needs_key = needs_new_key(edits, _editable_part(kept), _editable_part(operation))
+    if needs_key or operation.input != kept.input:
+        # The results of its steps are those of another input, or must not be used again.
+        operation = replace(operation, steps_run=None)
+    if needs_key:
+        operation = replace(operation, downstream_key=visible(f"{kept.key}.{new_suffix}"))
+    return Prepared(operation, changes)
+
+
+def _editable_part(operation: OperationInput) -> dict[str, Any]:
+    parts = {"request": operation.request, "input": operation.input}
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def _shown_part(operation: OperationInput) -> dict[str, Any]:
+    shown = without_credentials(operation.to_json())
+    return {name: shown[name] for name in _editable_part(operation)}
 
 
 def edited_operation(record: DeadLetterRecord, edits: ReplayBody) -> OperationRequest:

@@ -36,7 +36,7 @@ from durable_retry.engine.base.validation import (
 )
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.naming import ScopedKey, key_or_hash, operation_id_for, outbox_id_for
-from durable_retry.engine.operations.request import OperationRequest, fingerprint
+from durable_retry.engine.operations.request import OperationRequest
 from durable_retry.engine.retry.policy import (
     RetryPolicy,
     Timeouts,
@@ -205,13 +205,14 @@ def operation_from(
     """
     timeouts = _timeouts_of_request(request, dependency)
     policy = _policy_of_request(request, dependency)
+    fingerprint = request.fingerprint(dependency.idempotency.fingerprint)
     call = None if request.request is None else request.request.to_json()
     return OperationInput(
         operation_id=operation_id_for(name.scope, name.key),
         key=name.key,
         source=source,
         dependency=dependency.name,
-        fingerprint=_fingerprint_of_request(request, call, dependency),
+        fingerprint=fingerprint,
         policy=policy,
         timeouts=timeouts,
         created_at=now,
@@ -224,15 +225,6 @@ def operation_from(
         on_success=tuple(event.to_json() for event in request.on_success),
         trace=trace,
     )
-
-
-def _fingerprint_of_request(
-    request: OperationRequest, call: Mapping[str, Any] | None, dependency: Dependency
-) -> str:
-    """Return the hash of the target and of the call (or its chosen parts), or of the input."""
-    if call is None:
-        return fingerprint(f"handler {request.handler}", request.input)
-    return fingerprint(f"dependency {dependency.name}", call, dependency.idempotency.fingerprint)
 
 
 def _timeouts_of_request(request: OperationRequest, dependency: Dependency) -> Timeouts:

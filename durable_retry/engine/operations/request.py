@@ -306,6 +306,12 @@ class OperationRequest(Strict):
     retry: RetryOverride | None = None
     on_success: Annotated[list[Event], Field(max_length=MAX_EVENTS)] = Field(default_factory=list)
 
+    def fingerprint(self, pointers: Iterable[str]) -> str:
+        """Return the hash of the target and of the call, or those parts of it, or of the input."""
+        if self.request is None:
+            return fingerprint(f"handler {self.handler}", self.input)
+        return fingerprint(f"dependency {self.dependency}", self.request.to_json(), pointers)
+
 
 def parse_operation(document: Any) -> OperationRequest:
     """Validate the body of an operation.

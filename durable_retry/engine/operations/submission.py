@@ -1,10 +1,10 @@
 """A submission as data: parsed, named by its key, and resolved against what the app is configured with.
 
-    submission = parse(parse_envelope(document), naming, targets)
-    operation = resolve(submission, targets, source="http", now=now)
+    operation = read_operation(parse_envelope(document), naming, targets, source="http", now=now)
 
-Every way in uses these two: HTTP, message sources, batches, sagas, calls, alerts. A replay keeps its key and
-policy, and uses `check_target`.
+Every way in does this: HTTP, message sources, batches, sagas, calls, alerts. The route that puts operations
+on the queue names a submission anew between `parse` and `resolve`. A replay keeps its key and policy, and
+uses `check_target`.
 
     InvalidInputError
     └── UnknownTargetError      this app has no such dependency or handler
@@ -111,6 +111,10 @@ class Naming:
     key: str | None = None
     fields: tuple[str, ...] = ()
 
+    def gave_new_key(self, operation: OperationInput) -> bool:
+        """Whether an operation has the key that was generated here, so that nothing can have used it."""
+        return self.is_new and operation.key == self.own.key
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
@@ -121,14 +125,32 @@ class Submission:
         name: What the operation's id is derived from.
         envelope: The body as it was sent, and the event that it came in; None when it was made here.
         trace: The trace context of the event, else of the caller; None when it is not traced.
-        is_new_key: Whether the key was generated just now, so that nothing can have used it.
     """
 
     request: OperationRequest
     name: ScopedKey
     envelope: ParsedEnvelope | None = None
     trace: TraceContext | None = None
-    is_new_key: bool = False
+
+
+def read_operation(
+    envelope: ParsedEnvelope,
+    naming: Naming,
+    targets: Targets,
+    *,
+    source: str,
+    now: datetime,
+    trace: TraceContext | None = None,
+    unknown: Collection[str] = (),
+) -> OperationInput:
+    """Return the operation that a body starts; see `parse` and `resolve`.
+
+    Raises:
+        UnknownTargetError: Its dependency or handler is not configured.
+        InvalidInputError: With everything else that is wrong with it; pointers lead into what was sent.
+    """
+    submission = parse(envelope, naming, targets, trace)
+    return resolve(submission, targets, source=source, now=now, unknown=unknown)
 
 
 def parse(
@@ -156,8 +178,7 @@ def parse(
             Problem(envelope.place + problem.pointer, problem.detail) for problem in problems
         ) from None
     name = _name_of_submission(request, envelope, naming)
-    is_new_key = naming.is_new and name is naming.own
-    return Submission(request, name, envelope, envelope.trace or trace, is_new_key)
+    return Submission(request, name, envelope, envelope.trace or trace)
 
 
 def _name_of_submission(request: OperationRequest, envelope: ParsedEnvelope, naming: Naming) -> ScopedKey:

@@ -13,7 +13,7 @@ import asyncio
 import base64
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -27,17 +27,16 @@ from durable_retry.engine.base.names import (
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
-    EditedPlace,
     Replay,
     Status,
     WrongStatusError,
 )
 from durable_retry.engine.dead_letters.replay import (
+    Prepared,
     ReplayBody,
     changes_between,
-    edited_operation,
     is_masked,
-    needs_new_key,
+    replayed_operation,
     unmasked,
 )
 from durable_retry.engine.dead_letters.transitions import not_replayed, replayed
@@ -45,9 +44,7 @@ from durable_retry.engine.facts import SubmissionOutcome, Submitted
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.document import OperationReplay
 from durable_retry.engine.operations.idempotency import RecordState, state_of
-from durable_retry.engine.operations.naming import visible
 from durable_retry.engine.operations.operation import OperationInput, without_credentials
-from durable_retry.engine.operations.submission import check_target
 from durable_retry.engine.sources.arrivals import DATA_PREFIX, Arrival
 from durable_retry.engine.workflows.references import refuse_unfilled
 from durable_retry.errors import NoSuchEventError, TaskHubUnavailableError
@@ -139,18 +136,6 @@ class StillRunningError(Exception):
 
 
 _NOT_STARTED: Final = (TaskHubUnavailableError, StillRunningError, KeyTakenError, NoSuchEventError)
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A replay about to be started.
-
-    Attributes:
-        operation: What will run.
-    """
-
-    operation: OperationInput
-    changes: tuple[EditedPlace, ...]
 
 
 async def replay_dead_letter(
@@ -267,25 +252,9 @@ def prepare(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepa
 
 
 def _of_operation(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepared:
-    """Give the operation its key, policy and time limits again, the time counted from now."""
-    kept = OperationInput.from_json(record.operation or {})
-    edited = edited_operation(record, edits)
-    check_target(edited, targets())
-    operation = replace(
-        kept.restarted(now),
-        request=None if edited.request is None else edited.request.to_json(),
-        input=edited.input,
-        replay_of=record.id,
-    )
-    refuse_unfilled(record, operation)
-    needs_key = needs_new_key(edits, _editable_part(kept.to_json()), _editable_part(operation.to_json()))
-    if needs_key or operation.input != kept.input:
-        # The results of its steps are those of another input, or must not be used again.
-        operation = replace(operation, steps_run=None)
-    if needs_key:
-        operation = replace(operation, downstream_key=visible(f"{kept.key}.{uuid.uuid4().hex}"))
-    before, after = (_editable_part(without_credentials(one.to_json())) for one in (kept, operation))
-    return Prepared(operation, changes_between(before, after))
+    prepared = replayed_operation(record, edits, targets(), now, new_suffix=uuid.uuid4().hex)
+    refuse_unfilled(record, prepared.operation)
+    return prepared
 
 
 def _of_message(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
@@ -335,10 +304,6 @@ def _refuse_edits(names: frozenset[str], content: str) -> None:
 def _refuse_key(edits: ReplayBody) -> None:
     if edits.downstream_key is not None:
         raise InvalidInputError([Problem("/downstream_key", "can be chosen for an operation only")])
-
-
-def _editable_part(operation: dict[str, Any]) -> dict[str, Any]:
-    return {name: operation[name] for name in ("request", "input") if operation[name] is not None}
 
 
 async def _start_replay(hub: TaskHub, record: DeadLetterRecord, operation: OperationInput) -> None:

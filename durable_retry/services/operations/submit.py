@@ -1,10 +1,8 @@
 """Start each operation once, and name what nothing else names.
 
-    submission = parse(parse_envelope(document), caller_naming(key=key), targets())
-    operation = resolve(submission, targets(), source="http", now=clock.now())
-    result = await submit(hub, operation)
-
-`engine/operations/submission.py` parses and resolves.
+naming = caller_naming(key=key)
+operation = read_operation(parse_envelope(document), naming, targets(), source="http", now=clock.now())
+result = await submit(hub, operation, is_new_key=naming.gave_new_key(operation))
 """
 
 import uuid

@@ -25,7 +25,7 @@ from durable_retry.engine.operations.document import AcceptedOperation, Operatio
 from durable_retry.engine.operations.envelope import ParsedEnvelope, parse_envelope
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.request import OperationRequest, parse_key
-from durable_retry.engine.operations.submission import Submission, parse, resolve
+from durable_retry.engine.operations.submission import Naming, Submission, parse, read_operation
 from durable_retry.errors import MessageRefusedError
 from durable_retry.http.answers import (
     REPLAYED,
@@ -75,15 +75,23 @@ _ENQUEUE: Final = "/enqueue"
 _ATTRIBUTES: Final = ("specversion", "id", "source", "type", "correlationid", TRACEPARENT, TRACESTATE)
 
 
+def naming_of(request: func.HttpRequest) -> Naming:
+    """Return what names a posted operation, beside its body.
+
+    Raises:
+        InvalidInputError: The header Idempotency-Key cannot be read.
+    """
+    return caller_naming(tenant_of(request), key_of(request))
+
+
 def read_submission(request: func.HttpRequest) -> Submission:
-    """Parse and name a posted operation.
+    """Parse and name an operation that was posted for the queue.
 
     Raises:
         BodyTooLargeError: The body is over the limit.
         InvalidInputError: With every mistake; pointers lead into what was posted.
     """
-    naming = caller_naming(tenant_of(request), key_of(request))
-    return parse(_read_envelope(request), naming, targets(), trace_of(request))
+    return parse(_read_envelope(request), naming_of(request), targets(), trace_of(request))
 
 
 MAX_WAIT_SECONDS: Final = 30
@@ -150,13 +158,15 @@ def _read_envelope(request: func.HttpRequest) -> ParsedEnvelope:
 )
 async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> func.HttpResponse:
     """Submit an operation."""
-    submission = read_submission(req)
-    operation = resolve(submission, targets(), source=SOURCE, now=clock.now())
+    envelope, naming = _read_envelope(req), naming_of(req)
+    operation = read_operation(
+        envelope, naming, targets(), source=SOURCE, now=clock.now(), trace=trace_of(req)
+    )
     if who.known_name is not None:
         operation = replace(operation, submitted_by=who.known_name)
     admission = http_admission()
     async with admission.admitted(hub):
-        result = await submit(hub, operation, is_new_key=submission.is_new_key)
+        result = await submit(hub, operation, is_new_key=naming.gave_new_key(operation))
     if isinstance(result, Started):
         admission.monitor.note_start(operation)
     return await _answer_to_submission(req, hub, operation, result)

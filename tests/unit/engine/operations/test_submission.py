@@ -20,6 +20,7 @@ from durable_retry.engine.operations.submission import (
     UnknownTargetError,
     check_target,
     parse,
+    read_operation,
     resolve,
 )
 from tests.support.builders import NOON
@@ -157,10 +158,14 @@ def test_the_key_is_the_first_of_the_callers_the_fields_the_events_and_the_sourc
 
 
 def test_a_key_is_new_only_where_the_generated_one_is_used() -> None:
+    def has_new_key(naming: Naming, **more: str) -> bool:
+        envelope = ParsedEnvelope(CALL | more)
+        return naming.gave_new_key(read_operation(envelope, naming, TARGETS, source="http", now=NOON))
+
     generated = Naming(own=OWN, is_new=True)
-    assert parsed(ParsedEnvelope(CALL), generated).is_new_key
-    assert not parsed(ParsedEnvelope(CALL | {"key": "body"}), generated).is_new_key
-    assert not parsed(ParsedEnvelope(CALL), Naming(own=OWN)).is_new_key
+    assert has_new_key(generated)
+    assert not has_new_key(generated, key="body")
+    assert not has_new_key(Naming(own=OWN))
 
 
 def test_two_different_keys_in_header_and_body_are_refused() -> None:

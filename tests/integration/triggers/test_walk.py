@@ -1,0 +1,132 @@
+"""How far a reader walks through the code along one request, with default settings and the circuit on.
+
+`docs/architecture.md` publishes what is measured here: a longer way fails.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from operator import le
+from typing import Any, Final
+
+import pytest
+
+from activities.operation import attempt
+from durable_retry import clock
+from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.settings.configuration import using
+from durable_retry.stores.dead_letters.records import keep_operation
+from durable_retry.stores.task_hub import close_clients
+from scripts.processes import ROOT
+from tests.integration.triggers.conftest import App
+from tests.support.builders import an_entry
+from tests.support.hub import task_hub_stage
+from tests.support.stage import Stage
+from tests.support.tables import use_own_tables
+from tests.support.walk import WORDS, Walk, walking
+
+pytestmark = pytest.mark.usefixtures("storage")
+
+BODY: Final = {"dependency": "payments", "request": {"method": "POST", "path": "/charges", "json": {"n": 5}}}
+ROW: Final = re.compile(r"^\| (from [^|]+) \| (\d+) \| (\d+) \| (\d+) \|$", re.MULTILINE)
+
+
+class ScheduledError(Exception):
+    """The orchestration has called the activity."""
+
+
+@asynccontextmanager
+async def dependency(calls: Walk) -> AsyncIterator[int]:
+    """A dependency that answers 200; a call that reaches it ends the walk."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = re.search(rb"(?i)content-length: (\d+)", head)
+                await reader.readexactly(int(length[1]) if length else 0)
+                calls.is_over = True
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok")
+                await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.fixture
+async def app(
+    request: pytest.FixtureRequest, functions: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[App]:
+    use_own_tables(request.node.name, monkeypatch)
+    with task_hub_stage() as stage:
+        yield App(functions, hub=stage.binding)
+        await close_clients()
+
+
+async def posted(app: App, key: str, walk: Walk) -> OperationInput:
+    """Post an operation, and return what was started."""
+    app.bodies = {"submit_operation": BODY | {"key": key}}
+    with walking(walk):
+        answer = await app.document("submit_operation")
+    instance = await app.hub.read_instance(answer["operation_id"])
+    assert instance is not None
+    return OperationInput.from_json(instance.input["operation"])
+
+
+def called_activity(operation: OperationInput, walk: Walk) -> dict[str, Any]:
+    """Play the orchestration until it calls its first activity, and return the call."""
+    called: list[dict[str, Any]] = []
+
+    def schedule(_name: str, call: dict[str, Any]) -> Any:
+        called.append(call)
+        raise ScheduledError
+
+    with walking(walk), suppress(ScheduledError):
+        Stage(operation, schedule).run()
+    return called[0]
+
+
+async def replayed(app: App, operation: OperationInput, walk: Walk) -> None:
+    entry = an_entry(operation.operation_id) | {"operation": operation.to_json()}
+    app.parameters = {"dead_letter_id": await keep_operation(entry, clock.now())}
+    app.bodies = {"replay_one_dead_letter": {}}
+    with walking(walk):
+        await app.document("replay_one_dead_letter")
+
+
+def published() -> Mapping[str, tuple[int, ...]]:
+    """Return what the document says of each way: files, returns, files whose code runs."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    return {way: tuple(map(int, numbers)) for way, *numbers in ROW.findall(text)}
+
+
+async def test_no_way_is_longer_than_what_is_published(app: App) -> None:
+    answer, turns, call, replay = Walk(), Walk(), Walk(), Walk(last_function="start_operation")
+    async with dependency(call) as port:
+        with using(parse_config(f'[dependencies.payments]\nbase_url = "http://127.0.0.1:{port}"', {})):
+            # What a process does once, such as opening connections, is not on the way of each request.
+            await attempt(called_activity(await posted(app, "first", Walk()), Walk()), app.hub)
+            call.is_over = False
+            operation = await posted(app, "second", answer)
+            scheduled = called_activity(operation, turns)
+            with walking(call):
+                await attempt(scheduled, app.hub)
+            assert call.is_over
+            await replayed(app, operation, replay)
+    ways = {
+        "from `POST` to the answer": answer,
+        "from the start to the activity": turns,
+        "from the activity to the call": call,
+        "from `POST` to a replay's start": replay,
+    }
+    assert ways.keys() == published().keys()
+    for name, most in published().items():
+        measured = (len(ways[name].files), ways[name].returns, len(ways[name].ran))
+        assert all(map(le, measured, most)), f"{name}: {measured}, published {most}"
+
+
+def test_what_a_reader_takes_by_its_name_is_there() -> None:
+    assert all((ROOT / word).exists() for word in WORDS)

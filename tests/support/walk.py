@@ -1,0 +1,128 @@
+"""The walk of a reader through the app's code along one request: its files, and the returns between them.
+
+The calls that run are followed in their order, and a function is read where it is called first: a second call
+costs nothing. A return is counted where the reader has to go back to a caller's file, after a function of
+another file, to meet the next call.
+
+A reader takes some words by their names and does not open them (`WORDS`), nor what subscribes to facts.
+"""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Final
+
+from scripts.processes import ROOT
+
+_APP_FOLDERS: Final = tuple(
+    f"{ROOT / folder}/" for folder in ("durable_retry", "orchestrators", "activities", "entities")
+)
+
+WORDS: Final = (
+    *("durable_retry/engine/base/", "durable_retry/settings/", "durable_retry/stores/storage/"),
+    *("durable_retry/telemetry/", "durable_retry/clock.py", "durable_retry/concurrency.py"),
+    "durable_retry/handler_registry.py",
+)
+"""Forms of values, settings, rows and queues by name, spans, time."""
+
+_FACTS: Final = "durable_retry/facts.py"
+
+_TOOL: Final = sys.monitoring.OPTIMIZER_ID
+"""A tool number that no debugger, coverage or profiler takes."""
+
+_is_followed: ContextVar[bool] = ContextVar("is_followed", default=False)
+"""False in what runs beside the request."""
+
+
+@dataclass
+class Walk:
+    """What was met on the way.
+
+    Attributes:
+        last_function: Where the walk ends; None where it ends with the block.
+        ran: Every file whose code ran.
+        files: Those that a reader opens.
+        returns: How often the reader goes back to a caller's file.
+    """
+
+    last_function: str | None = None
+    ran: set[str] = field(default_factory=set)
+    files: set[str] = field(default_factory=set)
+    returns: int = 0
+    _read: set[CodeType] = field(default_factory=set)
+    _open_file: str | None = None
+    is_over: bool = False
+
+    def enter(self, code: CodeType, callers: list[str]) -> None:
+        """Follow a call; `callers` are files, the nearest first."""
+        if self.is_over or code in self._read:
+            return
+        self._read.add(code)
+        file = _file_of(code)
+        assert file is not None
+        self.ran.add(file)
+        self.is_over = code.co_name == self.last_function
+        if file.startswith(WORDS) or (_FACTS in callers and file != _FACTS):
+            return
+        if callers and callers[0] in self.files - {self._open_file}:
+            self.returns += 1
+        self.files.add(file)
+        self._open_file = file
+
+
+@contextmanager
+def walking(walk: Walk) -> Iterator[None]:
+    """Follow the calls that are made in the block, and in threads that it starts."""
+    monitoring = sys.monitoring
+    followed = _is_followed.set(True)
+    task = _running_task()
+
+    def started(code: CodeType, _offset: int) -> object:
+        if _file_of(code) is None or code.co_name == "<module>":
+            return monitoring.DISABLE
+        # A task that the request leaves behind, such as a timer of the index, has its context.
+        if _is_followed.get() and _running_task() in {task, None}:
+            walk.enter(code, _callers_of(sys._getframe(1)))
+        return None
+
+    monitoring.use_tool_id(_TOOL, "walk")
+    monitoring.register_callback(_TOOL, monitoring.events.PY_START, started)
+    monitoring.set_events(_TOOL, monitoring.events.PY_START)
+    try:
+        yield
+    finally:
+        monitoring.set_events(_TOOL, monitoring.events.NO_EVENTS)
+        monitoring.register_callback(_TOOL, monitoring.events.PY_START, None)
+        monitoring.free_tool_id(_TOOL)
+        monitoring.restart_events()
+        _is_followed.reset(followed)
+
+
+def _running_task() -> asyncio.Task[object] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # a thread without a loop
+        return None
+
+
+def _callers_of(frame: FrameType) -> list[str]:
+    """Return the files of the app's code above a frame, the nearest first."""
+    callers = []
+    above = frame.f_back
+    while above is not None:
+        file = _file_of(above.f_code)
+        if file is not None:
+            callers.append(file)
+        above = above.f_back
+    return callers
+
+
+def _file_of(code: CodeType) -> str | None:
+    if not code.co_filename.startswith(_APP_FOLDERS):
+        return None
+    return str(Path(code.co_filename).relative_to(ROOT))
