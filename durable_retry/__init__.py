@@ -12,13 +12,33 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from durable_retry.app import register
     from durable_retry.client.documents import OperationFailed
+    from durable_retry.handler_registry import operation
+    from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Throttled, Transient
     from durable_retry.in_process import Operations, call
 
-__all__ = ["OperationFailed", "Operations", "call", "register"]
+__all__ = [
+    "Call",
+    "Event",
+    "OperationFailed",
+    "Operations",
+    "Outcome",
+    "Rejected",
+    "TableWrite",
+    "Throttled",
+    "Transient",
+    "call",
+    "operation",
+    "register",
+]
 
 _HOMES: Final = {
     "register": "durable_retry.app",
     "OperationFailed": "durable_retry.client.documents",
+    "operation": "durable_retry.handler_registry",
+    **dict.fromkeys(
+        ("Call", "Event", "Outcome", "Rejected", "TableWrite", "Throttled", "Transient"),
+        "durable_retry.handlers",
+    ),
     **dict.fromkeys(("Operations", "call"), "durable_retry.in_process"),
 }
 """The module of each name."""

@@ -1,36 +1,194 @@
-"""The handlers of this process, by name."""
+"""The operations of the app's own code: functions that `operation` declares, by name.
+
+@durable_retry.operation(dependency="payments")
+def charge(order: str, amount: int) -> Receipt: ...
+"""
 
 import importlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, cast, overload
 
-from pydantic import BaseModel
+from durable_retry.engine.base.validation import InvalidInputError, validated
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.retry.policy import RetryOverride, policy_from, policy_problems
+from durable_retry.handlers import Call, Outcome
+from durable_retry.signatures import Signature, SignatureError, signature_of
 
-type HandlerFunction = Callable[[Any, Any], Awaitable[Any]]
-"""`await function(input, call)`, where `call` is a `Call`."""
+type Function = Callable[..., Any]
+type _Async[T] = Coroutine[Any, Any, T]
+
+
+class OperationFunction[F: Function, **P, R](Protocol):
+    """A function that `operation` declared; at run time it is the function itself.
+
+    `F` is its own type, `P` what it takes beside the `Call`, `R` what an operation of it results in.
+    """
+
+    @property
+    def __call__(self) -> F:
+        """It is called as before."""
+
+    def __operation__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Never called: it shows `P` and `R` to a type checker."""
+
+
+class _Declare(Protocol):
+    """Declares a function; of an async one, or one that returns an `Outcome`, the value is the result."""
+
+    @overload
+    def __call__[A, R](  # type: ignore[overload-overlap] # the first that fits is the closest
+        self, function: Callable[[A, Call], _Async[Outcome[R]]], /
+    ) -> OperationFunction[Callable[[A, Call], _Async[Outcome[R]]], [A], R]: ...
+    @overload
+    def __call__[A, R](  # type: ignore[overload-overlap]
+        self, function: Callable[[A, Call], _Async[R]], /
+    ) -> OperationFunction[Callable[[A, Call], _Async[R]], [A], R]: ...
+    @overload
+    def __call__[A, R](  # type: ignore[overload-overlap]
+        self, function: Callable[[A, Call], Outcome[R]], /
+    ) -> OperationFunction[Callable[[A, Call], Outcome[R]], [A], R]: ...
+    @overload
+    def __call__[A, R](
+        self, function: Callable[[A, Call], R], /
+    ) -> OperationFunction[Callable[[A, Call], R], [A], R]: ...
+    @overload
+    def __call__[**P, R](
+        self, function: Callable[P, _Async[Outcome[R]]], /
+    ) -> OperationFunction[Callable[P, _Async[Outcome[R]]], P, R]: ...
+    @overload
+    def __call__[**P, R](
+        self, function: Callable[P, _Async[R]], /
+    ) -> OperationFunction[Callable[P, _Async[R]], P, R]: ...
+    @overload
+    def __call__[**P, R](
+        self, function: Callable[P, Outcome[R]], /
+    ) -> OperationFunction[Callable[P, Outcome[R]], P, R]: ...
+    @overload
+    def __call__[**P, R](self, function: Callable[P, R], /) -> OperationFunction[Callable[P, R], P, R]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """A registered handler.
+    """A declared function.
 
     Attributes:
         name: What operations put into `handler`.
         dependency: The one whose policy, circuit and client it uses.
-        input_model: Pydantic model that an operation's `input` must fit.
         function: Makes one attempt.
+        retry: Changes to the dependency's policy; None for none.
+        repeatable: Whether to run it again when an execution ended and nobody knows whether it took effect;
+            None means: yes, but requests only where the dependency deduplicates.
+        timeout_seconds: One attempt of it; None means `attempt_seconds` of the dependency.
     """
 
     name: str
     dependency: str
-    input_model: type[BaseModel]
-    function: HandlerFunction
+    function: Function
+    retry: RetryOverride | None = None
+    repeatable: bool | None = None
+    timeout_seconds: float | None = None
+
+    @property
+    def signature(self) -> Signature:
+        """What it takes and returns.
+
+        Raises:
+            HandlerSetupError: It has a parameter or a result that JSON cannot carry.
+        """
+        try:
+            return signature_of(self.function)
+        except SignatureError as error:
+            raise HandlerSetupError(f"{self.place}: {error}") from error
+
+    @property
+    def place(self) -> str:
+        """Its name, and the module where it is to be changed, for a mistake in it."""
+        return f"handler {self.name!r} in {self.function.__module__}"
+
+    def check_input(self, document: Any) -> Any:
+        """Return an input as the types of the function's parameters; see `Signature.check_input`."""
+        return self.signature.check_input(document)
+
+    def limits_at(self, dependency: Dependency) -> Dependency:
+        """Return its dependency with the policy and the time limit of the function."""
+        retry = (
+            dependency.retry if self.retry is None else policy_from(self.retry.written(), dependency.retry)
+        )
+        timeouts, seconds = dependency.timeouts, self.timeout_seconds
+        if seconds is not None:
+            connect = min(timeouts.connect_seconds, seconds)
+            timeouts = replace(timeouts, attempt_seconds=seconds, connect_seconds=connect)
+        return replace(dependency, retry=retry, timeouts=timeouts)
 
 
 class HandlerSetupError(ValueError):
-    """A handler that cannot be registered; the message says what to change."""
+    """A function that cannot be declared; the message says what to change."""
+
+
+def operation(
+    name: str | None = None,
+    *,
+    dependency: str,
+    retry: Mapping[str, Any] | None = None,
+    repeatable: bool | None = None,
+    timeout: float | None = None,
+) -> _Declare:
+    """Declare a function, sync or async, as an operation: what calls it by name gets its result for sure.
+
+        @durable_retry.operation(dependency="payments")
+        def charge(order: str, amount: int) -> Receipt: ...
+
+        @durable_retry.operation("ship-order", dependency="warehouse")
+        async def ship_order(order: ShipOrder, call: Call) -> Shipment: ...
+
+    The function stays what it is, and can be called as before. Input and result are checked by its
+    annotations. A parameter that is annotated `Call` gets the attempt.
+
+    Args:
+        name: What operations put into `handler`; None means the name of the function.
+        dependency: The one whose policy, circuit and client it uses.
+        retry: Changes to the dependency's policy, in the words of a `retry` table.
+        repeatable: Whether to run it again when an execution was cut off or its process died, so that nobody
+            knows whether it took effect; if not, the operation is a dead letter then. None means: yes, but
+            a request that may have taken effect only where the dependency deduplicates.
+        timeout: Seconds for one attempt; None means `attempt_seconds` of the dependency.
+
+    Raises:
+        HandlerSetupError: The name is taken, or the function cannot be declared.
+    """
+
+    def declare(function: Function) -> Function:
+        handler = Handler(
+            name=name or function.__name__,
+            dependency=dependency,
+            function=function,
+            retry=_policy_changes(retry, f"handler {name or function.__name__!r}"),
+            repeatable=repeatable,
+            timeout_seconds=timeout,
+        )
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise HandlerSetupError(f"{handler.place}: it yields; an operation returns its result")
+        if timeout is not None and not timeout > 0:
+            raise HandlerSetupError(f"{handler.place}: timeout must be more than 0 seconds, not {timeout!r}")
+        register_handler(handler)
+        return function
+
+    return cast("_Declare", declare)
+
+
+def _policy_changes(retry: Mapping[str, Any] | None, place: str) -> RetryOverride | None:
+    if retry is None:
+        return None
+    try:
+        changes = validated(RetryOverride, dict(retry))
+    except InvalidInputError as error:
+        raise HandlerSetupError(f"{place}: retry: {error}") from None
+    for key, detail in policy_problems(policy_from(changes.written())):
+        raise HandlerSetupError(f"{place}: retry: /{key}: {detail}")
+    return changes
 
 
 _handlers: dict[str, Handler] = {}
@@ -53,13 +211,25 @@ def find_handler(name: str) -> Handler | None:
     return _handlers.get(name)
 
 
+def handler_of(function: Function) -> Handler:
+    """Return the handler of a declared function.
+
+    Raises:
+        LookupError: It is not declared.
+    """
+    handler = next((each for each in _handlers.values() if each.function is function), None)
+    if handler is None:
+        raise LookupError(f"{function!r} is no operation: declare it with @durable_retry.operation")
+    return handler
+
+
 def registered_handlers() -> Mapping[str, Handler]:
     """Return all handlers, by name."""
     return MappingProxyType(_handlers)
 
 
 def load_handlers(modules: Iterable[str]) -> None:
-    """Import the modules that register handlers.
+    """Import the modules that declare operations.
 
     Raises:
         HandlerSetupError: A module is missing or fails; the message names it.
@@ -73,6 +243,6 @@ def load_handlers(modules: Iterable[str]) -> None:
             raise HandlerSetupError(f"app setting HANDLERS: cannot import {module}: {error}") from error
 
 
-def _defined_at(function: HandlerFunction) -> tuple[str, str]:
+def _defined_at(function: Function) -> tuple[str, str]:
     """Return where a function is defined, which stays the same when its module is imported again."""
     return function.__module__, function.__qualname__

@@ -1,23 +1,20 @@
-"""Python handlers: how one is declared, what they are called with, and what they raise and return.
+"""Functions of the app's own: what they are called with, and what they raise and return.
 
 `TableWrite`, `Event` and `Outcome` are checked where they are made, so a mistake shows in the handler's own
 line and before anything takes effect.
 """
 
-import inspect
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, cast, get_args, overload
 
 import httpx
-from pydantic import BaseModel
 
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
 from durable_retry.engine.operations.request import Event
 from durable_retry.engine.retry.policy import RetryOverride
-from durable_retry.handler_registry import Handler, HandlerFunction, HandlerSetupError, register_handler
 
 __all__ = [
     "Call",
@@ -28,7 +25,6 @@ __all__ = [
     "TableWrite",
     "Throttled",
     "Transient",
-    "operation_handler",
 ]
 
 
@@ -170,8 +166,8 @@ def _is_storable(value: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A handler's success with side effects that commit together.
+class Outcome[T = Any]:
+    """A success with side effects that commit together.
 
         Outcome({"id": 7}, writes=[TableWrite(...)], events=[Event.to_queue("orders", "placed")])
 
@@ -184,7 +180,7 @@ class Outcome:
         InvalidInputError: Where it is made, if it cannot be one transaction.
     """
 
-    value: Any = None
+    value: T = cast("T", None)  # noqa: RUF009 - a cast calls nothing
     writes: Iterable[TableWrite] = ()
     events: Iterable[Event] = ()
 
@@ -206,7 +202,7 @@ def _kind_problems(name: str, items: Iterable[object], kind: type) -> Iterator[P
             yield Problem(pointer_of(name, index), detail)
 
 
-def _transaction_problems(outcome: Outcome) -> Iterator[Problem]:
+def _transaction_problems(outcome: Outcome[Any]) -> Iterator[Problem]:
     writes, events = tuple(outcome.writes), tuple(outcome.events)
     if len(writes) > MAX_WRITES:
         yield Problem("/writes", f"{len(writes)} writes; one transaction takes {MAX_WRITES}")
@@ -229,8 +225,9 @@ class Step:
     """One step of a handler, see `Call.step`."""
 
     name: str
-    function: Callable[..., Awaitable[Any]]
-    arguments: tuple[Any, ...]
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
     retry: RetryOverride | None
     repeatable: bool | None
 
@@ -263,26 +260,50 @@ class Call:
         """Seconds until this attempt is cut off: of the attempt's timeout, or of the deadline."""
         return self.time_left()
 
+    @overload
     async def step[T](
         self,
         name: str,
         function: Callable[..., Awaitable[T]],
         /,
-        *arguments: Any,
+        *args: Any,
         retry: Mapping[str, Any] | None = None,
         repeatable: bool | None = None,
-    ) -> T:
+        **kwargs: Any,
+    ) -> T: ...
+    @overload
+    async def step[T](
+        self,
+        name: str,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        retry: Mapping[str, Any] | None = None,
+        repeatable: bool | None = None,
+        **kwargs: Any,
+    ) -> T: ...
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        retry: Mapping[str, Any] | None = None,
+        repeatable: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:
         """Run a step once, and remember its result: a later attempt of the operation gets it from storage.
 
             charge = await call.step("charge", charge_card, order)
 
-            async def charge_card(order: Order, call: Call) -> Charge: ...
+            def charge_card(order: Order, call: Call) -> Charge: ...
 
         Args:
             name: Unique in the handler: 1 to 64 letters, digits, `-` and `_`.
-            function: Is called with `arguments` and, last, a `Call` whose key is the step's own. Its result,
-                at most 64 KiB of JSON, comes back as what it is annotated to return.
-            arguments: For `function`; not stored.
+            function: Sync or async. Its result, at most 64 KiB of JSON, comes back as what it is annotated to
+                return. A parameter that is annotated `Call` gets one whose key is the step's own.
+            args: For `function`; not stored.
+            kwargs: As `args`.
             retry: Changes to the operation's policy for this step, in the words of a `retry` table: its
                 failures then use up its own attempts, and the operation waits as it says. None leaves them to
                 the operation's policy.
@@ -298,35 +319,4 @@ class Call:
             detail = f"{name!r:.80} is no name: 1 to 64 letters, digits, - and _"
             raise InvalidInputError([Problem("/step", detail)])
         policy = None if retry is None else validated(RetryOverride, dict(retry))
-        result: T = await self.run_step(Step(name, function, arguments, policy, repeatable))
-        return result
-
-
-def operation_handler(
-    name: str, *, dependency: str, input_model: type[BaseModel]
-) -> Callable[[HandlerFunction], HandlerFunction]:
-    """Register an async function as the handler of operations that name it.
-
-        @operation_handler("ship-order", dependency="warehouse", input_model=ShipOrder)
-        async def ship_order(order: ShipOrder, call: Call) -> Shipment: ...
-
-    Args:
-        name: What operations put into `handler`.
-        dependency: The one whose policy, circuit and client it uses.
-        input_model: Pydantic model that the operation's `input` must fit.
-
-    Raises:
-        HandlerSetupError: The name is taken, or it cannot be called as `await function(input, call)`.
-    """
-
-    def register(function: HandlerFunction) -> HandlerFunction:
-        if not inspect.iscoroutinefunction(function):
-            raise HandlerSetupError(f"handler {name!r}: write `async def`, blocking code goes to a thread")
-        if not (isinstance(input_model, type) and issubclass(input_model, BaseModel)):
-            raise HandlerSetupError(f"handler {name!r}: input_model must be a pydantic model class")
-        register_handler(
-            Handler(name=name, dependency=dependency, input_model=input_model, function=function)
-        )
-        return function
-
-    return register
+        return await self.run_step(Step(name, function, args, kwargs, policy, repeatable))

@@ -1,16 +1,17 @@
 """Operations from the app's own code: `call` in an orchestrator, `Operations` in any other function.
 
-charge = yield from durable_retry.call(context, dependency="payments", request={"path": "/charges"})
+receipt = yield from durable_retry.call(context, charge, "o-1", amount=5, key="charge-o-1")
 
 operations = durable_retry.Operations.of(client)
-accepted = await operations.submit(handler="ship-order", input={"number": 7}, key="order-7")
+accepted = await operations.submit(charge, "o-1", amount=5, key="charge-o-1")
 """
 
+import json
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Self, Unpack, overload
 from weakref import WeakKeyDictionary
 
 import azure.durable_functions as df
@@ -26,9 +27,11 @@ from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.submission import read_operation
 from durable_retry.executor_guard import execution_of
+from durable_retry.handler_registry import OperationFunction
 from durable_retry.services.operations import control
 from durable_retry.services.operations.submit import KeyReused, Replayed, caller_naming, submit
 from durable_retry.settings.configuration import function_name, targets
+from durable_retry.signatures import read_result, result_of
 
 type Context = task.OrchestrationContext | df.DurableOrchestrationContext
 """What an orchestrator gets, in the native or in the first style of the SDK."""
@@ -40,8 +43,23 @@ _calls: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """Calls so far by each orchestration's context, which every replay makes anew."""
 
 
-def call(context: Context, **operation: Unpack[OperationFields]) -> Generator[task.Task[Any], Any, Any]:
+type Calling[R] = Generator[task.Task[Any], Any, R]
+
+
+@overload
+def call[R](
+    context: Context, function: OperationFunction[Any, ..., R], /, *args: Any, key: str, **kwargs: Any
+) -> Calling[R]: ...
+@overload
+def call[**P, R](
+    context: Context, function: OperationFunction[Any, P, R], /, *args: P.args, **kwargs: P.kwargs
+) -> Calling[R]: ...
+@overload
+def call(context: Context, /, **operation: Unpack[OperationFields]) -> Calling[Any]: ...
+def call(context: Context, function: Any = None, /, *args: Any, **fields: Any) -> Calling[Any]:
     """Run an operation in an orchestrator, and return its result; `yield from` it.
+
+        receipt = yield from durable_retry.call(context, charge, "o-1", amount=5, key="charge-o-1")
 
         charge = yield from durable_retry.call(
             context, dependency="payments", request={"path": "/charges", "json": {"amount": 5}}
@@ -52,29 +70,35 @@ def call(context: Context, **operation: Unpack[OperationFields]) -> Generator[ta
 
     Args:
         context: The context of the orchestrator.
-        operation: See `OperationFields`. Without `key` it is made of the instance's id, its execution and the
-            number of this call in it: the same in every replay, another one when the orchestrator continues
-            as new or is started again. A `key` that was used before gives the operation of before, unless
-            that had ended before this execution began: such an old result is refused.
+        function: Declared by `operation`, with its arguments; None for a request.
+        args: For the function.
+        fields: Keyword arguments of the function, and `OperationFields`. Without `key` it is made of the
+            instance's id, its execution and the number of this call in it: the same in every replay, another
+            one when the orchestrator continues as new or is started again. A `key` that was used before gives
+            the operation of before, unless that had ended before this execution began: such an old result is
+            refused.
 
     Returns:
-        `result` of the status document: `status_code`, `headers` and `json` or `body`; of a handler `value`.
+        What the function is annotated to return. Without a function `result` of the status document:
+        `status_code`, `headers` and `json` or `body`; of a handler `value`.
 
     Raises:
         OperationFailed: It is a dead letter, was cancelled, or was refused as invalid.
+        InvalidInputError: The arguments are not those of the function.
+        LookupError: The function is not declared.
     """
     number = _calls[context] = _calls.get(context, 0) + 1
     execution = execution_of(context)
     name = f"{context.instance_id}/{execution.id}/{number}"
     instance_id = f"call-{sha256(name.encode()).hexdigest()[:40]}"
-    given = _input_of_call(operation_document(operation), execution.began_at)
+    given = _input_of_call(operation_document(function, args, fields), execution.began_at)
     child: task.Task[Any]
     if isinstance(context, task.OrchestrationContext):
         child = context.call_sub_orchestrator(function_name(CALL), input=given, instance_id=instance_id)
     else:
         child = context.call_sub_orchestrator(function_name(CALL), given, instance_id)
-    ended = yield child
-    return _result_of(ended)
+    result = _result_of((yield child))
+    return result if function is None else read_result(result_of(function), json.dumps(result["value"]))
 
 
 def _input_of_call(document: dict[str, Any], since: datetime) -> dict[str, Any]:
@@ -129,17 +153,30 @@ class Operations:
         """Return the operations of the task hub that a durable client speaks to."""
         return cls(TaskHub.of(client).configuration)
 
-    async def submit(self, **operation: Unpack[OperationFields]) -> Accepted:
+    @overload
+    async def submit(
+        self, function: OperationFunction[Any, ..., Any], /, *args: Any, key: str, **kwargs: Any
+    ) -> Accepted: ...
+    @overload
+    async def submit[**P](
+        self, function: OperationFunction[Any, P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Accepted: ...
+    @overload
+    async def submit(self, /, **operation: Unpack[OperationFields]) -> Accepted: ...
+    async def submit(self, function: Any = None, /, *args: Any, **fields: Any) -> Accepted:
         """Start an operation unless its key was used before.
 
         Args:
-            operation: See `OperationFields`. Without `key` one is generated.
+            function: Declared by `operation`, with its arguments; None for a request.
+            args: For the function.
+            fields: Keyword arguments of the function, and `OperationFields`. Without `key` one is generated.
 
         Raises:
             InvalidInputError: With every mistake, or because the key belongs to another request.
             TaskHubUnavailableError: It is not known to be started; with a key, submitting again is safe.
+            LookupError: The function is not declared.
         """
-        naming, envelope = caller_naming(), ParsedEnvelope(operation_document(operation))
+        naming, envelope = caller_naming(), ParsedEnvelope(operation_document(function, args, fields))
         resolved = read_operation(envelope, naming, targets(), source=SOURCE, now=clock.now())
         result = await submit(TaskHub(self.hub), resolved, is_new_key=naming.gave_new_key(resolved))
         if isinstance(result, KeyReused):

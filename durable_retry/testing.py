@@ -20,6 +20,7 @@ from typing import Any, Final, assert_never
 import httpx
 
 from durable_retry import clock
+from durable_retry.engine.base.json_input import plain_json
 from durable_retry.engine.base.names import FORM, OperationState
 from durable_retry.engine.base.validation import validated
 from durable_retry.engine.config.dependencies_file import parse_config
@@ -30,7 +31,7 @@ from durable_retry.engine.operations.steps import StepRecord, shown
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Done, Wait, overdue
 from durable_retry.engine.retry.history import AttemptRecord
 from durable_retry.engine.retry.loop import RetryState, after
-from durable_retry.handler_registry import Handler, HandlerFunction, find_handler, registered_handlers
+from durable_retry.handler_registry import Function, Handler, find_handler, handler_of
 from durable_retry.services.attempt.handler import attempt_handler
 from durable_retry.services.attempt.http_client import close_clients, sending_over
 from durable_retry.services.attempt.http_pool import PROGRESS, SendProgress
@@ -145,7 +146,7 @@ class HandlerRun:
 
 
 async def run_handler(
-    handler: str | HandlerFunction,
+    handler: str | Function,
     given: Any,
     dependency: FakeDependency | None = None,
     *,
@@ -190,28 +191,24 @@ def _config_text(config: str | Path | None, dependency: str) -> str:
     return config.read_text(encoding="utf-8") if isinstance(config, Path) else config
 
 
-def _required_handler(handler: str | HandlerFunction) -> Handler:
-    named = find_handler(handler) if isinstance(handler, str) else None
-    known = registered_handlers().values()
-    found = named or next((each for each in known if each.function is handler), None)
-    if found is None:
-        raise LookupError(f"no handler {handler!r} is registered; import the module that registers it")
-    return found
+def _required_handler(handler: str | Function) -> Handler:
+    if not isinstance(handler, str):
+        return handler_of(handler)
+    if (named := find_handler(handler)) is None:
+        raise LookupError(f"no handler {handler!r} is registered; import the module that declares it")
+    return named
 
 
 def _operation_for_handler(
     handler: Handler, given: Any, key: str, submitted: Mapping[str, Any]
 ) -> OperationInput:
-    document = given.model_dump(mode="json") if isinstance(given, handler.input_model) else given
-    body = {"handler": handler.name, "input": document, "key": key, **submitted}
+    body = {"handler": handler.name, "input": plain_json(given), "key": key, **submitted}
     dependency = find_dependency(handler.dependency)
     if dependency is None:
         raise LookupError(f"the configuration has no dependency {handler.dependency!r}")
-    handler.input_model.model_validate(document)
-    request = validated(OperationRequest, body)
-    return operation_from(
-        request, dependency, ScopedKey(explicit_scope(""), key), source="test", now=clock.now()
-    )
+    handler.check_input(body["input"])
+    request, limits = validated(OperationRequest, body), handler.limits_at(dependency)
+    return operation_from(request, limits, ScopedKey(explicit_scope(""), key), source="test", now=clock.now())
 
 
 class _Clock:

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Throttled, operation_handler
+import durable_retry
+from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Throttled
 
 
 class PlaceOrder(BaseModel):
@@ -18,7 +19,7 @@ class PlaceOrder(BaseModel):
     path: Annotated[str, Field(pattern=r"^/[a-z0-9/]*$")] = "/echo"
 
 
-@operation_handler("place-order", dependency="flaky", input_model=PlaceOrder)
+@durable_retry.operation("place-order", dependency="flaky")
 async def place_order(order: PlaceOrder, call: Call) -> Outcome:
     """Ask a service for a price, then keep the order and announce it, both or neither."""
     answer = await call.client.post(order.path, json={"order": order.order, "amount": order.amount})

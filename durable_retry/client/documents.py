@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 import httpx
 from pydantic import ValidationError
@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from durable_retry.engine.base.answers import ProblemDocument
 from durable_retry.engine.operations.document import OperationDocument
 from durable_retry.engine.operations.request import Event
+from durable_retry.handler_registry import Function, handler_of
 
 
 class OperationFields(TypedDict, total=False):
@@ -38,9 +39,30 @@ class OperationFields(TypedDict, total=False):
     on_success: Iterable[Mapping[str, Any] | Event]
 
 
-def operation_document(fields: OperationFields) -> dict[str, Any]:
-    """Return the body of an operation as JSON."""
-    document: dict[str, Any] = dict(fields)
+_OPTIONS: Final = OperationFields.__annotations__.keys() - {"dependency", "request", "handler", "input"}
+"""What may stand beside the arguments of a function."""
+
+
+def operation_document(
+    function: Function | None, args: tuple[Any, ...], fields: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the body of an operation as JSON.
+
+    Args:
+        function: Declared by `operation`; None when `fields` say it all.
+        args: For the function.
+        fields: See `OperationFields`; of a function its keyword arguments and the fields beside them.
+
+    Raises:
+        LookupError: The function is not declared.
+        InvalidInputError: The arguments are not those of the function.
+    """
+    if function is not None:
+        handler = handler_of(function)
+        kwargs = {name: value for name, value in fields.items() if name not in _OPTIONS}
+        call = {"handler": handler.name, "input": handler.signature.input_of(args, kwargs)}
+        fields = call | {name: value for name, value in fields.items() if name in _OPTIONS}
+    document = dict(fields)
     if "request" in fields:
         document["request"] = {"method": "POST", **fields["request"]}
     if "on_success" in fields:

@@ -18,7 +18,8 @@ from durable_retry.engine.base.validation import Problem
 from durable_retry.engine.config.dependencies_file import Config, ConfigError, key_path, parse_config
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.submission import Targets
-from durable_retry.handler_registry import HandlerSetupError, load_handlers, registered_handlers
+from durable_retry.engine.retry.policy import timeouts_problems
+from durable_retry.handler_registry import Handler, HandlerSetupError, load_handlers, registered_handlers
 from durable_retry.settings.alerts import AlertSettings, alert_settings
 from durable_retry.settings.app import AppSettings
 from durable_retry.settings.group import SettingsError
@@ -352,13 +353,31 @@ def _check_alerts(settings: AlertSettings, config: Config) -> None:
 
 
 def _check_handlers(config: Config) -> None:
-    file = _shown_path(dependencies_path(app_settings()))
+    """Check what is known of the app's own functions only when all of it is loaded.
+
+    Raises:
+        HandlerSetupError: Lists every mistake.
+    """
     mistakes = [
-        f"handler {handler.name!r} in {handler.function.__module__} names the dependency "
-        f"{handler.dependency!r}, which {file} lacks: add [dependencies.{handler.dependency}] there, "
-        "or do not load that module"
-        for handler in registered_handlers().values()
-        if handler.dependency not in config.dependencies
+        mistake for handler in registered_handlers().values() for mistake in _mistakes_of(handler, config)
     ]
     if mistakes:
         raise HandlerSetupError("\n".join(mistakes))
+
+
+def _mistakes_of(handler: Handler, config: Config) -> Iterator[str]:
+    dependency = config.dependencies.get(handler.dependency)
+    if dependency is None:
+        file = _shown_path(dependencies_path(app_settings()))
+        yield (
+            f"{handler.place} names the dependency {handler.dependency!r}, which {file} lacks: "
+            f"add [dependencies.{handler.dependency}] there, or do not load that module"
+        )
+    elif handler.timeout_seconds is not None:
+        timeouts = handler.limits_at(dependency).timeouts
+        for _, detail in timeouts_problems(timeouts, function_timeout_seconds()):
+            yield f"{handler.place}: timeout: {detail}"
+    try:
+        _ = handler.signature
+    except HandlerSetupError as error:
+        yield str(error)

@@ -336,7 +336,7 @@ def _without_hub(activity: Callable[[dict[str, Any]], Awaitable[Any]]) -> Activi
 
 
 _HANDLERS: Final = {
-    name: handler_registry.Handler(name=name, dependency=dependency, input_model=Order, function=function)
+    name: handler_registry.Handler(name=name, dependency=dependency, function=function)
     for name, dependency, function in (("reserve", "stock", reserve), ("fulfil", "depot", fulfil))
 }
 CONFIG: Final = parse_config(DEPENDENCIES, {})

@@ -2,7 +2,8 @@
 
 from pydantic import BaseModel, ConfigDict
 
-from durable_retry.handlers import Call, Rejected, Throttled, Transient, operation_handler
+import durable_retry
+from durable_retry.handlers import Call, Rejected, Throttled, Transient
 
 
 class Wish(BaseModel):
@@ -14,7 +15,7 @@ class Wish(BaseModel):
     retry_after: float | None = None
 
 
-@operation_handler("transient", dependency="flaky", input_model=Wish)
+@durable_retry.operation("transient", dependency="flaky")
 async def transient(wish: Wish, call: Call) -> str:
     """Raises Transient at first."""
     if call.attempt <= wish.attempts:
@@ -22,7 +23,7 @@ async def transient(wish: Wish, call: Call) -> str:
     return call.key
 
 
-@operation_handler("throttled", dependency="flaky", input_model=Wish)
+@durable_retry.operation("throttled", dependency="flaky")
 async def throttled(wish: Wish, call: Call) -> int:
     """Raises Throttled at first."""
     if call.attempt <= wish.attempts:
@@ -30,13 +31,13 @@ async def throttled(wish: Wish, call: Call) -> int:
     return call.attempt
 
 
-@operation_handler("rejected", dependency="flaky", input_model=Wish)
+@durable_retry.operation("rejected", dependency="flaky")
 async def rejected(_wish: Wish, _call: Call) -> None:
     """Raises Rejected."""
     raise Rejected("out of stock")
 
 
-@operation_handler("broken", dependency="flaky", input_model=Wish)
+@durable_retry.operation("broken", dependency="flaky")
 async def broken(wish: Wish, call: Call) -> dict[str, object]:
     """Raises at first what a mistake in a handler raises."""
     if call.attempt <= wish.attempts:
@@ -53,7 +54,7 @@ class Trip(BaseModel):
     max_attempts: int = 8
 
 
-@operation_handler("book-trip", dependency="flaky", input_model=Trip)
+@durable_retry.operation("book-trip", dependency="flaky")
 async def book_trip(trip: Trip, call: Call) -> dict[str, str]:
     """Two remembered steps, the second with a policy of its own."""
     flight = await call.step("flight", book, "flight")

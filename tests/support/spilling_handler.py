@@ -2,7 +2,8 @@
 
 from pydantic import BaseModel
 
-from durable_retry.handlers import Call, operation_handler
+import durable_retry
+from durable_retry.handlers import Call
 
 
 class Given(BaseModel):
@@ -13,7 +14,7 @@ class Given(BaseModel):
     access_token: str
 
 
-@operation_handler("spill", dependency="guarded", input_model=Given)
+@durable_retry.operation("spill", dependency="guarded")
 async def spill(given: Given, call: Call) -> None:
     """Fail with an error that quotes the address of a request, as httpx's own do."""
     answer = await call.client.get("/status/500", params={"access_token": given.access_token})

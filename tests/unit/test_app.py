@@ -176,10 +176,9 @@ def test_a_source_that_is_named_needs_its_settings(
 def test_modules_with_handlers_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "registered_billing.py").write_text(
-        "from pydantic import BaseModel\n"
-        "from durable_retry.handlers import operation_handler\n"
-        "@operation_handler('registered-bill', dependency='payments', input_model=BaseModel)\n"
-        "async def bill(order, call):\n    return None\n"
+        "import durable_retry\n"
+        "@durable_retry.operation('registered-bill', dependency='payments')\n"
+        "async def bill(order):\n    return None\n"
     )
     monkeypatch.setattr("durable_retry.handler_registry._handlers", {})
     registered(tmp_path, handlers=["registered_billing"])

@@ -1,14 +1,16 @@
 import math
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
+import durable_retry
 from durable_retry import handler_registry
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.handler_registry import HandlerSetupError, find_handler, registered_handlers
-from durable_retry.handlers import Call, Event, Outcome, TableWrite, operation_handler
+from durable_retry.handler_registry import HandlerSetupError, find_handler, handler_of, registered_handlers
+from durable_retry.handlers import Call, Event, Outcome, TableWrite
 
 
 class Nothing(BaseModel):
@@ -29,39 +31,50 @@ async def second(_given: Nothing, _call: Call) -> None:
 
 
 def test_a_handler_is_found_by_its_name() -> None:
-    operation_handler("b", dependency="d", input_model=Nothing)(first)
-    operation_handler("a", dependency="d", input_model=Nothing)(second)
+    durable_retry.operation("b", dependency="d")(first)
+    declared: Any = durable_retry.operation(dependency="d")(second)
     found = find_handler("b")
     assert found is not None
-    assert found.function is first
-    assert set(registered_handlers()) == {"a", "b"}
+    assert (found.function, declared) == (first, second)
+    assert set(registered_handlers()) == {"b", "second"}
     assert find_handler("c") is None
 
 
 def test_the_same_function_may_be_registered_again() -> None:
     for _ in range(2):
-        operation_handler("a", dependency="d", input_model=Nothing)(first)
+        durable_retry.operation("a", dependency="d")(first)
 
 
 def test_two_functions_of_one_name_are_a_mistake() -> None:
-    operation_handler("a", dependency="d", input_model=Nothing)(first)
+    durable_retry.operation("a", dependency="d")(first)
     with pytest.raises(HandlerSetupError, match="registered twice"):
-        operation_handler("a", dependency="d", input_model=Nothing)(second)
+        durable_retry.operation("a", dependency="d")(second)
 
 
-def test_what_would_block_the_worker_is_a_mistake() -> None:
-    def blocking(_given: Nothing, _call: Call) -> None:
-        return None
+def test_what_yields_is_no_operation() -> None:
+    def stream(order: int) -> Iterator[int]:
+        yield order
 
-    handler: Any = blocking
-    with pytest.raises(HandlerSetupError, match="async def"):
-        operation_handler("a", dependency="d", input_model=Nothing)(handler)
+    with pytest.raises(HandlerSetupError, match="yields"):
+        durable_retry.operation(dependency="d")(stream)
 
 
-def test_an_input_model_that_is_none_is_a_mistake() -> None:
-    model: Any = dict
-    with pytest.raises(HandlerSetupError, match="pydantic"):
-        operation_handler("a", dependency="d", input_model=model)(first)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"retry": {"max_attempt": 3}}, "handler 'first'.*did you mean \"max_attempts\""),
+        ({"retry": {"strategy": "schedule"}}, "schedule_seconds"),
+        ({"timeout": 0}, "more than 0 seconds"),
+    ],
+)
+def test_a_wrong_option_is_a_mistake_where_it_is_made(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(HandlerSetupError, match=words):
+        durable_retry.operation(dependency="d", **options)(first)
+
+
+def test_a_function_that_is_not_declared_is_no_operation() -> None:
+    with pytest.raises(LookupError, match=r"declare it with @durable_retry\.operation"):
+        handler_of(first)
 
 
 def a_write(**changes: Any) -> TableWrite:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import Mock
 
@@ -79,6 +80,37 @@ def test_a_call_is_the_body_of_an_operation() -> None:
     assert asked["input"]["since"] == "2026-11-21T12:00:00Z"
 
 
+@dataclass
+class Receipt:
+    id: str
+
+
+@durable_retry.operation("charge-in-process", dependency="flaky")
+async def charge(order: str, amount: int = 1) -> Receipt:
+    return Receipt(f"{order} {amount}")
+
+
+def test_a_call_of_a_function_gives_what_the_function_returns() -> None:
+    context = a_context()
+    steps = durable_retry.call(context, charge, "o-1", amount=5, key="k-1")
+    next(steps)
+    assert context.call_sub_orchestrator.call_args.kwargs["input"]["document"] == {
+        "handler": "charge-in-process",
+        "input": {"order": "o-1", "amount": 5},
+        "key": "k-1",
+    }
+    with pytest.raises(StopIteration) as stopped:
+        steps.send({"document": {"status": "succeeded", "result": {"value": {"id": "r-1"}}}})
+    assert stopped.value.value == Receipt("r-1")
+
+
+def test_wrong_arguments_are_refused_in_the_orchestrator_and_start_nothing() -> None:
+    context = a_context()
+    with pytest.raises(InvalidInputError, match="/input/amount"):
+        next(durable_retry.call(context, charge, "o-1", amount="five", key="k-1"))
+    assert not context.call_sub_orchestrator.called
+
+
 def test_a_call_that_the_host_could_not_read_is_refused_by_its_own_orchestration() -> None:
     context = a_context()
     next(durable_retry.call(context, handler="ship", input=json.loads("[" * 48 + "]" * 48)))
@@ -90,7 +122,7 @@ def test_a_call_that_the_host_could_not_read_is_refused_by_its_own_orchestration
 
 def test_events_may_be_objects_or_json() -> None:
     event = Event.to_queue("mails", "mail.wanted", {"to": "a"})
-    document = operation_document({"on_success": [event, {"type": "b", "queue": "q"}]})
+    document = operation_document(None, (), {"on_success": [event, {"type": "b", "queue": "q"}]})
     assert document["on_success"] == [event.to_json(), {"type": "b", "queue": "q"}]
 
 

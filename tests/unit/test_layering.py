@@ -19,8 +19,9 @@ LAYERS: Final = (
     "concurrency",
     "facts",
     "clock",
-    "handler_registry",
     "handlers",
+    "signatures",
+    "handler_registry",
     "telemetry",
     "settings",
     "stores",
@@ -51,7 +52,10 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     f"{LIBRARY}.api": frozenset({LIBRARY}),
     f"{LIBRARY}.app": frozenset({LIBRARY}),
     f"{LIBRARY}.executor_guard": frozenset(),
-    f"{LIBRARY}.client": frozenset({f"{LIBRARY}.client", f"{LIBRARY}.engine", f"{LIBRARY}.clock"}),
+    f"{LIBRARY}.client": frozenset(
+        f"{LIBRARY}.{layer}"
+        for layer in ("client", "engine", "clock", "handlers", "signatures", "handler_registry")
+    ),
     f"{LIBRARY}.testing": frozenset(f"{LIBRARY}.{layer}" for layer in LAYERS),
     f"{LIBRARY}.in_process": frozenset(
         f"{LIBRARY}.{layer}" for layer in (*FOR_TRIGGERS, "client", "executor_guard")

@@ -9,11 +9,12 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
+import durable_retry
 from durable_retry import clock, handler_registry
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, operation_handler
+from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite
 from durable_retry.testing import NOON, Crash, FakeDependency, Slow, run_handler
-from examples.handlers import PlaceOrder, place_order
+from examples.handlers import place_order
 
 
 class Order(BaseModel):
@@ -39,7 +40,7 @@ async def ship(order: Order, call: Call) -> Outcome:
 @pytest.fixture(autouse=True)
 def only_ship(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handler_registry, "_handlers", {})
-    operation_handler("ship", dependency="warehouse", input_model=Order)(ship)
+    durable_retry.operation("ship", dependency="warehouse")(ship)
 
 
 FIXED = """
@@ -122,7 +123,7 @@ async def test_what_would_be_refused_is_refused() -> None:
 
 
 async def test_the_shipped_handler_keeps_its_order_and_announces_it() -> None:
-    operation_handler("place-order", dependency="flaky", input_model=PlaceOrder)(place_order)
+    durable_retry.operation("place-order", dependency="flaky")(place_order)
     order = {"order": "h1", "customer": "ada", "amount": 3}
     run = await run_handler(place_order, order, FakeDependency(429, 503, 200))
     assert (run.status, run.result) == ("succeeded", {"order": "h1", "attempt": 3})
@@ -137,7 +138,7 @@ async def test_the_example_of_the_documents_passes() -> None:
     text = (Path(__file__).parents[2] / "docs" / "handlers.md").read_text()
     (example,) = re.findall(r"```python\n(from durable_retry\.testing.*?)```", text, re.DOTALL)
     (handler,) = re.findall(r"```python\n(class ShipOrder.*?)```", text, re.DOTALL)
-    names: dict[str, Any] = {"BaseModel": BaseModel, "Call": Call, "operation_handler": operation_handler}
+    names: dict[str, Any] = {"BaseModel": BaseModel, "Call": Call, "durable_retry": durable_retry}
     exec(handler + example, names)  # noqa: S102 - our own document
     tests = [test for name, test in names.items() if name.startswith("test_")]
     assert len(tests) == 2

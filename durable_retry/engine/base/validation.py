@@ -81,6 +81,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "missing": "is required",
     "model_type": "must be an object",
     "dict_type": "must be an object",
+    "dataclass_type": "must be an object",
     "list_type": "must be a list",
     "string_type": "must be a string",
     "bool_type": "must be true or false",
@@ -168,10 +169,15 @@ def validated[M: BaseModel](model: type[M], document: Any) -> M:
         raise InvalidInputError(problems_of(error, model)) from None
 
 
-def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
-    """Return the problems of pydantic's errors: pointers for places, and a guess for each unknown key."""
+def problems_of(error: ValidationError, shape: Any) -> list[Problem]:
+    """Return the problems of pydantic's errors: pointers for places, and a guess for each unknown key.
+
+    Args:
+        error: Of a validation.
+        shape: What was validated: a model, or any other type.
+    """
     return [
-        _problem_of_error(details, model) for details in error.errors(include_url=False, include_input=False)
+        _problem_of_error(details, shape) for details in error.errors(include_url=False, include_input=False)
     ]
 
 
@@ -181,33 +187,36 @@ def did_you_mean(name: str, known: list[str]) -> str:
     return f'; did you mean "{near[0]}"?' if near else ""
 
 
-def _problem_of_error(details: ErrorDetails, model: type[BaseModel]) -> Problem:
+def _problem_of_error(details: ErrorDetails, shape: Any) -> Problem:
     place = tuple(part for part in details["loc"] if part != _KEY_MARK)
     if details["type"] == "extra_forbidden":
-        guess = did_you_mean(str(place[-1]), _names_at(model, place[:-1]))
+        guess = did_you_mean(str(place[-1]), _names_at(shape, place[:-1]))
         return Problem(pointer_of(*place), f"is not a known key{guess}")
     words = _WORDS.get(details["type"], details["msg"].replace("Input should be", "must be"))
     return Problem(pointer_of(*place), words)
 
 
-def _names_at(model: type[BaseModel], place: tuple[str | int, ...]) -> list[str]:
-    """List the keys that a model takes at a place inside it."""
+def _names_at(shape: Any, place: tuple[str | int, ...]) -> list[str]:
+    """List the keys that a shape takes at a place inside it."""
     for part in place:
-        inner = None if isinstance(part, int) else _model_in(_field_type(model, part))
-        model = model if inner is None else inner
-    return [field.alias or name for name, field in model.model_fields.items()]
+        inner = None if isinstance(part, int) else _shape_in(_members_of(shape).get(part))
+        shape = shape if inner is None else inner
+    return list(_members_of(shape))
 
 
-def _field_type(model: type[BaseModel], name: str) -> Any:
-    fields = model.model_fields.items()
-    return next((field.annotation for own, field in fields if name in {own, field.alias}), None)
+def _members_of(shape: Any) -> dict[str, Any]:
+    """Return the annotations of a model's keys, or of a typed dictionary's or a dataclass' members."""
+    fields = getattr(shape, "model_fields", None)
+    if fields is None:
+        return dict(getattr(shape, "__annotations__", {}))
+    return {field.alias or name: field.annotation for name, field in fields.items()}
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Find the model inside `Model | None`, `list[Model]` and the like."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _shape_in(annotation: Any) -> Any:
+    """Find the shape inside `Model | None`, `list[Model]` and the like; None when there is none."""
+    if _members_of(annotation):
         return annotation
-    found = (_model_in(inner) for inner in get_args(annotation))
+    found = (_shape_in(inner) for inner in get_args(annotation))
     return next((inner for inner in found if inner is not None), None)
 
 

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from pydantic import BaseModel, ValidationError
-
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import (
@@ -24,7 +22,6 @@ from durable_retry.engine.base.validation import (
     Problem,
     did_you_mean,
     pointer_of,
-    problems_of,
 )
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.envelope import ParsedEnvelope
@@ -44,9 +41,15 @@ class HandlerTarget(Protocol):
     def dependency(self) -> str:
         """The name of the dependency whose policy and circuit it uses."""
 
-    @property
-    def input_model(self) -> type[BaseModel]:
-        """The model that the operation's `input` must fit."""
+    def check_input(self, document: Any) -> Any:
+        """Return an input as the handler takes it.
+
+        Raises:
+            InvalidInputError: It does not fit; pointers begin with `/input`.
+        """
+
+    def limits_at(self, dependency: Dependency) -> Dependency:
+        """Return its dependency with the policy and the time limit of the handler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +258,7 @@ def _checked_target(request: OperationRequest, targets: Targets) -> tuple[Depend
     """Return the dependency that a request calls, and what is wrong with the request there."""
     handler = None if request.handler is None else targets.handler(request.handler)
     dependency = targets.dependency((request.dependency or "") if handler is None else handler.dependency)
-    return dependency, [
+    return dependency if handler is None else handler.limits_at(dependency), [
         *_header_problems(request, dependency),
         *_input_problems(request, handler),
         *event_problems(request.on_success, "on_success", targets),
@@ -278,10 +281,9 @@ def _input_problems(request: OperationRequest, handler: HandlerTarget | None) ->
     if handler is None:
         return
     try:
-        handler.input_model.model_validate(request.input)
-    except ValidationError as error:
-        for problem in problems_of(error, handler.input_model):
-            yield Problem(f"/input{problem.pointer}", problem.detail)
+        handler.check_input(request.input)
+    except InvalidInputError as error:
+        yield from error.problems
 
 
 def event_problems(events: Iterable[Event], member: str, targets: Targets) -> Iterator[Problem]:

@@ -261,7 +261,7 @@ async def _make_attempt(operation: OperationInput, number: int) -> AttemptOutcom
         return outcome
     if operation.handler is not None:
         return await _run_handler(plan, operation.handler)
-    return await (_at_most_once if needs_marker(plan) else attempt_request)(plan)
+    return await (_at_most_once(plan, attempt_request) if needs_marker(plan) else attempt_request(plan))
 
 
 def _too_late(plan: Plan) -> AttemptOutcome | None:
@@ -276,25 +276,30 @@ async def _run_handler(plan: Plan, name: str) -> AttemptOutcome:
     if handler is None:
         error = f"handler {name} is not registered here any more"
         return plan.outcome(category=Category.TRANSIENT, error=error, counted=False)
+    if handler.repeatable is False:
+        return await _at_most_once(plan, partial(attempt_handler, handler=handler))
     if (too_often := await begun_too_often(plan, handler)) is not None:
         return too_often
     # The time that our own storage took must not count against the handler.
     begun = replace(plan, limit=start_clock(plan.operation))
-    return _too_late(begun) or await attempt_handler(begun, handler)
+    outcome = _too_late(begun) or await attempt_handler(begun, handler)
+    if not outcome.counted:
+        await _note_outcome(begun, outcome)
+    return outcome
 
 
-async def _at_most_once(plan: Plan) -> AttemptOutcome:
+async def _at_most_once(plan: Plan, make: Callable[[Plan], Awaitable[AttemptOutcome]]) -> AttemptOutcome:
     """Make an attempt that must not be made twice; a second execution returns the outcome of the first."""
     marked = await insert_marker(plan.operation.run_id, plan.number, plan.limit.started_at)
     if marked is None:
         # The time that our own storage took must not count against the dependency.
         begun = replace(plan, limit=start_clock(plan.operation))
-        outcome = _too_late(begun) or await attempt_request(begun)
+        outcome = _too_late(begun) or await make(begun)
         await _note_outcome(begun, outcome)
         return outcome
     if marked.outcome is not None:
         return AttemptOutcome.from_json(marked.outcome)
-    error = "an earlier execution of this attempt may have sent the request; its outcome is not known"
+    error = "an earlier execution of this attempt may have taken effect; its outcome is not known"
     return plan.outcome(category=Category.AMBIGUOUS, error=error)
 
 

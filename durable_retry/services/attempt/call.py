@@ -11,16 +11,15 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
-from typing import Any, Final, get_type_hints
+from functools import partial
+from typing import Any, Final
 from uuid import uuid4
 
 import httpx
 from azure.core.exceptions import AzureError
-from pydantic import PydanticSchemaGenerationError, TypeAdapter
+from pydantic import TypeAdapter
 
 from durable_retry import clock
-from durable_retry.engine.base.json_input import plain_json
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.request import is_unprotected
@@ -43,6 +42,15 @@ from durable_retry.handlers import Call, Step
 from durable_retry.services.attempt.http_client import make_client, transport_of
 from durable_retry.services.attempt.http_pool import PROGRESS, SendProgress
 from durable_retry.services.attempt.http_request import Plan, own_headers
+from durable_retry.services.attempt.threads import run_function
+from durable_retry.signatures import (
+    SignatureError,
+    parameters_of,
+    read_result,
+    result_of,
+    stored_result,
+    with_call,
+)
 from durable_retry.stores.dead_letters.records import dead_letter_id_of
 from durable_retry.stores.operations.steps import StepRule
 from durable_retry.telemetry.spans import fields_of
@@ -52,10 +60,11 @@ _log = logging.getLogger(__name__)
 MAX_STEPS: Final = 100
 """In one attempt of a handler."""
 
-_ADAPTERS_KEPT: Final = 256
-
 _CANCEL_SECONDS: Final = 2.0
 """For a step to end that was cancelled; one that does not is left behind."""
+
+_SENT_ONCE: Final = "durable_retry.sent_once"
+"""The extension of a request that says whether it must not be sent again."""
 
 type ChangeStep = Callable[[str, StepRule], Awaitable[StepRecord]]
 """`await change(name, rule)`: changes the record of one step, see `stores.operations.steps.change_step`."""
@@ -67,7 +76,8 @@ class StepInterrupted(BaseException):
 
 def may_repeat_work(plan: Plan, request: httpx.Request) -> bool:
     """Whether sending a request of an attempt again could do its work twice."""
-    return is_unprotected(request.method, plan.deduplication_header)
+    sent_once: bool | None = request.extensions.get(_SENT_ONCE)  # None: the handler sent it by itself
+    return is_unprotected(request.method, plan.deduplication_header) if sent_once is None else sent_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +129,9 @@ class Calls:
     _running: dict[str, _Running] = field(default_factory=dict)
     _failed: list[tuple[Exception, StepFailure]] = field(default_factory=list)
 
-    def call(self) -> Call:
-        """Return the `Call` that is passed to the handler."""
-        repeatable = bool(self.plan.deduplication_header)
+    def call(self, repeatable: bool | None = None) -> Call:  # noqa: FBT001 - as `operation` has it
+        """Return the `Call` that is passed to the handler, which may say whether it may run twice."""
+        repeatable = bool(self.plan.deduplication_header) if repeatable is None else repeatable
         transport = self._transport(self.plan.operation.sent_key, is_repeatable=repeatable)
         return self._call_of_step(transport, self.plan.number, self._begin_step)
 
@@ -175,17 +185,20 @@ class Calls:
 
     async def _run_step(self, step: Step) -> Any:
         self._check_name(step.name)
-        adapter, policy = _adapter_of(step.function), self._policy_of(step)
+        adapter, policy = _readable_result(step.function), self._policy_of(step)
         is_repeatable = self._is_repeatable(step)
         execution = self._execution_of_step(step.name, is_repeatable=is_repeatable)
         begun = await self._changed_record(step.name, partial(begin, execution=execution))
         if begun.result is not None:
-            return adapter.validate_json(begun.result)
+            return read_result(adapter, begun.result)
         running = self._running[step.name] = _Running(begun, is_repeatable, policy)
         transport = self._transport(self.plan.operation.step_key(step.name), is_repeatable=is_repeatable)
         try:
             own = self._call_of_step(transport, begun.attempts, _refuse_steps)
-            result = _result_text(step.name, await step.function(*step.arguments, own))
+            python, call_parameter = parameters_of(step.function)
+            bound = with_call(python.bind_partial(*step.args, **step.kwargs), call_parameter, own)
+            returned = await run_function(step.function, *bound.args, **bound.kwargs)
+            result = _result_text(step.name, stored_result(adapter, returned, f"/steps/{step.name}"))
         except Exception as error:
             self.errors.append(error)
             if transport.may_have_acted:
@@ -202,7 +215,7 @@ class Calls:
         self._running[step.name] = replace(running, ending=ending)
         stored = await self._changed_record(step.name, ending)
         del self._running[step.name]
-        return adapter.validate_json(stored.result or "null")
+        return read_result(adapter, stored.result or "null")
 
     def _transport(self, key: str, *, is_repeatable: bool) -> "_CallTransport":
         return _CallTransport(self, key, transport_of(self.plan.dependency), is_repeatable=is_repeatable)
@@ -302,6 +315,7 @@ class _CallTransport(httpx.AsyncBaseTransport):
         request.extensions[PROGRESS] = progress
         # A handler may say of a step that it must not run twice although the dependency deduplicates.
         is_once = not self._is_repeatable and is_unprotected(request.method, "")
+        request.extensions[_SENT_ONCE] = is_once
         try:
             answer = await self._inner.handle_async_request(request)
         except BaseException as error:
@@ -356,13 +370,13 @@ async def _refuse_steps(step: Step) -> Any:
     raise InvalidInputError([Problem("/step", f"{step.name!r} is inside of another step")])
 
 
-def _result_text(name: str, returned: Any) -> str:
+def _result_text(name: str, document: Any) -> str:
     """Return a step's result as JSON text.
 
     Raises:
-        InvalidInputError: It has no JSON form, or too large a one.
+        InvalidInputError: It is too large.
     """
-    text = json.dumps(plain_json(returned, f"/steps/{name}"))
+    text = json.dumps(document)
     size = len(text.encode())
     if size > MAX_RESULT_BYTES:
         detail = f"has {size} bytes; the result of a step takes {MAX_RESULT_BYTES}"
@@ -370,19 +384,13 @@ def _result_text(name: str, returned: Any) -> str:
     return text
 
 
-@lru_cache(_ADAPTERS_KEPT)
-def _adapter_of(function: Callable[..., Any]) -> TypeAdapter[Any]:
+def _readable_result(function: Callable[..., Any]) -> TypeAdapter[Any]:
     """Return what reads a step's stored result back as what its function is annotated to return.
 
     Raises:
         InvalidInputError: It returns what cannot be stored.
     """
     try:
-        returned = get_type_hints(function).get("return", Any)
-    except (NameError, TypeError):
-        returned = Any  # It has no annotations that can be read: then the result is plain JSON.
-    try:
-        return TypeAdapter(returned)
-    except PydanticSchemaGenerationError as error:
-        detail = f"{function!r} returns {returned!r}, which has no JSON form"
-        raise InvalidInputError([Problem("/step", detail)]) from error
+        return result_of(function)
+    except SignatureError as error:
+        raise InvalidInputError([Problem("/step", f"{function!r}: {error}")]) from error

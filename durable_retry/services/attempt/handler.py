@@ -8,10 +8,9 @@ from typing import Any, Final
 
 import httpx
 from azure.core.exceptions import AzureError
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from durable_retry import clock
-from durable_retry.engine.base.json_input import plain_json
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.steps import StepStoppedError
@@ -30,7 +29,9 @@ from durable_retry.handlers import Outcome, Throttled, Transient
 from durable_retry.services.attempt.call import Calls, ChangeStep, StepInterrupted, may_repeat_work
 from durable_retry.services.attempt.http_client import EscapedBaseUrlError
 from durable_retry.services.attempt.http_request import Plan, error_line
+from durable_retry.services.attempt.threads import NoFreeThreadError, run_function
 from durable_retry.settings.configuration import targets
+from durable_retry.signatures import stored_result
 from durable_retry.stores.operations.steps import change_step
 from durable_retry.stores.operations.writes import count_start
 from durable_retry.telemetry.spans import ATTEMPT as ATTEMPT_NUMBER
@@ -85,26 +86,42 @@ async def attempt_handler(plan: Plan, handler: Handler, change: ChangeStep | Non
 
 async def _attempt_handler(plan: Plan, handler: Handler, calls: Calls) -> AttemptOutcome:
     try:
-        given = handler.input_model.model_validate(plan.operation.input)
+        bound = handler.signature.bound(plan.operation.input, calls.call(handler.repeatable))
+    except InvalidInputError as error:
+        return plan.outcome(category=Category.MALFORMED, error=error_line(error, plan.dependency))
+    try:
         async with asyncio.timeout(plan.limit.seconds_left) as limit:
             try:
-                returned = await handler.function(given, calls.call())
+                returned = await run_function(handler.function, *bound.args, **bound.kwargs)
             except (Exception, StepInterrupted):
                 await calls.finish_steps()
                 raise
             await calls.finish_steps()
-        return plan.outcome(result=_result_document(returned))
+        return plan.outcome(result=_result_document(returned, handler.signature.result))
     except (ValidationError, EscapedBaseUrlError) as error:
         outcome = plan.outcome(category=Category.MALFORMED, error=error_line(error, plan.dependency))
     except httpx.HTTPStatusError as error:
         outcome = _refused_by_dependency(plan, error, calls.failure_of(error))
     except Exception as error:  # noqa: BLE001 - any other error of a handler is transient: docs/handlers.md
+        if limit.expired() and (ended := _cut_off(plan, handler, error)) is not None:
+            return ended
         step = await calls.cut_off() if limit.expired() else calls.failure_of(error)
         outcome = _outcome_of_error(plan, handler, error, step)
     if calls.may_have_acted:
         return _unknown(outcome)
     hints = filter(None, [outcome.retry_hint, *map(_hint_of, calls.errors)])
     return replace(outcome, retry_hint=max(hints, key=lambda hint: hint.delay_seconds, default=None))
+
+
+def _cut_off(plan: Plan, handler: Handler, error: Exception) -> AttemptOutcome | None:
+    """Return the outcome of a function that never began, or must not run twice, and was cut off."""
+    if isinstance(error.__cause__, NoFreeThreadError):
+        detail = "no thread was free for a function that is not async"
+        return plan.outcome(category=Category.TRANSIENT, error=detail, counted=False)
+    if handler.repeatable is False:
+        detail = "its time was over before it ended, and it must not run twice"
+        return plan.outcome(category=Category.AMBIGUOUS, error=detail)
+    return None
 
 
 def _unknown(outcome: AttemptOutcome) -> AttemptOutcome:
@@ -184,14 +201,14 @@ def _classify_error(plan: Plan, error: Exception, names: list[str]) -> Classific
     return classify_failure(names, unprotected=unprotected, overrides=overrides)
 
 
-def _result_document(returned: Any) -> dict[str, Any]:
+def _result_document(returned: Any, adapter: TypeAdapter[Any]) -> dict[str, Any]:
     """Return a handler's success as plain JSON, its writes and events beside the value for the commit.
 
     Raises:
         InvalidInputError: What it returned cannot be stored or sent as it is.
     """
     outcome = returned if isinstance(returned, Outcome) else Outcome(returned)
-    result: dict[str, Any] = {"value": plain_json(outcome.value, "/value")}
+    result: dict[str, Any] = {"value": stored_result(adapter, outcome.value, "/value")}
     if writes := [write.to_json() for write in outcome.writes]:
         result["writes"] = writes
     if events := tuple(outcome.events):

@@ -2,7 +2,8 @@
 
 from pydantic import BaseModel
 
-from durable_retry.handlers import Call, operation_handler
+import durable_retry
+from durable_retry.handlers import Call
 
 
 class Case(BaseModel):
@@ -24,10 +25,10 @@ async def both(given: Case, call: Call) -> str:
     return await call.step("mail", send, f"{charged.removesuffix('-charge!')}-mail!")
 
 
-operation_handler("both", dependency="flaky", input_model=Case)(both)
+durable_retry.operation("both", dependency="flaky")(both)
 
 
-@operation_handler("both-unsafe", dependency="unsafe", input_model=Case)
+@durable_retry.operation("both-unsafe", dependency="unsafe")
 async def both_unsafe(given: Case, call: Call) -> str:
     """The same, where nothing may be sent twice."""
     return await both(given, call)

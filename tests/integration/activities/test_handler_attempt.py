@@ -1,5 +1,7 @@
+import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import httpx
@@ -7,23 +9,17 @@ import pytest
 from azure.core.exceptions import ServiceRequestError
 from pydantic import BaseModel, ValidationError
 
+import durable_retry
 from durable_retry import handler_registry
+from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit import CallHealth
 from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts
-from durable_retry.handlers import (
-    Call,
-    Event,
-    Outcome,
-    Rejected,
-    TableWrite,
-    Throttled,
-    Transient,
-    operation_handler,
-)
+from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Throttled, Transient
+from durable_retry.services.attempt import threads
 from durable_retry.services.attempt.attempt import health_shown_by, make_attempt
 from durable_retry.services.attempt.http_client import sending_over
 from durable_retry.stores.storage import clients as storage_clients
@@ -52,8 +48,11 @@ def storage_in_memory(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
     return fake
 
 
-async def run(function: Callable[[Any, Call], Awaitable[Any]], **changes: Any) -> AttemptOutcome:
-    operation_handler("ship-order", dependency="safe", input_model=ShipOrder)(function)
+async def run(
+    function: Callable[..., Any], *, options: Mapping[str, Any] | None = None, **changes: Any
+) -> AttemptOutcome:
+    handler_registry._handlers.clear()
+    durable_retry.operation("ship-order", dependency="safe", **(options or {}))(function)
     values: dict[str, Any] = {
         "handler": "ship-order",
         "request": None,
@@ -350,6 +349,79 @@ async def test_an_attempt_that_ends_costs_one_row(storage_in_memory: TablesInMem
     await run(ship)
     (row,) = storage_in_memory.rows("AttemptMarkers")
     assert (row["PartitionKey"], row["RowKey"], row["starts"]) == ("op-test", "0000000003", 1)
+
+
+async def test_a_function_that_is_not_async_runs_beside_the_loop_and_is_cut_off() -> None:
+    go_on, began = threading.Event(), threading.Event()
+
+    def ship(_order: ShipOrder, call: Call) -> str:
+        began.set()
+        go_on.wait(30)
+        return call.key
+
+    running = asyncio.create_task(run(ship, timeouts=Timeouts(connect_seconds=1, attempt_seconds=30)))
+    await asyncio.to_thread(began.wait, 30)
+    go_on.set()
+    assert (await running).result == {"value": "key-1"}
+    go_on.clear()
+    outcome = await run(ship, timeouts=Timeouts(connect_seconds=0.1, attempt_seconds=0.1))
+    go_on.set()
+    assert (outcome.category, outcome.counted) == (Category.TRANSIENT, True)
+
+
+async def test_an_attempt_for_which_no_thread_was_free_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ship(_order: ShipOrder) -> None:
+        raise AssertionError("it must not run")
+
+    monkeypatch.setattr(threads, "_free", LoopOwned(lambda: asyncio.Semaphore(0)))
+    for options in ({}, {"repeatable": False}):
+        outcome = await run(
+            ship, options=options, timeouts=Timeouts(connect_seconds=0.05, attempt_seconds=0.05)
+        )
+        assert (outcome.category, outcome.counted) == (Category.TRANSIENT, False)
+
+
+async def test_what_must_not_run_twice_does_not() -> None:
+    async def hangs(_order: ShipOrder) -> None:
+        runs.append("hangs")
+        await asyncio.sleep(30)
+
+    async def dies(_order: ShipOrder) -> None:
+        runs.append("dies")
+        raise DeathError
+
+    async def ships(_order: ShipOrder) -> int:
+        runs.append("ships")
+        return len(runs)
+
+    runs: list[str] = []
+    once = {"repeatable": False}
+    short = Timeouts(connect_seconds=0.1, attempt_seconds=0.1)
+    assert (await run(hangs, options=once, timeouts=short, run=2)).category is Category.AMBIGUOUS
+    with pytest.raises(DeathError):
+        await run(dies, options=once)
+    assert (await run(dies, options=once)).category is Category.AMBIGUOUS
+    first, again = [await run(ships, options=once, run=3) for _ in range(2)]
+    assert first.result == again.result == {"value": 3}
+    assert runs == ["hangs", "dies", "ships"]
+
+
+async def test_a_function_may_say_that_its_requests_may_be_sent_twice() -> None:
+    async def ship(_order: ShipOrder, call: Call) -> None:
+        await call.client.post("/hang/9", params={"seconds": 5}, timeout=SHORT)
+
+    assert (await run(ship, dependency="unsafe")).category is Category.AMBIGUOUS
+    assert (await run(ship, dependency="unsafe", options={"repeatable": True})).category is Category.TRANSIENT
+
+
+async def test_a_result_that_is_not_what_the_function_returns_is_a_bug() -> None:
+    async def ship(order: ShipOrder) -> int:
+        return order  # type: ignore[return-value]
+
+    outcome = await run(ship)
+    assert (outcome.error or "").startswith("bug in handler ship-order: InvalidInputError: /value")
 
 
 async def test_storage_that_does_not_answer_holds_no_handler_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,12 @@ import pytest
 from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestError, ServiceResponseError
 from pydantic import BaseModel
 
+import durable_retry
 from durable_retry import handler_registry
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts
-from durable_retry.handlers import Call, Rejected, Throttled, Transient, operation_handler
+from durable_retry.handlers import Call, Rejected, Throttled, Transient
 from durable_retry.services.attempt.attempt import health_shown_by, make_attempt
 from durable_retry.services.attempt.call import StepInterrupted
 from durable_retry.stores.operations.steps import steps_shown
@@ -69,7 +70,7 @@ type Function = Callable[[Any, Call], Awaitable[Any]]
 
 def registered(function: Function) -> None:
     handler_registry._handlers.clear()
-    operation_handler("ship", dependency="safe", input_model=Order)(function)
+    durable_retry.operation("ship", dependency="safe")(function)
 
 
 async def run(function: Function, number: int = 1, **changes: Any) -> AttemptOutcome:

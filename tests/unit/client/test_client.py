@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+import durable_retry
 from durable_retry.api import described, table
 from durable_retry.client import (
     AsyncClient,
@@ -16,6 +17,7 @@ from durable_retry.client import (
     UnreachableError,
     documents,
 )
+from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.dead_letters.document import StartedReplay
 from durable_retry.engine.operations.document import AcceptedOperation
 
@@ -110,6 +112,24 @@ def test_a_submission_is_the_body_of_the_api() -> None:
         {"dependency": "payments", "request": {"method": "POST", "path": "/charges"}, "key": "k-1"}
     ]
     assert (submitted.operation_id, submitted.is_replayed, submitted.operation) == ("op-1", False, None)
+
+
+@durable_retry.operation("charge-by-client", dependency="flaky")
+def charge(order: str, amount: int) -> str:
+    return f"{order} {amount}"
+
+
+async def test_a_function_is_submitted_with_its_arguments() -> None:
+    api = Api(accepted(), accepted())
+    api.client.submit(charge, "o-1", amount=5, key="k-1")
+    await api.async_client.submit(charge, "o-1", 5, key="k-1", wait_seconds=3)
+    body = {"handler": "charge-by-client", "input": {"order": "o-1", "amount": 5}, "key": "k-1"}
+    assert list(api.bodies()) == [body, body]
+    assert api.requests[1].headers["Prefer"] == "wait=3"
+    with pytest.raises(InvalidInputError, match="/input/amount"):
+        api.client.submit(charge, "o-1", amount="five", key="k-1")
+    with pytest.raises(LookupError, match="is no operation"):
+        api.client.submit(len, "o-1", key="k-1")  # type: ignore[call-overload]
 
 
 def test_a_submission_without_a_key_is_sent_again_under_the_same_one() -> None:
@@ -260,7 +280,7 @@ def test_a_pause_is_chosen_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
         return most
 
     draw: Callable[[float, float], float] = uniform
-    monkeypatch.setattr("durable_retry.client.random.uniform", draw)
+    monkeypatch.setattr("durable_retry.client.flows.random.uniform", draw)
     api = Api(away(), away(), shown())
     api.client.get("op-1")
     assert chosen == [(0, 0.5), (0, 1.0)]

@@ -190,14 +190,10 @@ def test_a_window_in_which_entity_calls_are_dropped_is_refused(
 
 GOOD = '[dependencies.payments]\nbase_url = "http://127.0.0.1:9"\n'
 HANDLER = """
-from pydantic import BaseModel
-from durable_retry.handlers import operation_handler
+import durable_retry
 
-class Nothing(BaseModel):
-    pass
-
-@operation_handler("lonely-{name}", dependency="nobody", input_model=Nothing)
-async def lonely(order, call):
+@durable_retry.operation("lonely-{name}", dependency="nobody")
+async def lonely(order):
     return None
 """
 
@@ -291,7 +287,24 @@ def test_a_handler_of_an_unknown_dependency_does_not_start(
     printed = start(monkeypatch, tmp_path, GOOD, "lonely_handlers_1", "lonely_handlers_2")
     assert "handler 'lonely-1' in lonely_handlers_1" in printed
     assert "handler 'lonely-2' in lonely_handlers_2" in printed
+
     assert f"'nobody', which {tmp_path / 'dependencies.toml'} lacks" in printed
+
+
+def test_what_a_function_cannot_have_is_listed_with_its_module(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "wrong_functions.py").write_text(
+        "import durable_retry\n"
+        "@durable_retry.operation(dependency='payments', timeout=3600)\n"
+        "def slow(order): ...\n"
+        "@durable_retry.operation(dependency='payments')\n"
+        "def unreadable(order: 'Missing'): ...\n"
+    )
+    printed = start(monkeypatch, tmp_path, GOOD, "wrong_functions")
+    assert "handler 'slow' in wrong_functions: timeout: 3600 s + 10 s to spare" in printed
+    assert "handler 'unreadable' in wrong_functions: its annotations cannot be read" in printed
 
 
 def test_another_configuration_can_stand_in_for_a_while() -> None:

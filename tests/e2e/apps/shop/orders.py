@@ -2,7 +2,8 @@
 
 from pydantic import BaseModel
 
-from durable_retry.handlers import Call, operation_handler
+import durable_retry
+from durable_retry.handlers import Call
 
 
 class Order(BaseModel):
@@ -11,7 +12,7 @@ class Order(BaseModel):
     number: int
 
 
-@operation_handler("ship-order", dependency="warehouse", input_model=Order)
+@durable_retry.operation("ship-order", dependency="warehouse")
 async def ship_order(order: Order, call: Call) -> int:
     """Ship an order."""
     answer = await call.client.post("/fail/1", headers={"Idempotency-Key": call.key})

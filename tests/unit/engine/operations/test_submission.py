@@ -1,13 +1,12 @@
 """What a submission becomes: its name, its operation, and every mistake in it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
-from pydantic import BaseModel
 
 from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.envelope import ParsedEnvelope, parse_envelope
 from durable_retry.engine.operations.naming import ScopedKey, fields_name
@@ -23,6 +22,8 @@ from durable_retry.engine.operations.submission import (
     read_operation,
     resolve,
 )
+from durable_retry.engine.retry.policy import RetryOverride
+from durable_retry.handler_registry import Handler
 from tests.support.builders import NOON
 
 CONFIG = """
@@ -37,19 +38,20 @@ EVENT = {"specversion": "1.0", "id": "e-1", "source": "/orders", "type": "charge
 OWN = ScopedKey("source:queue/operations", "m-1")
 
 
-class Order(BaseModel):
-    amount: int
+def ship_order(amount: int) -> int:
+    return amount
 
 
-@dataclass(frozen=True)
-class ShipOrder:
-    dependency: str = "payments"
-    input_model: type[BaseModel] = Order
-
+SLOW: Final = validated(RetryOverride, {"max_attempts": 9, "initial_seconds": 7.0})
 
 TARGETS: Final = Targets(
     parse_config(CONFIG, {"SIGNATURE": "signature-1", "KEY": "key-12345"}).dependencies,
-    {"ship-order": ShipOrder()},
+    {
+        "ship-order": Handler(name="ship-order", dependency="payments", function=ship_order),
+        "slow": Handler(
+            name="slow", dependency="payments", function=ship_order, retry=SLOW, timeout_seconds=1
+        ),
+    },
     ("durableretry-", "azure-webjobs-"),
 )
 
@@ -78,6 +80,14 @@ def test_an_operation_knows_its_policy_its_deadline_and_no_secret() -> None:
     assert (operation.deadline_at - NOON).total_seconds() == 60
     assert "key-12345" not in str(operation.to_json())
     assert "signature-1" not in str(operation.to_json())
+
+
+def test_a_function_may_have_a_policy_and_a_time_limit_of_its_own() -> None:
+    own = resolved({"handler": "slow", "input": {"amount": 1}})
+    assert (own.policy.max_attempts, own.policy.initial_seconds) == (9, 7)
+    assert (own.timeouts.attempt_seconds, own.timeouts.connect_seconds) == (1, 1)
+    asked = resolved({"handler": "slow", "input": {"amount": 1}, "retry": {"max_attempts": 8}})
+    assert (asked.policy.max_attempts, asked.policy.initial_seconds) == (8, 7)
 
 
 def test_the_id_depends_on_scope_and_key_alone() -> None:

@@ -1,0 +1,232 @@
+"""The signature of an operation's function: its input as JSON, and what its result is read back as.
+
+    signature = signature_of(charge)                        # def charge(order: str, amount: int) -> Receipt
+    signature.input_of(("o-1",), {"amount": 5})             # {"order": "o-1", "amount": 5}
+    bound = signature.bound({"order": "o-1", "amount": 5}, call)
+    charge(*bound.args, **bound.kwargs)
+
+A function whose only parameter, beside the `Call`, is one model or dataclass takes that model's object as its
+input. Any other takes an object with a member for each parameter.
+"""
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import lru_cache, reduce
+from operator import or_
+from types import UnionType
+from typing import Any, Final, NotRequired, TypedDict, Union, get_args, get_origin
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PydanticSchemaGenerationError,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+)
+
+from durable_retry.engine.base.json_input import json_problems, plain_json
+from durable_retry.engine.base.validation import InvalidInputError, Problem, problems_of
+from durable_retry.handlers import Call, Outcome
+
+_KEPT: Final = 1_024
+"""Functions whose signature a process remembers; each costs pydantic about a millisecond."""
+
+_VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class SignatureError(ValueError):
+    """A function that cannot be an operation or a step; the message says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What the function of an operation takes and returns.
+
+    Attributes:
+        python: Its parameters as Python sees them.
+        call_parameter: The parameter that takes the `Call`; None when none does.
+        model_parameter: The parameter that takes the whole input; None when each takes a member.
+        input_type: The model, or an object with a member for each parameter.
+        input: Reads and writes the input.
+        result: Reads the result, or the value of an `Outcome`.
+    """
+
+    python: inspect.Signature
+    call_parameter: str | None
+    model_parameter: str | None
+    input_type: Any
+    input: TypeAdapter[Any]
+    result: TypeAdapter[Any]
+
+    def check_input(self, document: Any) -> Any:
+        """Return an input as the function's types.
+
+        Raises:
+            InvalidInputError: It is none of the function's; pointers begin with `/input`.
+        """
+        try:
+            return self.input.validate_python(document)
+        except ValidationError as error:
+            raise _invalid("/input", error, self.input_type) from None
+
+    def bound(self, document: Any, call: Call) -> inspect.BoundArguments:
+        """Return the arguments for an input.
+
+        Raises:
+            InvalidInputError: It is none of the function's.
+        """
+        value = self.check_input(document)
+        bound = self.python.bind_partial()
+        bound.arguments |= value if self.model_parameter is None else {self.model_parameter: value}
+        return with_call(bound, self.call_parameter, call)
+
+    def input_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the input, as JSON, that stands for the arguments of a call.
+
+        Raises:
+            InvalidInputError: They are not those of the function, or not of its types.
+        """
+        names = [name for name in self.python.parameters if name != self.call_parameter]
+        given: Any = dict(zip(names, args, strict=False))
+        twice = [name for name in given if name in kwargs]
+        if twice or len(args) > len(names):
+            detail = f"{twice[0]!r} is given twice" if twice else f"the function takes {len(names)} arguments"
+            raise InvalidInputError([Problem("/input", detail)])
+        given |= kwargs
+        if self.model_parameter is not None and given.keys() == {self.model_parameter}:
+            given = given[self.model_parameter]
+        document = self.input.dump_python(self.check_input(given), mode="json", by_alias=True)
+        if problems := json_problems(document):
+            raise InvalidInputError([Problem(f"/input{each.pointer}", each.detail) for each in problems])
+        return document
+
+
+def with_call(
+    bound: inspect.BoundArguments, call_parameter: str | None, call: Call
+) -> inspect.BoundArguments:
+    """Return arguments with the `Call` where the function asks for it, and with its defaults."""
+    if call_parameter is not None:
+        bound.arguments[call_parameter] = call
+    bound.apply_defaults()
+    return bound
+
+
+def stored_result(adapter: TypeAdapter[Any], value: Any, pointer: str) -> Any:
+    """Return a function's result as plain JSON.
+
+    Raises:
+        InvalidInputError: It is not what the function is annotated to return, or has no JSON form.
+    """
+    document = plain_json(value, pointer)
+    try:
+        read_result(adapter, json.dumps(document))
+    except ValidationError as error:
+        raise _invalid(pointer, error, Any) from None
+    return document
+
+
+def read_result(adapter: TypeAdapter[Any], text: str) -> Any:
+    """Return a stored result as what its function is annotated to return.
+
+    Raises:
+        pydantic.ValidationError: It is something else.
+    """
+    # A model is stored under the names of its fields, whatever their aliases.
+    return adapter.validate_json(text, by_alias=True, by_name=True)
+
+
+def _invalid(place: str, error: ValidationError, shape: Any) -> InvalidInputError:
+    return InvalidInputError(Problem(place + each.pointer, each.detail) for each in problems_of(error, shape))
+
+
+@lru_cache(_KEPT)
+def signature_of(function: Callable[..., Any]) -> Signature:
+    """Return what the function of an operation takes and returns.
+
+    Raises:
+        SignatureError: It has a parameter or a result that JSON cannot carry.
+    """
+    python, call_parameter = parameters_of(function)
+    taken = {name: each for name, each in python.parameters.items() if name != call_parameter}
+    for parameter in taken.values():
+        if parameter.kind in _VARIADIC:
+            raise SignatureError(f"its parameter {parameter} takes anything: name what it takes")
+    model = _only_model(taken)
+    shape = _members(taken) if model is None else taken[model].annotation
+    return Signature(python, call_parameter, model, shape, _adapter(shape, "takes"), result_of(function))
+
+
+@lru_cache(_KEPT)
+def parameters_of(function: Callable[..., Any]) -> tuple[inspect.Signature, str | None]:
+    """Return the parameters of a function, and the name of the one that takes the `Call`.
+
+    Raises:
+        SignatureError: Its annotations cannot be read.
+    """
+    try:
+        python = inspect.signature(function, eval_str=True)
+    except (NameError, TypeError, ValueError, AttributeError) as error:
+        raise SignatureError(f"its annotations cannot be read: {error}") from error
+    found = (name for name, parameter in python.parameters.items() if _takes_call(parameter))
+    return python, next(found, None)
+
+
+def _takes_call(parameter: inspect.Parameter) -> bool:
+    if parameter.annotation is parameter.empty:
+        return parameter.name == "call"
+    return parameter.annotation is Call
+
+
+def _only_model(taken: Mapping[str, inspect.Parameter]) -> str | None:
+    if len(taken) != 1:
+        return None
+    ((name, parameter),) = taken.items()
+    shape = parameter.annotation
+    is_model = isinstance(shape, type) and (issubclass(shape, BaseModel) or is_dataclass(shape))
+    return name if is_model else None
+
+
+def _members(taken: Mapping[str, inspect.Parameter]) -> Any:
+    """Return the type of an object with a member for each parameter."""
+    members: dict[str, Any] = {}
+    for name, parameter in taken.items():
+        annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
+        members[name] = annotation if parameter.default is parameter.empty else NotRequired[annotation]
+    make: Any = TypedDict  # mypy knows only those that are written out
+    shape = make("Arguments", members)
+    shape.__pydantic_config__ = ConfigDict(extra="forbid")
+    return shape
+
+
+@lru_cache(_KEPT)
+def result_of(function: Callable[..., Any]) -> TypeAdapter[Any]:
+    """Return what reads a stored result of a function.
+
+    Raises:
+        SignatureError: It is annotated to return what JSON cannot carry.
+    """
+    python, _ = parameters_of(function)
+    annotation = python.return_annotation
+    return _adapter(Any if annotation is python.empty else _value_type(annotation), "returns")
+
+
+def _value_type(annotation: Any) -> Any:
+    """Return the type of the value inside `Outcome[T]`, and `Receipt` for `Receipt | Outcome[Receipt]`."""
+    if annotation is Outcome:
+        return Any
+    if get_origin(annotation) is Outcome:
+        return get_args(annotation)[0]
+    if get_origin(annotation) in (Union, UnionType):
+        return reduce(or_, map(_value_type, get_args(annotation)))
+    return annotation
+
+
+def _adapter(shape: Any, verb: str) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(shape)
+    except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
+        reason = str(error).splitlines()[0]
+        raise SignatureError(f"it {verb} what has no JSON form: {reason}") from error
