@@ -23,7 +23,7 @@ PAGE: Final = DOCS / "sizing.md"
 MEASURED_REQUESTS: Final = 32
 """Storage requests of an operation that succeeds at once, from its post until it ends."""
 PLAIN_REQUESTS: Final = 15
-"""Those of a plain orchestration with one activity."""
+"""Storage requests of a plain orchestration with one activity."""
 IDLE_REQUESTS_PER_MINUTE: Final = 200
 """Storage requests of an app that has nothing to do."""
 

@@ -55,7 +55,7 @@ class Webhook:
 
     @property
     def name(self) -> str:
-        """By which deliveries are kept."""
+        """The name under which deliveries are kept."""
         return f"dependency:{self.dependency}:{self.path}"
 
 
@@ -81,7 +81,7 @@ class Receiver:
 
     @property
     def name(self) -> str:
-        """By which deliveries are kept; another URL is another receiver."""
+        """The name under which deliveries are kept; another URL is another receiver."""
         return f"{self.format}:{self.host}:{sha256(self.url.reveal().encode()).hexdigest()[:8]}"
 
 

@@ -31,7 +31,7 @@ class Picture:
     """One picture, taken in light and in dark.
 
     Attributes:
-        name: Of its files, without scheme and ending.
+        name: The name of its files, without scheme and ending.
         view: The file of the dashboard whose view it shows.
         height: In pixels; the width is that of a page in a browser's window.
     """

@@ -29,7 +29,7 @@ class SilenceBody(Strict):
     """The body of a silence.
 
     Attributes:
-        condition: Which; `*` for every condition. That of circuits without a dependency covers all circuits.
+        condition: Its name, or `*` for all. `circuit_open` without a dependency covers all circuits.
         for_minutes: How long.
         reason: Why, for whoever looks later.
     """

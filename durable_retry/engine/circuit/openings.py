@@ -26,8 +26,8 @@ class Opening(JsonRecord):
         state: `open`, or `forced_open` by hand.
         by: Who or what opened it.
         calls: In the window at that instant; none counted while it was half-open.
-        failures: Those of these calls that failed.
-        slow_calls: Those of these calls that were slow.
+        failures: How many of these calls failed.
+        slow_calls: How many of these calls were slow.
         break_seconds: Until the next probe or the end of the hold; None when it has no end.
         last_failure: The last failure that was reported with it; None for an opening by hand, and where
             slow calls opened it.
@@ -47,19 +47,19 @@ class Opening(JsonRecord):
     @computed_field  # type: ignore[prop-decorator] # https://github.com/python/mypy/issues/14461
     @property
     def failure_ratio(self) -> float | None:
-        """Of the calls; null without any."""
+        """The part of the calls that failed; null without any."""
         return round(self.failures / self.calls, 4) if self.calls else None
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def last_category(self) -> str | None:
-        """Of the last failure that was reported with it."""
+        """The category of the last failure that was reported with it."""
         return None if self.last_failure is None else self.last_failure.category
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def last_error(self) -> str | None:
-        """Of the last failure that was reported with it."""
+        """What went wrong in the last failure that was reported with it."""
         return None if self.last_failure is None else self.last_failure.error
 
 

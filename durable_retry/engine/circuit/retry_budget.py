@@ -156,7 +156,7 @@ def budget_snapshot(
         budget: The shared level.
         reporters: See `BudgetSnapshot`, like the three below; at least 1 is used.
         is_counted: See `reporters`.
-        workers: Likewise; at least `reporters` is used.
+        workers: See `BudgetSnapshot`; at least `reporters` is used.
         is_known: See `reporters`.
     """
     per_second = supply_per_second(budget, now, settings)

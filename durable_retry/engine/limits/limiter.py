@@ -52,7 +52,7 @@ class Slot(JsonRecord):
 
     Attributes:
         lease_id: To be given back after the attempt; None when there is nothing to give back.
-        asked_at: That of the request, to be given back with it; None from or to an older version.
+        asked_at: When the request asked; given back with the lease. None from or to an older version.
     """
 
     lease_id: str | None = None

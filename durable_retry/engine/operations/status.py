@@ -62,7 +62,7 @@ class OperationStatus:
     def to_json(self) -> dict[str, Any]:
         """Return what is stored: the document of `GET /api/operations/{operation_id}` without its content.
 
-        Of a handler it has `steps_run`, too.
+        That of a handler has `steps_run`, too.
         """
         operation, history, letter = self.operation, self.history, self.dead_letter
         document = ListedOperation(

@@ -27,7 +27,6 @@ class Intent:
     """One intent; a dead letter may have several.
 
     Attributes:
-        dead_letter_id: Whose.
         key: Row key.
         begun_at: When it was written; stored as `announced_at`.
     """

@@ -47,7 +47,6 @@ async def store_apart(
     """Return a result as the history carries it: a large one is stored, and named in its place. Idempotent.
 
     Args:
-        operation: Whose.
         attempt: Its number, from 1.
         result: `status_code`, `headers` and `json` or `body`; of a handler `value`, `writes` and `events`.
         most_chars: The most characters of JSON that may stay in the history.

@@ -44,7 +44,6 @@ def dead_letter_of_failure(instance: Instance, dead_letter_id: str | None = None
     """Return the dead letter of an operation whose orchestration failed or was terminated.
 
     Args:
-        instance: Of the operation.
         dead_letter_id: None until upkeep writes it, which takes up to two minutes.
     """
     return {

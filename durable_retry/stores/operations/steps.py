@@ -33,7 +33,6 @@ async def change_step(operation_id: str, run: int, name: str, rule: StepRule) ->
     """Change the record of a step by a rule, and return it as it is stored.
 
     Args:
-        operation_id: Whose.
         run: Under whose number it is stored.
         rule: See `StepRule`; called again when another execution wrote meanwhile.
 
@@ -50,7 +49,6 @@ async def steps_shown(operation_id: str, run: int, state: OperationState) -> lis
     """Return the steps of a run as its status document shows them, in the order in which they began.
 
     Args:
-        operation_id: Whose.
         run: Under whose number they are stored.
     """
     page = await tables.rows_between(
@@ -77,7 +75,6 @@ class RememberedSteps:
     """All steps of one operation, as retention sees them.
 
     Attributes:
-        operation_id: Whose.
         row_keys: The row keys of their rows.
         changed_at: When the latest was written, aware UTC.
     """

@@ -84,7 +84,6 @@ async def insert_marker(operation_id: str, attempt: int, now: datetime) -> Marke
     """Insert the marker of one attempt; None when this execution may send it.
 
     Args:
-        operation_id: Whose.
         attempt: From 1.
         now: Aware UTC instant; only retention uses it.
     """
@@ -130,7 +129,6 @@ async def count_start(operation_id: str, attempt: int, now: datetime) -> int:
     """Note in the attempt's marker that a handler is about to run; return how often it began, from 1.
 
     Args:
-        operation_id: Whose.
         attempt: From 1.
         now: Aware UTC instant; only retention uses it.
     """

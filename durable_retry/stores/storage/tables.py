@@ -42,7 +42,7 @@ KEYS: Final = ("PartitionKey", "RowKey")
 """The properties that name a row."""
 
 _TRIES: Final = 10
-"""Of a conditional change: each is lost only to another that was made."""
+"""How often a conditional change is tried: each try is lost only to another change that was made."""
 
 _REFUSED_ROW_STATUSES: Final = (400, 413)
 """A row, or the name of a table, that storage never takes."""
