@@ -11,7 +11,6 @@ from urllib.parse import parse_qsl
 import httpx
 from azure.storage.queue import QueueClient
 
-from onebox.storage.azurite import ACCOUNT_KEY
 from scripts.processes import PLAIN_HTTP, ServerProcess, free_port, free_storage_ports
 
 DEPENDENCIES: Final = Path(__file__).with_name("dependencies.toml")
@@ -88,8 +87,8 @@ def set_stage(folder: Path) -> Iterator[Stage]:
         target, warehouse = (_target(stack, folder, name) for name in ("target", "warehouse"))
         environment |= {"FLAKY_TARGET_URL": str(target.base_url), "WAREHOUSE_URL": str(warehouse.base_url)}
         api = _onebox(stack, folder, environment)
-        key = (folder / "data" / "azurite" / ACCOUNT_KEY).read_text()
-        queue = QueueClient.from_connection_string(storage.connection_with(key), QUEUE)
+        connection = (folder / "data" / "storage-connection-string").read_text()
+        queue = QueueClient.from_connection_string(connection, QUEUE)
         stack.callback(queue.close)
         yield Stage(api, target, warehouse, queue)
 

@@ -191,7 +191,7 @@ async def _serve_storage(folder: Path, choice: PortChoice) -> None:
     data.take()
     try:
         environ = {**os.environ, STORAGE.name: DEVELOPMENT_STORAGE}
-        account = await open_account(environ, data.azurite, choice, join=False)
+        account = await open_account(environ, data, choice, join=False)
         lines = [*storage_lines(account), "", f"{STORAGE.name}={environ[STORAGE.name]}"]
         sys.stdout.write("\n".join([*lines, "", ""]))
         sys.stdout.flush()

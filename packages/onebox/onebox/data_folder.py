@@ -14,7 +14,7 @@ _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
 _LONGEST_SOCKET_PATH = 100  # bytes; the kernels take 104 (macOS) and 108 (Linux) with the final NUL
 # Names that onebox gives; a folder with others in it is shared, and its own mode is left alone.
-_OWN_NAMES = ("hub.", "azurite", "timers.", "keys.", "lock")
+_OWN_NAMES = ("hub.", "azurite", "timers.", "keys.", "storage-", "lock")
 
 
 class DataFolder:
@@ -34,6 +34,11 @@ class DataFolder:
     def azurite(self) -> Path:
         """Azurite's files."""
         return self.path / "azurite"
+
+    @property
+    def storage_connection(self) -> Path:
+        """The connection string of the storage emulator, for programs outside of the app."""
+        return self.path / "storage-connection-string"
 
     @property
     def timers(self) -> Path:

@@ -119,7 +119,7 @@ class Host:
 
     def _open_account(self, data: DataFolder) -> Coroutine[Any, Any, StorageAccount]:
         options = self._options
-        return open_account(os.environ, data.azurite, options.storage_ports, join=options.join_storage)
+        return open_account(os.environ, data, options.storage_ports, join=options.join_storage)
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -15,7 +15,6 @@ import httpx
 from azure.core.exceptions import ResourceExistsError
 from azure.storage.queue import QueueClient, TextBase64EncodePolicy
 
-from onebox.storage.azurite import ACCOUNT_KEY
 from onebox.storage.blobs import BlobAccount, signed_headers
 from onebox.storage.ports import StoragePorts
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port, free_storage_ports
@@ -74,7 +73,7 @@ class OneboxProcess:
     @property
     def connection_string(self) -> str:
         """Of its Azurite, once it has started."""
-        return self.ports.connection_with((self.data / "azurite" / ACCOUNT_KEY).read_text())
+        return (self.data / "storage-connection-string").read_text()
 
     def queue(self, name: str) -> QueueClient:
         """A queue of its Azurite, in the encoding that triggers expect."""

@@ -6,7 +6,7 @@
 import json
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import durabletask.internal.orchestrator_service_pb2 as pb
@@ -54,16 +54,38 @@ class Batch:
         return not self.operations and not self.handled
 
 
-def gather(entity: Entity, visible: Sequence[Message], now_us: int) -> Batch:
+def lock_owners(entity: Entity, visible: Sequence[Message]) -> Iterator[str]:
+    """Yield who has the entity's lock, and who asks for it."""
+    if entity.lock_owner is not None:
+        yield entity.lock_owner
+    for message in visible:
+        if message.kind is Kind.LOCK:
+            yield from (each.entityLockRequested.parentInstanceId.value for each in events_in(message.events))
+
+
+def gather(
+    entity: Entity, visible: Sequence[Message], now_us: int, ended: Collection[str] = frozenset()
+) -> Batch:
     """Take what the entity may do now, in order of arrival.
 
     While it is locked, only calls of the lock's owner and the unlock pass; the rest keeps its place. A lock
     request is granted after everything that came before it, which is in the same batch.
+
+    Args:
+        entity: As it is stored.
+        visible: Its inbox.
+        now_us: When it is taken.
+        ended: Those of `lock_owners` that have ended: nobody else would ever release what they hold.
     """
+    if entity.lock_owner in ended:
+        entity = replace(entity, lock_owner=None, lock_section=None)
     batch = Batch(entity, now_us)
     for message in visible:
         for event in events_in(message.events):
-            _take(batch, message, event, now_us)
+            if message.kind is Kind.LOCK and event.entityLockRequested.parentInstanceId.value in ended:
+                batch.handled.append(message)
+            else:
+                _take(batch, message, event, now_us)
     return batch
 
 

@@ -205,6 +205,10 @@ AND NOT EXISTS (SELECT 1 FROM messages WHERE target = entities.id);
 SELECT id FROM entities WHERE lock_owner IS NOT NULL
 AND NOT EXISTS (SELECT 1 FROM instances WHERE instances.id = entities.lock_owner AND status IN (0, 6, 7));
 
+-- name: instance.lives
+-- One row for an instance that has not ended.
+SELECT 1 FROM instances WHERE id = ? AND status IN (0, 6, 7);
+
 -- name: entity.release
 -- Takes the lock off an entity.
 UPDATE entities SET lock_owner = NULL, lock_section = NULL WHERE id = ?;

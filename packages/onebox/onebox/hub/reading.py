@@ -125,6 +125,10 @@ class Reader:
         """
         return self._visible(instance_id, now_us, _NO_LIMIT)
 
+    def has_ended(self, instance_id: str) -> bool:
+        """Return whether an instance has ended, or is gone."""
+        return not self.rows("instance.lives", instance_id)
+
     def entity(self, entity_id: str) -> Entity:
         """Return an entity; one without a row is one without a state."""
         found = self.rows("entity.get", entity_id)

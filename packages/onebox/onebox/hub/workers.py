@@ -22,6 +22,7 @@ from onebox.hub.entities import (
     conclude_dead,
     failed_result,
     gather,
+    lock_owners,
     request_for,
 )
 from onebox.hub.instances import commit_activity, commit_turn
@@ -257,7 +258,8 @@ class Workers:
         self._faults(FaultPoint.BATCH_TAKEN)
         entity = reader.entity(entity_id)
         visible = reader.operations(entity, at_us, self._settings.max_batch_operations)
-        return gather(entity, visible, at_us), visible
+        ended = {each for each in lock_owners(entity, visible) if reader.has_ended(each)}
+        return gather(entity, visible, at_us, ended), visible
 
     async def _answer_batch(self, batch: Batch) -> BatchChanges:
         if not batch.operations:

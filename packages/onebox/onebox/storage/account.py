@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from azure.core.exceptions import AzureError
 from azure.storage.queue import QueueServiceClient
 
 from onebox import CannotStartError
+from onebox.data_folder import DataFolder, write_private
 from onebox.environment import ACCOUNTS, BLOB_PORT, DEVELOPMENT_STORAGE, QUEUE_PORT, STORAGE, TABLE_PORT
 from onebox.storage.azurite import Azurite, PortChoice
 from onebox.storage.ports import WELL_KNOWN_KEY, StoragePorts, key_from, ports_from
@@ -49,14 +49,14 @@ class StorageAccount:
 
 
 async def open_account(
-    environ: MutableMapping[str, str], folder: Path, choice: PortChoice, *, join: bool
+    environ: MutableMapping[str, str], data: DataFolder, choice: PortChoice, *, join: bool
 ) -> StorageAccount:
     """Start or find the account that `AzureWebJobsStorage` names.
 
     Args:
         environ: App settings; those that ask for development storage get the emulator's connection string,
             because an SDK takes them to mean the well-known ports and key.
-        folder: For the emulator's files.
+        data: For the emulator's files, and its connection string.
         choice: Where an emulator may listen.
         join: Use the emulator that already listens on the preferred ports instead of starting one.
 
@@ -64,19 +64,33 @@ async def open_account(
         CannotStartError: The emulator cannot be started, there is none to join, or it has another key.
     """
     if not _asks_for_an_emulator(STORAGE.get(environ)):
+        data.storage_connection.unlink(missing_ok=True)
         return StorageAccount("external", {})
     preferred, key = ports_from(environ), key_from(environ)
     if join:
-        return await _joined(environ, preferred, key or WELL_KNOWN_KEY)
-    if choice is PortChoice.AUTO and _ports_are_set(environ):
-        choice = PortChoice.FIXED
-    emulator = Azurite(folder, preferred, choice, key=key)
+        account, connection = await _joined(preferred, key or WELL_KNOWN_KEY)
+    else:
+        account, connection = await _started(
+            Azurite(data.azurite, preferred, _choice(environ, choice), key=key)
+        )
+    write_private(data.storage_connection, connection)
+    asking = [name for name, value in environ.items() if _asks_for_an_emulator(value)]
+    environ.update(dict.fromkeys((STORAGE.name, *asking), connection))
+    return account
+
+
+def _choice(environ: Mapping[str, str], choice: PortChoice) -> PortChoice:
+    """Return where an emulator may listen: ports that are set are taken, or nothing is."""
+    are_set = any(environ.get(each.name) for each in (BLOB_PORT, QUEUE_PORT, TABLE_PORT))
+    return PortChoice.FIXED if are_set and choice is PortChoice.AUTO else choice
+
+
+async def _started(emulator: Azurite) -> tuple[StorageAccount, str]:
     await emulator.start()
-    _publish(environ, emulator.connection_string)
-    return StorageAccount("own", emulator.ports.endpoints, emulator)
+    return StorageAccount("own", emulator.ports.endpoints, emulator), emulator.connection_string
 
 
-async def _joined(environ: MutableMapping[str, str], ports: StoragePorts, key: str) -> StorageAccount:
+async def _joined(ports: StoragePorts, key: str) -> tuple[StorageAccount, str]:
     if not ports.all_answer():
         raise CannotStartError(
             f"no storage emulator to join on ports {ports}; start one with `onebox storage`"
@@ -88,12 +102,7 @@ async def _joined(environ: MutableMapping[str, str], ports: StoragePorts, key: s
             f"`onebox storage` has printed, or {ACCOUNTS.name} for both"
         )
     _LOG.warning("joined the storage emulator on ports %s: its queues and tables are shared", ports)
-    _publish(environ, connection)
-    return StorageAccount("joined", ports.endpoints)
-
-
-def _ports_are_set(environ: Mapping[str, str]) -> bool:
-    return any(environ.get(each.name) for each in (BLOB_PORT, QUEUE_PORT, TABLE_PORT))
+    return StorageAccount("joined", ports.endpoints), connection
 
 
 def _takes_the_key(connection: str) -> bool:
@@ -107,11 +116,6 @@ def _takes_the_key(connection: str) -> bool:
 
 def _asks_for_an_emulator(value: str) -> bool:
     return value.strip().rstrip(";") == DEVELOPMENT_STORAGE
-
-
-def _publish(environ: MutableMapping[str, str], connection: str) -> None:
-    asking = [name for name, value in environ.items() if _asks_for_an_emulator(value)]
-    environ.update(dict.fromkeys((STORAGE.name, *asking), connection))
 
 
 def storage_lines(account: StorageAccount) -> Iterator[str]:

@@ -17,6 +17,7 @@ from azure.core.exceptions import ClientAuthenticationError
 from azure.storage.queue import QueueClient
 
 from onebox import CannotStartError
+from onebox.data_folder import DataFolder
 from onebox.environment import STORAGE
 from onebox.storage import installation
 from onebox.storage.account import open_account
@@ -33,6 +34,12 @@ async def running(tmp_path: Path) -> AsyncIterator[tuple[Azurite, StoragePorts]]
     await azurite.start()
     yield azurite, ports
     await azurite.stop()
+
+
+def data_folder(path: Path) -> DataFolder:
+    folder = DataFolder(path)
+    folder.azurite.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def environment(ports: StoragePorts | None = None) -> dict[str, str]:
@@ -65,14 +72,17 @@ async def test_a_second_data_folder_has_storage_of_its_own(
 
 
 async def test_only_the_key_that_the_data_folder_keeps_opens_the_account(tmp_path: Path) -> None:
+    folder = data_folder(tmp_path)
     environ = environment(free_storage_ports()) | {"MoreStorage": "UseDevelopmentStorage=true;", "Name": "x"}
-    account = await open_account(environ, tmp_path, PortChoice.FIXED, join=False)
+    account = await open_account(environ, folder, PortChoice.FIXED, join=False)
     assert account.emulator is not None
     try:
-        ports, key = account.emulator.ports, tmp_path / ACCOUNT_KEY
+        ports, key = account.emulator.ports, folder.azurite / ACCOUNT_KEY
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
         assert environ[STORAGE.name] == environ["MoreStorage"] == ports.connection_with(key.read_text())
         assert environ["Name"] == "x"
+        assert folder.storage_connection.read_text() == environ[STORAGE.name]
+        assert stat.S_IMODE(folder.storage_connection.stat().st_mode) == 0o600
         with QueueClient.from_connection_string(environ[STORAGE.name], "mine") as mine:
             mine.create_queue()
         with (
@@ -88,7 +98,7 @@ async def test_only_the_key_that_the_data_folder_keeps_opens_the_account(tmp_pat
                 assert not [name for name in answer.headers if name.startswith("access-control")]
     finally:
         await account.stop()
-    again = Azurite(tmp_path, free_storage_ports())
+    again = Azurite(folder.azurite, free_storage_ports())
     await again.start()
     await again.stop()
     assert again.key == key.read_text()
@@ -101,12 +111,13 @@ async def test_storage_that_runs_is_joined_when_asked_for_and_said_aloud(
     azurite, ports = running
     environ = environment(ports)
     with pytest.raises(CannotStartError, match="refuses the key"):
-        await open_account(environ, tmp_path / "other", PortChoice.AUTO, join=True)
+        await open_account(environ, data_folder(tmp_path / "other"), PortChoice.AUTO, join=True)
     environ["AZURITE_ACCOUNTS"] = f"devstoreaccount1:{azurite.key}"
-    account = await open_account(environ, tmp_path / "other", PortChoice.AUTO, join=True)
+    account = await open_account(environ, data_folder(tmp_path / "other"), PortChoice.AUTO, join=True)
     assert account.kind == "joined"
     assert account.described == {"kind": "joined", **ports.endpoints}
     assert environ[STORAGE.name] == azurite.connection_string
+    assert (tmp_path / "other" / "storage-connection-string").read_text() == azurite.connection_string
     assert f"joined the storage emulator on ports {ports}" in caplog.text
     await account.stop()
     assert ports.all_answer()
@@ -114,14 +125,19 @@ async def test_storage_that_runs_is_joined_when_asked_for_and_said_aloud(
 
 async def test_there_must_be_storage_to_join(tmp_path: Path) -> None:
     with pytest.raises(CannotStartError, match="no storage emulator to join on ports"):
-        await open_account(environment(free_storage_ports()), tmp_path, PortChoice.AUTO, join=True)
+        await open_account(
+            environment(free_storage_ports()), data_folder(tmp_path), PortChoice.AUTO, join=True
+        )
 
 
 async def test_an_external_account_starts_nothing(tmp_path: Path) -> None:
     environ = {STORAGE.name: "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=secret"}
-    account = await open_account(environ, tmp_path / "none", PortChoice.AUTO, join=False)
+    folder = data_folder(tmp_path)
+    folder.storage_connection.write_text("of the emulator that it had before")
+    account = await open_account(environ, folder, PortChoice.AUTO, join=False)
     assert account.described == {"kind": "external"}
-    assert not (tmp_path / "none").exists()
+    assert not folder.storage_connection.exists()
+    assert list(folder.azurite.iterdir()) == []
 
 
 @pytest.mark.long
@@ -130,7 +146,7 @@ async def test_ports_that_are_set_are_taken_or_nothing_is(
 ) -> None:
     _, ports = running
     with pytest.raises(CannotStartError, match=f"storage port {ports.blob} is in use"):
-        await open_account(environment(ports), tmp_path / "other", PortChoice.AUTO, join=False)
+        await open_account(environment(ports), data_folder(tmp_path / "other"), PortChoice.AUTO, join=False)
 
 
 @pytest.mark.long

@@ -155,6 +155,39 @@ async def test_others_wait_while_an_entity_is_locked(backend: Backend) -> None:
     await eventually(is_one)
 
 
+@in_memory_differs("it grants and keeps the lock")
+async def test_a_lock_is_granted_to_nobody_who_has_ended(backend: Backend) -> None:
+    for owner in ("first", "second", "third"):
+        await ask_for_lock(backend, owner)
+    await backend.client.terminate_orchestration("second")
+    await backend.finished("second")
+    await backend.client.raise_orchestration_event("first", "go")
+    await backend.client.raise_orchestration_event("third", "go")
+    assert (await backend.finished("third")).get_output() == "released"
+
+
+@in_memory_differs("it keeps the lock")
+async def test_a_lock_is_released_when_its_owner_ends(backend: Backend) -> None:
+    for owner in ("first", "second"):
+        await ask_for_lock(backend, owner)
+    await backend.client.terminate_orchestration("first")
+    await backend.client.raise_orchestration_event("second", "go")
+    assert (await backend.finished("second")).get_output() == "released"
+
+
+async def ask_for_lock(backend: Backend, owner: str) -> None:
+    """Start an instance, and return once it has the lock or waits for it."""
+    await backend.client.schedule_new_orchestration("lock_and_wait", instance_id=owner)
+
+    async def has_asked() -> bool:
+        state = await backend.client.get_orchestration_state(owner)
+        entity = await backend.client.get_entity(EntityInstanceId("counter", "held"))
+        is_locked = entity is not None and entity._locked_by is not None
+        return is_locked and state is not None and state.runtime_status.name == "RUNNING"
+
+    await eventually(has_asked)
+
+
 @in_memory_differs("it releases none")
 async def test_releases_the_locks_of_those_who_are_gone(backend: Backend) -> None:
     policy = pb.OrchestrationIdReusePolicy(replaceableStatus=[pb.ORCHESTRATION_STATUS_RUNNING])

@@ -1,7 +1,7 @@
 import durabletask.internal.orchestrator_service_pb2 as pb
 
 from onebox.hub import events
-from onebox.hub.entities import Batch, conclude, failed_result, gather, request_for, signal_frame
+from onebox.hub.entities import Batch, conclude, failed_result, gather, lock_owners, request_for, signal_frame
 from onebox.hub.events import events_in, framed
 from onebox.hub.model import Entity, Kind, Message
 
@@ -82,6 +82,16 @@ def test_a_stale_unlock_is_dropped() -> None:
     batch = gather(locked_by("o"), [unlock(1, "somebody-else")], NOW_US)
     assert batch.entity.lock_owner == "o"
     assert [message.seq for message in batch.handled] == [1]
+
+
+def test_who_has_ended_gets_no_lock_and_keeps_none() -> None:
+    waiting = [lock(1, "x", ME, "@counter@b"), signal(2), lock(3, "y")]
+    batch = gather(locked_by("o"), waiting, NOW_US, {"o", "x"})
+    assert set(lock_owners(locked_by("o"), waiting)) == {"o", "x", "y"}
+    assert batch.entity.lock_owner == "y"
+    assert [message.seq for message in batch.handled] == [1, 3]
+    assert [operation.message.seq for operation in batch.operations] == [2]
+    assert [post.target for post in batch.posts] == ["y"]
 
 
 def test_there_is_nothing_to_do_for_others_while_locked() -> None:
