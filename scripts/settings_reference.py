@@ -218,8 +218,7 @@ def _key_row(
 ) -> tuple[str, ...]:
     full = {**named.get(str(rule.get("$ref", "")).rpartition("/")[2], {}), **rule}
     unit = next((unit for end, unit in _UNITS.items() if key.endswith(end)), "")
-    default = "required" if key == "base_url" else shown(full.get("default"))
-    return f"`{key}`", default, unit, _range(full), meanings[key]
+    return f"`{key}`", shown(full.get("default")), unit, _range(full), meanings[key]
 
 
 def _range(rule: Mapping[str, Any]) -> str:

@@ -67,7 +67,7 @@ from durable_retry.stores.outbox.index import (
 from durable_retry.stores.storage.queues import send_message
 from durable_retry.stores.task_hub import TaskHub
 
-_QUEUES: Final = Dependency(name="queues", base_url="")
+_QUEUES: Final = Dependency(name="queues")
 """Takes the place of a dependency for messages to queues; it has no secret to mask."""
 
 

@@ -345,10 +345,14 @@ def using(config: Config) -> Iterator[None]:
 
 def _check_alerts(settings: AlertSettings, config: Config) -> None:
     webhook = settings.alert_webhook
-    if webhook is not None and webhook.dependency not in config.dependencies:
-        name = webhook.dependency
-        file = _shown_path(dependencies_path(app_settings()))
-        detail = f"names the dependency {name!r}, which {file} lacks: add [dependencies.{name}] there"
+    if webhook is None:
+        return
+    name, file = webhook.dependency, _shown_path(dependencies_path(app_settings()))
+    found = config.dependencies.get(name)
+    if found is None or not found.base_url:
+        lack = f"{file} lacks" if found is None else f"has no base_url in {file}"
+        key = f"[dependencies.{name}]" if found is None else "it"
+        detail = f"names the dependency {name!r}, which {lack}: add {key} there"
         raise SettingsError((Problem(AlertSettings.name_of("alert_webhook"), detail),))
 
 

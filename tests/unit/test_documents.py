@@ -221,15 +221,9 @@ def test_a_toml_block_is_what_the_app_takes(block: Block) -> None:
         name: "http://localhost" if name.endswith("_URL") else SECRET for name in NAME.findall(block.text)
     }
     if set(content) <= {"defaults", "dependencies"}:
-        parse_config(_complete(block.text, content), settings, function_timeout_seconds=300)
+        parse_config(block.text, settings, function_timeout_seconds=300)
     else:
         assert parse_schedules(block.text)
-
-
-def _complete(text: str, content: dict[str, Any]) -> str:
-    """Give each dependency a base_url where a document leaves it out to show one table."""
-    missing = [name for name, table in content.get("dependencies", {}).items() if "base_url" not in table]
-    return text + "".join(f'\n[dependencies.{name}]\nbase_url = "http://localhost"\n' for name in missing)
 
 
 @each_document

@@ -80,7 +80,8 @@ class Dependency:
 
     Attributes:
         name: The key in `dependencies.toml`.
-        base_url: http or https, without a slash at the end; every path is below it.
+        base_url: http or https, without a slash at the end; every path is below it. "" means that it takes no
+            requests: the app's own functions call it.
         headers: Sent with every request; those with a value from the app settings are secret.
         auth: Sent with every request; None when there is none.
         timeouts: Time limits; an operation may bring its own deadline.
@@ -97,7 +98,7 @@ class Dependency:
     """
 
     name: str
-    base_url: str
+    base_url: str = ""
     headers: Mapping[str, str | Masked] = field(default_factory=dict)
     auth: Auth | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)

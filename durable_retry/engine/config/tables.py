@@ -122,5 +122,5 @@ def _model_of_tables(name: str, **more: Any) -> type[Strict]:
 DefaultsTable: Final = _model_of_tables("DefaultsTable")
 """`[defaults]`: the values that every dependency starts from."""
 
-DependencyTable: Final = _model_of_tables("DependencyTable", base_url=(BaseUrl, ...))
+DependencyTable: Final = _model_of_tables("DependencyTable", base_url=(BaseUrl, ""))
 """`[dependencies.<name>]`."""

@@ -259,10 +259,16 @@ def _checked_target(request: OperationRequest, targets: Targets) -> tuple[Depend
     handler = None if request.handler is None else targets.handler(request.handler)
     dependency = targets.dependency((request.dependency or "") if handler is None else handler.dependency)
     return dependency if handler is None else handler.limits_at(dependency), [
+        *_address_problems(request, dependency),
         *_header_problems(request, dependency),
         *_input_problems(request, handler),
         *event_problems(request.on_success, "on_success", targets),
     ]
+
+
+def _address_problems(request: OperationRequest, dependency: Dependency) -> Iterator[Problem]:
+    if request.request is not None and not dependency.base_url:
+        yield Problem("/dependency", f"{dependency.name} has no base_url: it takes handlers, and no requests")
 
 
 def _header_problems(request: OperationRequest, dependency: Dependency) -> Iterator[Problem]:
@@ -294,9 +300,13 @@ def event_problems(events: Iterable[Event], member: str, targets: Targets) -> It
         targets: Where events may go.
     """
     for index, event in enumerate(events):
-        if event.dependency is not None and event.dependency not in targets.dependencies:
+        if event.dependency is not None:
+            found = targets.dependencies.get(event.dependency)
             pointer = pointer_of(member, index, "dependency")
-            yield Problem(pointer, f"no dependency has the name {event.dependency}")
+            if found is None:
+                yield Problem(pointer, f"no dependency has the name {event.dependency}")
+            elif not found.base_url:
+                yield Problem(pointer, f"{event.dependency} has no base_url to send a webhook to")
         # A message of a caller's there would be taken for one of the platform's own.
         if event.queue is not None and event.queue.startswith(targets.platform_queues):
             pointer = pointer_of(member, index, "queue")

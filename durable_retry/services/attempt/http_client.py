@@ -156,6 +156,8 @@ def require_below(dependency: Dependency, url: httpx.URL) -> None:
     Raises:
         EscapedBaseUrlError: It leads elsewhere.
     """
+    if not dependency.base_url:
+        raise EscapedBaseUrlError(f"{dependency.name} has no base_url, so it takes no requests")
     base = _joined_url(dependency.base_url, "")
     same_host = (url.scheme, url.host, url.port) == (base.scheme, base.host, base.port)
     prefix = base.path.rstrip("/")

@@ -14,6 +14,7 @@ from durable_retry import handler_registry
 from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit import CallHealth
+from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
 from durable_retry.engine.retry.history import AttemptOutcome
@@ -22,6 +23,7 @@ from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, T
 from durable_retry.services.attempt import threads
 from durable_retry.services.attempt.attempt import health_shown_by, make_attempt
 from durable_retry.services.attempt.http_client import sending_over
+from durable_retry.settings.configuration import using
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables
 from tests.support.builders import an_operation
@@ -433,3 +435,19 @@ async def test_storage_that_does_not_answer_holds_no_handler_up(monkeypatch: pyt
 
     monkeypatch.setattr(tables, "_run_on_table", away)
     assert (await run(ship)).result == {"value": 1}
+
+
+async def test_where_there_is_no_address_the_client_says_so_and_code_runs() -> None:
+    async def ship(order: ShipOrder) -> int:
+        return order.order
+
+    async def asks(_order: ShipOrder, call: Call) -> None:
+        await call.client.get("/echo")
+
+    with using(parse_config("[dependencies.safe]", {})):
+        assert (await run(ship)).result == {"value": 7}
+        outcome = await run(asks)
+    assert (outcome.category, outcome.error) == (
+        Category.MALFORMED,
+        "EscapedBaseUrlError: safe has no base_url, so it takes no requests",
+    )

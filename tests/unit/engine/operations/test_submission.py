@@ -32,6 +32,8 @@ base_url = "https://payments.example.com"
 headers = { X-Signed = "${SIGNATURE}", Accept = "application/json" }
 auth = { header = "X-Api-Key", value = "${KEY}" }
 retry = { max_attempts = 4 }
+
+[dependencies.warehouse-db]
 """
 CALL = {"dependency": "payments", "request": {"method": "POST", "path": "/charges", "json": {"a": 1}}}
 EVENT = {"specversion": "1.0", "id": "e-1", "source": "/orders", "type": "charge", "data": CALL}
@@ -48,6 +50,7 @@ TARGETS: Final = Targets(
     parse_config(CONFIG, {"SIGNATURE": "signature-1", "KEY": "key-12345"}).dependencies,
     {
         "ship-order": Handler(name="ship-order", dependency="payments", function=ship_order),
+        "store": Handler(name="store", dependency="warehouse-db", function=ship_order),
         "slow": Handler(
             name="slow", dependency="payments", function=ship_order, retry=SLOW, timeout_seconds=1
         ),
@@ -111,6 +114,13 @@ def test_a_body_of_wrong_form_has_its_unknown_names_reported_too() -> None:
     with pytest.raises(InvalidInputError) as caught:
         parsed(ParsedEnvelope({"handler": "ship-ordre", "dependency": 3}))
     assert "/handler" in [problem.pointer for problem in caught.value.problems]
+
+
+def test_a_dependency_without_an_address_takes_handlers_and_no_requests() -> None:
+    assert pointers(CALL | {"dependency": "warehouse-db"}) == ["/dependency"]
+    assert resolved({"handler": "store", "input": {"amount": 1}}).dependency == "warehouse-db"
+    webhook = {"type": "t", "dependency": "warehouse-db", "path": "/hook"}
+    assert pointers(CALL | {"on_success": [webhook]}) == ["/on_success/0/dependency"]
 
 
 def test_an_unknown_handler_is_reported() -> None:
