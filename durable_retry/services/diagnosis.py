@@ -7,6 +7,7 @@ others when it is asked how far that is.
     start, entity, timer, activity, index      reached by the orchestration
 """
 
+import asyncio
 import uuid
 from collections.abc import Awaitable
 from datetime import datetime
@@ -21,6 +22,7 @@ from durable_retry.engine.base.answers import Answer
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import DIAGNOSIS, OPERATIONS_QUEUE, QUEUE_SOURCE
 from durable_retry.engine.base.unreadable import StoredInstant, read_or, shaped
+from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.settings.configuration import registration
 from durable_retry.settings.group import SettingsError
 from durable_retry.stores.instances import Instance
@@ -60,6 +62,9 @@ class Diagnosis(Answer):
 REACHED: Final = ("start", "entity", "timer", "activity", "index")
 """What the orchestration goes through."""
 
+_ANSWERS_WITHIN_SECONDS: Final = 10.0
+"""Storage that hangs holds a request for minutes; who asks for a diagnosis waits for one."""
+
 _PARTITION: Final = "!diagnosis"
 """Sorts before every list of the index."""
 
@@ -71,7 +76,7 @@ async def start_diagnosis(hub: TaskHub) -> str:
         TaskHubUnavailableError: It could not be started.
     """
     diagnosis_id = f"{DIAGNOSIS}-{uuid.uuid4().hex}"
-    await hub.start_instance(DIAGNOSIS, diagnosis_id, {}, again=False)
+    await _within_seconds(hub.start_instance(DIAGNOSIS, diagnosis_id, {}, again=False))
     return diagnosis_id
 
 
@@ -83,12 +88,20 @@ async def find_diagnosis(hub: TaskHub, diagnosis_id: str, *, role: str, caller: 
     """
     if not diagnosis_id.startswith(f"{DIAGNOSIS}-"):
         return None
-    instance = await hub.read_instance(diagnosis_id)
+    instance = await _within_seconds(hub.read_instance(diagnosis_id))
     if instance is None:
         return None
-    storage = await _look_at_part("storage", tables.read(operation_index.TABLE, _PARTITION, diagnosis_id))
-    parts = [storage, await _look_at_queues(), *reached_parts(instance)]
+    storage = _look_at_part("storage", tables.read(operation_index.TABLE, _PARTITION, diagnosis_id))
+    parts = [*await asyncio.gather(storage, _look_at_queues()), *reached_parts(instance)]
     return Diagnosis(diagnosis_id=diagnosis_id, role=role, caller=caller, parts=parts)
+
+
+async def _within_seconds[T](answer: Awaitable[T]) -> T:
+    try:
+        async with asyncio.timeout(_ANSWERS_WITHIN_SECONDS):
+            return await answer
+    except TimeoutError:
+        raise TaskHubUnavailableError("the task hub does not answer") from None
 
 
 class _Failure(TypedDict):
@@ -144,11 +157,15 @@ async def _require_queue(name: str) -> None:
 
 async def _look_at_part(name: str, look: Awaitable[object]) -> DiagnosedPart:
     try:
-        await look
+        async with asyncio.timeout(_ANSWERS_WITHIN_SECONDS):
+            await look
+    except TimeoutError:
+        detail = f"no answer within {_ANSWERS_WITHIN_SECONDS:.0f} s"
     except (AzureError, SettingsError, MissingQueueError) as error:
         detail = f"{type(error).__name__}: {tables.first_line(error)}"
-        return DiagnosedPart(name=name, state=PartState.FAILED, detail=detail)
-    return DiagnosedPart(name=name, state=PartState.OK)
+    else:
+        return DiagnosedPart(name=name, state=PartState.OK)
+    return DiagnosedPart(name=name, state=PartState.FAILED, detail=detail)
 
 
 async def trouble_with_index(diagnosis_id: str) -> str:

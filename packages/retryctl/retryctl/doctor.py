@@ -3,6 +3,7 @@
 import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -22,7 +23,10 @@ LEAST_CORE_TOOLS: Final = "4.14"
 _LOOK_EVERY_SECONDS: Final = 0.5
 
 REMEDIES: Final[Mapping[str, str]] = {
-    "host": (f"update Azure Functions Core Tools to {LEAST_CORE_TOOLS} or later, or the image of the host"),
+    "host": (
+        f"start it where --url says; update Azure Functions Core Tools to {LEAST_CORE_TOOLS} or later, "
+        "or the image of the host"
+    ),
     "storage": (
         "look at AzureWebJobsStorage: the account must be there, and an identity needs the roles Storage "
         "Blob Data Owner, Storage Queue Data Contributor and Storage Table Data Contributor"
@@ -43,8 +47,8 @@ REMEDIES: Final[Mapping[str, str]] = {
         "and for a clock that is wrong"
     ),
     "activity": (
-        "the work-item queue is not read: look in the host's log, and for another app on this task hub "
-        "(hubName in host.json)"
+        "look in the host's log for why it failed; where it was not reached, nobody reads the work-item "
+        "queue: look for another app on this task hub (hubName in host.json)"
     ),
     "index": "the app cannot write its tables: its identity needs the role Storage Table Data Contributor",
     "roles": "give the key of an operator (--function-key): a diagnosis starts an orchestration",
@@ -81,7 +85,11 @@ def doctor(api: Api, args: Namespace, screen: Screen) -> int:
 
 def _parts(api: Api, master_key: str | None, part_seconds: float) -> Iterator[Part]:
     """Yield the parts in order; whoever asks stops at the first that fails."""
-    yield _host(api, master_key)
+    try:
+        yield _host(api, master_key)
+    except UnreachableError as error:
+        yield Part("host", ok=False, detail=str(error))
+        return
     try:
         started = api.post("diagnoses")
     except ApiError as error:
@@ -121,19 +129,23 @@ def _refused(error: ApiError) -> Part:
 
 def _unreachable(api: Api, error: UnreachableError) -> Part:
     """Return the part that keeps the app from starting a diagnosis, by its health."""
-    parts = api.health()["parts"]
-    name = "storage" if not parts["storage"]["healthy"] else "start"
-    return Part(name, ok=False, detail=str(error))
+    is_storage = False
+    with suppress(UnreachableError):
+        is_storage = not api.health()["parts"]["storage"]["healthy"]
+    return Part("storage" if is_storage else "start", ok=False, detail=str(error))
 
 
 def _until_reached(api: Api, diagnosis_id: str, name: str, seconds: float) -> tuple[dict[str, Any], Part]:
     """Look until a part works or fails, for so long."""
-    end = monotonic_seconds() + seconds
+    end, document = monotonic_seconds() + seconds, dict[str, Any]()
     while True:
-        document: dict[str, Any] = api.get("diagnoses", diagnosis_id)
-        found = next(each for each in document["parts"] if each["name"] == name)
-        if found["state"] != "waiting":
+        try:
+            document, trouble = api.get("diagnoses", diagnosis_id), ""
+        except (ApiError, UnreachableError) as error:
+            trouble = f": {error}"
+        found = next((each for each in document.get("parts", ()) if each["name"] == name), None)
+        if not trouble and found is not None and found["state"] != "waiting":
             return document, Part(name, ok=found["state"] == "ok", detail=found["detail"] or "")
         if monotonic_seconds() >= end:
-            return document, Part(name, ok=False, detail=f"not reached within {seconds:g} s")
+            return document, Part(name, ok=False, detail=f"not reached within {seconds:g} s{trouble}")
         pause(_LOOK_EVERY_SECONDS)

@@ -116,6 +116,58 @@ def test_without_the_master_key_the_version_is_not_known_and_the_others_are_look
     assert lines(text)[0][2] == "version not known: /admin takes the master key (--master-key)"
 
 
+def test_a_host_that_does_not_answer_has_failed() -> None:
+    def refused(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("connection refused", request=request)
+
+    code, text = run(refused)
+    assert code == 1
+    assert lines(text)[0][:2] == ["host", "FAILED"]
+    assert "connection refused" in text
+    assert text.splitlines()[-1] == f"what to do: {doctor.REMEDIES['host']}"
+
+
+AWAY = httpx.Response(503, json={"status": 503, "detail": "the task hub does not answer"})
+
+
+def test_an_app_that_starts_no_diagnosis_and_has_no_health_fails_at_the_start() -> None:
+    whole = app(refusal=AWAY)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(500) if request.url.path == "/api/health" else whole(request)
+
+    code, text = run(answer)
+    assert code == 1
+    assert lines(text)[-2][:2] == ["start", "FAILED"]
+    assert "the task hub does not answer" in text
+
+
+@pytest.mark.parametrize("answers", [0, 1, 3])
+def test_the_part_during_which_the_app_stops_answering_has_failed(answers: int) -> None:
+    whole, left = app(), [answers]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/api/diagnoses/diagnosis-1":
+            left[0] -= 1
+        return AWAY if left[0] < 0 else whole(request)
+
+    code, text = run(answer, "--part-seconds", "5")
+    assert code == 1
+    assert lines(text)[-2][:2] == [NAMES[answers], "FAILED"]
+    assert "not reached within 5 s: " in text
+    assert "the task hub does not answer" in text
+
+
+def test_an_app_that_answers_again_in_time_goes_on() -> None:
+    whole, number = app(), [0]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        number[0] += 1
+        return AWAY if number[0] == 4 else whole(request)
+
+    assert run(answer)[0] == 0
+
+
 def test_a_reader_is_told_that_an_operator_is_needed() -> None:
     refused = httpx.Response(403, json={"status": 403, "title": "Forbidden", "detail": "ann is a reader"})
     code, text = run(app(refusal=refused))
