@@ -172,7 +172,7 @@ class Management:
     async def answer(self, request: Request) -> Response:
         """Answer one call; 501 for what no test uses."""
         parts = request.url.path.removeprefix(f"{WEBHOOK_PATH}/").split("/")
-        body = (await request.body()).decode()
+        given = {"body": (await request.body()).decode(), "reason": request.query_params.get("reason")}
         calls: dict[tuple[str, str, int], Callable[..., Response]] = {
             ("GET", "instances", 2): self._status,
             ("DELETE", "instances", 2): self._purge,
@@ -183,32 +183,31 @@ class Management:
         call = calls.get((request.method, parts[0], len(parts)))
         if call is None:
             return Response(status_code=501)
-        return await asyncio.to_thread(call, *parts[1:], body=body)
+        return await asyncio.to_thread(call, *parts[1:], **given)
 
-    def _status(self, instance_id: str, *, body: str) -> Response:
-        del body
+    def _status(self, instance_id: str, **_: str | None) -> Response:
         state = self._client.get_orchestration_state(instance_id)
         return Response(status_code=404) if state is None else JSONResponse(_document(state))
 
-    def _purge(self, instance_id: str, *, body: str) -> Response:
-        del body
+    def _purge(self, instance_id: str, **_: str | None) -> Response:
         purged = self._client.purge_orchestration(instance_id).deleted_instance_count
         return JSONResponse({"instancesDeleted": purged}, 200 if purged else 404)
 
-    def _terminate(self, instance_id: str, action: str, *, body: str) -> Response:
-        del body
+    def _terminate(self, instance_id: str, action: str, *, reason: str | None, **_: str | None) -> Response:
         if action != "terminate":
             return Response(status_code=501)
-        self._client.terminate_orchestration(instance_id)
+        self._client.terminate_orchestration(instance_id, output=reason)
         return Response(status_code=202)
 
-    def _raise_event(self, instance_id: str, action: str, event: str, *, body: str) -> Response:
+    def _raise_event(
+        self, instance_id: str, action: str, event: str, *, body: str, **_: str | None
+    ) -> Response:
         if action != "raiseEvent":
             return Response(status_code=501)
         self._client.raise_orchestration_event(instance_id, event, data=json.loads(body))
         return Response(status_code=202)
 
-    def _start(self, name: str, instance_id: str, *, body: str) -> Response:
+    def _start(self, name: str, instance_id: str, *, body: str, **_: str | None) -> Response:
         self._client.schedule_new_orchestration(name, input=json.loads(body), instance_id=instance_id)
         return JSONResponse({"id": instance_id}, 202)
 
