@@ -89,6 +89,15 @@ def test_a_host_that_a_workflow_starts_is_new_enough_and_finds_its_packages_in_t
         assert environment.start() < run.index("func start")
 
 
+def test_core_tools_are_installed_with_the_node_that_they_ask_for() -> None:
+    for job in yaml_of(".github/workflows/hosts.yml")["jobs"].values():
+        if any("$CORE_TOOLS" in step.get("run", "") for step in job["steps"]):
+            (node,) = (
+                step["with"]["node-version"] for step in job["steps"] if "setup-node" in step.get("uses", "")
+            )
+            assert node == 22
+
+
 def test_the_least_versions_are_the_same_wherever_they_are_stated() -> None:
     page = (ROOT / "docs/deploying.md").read_text()
     rows = dict(re.findall(r"^\| ([\w ]+) \| ([\d.]+) \|", page, re.MULTILINE))

@@ -4,28 +4,25 @@ Source of names, defaults and bounds: `DurableTaskOptions`, `AzureStorageOptions
 `NotificationOptions` of the extension, and "host.json settings", Durable Functions, Microsoft Learn.
 """
 
+import re
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from onebox.host_section import Section, TimeSpan
 from onebox.hub.model import TERMINAL, Status
 from onebox.hub.settings import VersionFailure, VersionMatch
 
-_LEAST_HIDDEN = timedelta(minutes=1)  # Azure Storage's hub takes no less for its control queues
 _HIDDEN = timedelta(minutes=5)
-_PROVIDERS = ("AzureStorage", "azureManaged", "mssql", "Netherite")
+_AZURE_STORAGE: Final = "AzureStorage"
+_STORABLE_HUB: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{2,49}|.*%.*")
+"""Names that tables, queues and containers may have; the value of an app setting is not looked at."""
+_PROVIDERS = (_AZURE_STORAGE, "azureManaged", "mssql", "Netherite")
 
 
 def _read_provider(value: object) -> object:
     return next((each for each in _PROVIDERS if each.lower() == str(value).lower()), value)
-
-
-def _check_hidden(span: timedelta) -> timedelta:
-    if span < _LEAST_HIDDEN:
-        raise ValueError("must be at least 00:01:00")
-    return span
 
 
 class StorageProvider(Section):
@@ -42,10 +39,10 @@ class StorageProvider(Section):
     connection_string_name: str | None = None
     control_queue_batch_size: int = Field(32, ge=1, le=32)
     control_queue_buffer_threshold: int = Field(256, ge=1, le=1000)
-    control_queue_visibility_timeout: Annotated[TimeSpan, AfterValidator(_check_hidden)] = _HIDDEN
+    control_queue_visibility_timeout: TimeSpan = _HIDDEN
     work_item_queue_visibility_timeout: TimeSpan = _HIDDEN
     partition_count: int = Field(4, ge=1, le=32)
-    max_queue_polling_interval: TimeSpan | None = None
+    max_queue_polling_interval: Annotated[TimeSpan, Field(gt=timedelta())] | None = None
     tracking_store_connection_name: str | None = None
     tracking_store_connection_string_name: str | None = None
     tracking_store_name_prefix: str | None = None
@@ -64,6 +61,16 @@ class StorageProvider(Section):
     event_hubs_connection_name: str | None = None
     large_payload_storage_enabled: bool = False
     work_item_filtering_enabled: bool = False
+
+    @model_validator(mode="after")
+    def _check_bounds_of_azure_storage(self) -> Self:
+        if self.type != _AZURE_STORAGE:
+            return self
+        if self.partition_count > 16:  # noqa: PLR2004 - as the message says
+            raise ValueError("partitionCount must be between 1 and 16")
+        if not timedelta(minutes=1) <= self.control_queue_visibility_timeout <= timedelta(minutes=60):
+            raise ValueError("controlQueueVisibilityTimeout must be between 00:01:00 and 01:00:00")
+        return self
 
 
 class Tracing(Section):
@@ -146,6 +153,12 @@ class DurableTask(Section):
     log_replay_events: bool | None = None
     log_terse_exception_messages: bool | None = None
 
+    @model_validator(mode="after")
+    def _check_hub_name(self) -> Self:
+        if self.storage_provider.type == _AZURE_STORAGE and not _STORABLE_HUB.fullmatch(self.hub_name):
+            raise ValueError("hubName must be 3 to 50 letters and digits, a letter first, on Azure Storage")
+        return self
+
     @property
     def replaceable(self) -> frozenset[Status]:
         """Statuses in which an instance gives way to a new one of its id."""
@@ -158,5 +171,5 @@ class DurableTask(Section):
         The sorter that drops them is that of Azure Storage; SQL and the Durable Task Scheduler have none.
         """
         return (
-            self.storage_provider.type == "AzureStorage" and self.entity_message_reorder_window_in_minutes > 0
+            self.storage_provider.type == _AZURE_STORAGE and self.entity_message_reorder_window_in_minutes > 0
         )

@@ -100,8 +100,8 @@ class Host:
         """
         self._watch_signals()
         data = DataFolder(self._options.data)
-        host_json = read_host_json(self._options.app / "host.json")
         load_local_settings(self._options.app / "local.settings.json")
+        host_json = read_host_json(self._options.app / "host.json", os.environ)
         data.take()
         try:
             with bind(self._options.host, self._options.port) as listener:

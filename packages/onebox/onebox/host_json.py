@@ -1,7 +1,8 @@
 """host.json: the settings of the host, as far as onebox acts on them.
 
 Key names are compared without regard to case, as the host's configuration does. A key that the host does not
-know is a mistake worth stopping for: the host would ignore it in silence.
+know is a mistake worth stopping for: the host would ignore it in silence. As in the host, an app setting such
+as `AzureFunctionsJobHost__extensions__queues__batchSize` overrides the key of that path.
 Source of names and defaults: "host.json reference for Azure Functions 2.x and later", Microsoft Learn.
 """
 
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -19,6 +20,7 @@ from onebox.environment import read_settings_file
 from onebox.host_section import Limit, Section, Timeout, TimeSpan
 
 _LEAST_POLLING = timedelta(milliseconds=100)
+_OVERRIDE: Final = "azurefunctionsjobhost"
 
 
 class Queues(Section):
@@ -101,7 +103,7 @@ class HostJson(Section):
     concurrency: Any = None
     custom_handler: Any = None
     extension_bundle: Any = None
-    functions: list[str] | None = None
+    functions: Any = None
     health_monitor: Any = None
     logging: Any = None
     managed_dependency: Any = None
@@ -119,20 +121,36 @@ class HostJson(Section):
         return self
 
 
-def read_host_json(path: Path) -> HostJson:
-    """Read and check the file.
+def read_host_json(path: Path, settings: Mapping[str, str]) -> HostJson:
+    """Read and check the file, and what app settings override.
 
     Raises:
         CannotStartError: It is missing, not JSON, or has wrong values or unknown keys; all of them are named.
     """
     try:
-        return HostJson.model_validate(read_settings_file(path))
+        content = read_settings_file(path)
+        for name, text in settings.items():
+            prefix, *keys = name.split("__")
+            if prefix.lower() == _OVERRIDE and keys and isinstance(content, dict):
+                _override(content, keys, text)
+        return HostJson.model_validate(content)
     except FileNotFoundError:
         raise CannotStartError(
             f"no host.json in {path.parent}: is this the folder of a function app?"
         ) from None
     except ValidationError as mistakes:
         raise CannotStartError(_describe(mistakes)) from None
+
+
+def _override(table: dict[str, Any], keys: list[str], text: str) -> None:
+    key, *below = keys
+    name = next((each for each in table if each.lower() == key.lower()), key)
+    if not below:
+        table[name] = text
+        return
+    if not isinstance(table.get(name), dict):
+        table[name] = {}
+    _override(table[name], below, text)
 
 
 def _describe(mistakes: ValidationError) -> str:

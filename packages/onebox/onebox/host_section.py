@@ -47,7 +47,7 @@ def _read_timeout(value: object) -> object:
 
 
 def _read_limit(value: object) -> object:
-    return None if value == -1 else value
+    return None if value in {-1, _UNLIMITED} else value
 
 
 Limit = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_read_limit)]

@@ -12,7 +12,7 @@ def test_the_first_app_is_written_with_files_that_the_host_reads(tmp_path: Path)
     folder = tmp_path / "new" / "app"
     write_first_app(folder)
     assert {path.name for path in folder.iterdir()} == set(FILES)
-    assert read_host_json(folder / "host.json").extensions.durable_task.hub_name == "FirstHub"
+    assert read_host_json(folder / "host.json", {}).extensions.durable_task.hub_name == "FirstHub"
     values = json.loads((folder / "local.settings.json").read_text())["Values"]
     assert values["AzureWebJobsStorage"] == "UseDevelopmentStorage=true"
     compile((folder / "function_app.py").read_text(), "function_app.py", "exec")

@@ -32,10 +32,10 @@ def test_what_is_no_timespan_is_refused(text: str) -> None:
         parse_timespan(text)
 
 
-def read(tmp_path: Path, content: Any) -> HostJson:
+def read(tmp_path: Path, content: Any, **settings: str) -> HostJson:
     path = tmp_path / "host.json"
     path.write_text(json.dumps(content), encoding="utf-8-sig")
-    return read_host_json(path)
+    return read_host_json(path, settings)
 
 
 def test_a_silent_file_has_the_hosts_defaults(tmp_path: Path) -> None:
@@ -159,8 +159,17 @@ def durable_task(tmp_path: Path, content: dict[str, Any]) -> DurableTask:
         ({"storageProvider": {"type": "Azure"}}, "storageProvider.type: Input should be 'AzureStorage'"),
         (
             {"storageProvider": {"controlQueueVisibilityTimeout": "00:00:30"}},
-            "storageProvider.controlQueueVisibilityTimeout: Value error, must be at least 00:01:00",
+            "controlQueueVisibilityTimeout must be between 00:01:00 and 01:00:00",
         ),
+        (
+            {"storageProvider": {"controlQueueVisibilityTimeout": "01:00:01"}},
+            "controlQueueVisibilityTimeout must be between 00:01:00 and 01:00:00",
+        ),
+        ({"storageProvider": {"partitionCount": 17}}, "partitionCount must be between 1 and 16"),
+        ({"storageProvider": {"maxQueuePollingInterval": "00:00:00"}}, "maxQueuePollingInterval"),
+        ({"hubName": "my-hub"}, "hubName must be 3 to 50 letters and digits"),
+        ({"hubName": "ab"}, "hubName must be 3 to 50 letters and digits"),
+        ({"hubName": "h" * 51}, "hubName must be 3 to 50 letters and digits"),
         ({"tracing": {"traceReplayEvents": 7}}, "tracing.traceReplayEvents: Input should be a valid boolean"),
     ],
 )
@@ -170,6 +179,42 @@ def test_a_mistake_in_the_durable_extensions_settings_is_named(
     with pytest.raises(CannotStartError) as refused:
         durable_task(tmp_path, content)
     assert complaint in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"hubName": "my-hub", "storageProvider": {"type": "azureManaged"}},
+        {"hubName": "%MY_HUB%"},
+        {"storageProvider": {"type": "Netherite", "partitionCount": 32}},
+    ],
+)
+def test_the_bounds_of_azure_storage_are_its_own(tmp_path: Path, content: dict[str, Any]) -> None:
+    durable_task(tmp_path, content)
+
+
+def test_app_settings_override_the_file_by_path_without_regard_to_case(tmp_path: Path) -> None:
+    content = {"version": "2.0", "extensions": {"DurableTask": {"hubName": "Mine"}, "http": None}}
+    host_json = read(
+        tmp_path,
+        content,
+        azurefunctionsjobhost__extensions__durableTask__ENTITYMESSAGEREORDERWINDOWINMINUTES="0",
+        AzureFunctionsJobHost__Extensions__Queues__batchSize="7",
+        AzureFunctionsJobHost__extensions__http__maxConcurrentRequests="-1",
+        AzureFunctionsJobHost__logging__console__isEnabled="true",
+        AzureFunctionsJobHost="of another program",
+    )
+    durable = host_json.extensions.durable_task
+    assert (durable.hub_name, durable.drops_entity_messages) == ("Mine", False)
+    assert host_json.extensions.queues.batch_size == 7
+    assert host_json.extensions.http.max_concurrent_requests is None
+
+
+def test_a_mistake_in_an_app_setting_is_named_as_that_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(
+        CannotStartError, match=r"unknown key extensions\.durableTask\.hubNam, did you mean hub"
+    ):
+        read(tmp_path, {"version": "2.0"}, AzureFunctionsJobHost__extensions__durableTask__hubNam="x")
 
 
 @pytest.mark.parametrize(
