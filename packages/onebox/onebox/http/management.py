@@ -142,13 +142,13 @@ class Instances:
             if not state.status.is_terminal:
                 text = f"{instance_id} is {status_name(state.status)}; only one that has ended can be purged"
                 return problem(412, text)
-        return JsonAnswer({"instancesDeleted": await self._hub.purge([instance_id], recursive=False)})
+        return JsonAnswer({"instancesDeleted": await self._hub.purge([instance_id])})
 
     async def _purge_many(self, request: Request) -> Response:
         wanted = _filter(request)
         if wanted.created_from_us is None:
             return problem(400, "Please provide value for 'createdTimeFrom' parameter.")
-        deleted, _ = await self._hub.purge_where(wanted, recursive=False, within=None)
+        deleted, _ = await self._hub.purge_where(wanted, within=None)
         return JsonAnswer({"instancesDeleted": deleted}) if deleted else Response(status_code=404)
 
     async def _raise_event(self, request: Request, instance_id: str, event: str) -> Response:
@@ -204,7 +204,7 @@ class Instances:
     ) -> Callable[[], Awaitable[None]] | None:
         return {
             # The reason is the output as it is, which may be no JSON.
-            "terminate": lambda: self._hub.terminate(instance_id, reason, recursive=True),
+            "terminate": lambda: self._hub.terminate(instance_id, reason),
             "suspend": lambda: self._hub.suspend(instance_id, reason),
             "resume": lambda: self._hub.resume(instance_id, reason),
         }.get(action)

@@ -208,10 +208,9 @@ def event_raised(at_us: int, name: str, data: str | None) -> bytes:
     return framed(event(at_us, eventRaised=pb.EventRaisedEvent(name=name, input=text(data))))
 
 
-def terminated(at_us: int, output: str | None, *, recurse: bool) -> bytes:
+def terminated(at_us: int, output: str | None) -> bytes:
     """Frame the request to end an instance."""
-    body = pb.ExecutionTerminatedEvent(input=text(output), recurse=recurse)
-    return framed(event(at_us, executionTerminated=body))
+    return framed(event(at_us, executionTerminated=pb.ExecutionTerminatedEvent(input=text(output))))
 
 
 def suspended(at_us: int, reason: str | None) -> bytes:

@@ -101,25 +101,13 @@ def resume(tx: Transaction, instance_id: str, reason: str | None) -> None:
     tx.post(instance_id, Kind.RESUME, events.resumed(tx.now_us, reason))
 
 
-def terminate(tx: Transaction, instance_id: str, output: str | None, *, recursive: bool) -> None:
-    """End an instance, and with `recursive` all that it has started, directly or not."""
+def terminate(tx: Transaction, instance_id: str, output: str | None) -> None:
+    """End an instance. What it has started goes on: the extension hands no termination down."""
     live_status(tx, instance_id)
-    _terminate_one(tx, instance_id, output, recurse=recursive)
-    if recursive:
-        terminate_below(tx, instance_id, output)
-
-
-def terminate_below(tx: Transaction, instance_id: str, output: str | None) -> None:
-    """End all live sub-orchestrations below an instance."""
-    for child_id, _ in descendants(tx, instance_id, lambda status: not status.is_terminal):
-        _terminate_one(tx, child_id, output, recurse=True)
-
-
-def _terminate_one(tx: Transaction, instance_id: str, output: str | None, *, recurse: bool) -> None:
     if _awaits_its_start(tx, instance_id):
         _finish_unstarted(tx, instance_id, output)
         return
-    tx.post(instance_id, Kind.TERMINATE, events.terminated(tx.now_us, output, recurse=recurse))
+    tx.post(instance_id, Kind.TERMINATE, events.terminated(tx.now_us, output))
 
 
 def _awaits_its_start(tx: Transaction, instance_id: str) -> bool:
@@ -133,22 +121,6 @@ def _finish_unstarted(tx: Transaction, instance_id: str, output: str | None) -> 
     tx.run("message.delete_all", instance_id)
     tx.effects.changed.append(instance_id)
     tx.effects.dropped.append(instance_id)
-
-
-def descendants(
-    tx: Transaction, instance_id: str, wanted: Callable[[Status], bool]
-) -> list[tuple[str, Status]]:
-    """Return the sub-orchestrations below an instance whose status is wanted, parents first."""
-    found: list[tuple[str, Status]] = []
-    seen = {instance_id}
-    level = [instance_id]
-    while level:
-        rows = [row for parent in level for row in tx.run("instance.children", parent)]
-        fresh = [(child, Status(status)) for child, status in rows if child not in seen]
-        seen.update(child for child, _ in fresh)
-        found += [(child, status) for child, status in fresh if wanted(status)]
-        level = [child for child, _ in fresh]
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,16 +185,14 @@ def head_from(instance_id: str, row: tuple[object, ...]) -> Head:
     )
 
 
-def purge(tx: Transaction, instance_id: str, *, recursive: bool, finished_only: bool) -> int:
-    """Erase an instance, and with `recursive` the finished ones below; return how many."""
+def purge(tx: Transaction, instance_id: str, *, finished_only: bool) -> int:
+    """Erase an instance, not what it has started; return how many."""
     status = status_of(tx, instance_id)
     if status is None or (finished_only and not status.is_terminal):
         return 0
-    below = descendants(tx, instance_id, lambda found: found.is_terminal) if recursive else []
-    for doomed in (instance_id, *(child for child, _ in below)):
-        erase(tx, doomed)
-        tx.run("activity.delete_all", doomed)
-    return 1 + len(below)
+    erase(tx, instance_id)
+    tx.run("activity.delete_all", instance_id)
+    return 1
 
 
 def erase(tx: Transaction, instance_id: str) -> None:
@@ -262,11 +232,6 @@ def send_messages(tx: Transaction, head: Head, turn: Turn, lane: Lane) -> None:
         tx.post(post.target, post.kind, post.events, execution_id=post.execution_id, due_us=post.due_us)
     for child in turn.children:
         _start_child(tx, child)
-    for instance_id, reason, recurse in turn.terminations:
-        _terminate_other(tx, instance_id, reason, recurse=recurse)
-    if isinstance(turn.outcome, Ended) and turn.outcome.recurse:
-        # Again, though the request has done so: this very turn may have started more.
-        terminate_below(tx, head.id, turn.outcome.output)
 
 
 def _store_outcome(tx: Transaction, head: Head, turn: Turn) -> None:
@@ -364,13 +329,6 @@ def _start_child(tx: Transaction, child: Start) -> None:
             return  # the same turn has started it before, and was not stored
         body = events.child_refused(tx.now_us, child.parent.task_id, str(refused))
         tx.post(child.parent.instance_id, Kind.RESULT, body, execution_id=child.parent.execution_id)
-
-
-def _terminate_other(tx: Transaction, instance_id: str, reason: str | None, *, recurse: bool) -> None:
-    try:
-        terminate(tx, instance_id, reason, recursive=recurse)
-    except (InstanceNotFoundError, InstanceFinishedError):
-        return  # there is nothing to end
 
 
 def _fence(changed: int, head: Head) -> None:

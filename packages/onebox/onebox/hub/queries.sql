@@ -29,10 +29,6 @@ SELECT max(coalesce((SELECT max(updated_us) FROM instances WHERE completed_us IS
            coalesce((SELECT max(created_us) FROM instances), 0),
            coalesce((SELECT max(completed_us) FROM instances WHERE completed_us IS NOT NULL), 0));
 
--- name: instance.children
--- The sub-orchestrations that an instance has started.
-SELECT id, status FROM instances WHERE parent_id = ?;
-
 -- name: instance.delete
 -- One instance's row.
 DELETE FROM instances WHERE id = ?;

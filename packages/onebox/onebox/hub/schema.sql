@@ -30,7 +30,6 @@ CREATE INDEX IF NOT EXISTS instances_by_completion ON instances (completed_us, i
 CREATE INDEX IF NOT EXISTS instances_unfinished ON instances (created_us, id) WHERE completed_us IS NULL;
 CREATE INDEX IF NOT EXISTS instances_ended_badly ON instances (created_us, id) WHERE status IN (3, 4, 5);
 CREATE INDEX IF NOT EXISTS instances_to_archive ON instances (completed_us) WHERE completed_us IS NOT NULL AND archive IS NULL;
-CREATE INDEX IF NOT EXISTS instances_by_parent ON instances (parent_id) WHERE parent_id IS NOT NULL;
 
 -- One row per committed turn: its events, each framed as an OrchestratorRequest.pastEvents element, so that the
 -- next turn's request is built by joining rows; long ones are packed with zlib.

@@ -107,8 +107,7 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
     @_refusing
     async def TerminateInstance(self, request: pb.TerminateRequest, _: _Context) -> pb.TerminateResponse:
         """End an instance."""
-        output = value(request, "output")
-        await self._hub.terminate(request.instanceId, output, recursive=request.recursive)
+        await self._hub.terminate(request.instanceId, value(request, "output"))
         return pb.TerminateResponse()
 
     @_refusing
@@ -143,19 +142,19 @@ class Servicer(stubs.TaskHubSidecarServiceServicer):
     async def PurgeInstances(
         self, request: pb.PurgeInstancesRequest, _: _Context
     ) -> pb.PurgeInstancesResponse:
-        """Erase one instance or several, whatever they do, or finished ones that match a filter."""
+        """Erase one instance or several, whatever they do, or finished ones that match a filter.
+
+        As in the extension, this and a termination act on no sub-orchestration, `recursive` or not.
+        """
         complete = True
         match request.WhichOneof("request"):
             case "purgeInstanceFilter":
                 wanted, within = purge_filter_from(request.purgeInstanceFilter)
-                erased, complete = await self._hub.purge_where(
-                    wanted, recursive=request.recursive, within=within
-                )
+                erased, complete = await self._hub.purge_where(wanted, within=within)
             case "instanceBatch":
-                ids = request.instanceBatch.instanceIds
-                erased = await self._hub.purge(ids, recursive=request.recursive)
+                erased = await self._hub.purge(request.instanceBatch.instanceIds)
             case _:
-                erased = await self._hub.purge([request.instanceId], recursive=request.recursive)
+                erased = await self._hub.purge([request.instanceId])
         response = pb.PurgeInstancesResponse(deletedInstanceCount=erased)
         response.isComplete.value = complete
         return response

@@ -127,9 +127,9 @@ class TaskHub:
         """Let a paused instance go on."""
         await self._change(lambda tx: instances.resume(tx, instance_id, reason))
 
-    async def terminate(self, instance_id: str, output: str | None, *, recursive: bool) -> None:
-        """End an instance with an output, and with `recursive` all that it has started."""
-        await self._change(lambda tx: instances.terminate(tx, instance_id, output, recursive=recursive))
+    async def terminate(self, instance_id: str, output: str | None) -> None:
+        """End an instance with an output."""
+        await self._change(lambda tx: instances.terminate(tx, instance_id, output))
 
     async def restart(self, instance_id: str, *, with_new_id: bool) -> str:
         """Run a finished instance again with its input; return the id it runs under."""
@@ -140,20 +140,19 @@ class TaskHub:
         """Take a failed instance, and its failed sub-orchestrations, back to before their failures."""
         await self._change(lambda tx: instances.rewind(tx, instance_id, reason))
 
-    async def purge(self, ids: Iterable[str], *, recursive: bool) -> int:
+    async def purge(self, ids: Iterable[str]) -> int:
         """Erase instances, and entities, by their ids; return how many there were.
 
         As on Azure Storage it does not look at the status: an instance that runs is erased, too.
         """
-        return await self._erase(list(ids), recursive=recursive, finished_only=False)
+        return await self._erase(list(ids), finished_only=False)
 
-    async def _erase(self, doomed: list[str], *, recursive: bool, finished_only: bool) -> int:
-
+    async def _erase(self, doomed: list[str], *, finished_only: bool) -> int:
         def work(tx: Transaction) -> int:
             erased = sum(
                 entities.purge(tx, one)
                 if is_entity(one)
-                else instances.purge(tx, one, recursive=recursive, finished_only=finished_only)
+                else instances.purge(tx, one, finished_only=finished_only)
                 for one in doomed
             )
             tx.give_pages_back()
@@ -161,14 +160,11 @@ class TaskHub:
 
         return await self._change(work)
 
-    async def purge_where(
-        self, wanted: InstanceFilter, *, recursive: bool, within: timedelta | None
-    ) -> tuple[int, bool]:
+    async def purge_where(self, wanted: InstanceFilter, *, within: timedelta | None) -> tuple[int, bool]:
         """Erase the finished instances that match; return how many, and whether that is all of them.
 
         Args:
             wanted: Which; statuses that are not final match nothing.
-            recursive: Their sub-orchestrations too.
             within: Stop after so long; None erases all.
         """
         statuses = (wanted.statuses or TERMINAL) & TERMINAL
@@ -180,7 +176,7 @@ class TaskHub:
                 replace(wanted, statuses=statuses), _PURGE_PAGE, token, with_payloads=False
             )
             doomed = [state.id for state in page.items]
-            erased += await self._erase(doomed, recursive=recursive, finished_only=True)
+            erased += await self._erase(doomed, finished_only=True)
             token = page.token
             if token is None:
                 return erased, True

@@ -9,7 +9,7 @@ import durabletask.internal.orchestrator_service_pb2 as pb
 
 from onebox.hub import events
 from onebox.hub.database import is_entity
-from onebox.hub.events import events_in, frame_all, framed
+from onebox.hub.events import frame_all, framed
 from onebox.hub.model import Head, Kind, Message, Parent, Start, Status, tags_from, tags_to
 
 
@@ -35,11 +35,10 @@ class NewTask:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The execution is over; with `recurse` all that it has started is to end as well."""
+    """The execution is over."""
 
     output: str | None
     failure: bytes | None
-    recurse: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,6 @@ class Turn:
         status: The instance's status after it.
         history: Framed events to append (or the first of a rewound execution).
         outcome: None while the execution goes on.
-        terminations: (instance, reason, recurse) that the orchestrator asked for.
     """
 
     status: Status
@@ -80,7 +78,6 @@ class Turn:
     posts: list[Post] = field(default_factory=list)
     tasks: list[NewTask] = field(default_factory=list)
     children: list[Start] = field(default_factory=list)
-    terminations: list[tuple[str, str | None, bool]] = field(default_factory=list)
 
     @property
     def has_failed(self) -> bool:
@@ -235,10 +232,6 @@ class _Interpreter:
         frame = framed(events.event(self._now_us, **{kind: body}))
         self._post(target, _ENTITY_KINDS[kind], frame, due_us=due_us)
 
-    def terminate_orchestration(self, action: pb.OrchestratorAction) -> None:
-        asked = action.terminateOrchestration
-        self._turn.terminations.append((asked.instanceId, _value(asked, "reason"), asked.recurse))
-
     def rewind_orchestration(self, action: pb.OrchestratorAction) -> None:
         history = list(action.rewindOrchestration.newHistory)
         self._turn.status = Status.RUNNING
@@ -252,11 +245,7 @@ class _Interpreter:
         output = _value(action, "result")
         failure = action.failureDetails if action.HasField("failureDetails") else None
         self._turn.status = status
-        self._turn.outcome = Ended(
-            output,
-            None if failure is None else failure.SerializeToString(),
-            recurse=status is Status.TERMINATED and _ends_all(self._taken),
-        )
+        self._turn.outcome = Ended(output, None if failure is None else failure.SerializeToString())
         self._history.append(events.execution_completed(self._now_us, status, output, failure))
         parent = self._head.parent
         if parent is not None:
@@ -308,7 +297,6 @@ _READERS: dict[str, Callable[[_Interpreter, pb.OrchestratorAction], None]] = {
     "createSubOrchestration": _Interpreter.create_sub_orchestration,
     "sendEvent": _Interpreter.send_event,
     "sendEntityMessage": _Interpreter.send_entity_message,
-    "terminateOrchestration": _Interpreter.terminate_orchestration,
     "rewindOrchestration": _Interpreter.rewind_orchestration,
 }
 
@@ -322,16 +310,6 @@ def _status_after(head: Head, taken: Sequence[Message]) -> Status:
         elif message.kind is Kind.RESUME:
             status = Status.RUNNING
     return status
-
-
-def _ends_all(taken: Sequence[Message]) -> bool:
-    """Whether a termination among these is meant for the sub-orchestrations too."""
-    return any(
-        event.executionTerminated.recurse
-        for message in taken
-        if message.kind is Kind.TERMINATE
-        for event in events_in(message.events)
-    )
 
 
 def _rewound(head: Head, history: list[pb.HistoryEvent]) -> Rewound:

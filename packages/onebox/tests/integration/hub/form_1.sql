@@ -8,7 +8,6 @@ DROP INDEX instances_by_creation;
 DROP INDEX instances_by_completion;
 DROP INDEX instances_unfinished;
 DROP INDEX instances_ended_badly;
-DROP INDEX instances_by_parent;
 DROP INDEX instances_to_archive;
 
 CREATE TABLE instances (

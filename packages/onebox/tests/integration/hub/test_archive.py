@@ -79,7 +79,7 @@ async def test_a_packed_instance_gives_way_to_a_start_under_its_id(packed_hub: H
 
 
 async def test_a_packed_instance_can_be_purged(packed_hub: Hub, tmp_path: Path) -> None:
-    assert await packed_hub.tasks.purge(["done", "bad"], recursive=True) == 2
+    assert await packed_hub.tasks.purge(["done", "bad"]) == 2
     assert packed_hub.tasks.get("done") is None
     assert [rows(tmp_path, table) for table in ("instances", "archives", "history")] == [0, 0, 0]
 

@@ -129,7 +129,7 @@ async def test_what_is_over_is_freed_without_the_garbage_collector(tmp_path: Pat
         await hub.tasks.start(Start("timer", "sleeper", input="0.01"))
         await hub.tasks.start(Start("event", "wait_for_go"))
         await hub.tasks.wait_finished("timer")
-        await hub.tasks.terminate("event", None, recursive=False)
+        await hub.tasks.terminate("event", None)
         await hub.tasks.wait_finished("event")
     finally:
         await hub.stop()

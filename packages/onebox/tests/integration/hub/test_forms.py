@@ -93,7 +93,7 @@ async def _purge_everything(folder: Path) -> tuple[int, int]:
             await hub.tasks.wait_finished(one)
         before = _pages(folder / "hub.db")
         for one in ids:
-            assert await hub.tasks.purge([one], recursive=False) == 1
+            assert await hub.tasks.purge([one]) == 1
         return before, _pages(folder / "hub.db")
 
 

@@ -115,24 +115,6 @@ async def _is(answer: bool) -> bool:  # noqa: FBT001 - it is what is looked at
     return answer
 
 
-async def test_a_child_that_is_started_while_its_parent_is_being_terminated_ends_too(tmp_path: Path) -> None:
-    app = make_app()
-
-    @app.orchestrator
-    def late_parent(ctx: task.OrchestrationContext, _: object) -> Generator[task.Task[Any], Any, Any]:
-        yield ctx.wait_for_external_event("go")
-        yield ctx.call_sub_orchestrator("wait_for_go", instance_id="late-child")
-
-    async with running_hub(tmp_path, app) as hub:
-        await hub.tasks.start(start("late_parent", "late-parent"))
-        await hub.settled()
-        await asyncio.gather(  # one group, one turn: the event starts the child, the termination ends both
-            hub.tasks.raise_event("late-parent", "go", None),
-            hub.tasks.terminate("late-parent", None, recursive=True),
-        )
-        assert (await hub.tasks.wait_finished("late-child")).status is Status.TERMINATED
-
-
 @pytest.mark.parametrize(
     ("method", "asked"),
     [

@@ -67,7 +67,7 @@ def status_of(hub: Hub) -> Status:
 
 
 async def test_a_terminated_instance_runs_until_its_next_turn(hub: Hub, held: HeldInvoker) -> None:
-    await hub.tasks.terminate("one", '"enough"', recursive=False)
+    await hub.tasks.terminate("one", '"enough"')
     await held.waits.wait()
     assert status_of(hub) is Status.RUNNING
     held.may_go_on.set()
@@ -78,7 +78,7 @@ async def test_a_terminated_instance_runs_until_its_next_turn(hub: Hub, held: He
 async def test_a_turn_that_is_under_way_ends_before(hub: Hub, held: HeldInvoker) -> None:
     await hub.tasks.raise_event("one", "go", '"done"')
     await held.waits.wait()
-    await hub.tasks.terminate("one", '"enough"', recursive=False)
+    await hub.tasks.terminate("one", '"enough"')
     held.may_go_on.set()
     ended = await hub.tasks.wait_finished("one")
     assert (ended.status, ended.output) == (Status.COMPLETED, '"done"')
@@ -87,7 +87,7 @@ async def test_a_turn_that_is_under_way_ends_before(hub: Hub, held: HeldInvoker)
 async def test_an_instance_that_is_scheduled_for_later_ends_at_once(hub: Hub, held: HeldInvoker) -> None:
     later_us = now_us(SystemClock()) + timedelta(hours=1) // timedelta(microseconds=1)
     await hub.tasks.start(Start("later", "no_steps", start_at_us=later_us))
-    await hub.tasks.terminate("later", '"enough"', recursive=False)
+    await hub.tasks.terminate("later", '"enough"')
     state = hub.tasks.get("later")
     assert state is not None
     assert (state.status, state.output) == (Status.TERMINATED, '"enough"')
