@@ -108,3 +108,17 @@ def test_a_client_takes_messages_of_4_mib_unless_host_json_says_otherwise(
             onebox.until_logged(r"Received message larger than max \(\d+ vs\. 4194304\)")
     finally:
         assert onebox.close() == 0
+
+
+def test_a_reorder_window_in_an_app_setting_counts_and_leaves_calls_of_entities_without_an_answer(
+    tmp_path: Path,
+) -> None:
+    window = {"AzureFunctionsJobHost__extensions__durableTask__entityMessageReorderWindowInMinutes": "30"}
+    onebox = OneboxProcess(tmp_path, SAMPLE, **window)
+    onebox.server.start()
+    try:
+        onebox.start_orchestration("greet", "unheard", ["Ada"])
+        onebox.until_logged("messages of 'unheard' \\(greet\\) to entities are dropped")
+        assert onebox.instance("unheard")["runtimeStatus"] == "Running"
+    finally:
+        assert onebox.close() == 0
