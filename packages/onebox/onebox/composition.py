@@ -225,7 +225,7 @@ class Components:
         hub_name = self.settings.expand(
             self._durable.hub_name, where="host.json extensions.durableTask.hubName"
         )
-        most = self._durable.max_grpc_message_size_in_bytes or 0
+        most = self._durable.max_grpc_message_size_in_bytes
         urls = DurableUrls(base_url, hub_name, self._keys.system)
         return DurableClients(urls, rpc_address, most, starts_are_atomic=self._azure is None)
 

@@ -128,7 +128,7 @@ class DurableTask(Section):
     max_concurrent_orchestrator_functions: int | None = Field(None, ge=1)
     max_concurrent_entity_functions: int | None = Field(None, ge=1)
     max_entity_operation_batch_size: int | None = Field(None, ge=1)
-    max_grpc_message_size_in_bytes: int | None = Field(None, ge=0)
+    max_grpc_message_size_in_bytes: int = Field(4_194_304, ge=1)
     grpc_http_client_timeout: TimeSpan | None = None
     default_version: str | None = None
     version_match_strategy: VersionMatch = VersionMatch.CURRENT_OR_OLDER

@@ -87,10 +87,11 @@ def test_a_stop_during_a_long_run_takes_less_than_ten_seconds_and_exits_0(own_on
     caller.join()
 
 
-@pytest.mark.parametrize(("limit_bytes", "status"), [(None, 500), (5 * 1024 * 1024, 200)])
-def test_a_client_takes_messages_of_4_mib_unless_host_json_says_otherwise(
-    limit_bytes: int | None, status: int, tmp_path: Path
+@pytest.mark.parametrize(("limit_bytes", "read", "sent"), [(None, 500, 500), (5 * 1024 * 1024, 200, 202)])
+def test_a_client_takes_and_sends_messages_of_4_mib_unless_host_json_says_otherwise(
+    limit_bytes: int | None, read: int, sent: int, tmp_path: Path
 ) -> None:
+    large = "x" * 4 * 1024 * 1024
     shutil.copytree(SAMPLE, tmp_path / "app")
     host_json = tmp_path / "app" / "host.json"
     settings = json.loads(host_json.read_text())
@@ -101,11 +102,13 @@ def test_a_client_takes_messages_of_4_mib_unless_host_json_says_otherwise(
     onebox.server.start()
     try:
         onebox.start_orchestration("waits", "large", None)
-        onebox.raise_event("large", "go", "x" * 4 * 1024 * 1024)
+        onebox.raise_event("large", "go", large)
         onebox.until("large", "Completed")
-        assert onebox.client.get("/api/status/large").status_code == status
-        if status == httpx.codes.INTERNAL_SERVER_ERROR:
+        assert onebox.client.get("/api/status/large").status_code == read
+        assert onebox.client.post("/api/start/waits/sent", json=large).status_code == sent
+        if limit_bytes is None:
             onebox.until_logged(r"Received message larger than max \(\d+ vs\. 4194304\)")
+            onebox.until_logged(r"Sent message larger than max \(\d+ vs\. 4194304\)")
     finally:
         assert onebox.close() == 0
 
