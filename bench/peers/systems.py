@@ -171,13 +171,13 @@ def _onebox(folder: Path, app: Path, **env: str) -> tuple[ServerProcess, str]:
         [*command, "--data", str(folder / "data"), "--storage-ports", "free"],
         ready_url=f"{url}/admin/host/status",
         log=folder / "onebox.log",
-        env=env,
+        env={"FUNCTIONS_WORKER_PROCESS_COUNT": "0", **env},  # so the time of one process is that of all parts
     )
     return server, url
 
 
 def durable_retry(processes: int) -> System:
-    """This project on onebox at its defaults, but for the wait and for thresholds above half of the calls.
+    """This project on onebox, at its defaults but for processes, the wait and a circuit that stays closed.
 
     Args:
         processes: How many worker processes run the functions; 0: onebox's own process does.

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -227,6 +228,7 @@ def main() -> None:
     """Serve an app until a signal, as `onebox start` does."""
     app, data, port = sys.argv[1:]
     set_up_logs(verbose=False)
+    os.environ["FUNCTIONS_WORKER_PROCESS_COUNT"] = "0"  # the hub calls them in this process
     options = Options(app=Path(app).resolve(), host="127.0.0.1", port=int(port), data=Path(data).resolve())
     asyncio.run(Host(options, components=OnMicrosoftsHub).serve())
 

@@ -69,7 +69,7 @@ SEMANTICS: Final = Variable(
 PROCESSES: Final = Variable(
     "FUNCTIONS_WORKER_PROCESS_COUNT",
     "How many child processes run the functions, up to 10; 0: onebox's own process does.",
-    "0",
+    "1",
 )
 CACHES: Final = Variable(
     "XDG_CACHE_HOME", "Where Azurite is installed once per user; `~/.cache` when it is not set."

@@ -45,6 +45,7 @@ def main() -> None:
     app, data, port, how, *where = sys.argv[1:]
     points = {HostPoint(point) for point in where} if how == "kill" else set(HostPoint)
     set_up_logs(verbose=False)
+    os.environ["FUNCTIONS_WORKER_PROCESS_COUNT"] = "0"  # its end is that of the functions, too
     options = Options(app=Path(app), host="127.0.0.1", port=int(port), data=Path(data))
     asyncio.run(Host(options, faults=Strike(points, kill=how == "kill")).serve())
 

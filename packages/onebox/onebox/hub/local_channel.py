@@ -47,10 +47,11 @@ _CONTEXT: Final = _Context()
 
 @dataclass(frozen=True, slots=True)
 class LocalService:
-    """A hub's servicer, and the event loop on which it must be called."""
+    """A hub's servicer, the event loop on which it must be called, and whether the hub is elsewhere."""
 
     servicer: Any
     loop: asyncio.AbstractEventLoop
+    is_elsewhere: bool
 
 
 _services: dict[str, LocalService] = {}
@@ -200,29 +201,59 @@ class LocalChannel:
 
 
 class LocalBlockingChannel:
-    """A `grpc.Channel` as far as the SDK's generated stub uses one, for threads without an event loop."""
+    """A `grpc.Channel` as far as the SDK's generated stub uses one, for clients that block.
 
-    def __init__(self, address: str, options: _Options) -> None:
+    In a worker process such a client may block the event loop that serves the link to the hub: it then goes
+    over gRPC, whose threads need no loop.
+
+    Args:
+        address: The address of the hub.
+        options: The client's channel options.
+        connect: Makes a channel of gRPC.
+    """
+
+    def __init__(self, address: str, options: _Options, connect: Callable[[], grpc.Channel]) -> None:
         self._calls = _Calls(address, options)
+        self._connect = connect
+        self._remote: grpc.Channel | None = None
 
-    def unary_unary(self, method: str, *_: Any, **__: Any) -> Callable[..., Any]:
+    def unary_unary(self, method: str, *given: Any, **named: Any) -> Callable[..., Any]:
         """Return what calls a method and waits for its answer."""
-        return functools.partial(self._unary, method.rpartition("/")[2])
 
-    def unary_stream(self, method: str, *_: Any, **__: Any) -> Callable[..., Iterator[Any]]:
+        def call(request: Any, timeout: float | None = None, **_: Any) -> Any:
+            if self._must_go_over_grpc():
+                return self._channel().unary_unary(method, *given, **named)(request, timeout=timeout)
+            service = self._calls.service()
+            name = method.rpartition("/")[2]
+            return _wait_for(service.loop, self._calls.unary(service.servicer, name, request, timeout))
+
+        return call
+
+    def unary_stream(self, method: str, *given: Any, **named: Any) -> Callable[..., Iterator[Any]]:
         """Return what calls a method that answers with a stream."""
-        return functools.partial(self._stream, method.rpartition("/")[2])
 
-    def _unary(self, name: str, request: Any, timeout: float | None = None, **_: Any) -> Any:
-        service = self._calls.service()
-        return _wait_for(service.loop, self._calls.unary(service.servicer, name, request, timeout))
+        def call(request: Any, **_: Any) -> Iterator[Any]:
+            if self._must_go_over_grpc():
+                return iter(self._channel().unary_stream(method, *given, **named)(request))
+            service = self._calls.service()
+            name = method.rpartition("/")[2]
+            return iter(_wait_for(service.loop, self._calls.stream(service.servicer, name, request)))
 
-    def _stream(self, name: str, request: Any, **_: Any) -> Iterator[Any]:
+        return call
+
+    def _must_go_over_grpc(self) -> bool:
         service = self._calls.service()
-        return iter(_wait_for(service.loop, self._calls.stream(service.servicer, name, request)))
+        return service.is_elsewhere and asyncio._get_running_loop() is service.loop  # noqa: SLF001 - as below
+
+    def _channel(self) -> grpc.Channel:
+        if self._remote is None:
+            self._remote = self._connect()
+        return self._remote
 
     def close(self) -> None:
-        """Do nothing: there is no connection."""
+        """Close the connection, if there is one."""
+        if self._remote is not None:
+            self._remote.close()
 
 
 async def _on[T](loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, T]) -> T:
@@ -240,20 +271,24 @@ def _wait_for[T](loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, T]) 
     """
     if asyncio._get_running_loop() is loop:  # noqa: SLF001 - the public one raises where there is none
         call.close()
-        detail = "a blocking durable client ran on the event loop of the task hub: use the async client"
+        detail = (
+            "a blocking durable client ran on the event loop of the task hub: "
+            "use the async client, or a worker process (FUNCTIONS_WORKER_PROCESS_COUNT)"
+        )
         raise _failure(grpc.StatusCode.FAILED_PRECONDITION, detail)
     return asyncio.run_coroutine_threadsafe(call, loop).result()
 
 
-def serve_locally(address: str, servicer: Any) -> None:
+def serve_locally(address: str, servicer: Any, *, is_elsewhere: bool = False) -> None:
     """Let this process's clients of a hub call its servicer on the running event loop.
 
     Args:
         address: `host:port` of the hub's gRPC service.
         servicer: The implementation of that service.
+        is_elsewhere: Whether another process has the hub, and serves gRPC at the address.
     """
     _install()
-    _services[address] = LocalService(servicer, asyncio.get_running_loop())
+    _services[address] = LocalService(servicer, asyncio.get_running_loop(), is_elsewhere)
 
 
 def stop_serving(address: str) -> None:
@@ -264,13 +299,17 @@ def stop_serving(address: str) -> None:
 @functools.cache
 def _install() -> None:
     """Put ourselves before the SDK's channel factories, and make its clients cheap, once in a process."""
-    shared.get_async_grpc_channel = _local_or(shared.get_async_grpc_channel, LocalChannel)
+    shared.get_async_grpc_channel = _local_or(
+        shared.get_async_grpc_channel, lambda address, options, _: LocalChannel(address, options)
+    )
     shared.get_grpc_channel = _local_or(shared.get_grpc_channel, LocalBlockingChannel)
     # Each client of a binding asks for its package's version, which reads folders: most of what one costs.
     sdk_metadata.version = functools.cache(sdk_metadata.version)  # type: ignore[attr-defined] # it imports it
 
 
-def _local_or(factory: Callable[..., Any], local: Callable[[str, _Options], Any]) -> Callable[..., Any]:
+def _local_or(
+    factory: Callable[..., Any], local: Callable[[str, _Options, Callable[[], Any]], Any]
+) -> Callable[..., Any]:
     signature = inspect.signature(factory)
 
     @functools.wraps(factory)
@@ -284,7 +323,11 @@ def _local_or(factory: Callable[..., Any], local: Callable[[str, _Options], Any]
         ):
             return factory(*given, **named)
         options = asked.get("channel_options")
-        return local(address, [] if options is None else options.to_grpc_options())
+        return local(
+            address,
+            [] if options is None else options.to_grpc_options(),
+            functools.partial(factory, *given, **named),
+        )
 
     return make
 

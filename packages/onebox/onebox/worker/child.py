@@ -149,6 +149,7 @@ class Worker:
             wire.ACTIVITY: self._activity,
             wire.STREAM: self._stream,
             wire.STOP: self._end,
+            wire.LOOK: self._seen,
         }
 
     async def _list(self, _value: Any, _parts: Sequence[bytes]) -> Content:
@@ -158,7 +159,7 @@ class Worker:
 
     async def _serve_clients(self, value: Any, _parts: Sequence[bytes]) -> Content:
         address, clients = value
-        serve_locally(address, HubOverLink(self._link))  # type: ignore[arg-type] # serve has set it
+        serve_locally(address, HubOverLink(self._link), is_elsewhere=True)  # type: ignore[arg-type] # serve has set it
         self._inputs.serve_clients(text_datum(clients))
         self._clients_served.set()
         return None, ()
@@ -220,6 +221,9 @@ class Worker:
         except InvocationFailedError as error:
             raise wire.refusal(error) from None
         return None, wire.pack_text(result)
+
+    async def _seen(self, _value: Any, _parts: Sequence[bytes]) -> Content:
+        return None, ()
 
     async def _end(self, _value: Any, _parts: Sequence[bytes]) -> Content:
         asyncio.get_running_loop().call_later(0.05, self._stop)  # the answer goes out first

@@ -34,6 +34,10 @@ class WorkerLostError(InvocationLostError):
     """The process at the other end is gone; whether it did the work is unknown."""
 
 
+class WorkerBlockedError(Exception):
+    """The process at the other end answers nothing now, and the call may be made to another."""
+
+
 class RefusedError(Exception):
     """The other side answered with an error.
 
@@ -68,6 +72,9 @@ class Link(asyncio.Protocol):
     Args:
         handlers: What the other side may call, by name.
         lost: Called once, when the connection is lost.
+
+    Attributes:
+        is_blocked: Whether the other side did not answer when it was last looked at.
     """
 
     def __init__(self, handlers: Mapping[str, Handler], lost: Callable[[], None] | None = None) -> None:
@@ -80,6 +87,8 @@ class Link(asyncio.Protocol):
         self._reading = False
         self._number = 0
         self._asked: dict[int, asyncio.Future[Content]] = {}
+        self._movable: dict[int, asyncio.Future[Content]] = {}  # those of them that may be made elsewhere
+        self.is_blocked = False
         self._answering: dict[int, asyncio.Task[None]] = {}
 
     @property
@@ -92,12 +101,21 @@ class Link(asyncio.Protocol):
         """Whether the connection is open, as far as is known."""
         return self._transport is not None and not self._transport.is_closing()
 
-    async def call(self, method: str, value: Any = None, parts: Sequence[bytes] = ()) -> Content:
+    async def call(
+        self, method: str, value: Any = None, parts: Sequence[bytes] = (), *, is_movable: bool = False
+    ) -> Content:
         """Call a method of the other side; cancelling the caller cancels the work there.
+
+        Args:
+            method: Its name.
+            value: For it.
+            parts: For it.
+            is_movable: Whether the call may be given up for another one elsewhere, though it may have run.
 
         Raises:
             RefusedError: It answered with an error.
             WorkerLostError: It ended before it answered.
+            WorkerBlockedError: The call was given up.
         """
         if not self.is_open:
             raise WorkerLostError("the process at the other end is gone")
@@ -105,15 +123,34 @@ class Link(asyncio.Protocol):
         number = self._number
         answer: asyncio.Future[Content] = self._loop.create_future()
         self._asked[number] = answer
+        if is_movable:
+            self._movable[number] = answer
         self._send(_frame(_Kind.CALL, number, method, value, parts))
         try:
             return await answer
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, WorkerBlockedError):
             if self.is_open:
                 self._send(_frame(_Kind.CANCEL, number, "", None, ()))
             raise
         finally:
             self._asked.pop(number, None)
+            self._movable.pop(number, None)
+
+    async def look(self, method: str, seconds: float) -> None:
+        """Note whether the other side answers a call of a method within a time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.call(method)
+        except TimeoutError:
+            self.is_blocked = True
+        else:
+            self.is_blocked = False
+
+    def give_up(self) -> None:
+        """Fail the calls that may be made elsewhere."""
+        for answer in self._movable.values():
+            if not answer.done():
+                answer.set_exception(WorkerBlockedError)
 
     def abandon(self) -> None:
         """Cancel all calls that wait for an answer."""

@@ -26,7 +26,14 @@ from onebox.worker import wire
 from onebox.worker.child import Configuration
 from onebox.worker.crashes import Crashes
 from onebox.worker.functions import Catalogue
-from onebox.worker.link import Content, Handler, Link, RefusedError, WorkerLostError
+from onebox.worker.link import (
+    Content,
+    Handler,
+    Link,
+    RefusedError,
+    WorkerBlockedError,
+    WorkerLostError,
+)
 from onebox.worker.runner import OUT_OF_TIME
 from onebox.worker.stalls import where_it_hung
 
@@ -36,6 +43,9 @@ _LONGEST_PAUSE: Final = timedelta(seconds=30)
 _HEALTHY_SECONDS: Final = 60.0  # after so long a run the pause before a restart is the first one again
 _STOP_SECONDS: Final = 2.0
 _LOAD_SECONDS: Final = 60.0  # the time that the Functions host gives a worker
+# A process that blocks is passed over within the sum of the two.
+_LOOK_SECONDS: Final = 0.2  # between two looks at a process that owes an answer
+_BLOCKED_SECONDS: Final = 0.5  # it answers nothing for so long; a busy machine is slower than an idle one
 _REPORT_SECONDS: Final = 1.0  # beyond functionTimeout, for the process to report the timeout itself
 
 
@@ -58,6 +68,7 @@ class _Slot:
     is_gone: bool = False
     pause: timedelta = field(default=_FIRST_PAUSE)
     keeping: asyncio.Task[None] | None = None
+    watching: asyncio.Task[None] | None = None
 
 
 class WorkerProcesses:
@@ -118,6 +129,7 @@ class WorkerProcesses:
             raise
         for slot in self._slots:
             slot.keeping = asyncio.create_task(self._keep(slot))
+            slot.watching = asyncio.create_task(self._watch(slot))
         self.catalogue = catalogues[0]
 
     async def serve_clients(self, address: str, clients: str) -> None:
@@ -137,7 +149,8 @@ class WorkerProcesses:
             method: One of `wire`.
             value: For it.
             parts: For it.
-            key: Calls with the same key go to the same process as long as it runs; None takes the least busy.
+            key: Calls with the same key go to the same process as long as it runs and answers; None takes
+                the least busy.
 
         Raises:
             RefusedError: The process answered with an error, or not within functionTimeout. After a timeout
@@ -145,10 +158,19 @@ class WorkerProcesses:
                 for ever.
             WorkerLostError: The process ended before it answered; how far it came is unknown.
         """
-        link = await self._available_link(key)
+        try:
+            # Moved once at most: it may be this call itself that blocks a process.
+            return await self._call(await self._available_link(key), method, value, parts)
+        except WorkerBlockedError:
+            link = await self._available_link(key)
+            return await self._call(link, method, value, parts, is_movable=False)
+
+    async def _call(
+        self, link: Link, method: str, value: Any, parts: Sequence[bytes], *, is_movable: bool = True
+    ) -> Content:
         try:
             async with asyncio.timeout(self._limit_seconds):
-                return await link.call(method, value, parts)
+                return await link.call(method, value, parts, is_movable=is_movable and method in wire.MOVABLE)
         except TimeoutError:
             self._replace(link)
             text = f"no answer within functionTimeout ({self._configuration.timeout_seconds:g} s)"
@@ -191,6 +213,7 @@ class WorkerProcesses:
         running = [each for each in links if each is not None and each.is_open]
         if not running:
             return None
+        running = [each for each in running if not each.is_blocked] or running
         return running[0] if key is not None else min(running, key=lambda link: link.waiting)
 
     @property
@@ -215,8 +238,9 @@ class WorkerProcesses:
         """Ask all of them to stop; kill those that do not within 2 s."""
         self._stopping.set()
         for slot in self._slots:
-            if slot.keeping is not None:
-                slot.keeping.cancel()
+            for task in (slot.keeping, slot.watching):
+                if task is not None:
+                    task.cancel()
         await asyncio.gather(*map(self._stop, self._slots))
 
     async def _start(self, slot: _Slot) -> Catalogue:
@@ -307,6 +331,18 @@ class WorkerProcesses:
             if all(each.is_gone for each in self._slots):
                 self._given_up(f"{what}: after {self._crashes.count} crashes none is started again")
         return not slot.is_gone
+
+    async def _watch(self, slot: _Slot) -> None:
+        """Look whether the process of a slot answers, while it owes an answer, and move calls when not."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            link = slot.link
+            if link is None or not link.waiting:
+                continue
+            with suppress(WorkerLostError):
+                await link.look(wire.LOOK, _BLOCKED_SECONDS)
+            if link.is_blocked and any(each.link and not each.link.is_blocked for each in self._slots):
+                link.give_up()
 
     async def _wait(self, pause: timedelta) -> None:
         due = self._clock.now() + pause

@@ -26,6 +26,7 @@ TURN: Final = "turn"
 BATCH: Final = "batch"
 ACTIVITY: Final = "activity"
 STOP: Final = "stop"
+LOOK: Final = "look"
 STREAM: Final = "stream"
 CLIENT: Final = "client"
 ARRIVED: Final = "arrived"
@@ -37,6 +38,9 @@ FAILED: Final = "failed"  # the function failed
 HISTORY_NEEDED: Final = "history needed"
 CANNOT_START: Final = "cannot start"
 STATUS: Final = "status"  # a gRPC status
+
+MOVABLE: Final = frozenset({TURN, BATCH})
+"""What may run twice: the hub stores the outcome of one."""
 
 _LONG_TEXT: Final = 256
 _SHORT_HISTORY_BYTES: Final = 16 * 1024

@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -253,6 +254,34 @@ def test_activities_that_block_leave_turns_alone(workers: OneboxProcess, tmp_pat
     (tmp_path / "until").touch()
     for number in range(40):
         output_of(workers, f"blocked-{number}")
+
+
+@pytest.mark.parametrize("processes", ["", "2"])
+def test_a_client_that_blocks_an_async_function_is_answered(tmp_path: Path, processes: str) -> None:
+    onebox = OneboxProcess(tmp_path, APP, FUNCTIONS_WORKER_PROCESS_COUNT=processes)
+    onebox.server.start()
+    try:
+        answer = onebox.client.get("/api/blocking/asked", timeout=30)
+        assert (answer.status_code, answer.text) == (200, '["asked", true, "Running"]')
+        assert output_of(onebox, "asked") == 1
+    finally:
+        assert onebox.close() == 0
+
+
+def test_a_blocked_process_holds_up_no_timer_of_others(workers: OneboxProcess) -> None:
+    seconds, naps = 6, 40
+    for number in range(naps):
+        start(workers, "nap", f"nap-{number}", seconds * number / naps)
+    blocking = Thread(
+        target=workers.client.post, args=[f"/api/block?seconds={seconds}"], kwargs={"timeout": 60}
+    )
+    blocking.start()
+    began = time.monotonic()
+    outputs = [output_of(workers, f"nap-{number}") for number in range(naps)]
+    assert time.monotonic() - began < seconds + 1
+    assert max(outputs) < 1
+    assert blocking.is_alive() or time.monotonic() - began >= seconds
+    blocking.join()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ has been answered.
 import asyncio
 import inspect
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -90,6 +91,7 @@ def main() -> None:
     # A step that stands still blocks its thread, so none may run on the thread that serves.
     patch.object(Runner, "is_quick", return_value=False).start()
     set_up_logs(verbose=False)
+    os.environ["FUNCTIONS_WORKER_PROCESS_COUNT"] = "0"  # the steps are held in this process
     options = Options(app=ROOT, host="127.0.0.1", port=int(port), data=Path(data))
     asyncio.run(Host(options).serve())
 

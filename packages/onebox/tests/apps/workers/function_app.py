@@ -4,13 +4,17 @@ import json
 import logging
 import os
 import time
+import urllib.request
 from collections.abc import Generator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import azure.durable_functions as df
 import azure.functions as func
 from durabletask import task
+from durabletask.client import TaskHubGrpcClient
 from durabletask.entities import DurableEntity, EntityInstanceId
 
 Turns = Generator[task.Task[Any], Any, Any]
@@ -62,6 +66,29 @@ async def block(req: func.HttpRequest) -> str:
     """Blocks the event loop of its process, as no async function should."""
     time.sleep(float(req.params["seconds"]))  # noqa: ASYNC251 # the mistake is the point
     return "done"
+
+
+@app.route(route="blocking/{instance_id}", methods=["GET"])
+@app.durable_client_input(client_name="client")
+async def blocking(req: func.HttpRequest, client: df.DurableFunctionsClient) -> str:
+    """Asks the task hub and the host with clients that block the event loop, as Microsoft's own tests do."""
+    instance_id = req.route_params["instance_id"]
+    with TaskHubGrpcClient(host_address=client.rpcBaseUrl, secure_channel=False) as blocking_client:
+        blocking_client.schedule_new_orchestration("count", input="blocking", instance_id=instance_id)
+        state = blocking_client.get_orchestration_state(instance_id)
+        events = blocking_client.get_orchestration_history(instance_id)
+    status_url = urlsplit(req.url)._replace(path="/admin/host/status").geturl()
+    with urllib.request.urlopen(status_url) as answer:  # noqa: ASYNC210, S310 # the mistake is the point
+        status = json.load(answer)
+    return json.dumps([state and state.instance_id, events is not None, status["state"]])
+
+
+@app.orchestration_trigger(context_name="ctx")
+def nap(ctx: task.OrchestrationContext, seconds: float) -> Turns:
+    """Waits, and returns how late it is seen that the wait is over."""
+    due = ctx.current_utc_datetime.replace(tzinfo=UTC) + timedelta(seconds=seconds)
+    yield ctx.create_timer(due)
+    return (datetime.now(UTC) - due).total_seconds()
 
 
 @app.orchestration_trigger(context_name="ctx")
