@@ -1,6 +1,7 @@
 """Sagas in the task hub: the input has the constant fields, the custom status how each step ended."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -8,6 +9,7 @@ from durabletask.client import OrchestrationStatus
 
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import MAX_BYTES, size_bytes
 from durable_retry.engine.workflows.document import (
     SagaDocument,
@@ -20,11 +22,11 @@ from durable_retry.stores.workflows import SAGA
 
 
 def saga_progress(saga: Saga) -> dict[str, Any]:
-    """Return how the steps ended, without their error texts when those do not fit a custom status."""
-    completions = [[_ending_document(step.done), _ending_document(step.undone)] for step in saga.steps]
-    if size_bytes(completions) <= MAX_BYTES:
-        return {"endings": completions}
-    return {"endings": [[_without_text(one) for one in pair] for pair in completions]}
+    """Return how the steps ended, so that it fits a custom status: without error texts where these do not."""
+    endings = [[_ending_document(step.done), _ending_document(step.undone)] for step in saga.steps]
+    if size_bytes(endings) > MAX_BYTES:
+        endings = [[_shortest(one) for one in pair] for pair in endings]
+    return {"endings": endings}
 
 
 async def find_saga(hub: TaskHub, saga_id: str) -> SagaDocument | None:
@@ -80,13 +82,22 @@ def _with_completions(saga: Saga, moving: Mapping[str, Any] | None) -> Saga:
 
 
 def _with_completion(step: SagaStep, done: Any, undone: Any) -> SagaStep:
-    completion = None if done is None else Completion.from_json(done)
-    return step.ended(completion, None if undone is None else Completion.from_json(undone))
+    return step.ended(_completion_of(step.operation, done), _completion_of(step.compensation, undone))
+
+
+def _completion_of(operation: OperationInput | None, ending: Any) -> Completion | None:
+    if ending is None or operation is None:
+        return None
+    return Completion.from_json({"operation_id": operation.operation_id, **ending})
 
 
 def _ending_document(completion: Completion | None) -> dict[str, Any] | None:
-    return None if completion is None else completion.to_json()
+    """Return an end without its values: the next steps have them, and no document shows them."""
+    return None if completion is None else replace(completion, values=None).to_json()
 
 
-def _without_text(ended: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if ended is None else ended | {"error": None}
+def _shortest(ending: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return an end without its error text, what the step says already, and what is empty."""
+    if ending is None:
+        return None
+    return {name: value for name, value in ending.items() if value and name not in {"operation_id", "error"}}

@@ -8,12 +8,17 @@ from random import Random
 from typing import Any
 
 import pytest
+from durabletask.client import OrchestrationStatus
 
 from activities.workflows import submit
-from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.names import Category, OperationState
+from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.status import MAX_BYTES, size_bytes
+from durable_retry.engine.workflows.document import saga_document
 from durable_retry.engine.workflows.shapes import Saga, SagaStep
-from durable_retry.stores.sagas import saga_progress
+from durable_retry.stores.instances import Instance
+from durable_retry.stores.sagas import document_of_saga, saga_progress
 from durable_retry.stores.task_hub import TaskHub
 from orchestrators.workflows import saga
 from tests.fault.app.workflow_items import PartHub
@@ -84,8 +89,34 @@ def test_a_long_saga_keeps_a_short_history() -> None:
     assert stage.longest_history < 250
 
 
-def test_a_custom_status_of_any_saga_fits() -> None:
+def test_a_running_saga_shows_its_ends() -> None:
     hub_document, _, stage = lived(0, fails_at=5)
     assert [step["status"] for step in hub_document["steps"]][-1] == "dead_lettered"
     assert stage.custom_status["endings"][5][0]["status"] == "dead_lettered"
-    assert saga_progress(a_saga(50)) == {"endings": [[None, None]] * 50}
+
+
+def test_a_custom_status_of_any_saga_fits_and_shows_the_state_of_every_step() -> None:
+    """Fifty steps with results that others need, and compensations that all failed at length."""
+    done = Completion(
+        operation_id="op-" + "d" * 32,
+        status=OperationState.SUCCEEDED,
+        attempt_count=1_000,
+        values={"/json": "x" * 5_000},
+    )
+    undone = Completion(
+        operation_id="op-" + "u" * 32,
+        status=OperationState.DEAD_LETTERED,
+        category=Category.DEADLINE_EXCEEDED,
+        attempt_count=1_000,
+        error="e" * 300,
+    )
+    begun = a_saga(50)
+    over = begun.with_steps(tuple(step.ended(done, undone) for step in begun.steps))
+    status = saga_progress(over)
+    assert size_bytes(status) <= MAX_BYTES
+    instance = Instance(
+        "saga-1", OrchestrationStatus.RUNNING, NOON, NOON, {"saga": begun.to_json()}, status, None
+    )
+    shown = document_of_saga(instance)
+    assert [step.effect for step in shown.steps] == [step.effect for step in saga_document(over, NOON).steps]
+    assert {step.compensation.status for step in shown.steps if step.compensation} == {"dead_lettered"}
