@@ -50,7 +50,7 @@ _MOST_NAMED: Final = 20
 
 _KAFKA: Final = "kafka"
 _WITHOUT_PLACE: Final = (TIMER, "event_grid")
-_OWN_SOURCES: Final = ("batch", "saga", "watch")
+_OWN_SOURCES: Final = ("batch", "saga", "call", "watch")
 """Sources of our own (`services.workflows`, `console.alerts.watch`): their scopes have no place at all."""
 
 

@@ -21,6 +21,7 @@ from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.naming import explicit_scope, operation_id_for
 from durable_retry.engine.operations.status import last_error
+from durable_retry.services.workflows import CALL_SOURCE
 from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables
@@ -284,11 +285,11 @@ async def test_a_key_is_read_at_once(hub: Hub) -> None:
 
 
 async def test_operations_of_one_key_in_several_scopes_are_paged_too(hub: Hub) -> None:
-    scopes = (explicit_scope(""), "fields:", "source:queue/operations")
+    scopes = (explicit_scope(""), "fields:", "source:queue/operations", f"source:{CALL_SOURCE}")
     for age, scope in enumerate(scopes):
         hub.add(operation_id_for(scope, "k"), timedelta(seconds=age), key="k")
     found = await pages(OperationFilter(key="k"), limit=2)
-    assert [len(each) for each in found] == [2, 1]
+    assert [len(each) for each in found] == [2, 2]
     assert [*chain(*found)] == hub.newest_first()
 
 
