@@ -143,7 +143,8 @@ def claim(
         run=_run_after(record, accepted_at or now),
         accepted_at=accepted_at,
     )
-    state = state_of(record, now)
+    # Whoever accepted the start saw the record expired; this clock may be behind that one.
+    state = state_of(record, max(now, accepted_at or now))
     if record is None or state is RecordState.ABSENT:
         return Claim(_checked_move(state, RecordMove.CLAIM, fresh), ClaimAnswer.CLAIMED)
     taken: Claim | None = None

@@ -9,7 +9,6 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Final
 
-from durable_retry import clock
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.facts import StartUnanswered, SubmissionOutcome, Submitted
@@ -131,7 +130,8 @@ async def _from_record(hub: TaskHub, operation: OperationInput) -> SubmitResult 
     except UnreadableRecordError as error:
         # Whether the key was used, and for what, is not known.
         raise InvalidInputError([Problem("/key", f"its record cannot be read: {error}")]) from error
-    if record is None or state_of(record, clock.now()) is RecordState.ABSENT:
+    # By the instant that the claim compares, too: it must not find alive what is expired here.
+    if record is None or state_of(record, operation.created_at) is RecordState.ABSENT:
         return None
     if record.fingerprint != operation.fingerprint:
         return KeyReused()

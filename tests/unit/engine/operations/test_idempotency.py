@@ -283,6 +283,13 @@ def test_an_expired_record_counts_as_absent_before_it_is_dropped() -> None:
     assert claimed(COMPLETED, owner="two", fingerprint="other", at=60).answer is ClaimAnswer.CLAIMED
 
 
+def test_a_start_that_was_accepted_after_the_expiry_claims_although_the_claims_clock_is_behind() -> None:
+    late = claimed(COMPLETED, owner="two", fingerprint="other", at=58, accepted_at=after(60))
+    assert late.answer is ClaimAnswer.CLAIMED
+    early = claimed(COMPLETED, owner="two", at=58, accepted_at=after(59))
+    assert early.answer is ClaimAnswer.FINISHED
+
+
 def test_a_replay_opens_a_dead_letter_again_even_edited() -> None:
     dead = completed(IN_PROGRESS, document=DEAD)
     assert claimed(dead, owner="replay", fingerprint="edited", replay=True).answer in OWNED

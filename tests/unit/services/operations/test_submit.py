@@ -2,13 +2,16 @@
 
 import asyncio
 import json
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from durabletask.client import OrchestrationStatus
 
+from durable_retry import clock
 from durable_retry.engine.facts import StartUnanswered
+from durable_retry.engine.operations.idempotency import Record, RecordState, claim
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.operations import submit as submission
@@ -61,6 +64,23 @@ def storage(monkeypatch: pytest.MonkeyPatch) -> AzureStorage:
     monkeypatch.setattr(TaskHub, "start_operation", storage.start_operation)
     monkeypatch.setattr(TaskHub, "read_instance", storage.read_instance)
     return storage
+
+
+async def test_a_record_is_alive_or_not_at_the_instant_that_the_claim_compares_too(
+    storage: AzureStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operation = an_operation()
+    expires_at = operation.created_at + timedelta(seconds=1)
+
+    async def read(_hub: TaskHub, operation_id: str) -> Record:
+        claimed = claim(None, owner=operation_id, fingerprint=operation.fingerprint, now=operation.created_at)
+        return replace(claimed.record, state=RecordState.COMPLETED, document={"a": 1}, expires_at=expires_at)
+
+    monkeypatch.setattr(submission, "read_record", read)
+    with clock.reading(lambda: expires_at):
+        assert await submit(AZURE, operation) == Replayed({"a": 1}, finished=True)
+        assert await submit(AZURE, replace(operation, created_at=expires_at)) == Started()
+    assert storage.reads == 1
 
 
 async def race(
