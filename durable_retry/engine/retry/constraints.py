@@ -19,6 +19,7 @@ class Retryable(Protocol):
 
     Attributes:
         operation_id: Seeds every draw, so that a replay draws the same.
+        run_id: Names its slots: an attempt of an earlier run may still hold one.
         dependency: Named in texts.
         policy: Strategy, attempts, jitter and `Retry-After`.
         timeouts: `connect_seconds` must fit between a wait and the deadline.
@@ -28,6 +29,8 @@ class Retryable(Protocol):
 
     @property
     def operation_id(self) -> str: ...  # noqa: D102 - described above, like those below
+    @property
+    def run_id(self) -> str: ...  # noqa: D102
     @property
     def dependency(self) -> str: ...  # noqa: D102
     @property

@@ -163,7 +163,7 @@ def slot_request(
     deadline_at, timeouts = operation.deadline_at, operation.timeouts
     latest = None if deadline_at is None else (latest_start(deadline_at, timeouts) - now).total_seconds()
     return SlotRequest(
-        lease_id=f"{operation.operation_id}:{attempt}",
+        lease_id=f"{operation.run_id}:{attempt}",
         lease_seconds=timeouts.attempt_seconds + LEASE_MARGIN_SECONDS,
         settings=needed.settings,
         reserved=admission.start_reserved,
