@@ -21,7 +21,7 @@ from durable_retry import clock
 from durable_retry.binding import TaskHub
 from durable_retry.client.documents import OperationFailed, OperationFields, operation_document
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.json_input import json_problems
+from durable_retry.engine.base.json_input import plain_json, size_problem
 from durable_retry.engine.base.names import CALL, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.envelope import ParsedEnvelope
@@ -30,7 +30,7 @@ from durable_retry.executor_guard import execution_of
 from durable_retry.handler_registry import OperationFunction
 from durable_retry.services.operations import control
 from durable_retry.services.operations.submit import KeyReused, Replayed, caller_naming, submit
-from durable_retry.settings.configuration import function_name, targets
+from durable_retry.settings.configuration import app_settings, function_name, targets
 from durable_retry.signatures import read_result, result_of
 
 type Context = task.OrchestrationContext | df.DurableOrchestrationContext
@@ -102,11 +102,23 @@ def call(context: Context, function: Any = None, /, *args: Any, **fields: Any) -
 
 
 def _input_of_call(document: dict[str, Any], since: datetime) -> dict[str, Any]:
-    """Return the input of the child: one that the host could not read is not sent, but why it is refused."""
-    problems = json_problems(document)
-    if problems:
-        return {"problems": [each.to_json() for each in problems]}
-    return {"document": document, "since": to_rfc3339(since)}
+    """Return the input of the child: one that the host could not take is not sent, but why it is refused."""
+    try:
+        return {"document": _checked_document(document), "since": to_rfc3339(since)}
+    except InvalidInputError as error:
+        return {"problems": [each.to_json() for each in error.problems]}
+
+
+def _checked_document(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of an operation as JSON, no larger than one that comes over HTTP.
+
+    Raises:
+        InvalidInputError: The host could not read it, or it is too large.
+    """
+    document: dict[str, Any] = plain_json(given)
+    if problem := size_problem(document, app_settings().max_body_bytes):
+        raise InvalidInputError([problem])
+    return document
 
 
 def _result_of(ended: Mapping[str, Any]) -> Any:
@@ -176,7 +188,8 @@ class Operations:
             TaskHubUnavailableError: It is not known to be started; with a key, submitting again is safe.
             LookupError: The function is not declared.
         """
-        naming, envelope = caller_naming(), ParsedEnvelope(operation_document(function, args, fields))
+        document = _checked_document(operation_document(function, args, fields))
+        naming, envelope = caller_naming(), ParsedEnvelope(document)
         resolved = read_operation(envelope, naming, targets(), source=SOURCE, now=clock.now())
         result = await submit(TaskHub(self.hub), resolved, is_new_key=naming.gave_new_key(resolved))
         if isinstance(result, KeyReused):

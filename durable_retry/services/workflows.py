@@ -15,7 +15,7 @@ from typing import Any, Final
 from durable_retry import clock
 from durable_retry.concurrency import map_bounded
 from durable_retry.engine.base.instants import from_rfc3339
-from durable_retry.engine.base.json_input import json_problems
+from durable_retry.engine.base.json_input import json_problems, size_problem
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import (
@@ -105,9 +105,8 @@ def batch_items(workflow: WorkflowRequest, request: BatchRequest, now: datetime)
 
 def _item_of_batch(workflow: WorkflowRequest, index: int, document: Any, now: datetime) -> Item:
     text = json.dumps(document)
-    limit = app_settings().max_body_bytes
-    if len(text.encode()) > limit:
-        return Item(index=index, key=None, text=text, detail=f"is larger than {limit} bytes")
+    if problem := size_problem(document, app_settings().max_body_bytes):
+        return Item(index=index, key=None, text=text, detail=problem.detail)
     try:
         operation = workflow.resolve(document, str(index), now)
     except UnknownTargetError as error:

@@ -120,6 +120,20 @@ def test_a_call_that_the_host_could_not_read_is_refused_by_its_own_orchestration
     assert "nests deeper than 48 levels" in str(failed(given))
 
 
+def test_a_call_of_several_megabytes_is_refused_by_its_own_orchestration() -> None:
+    """The backend could not take the message, and would repeat the turn for ever."""
+    context = a_context()
+    next(durable_retry.call(context, handler="ship", input="é" * 3_000_000))
+    given = context.call_sub_orchestrator.call_args.kwargs["input"]
+    assert given == {"problems": [{"pointer": "", "detail": "is larger than 65536 bytes"}]}
+    assert "is larger than 65536 bytes" in str(failed(given))
+
+
+async def test_a_submission_is_no_larger_than_one_over_http() -> None:
+    with pytest.raises(InvalidInputError, match="is larger than 65536 bytes"):
+        await Operations("hub").submit(handler="ship", input="é" * 32_768)
+
+
 def test_events_may_be_objects_or_json() -> None:
     event = Event.to_queue("mails", "mail.wanted", {"to": "a"})
     document = operation_document(None, (), {"on_success": [event, {"type": "b", "queue": "q"}]})

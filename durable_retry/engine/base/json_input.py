@@ -68,6 +68,13 @@ def _is_plainly_fit(document: Any) -> bool:
     return text.count("{") + text.count("[") <= MAX_DEPTH
 
 
+def size_problem(document: Any, most_bytes: int) -> Problem | None:
+    """Return that the shortest text of a JSON document is larger than it may be; None when it is not."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    is_larger = len(text.encode("utf-8", "surrogatepass")) > most_bytes
+    return Problem("", f"is larger than {most_bytes} bytes") if is_larger else None
+
+
 def plain_json(value: Any, pointer: str = "") -> Any:
     """Return a value of the app's own code as plain JSON: models, dataclasses and instants are converted.
 
