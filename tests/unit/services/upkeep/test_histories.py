@@ -58,7 +58,7 @@ class Hub:
         self.states: dict[str, str] = {}
         self.pages: list[list[str]] = [[]]
         self.changed: dict[str, datetime] = {}
-        self.asked: list[tuple[Any, Any]] = []
+        self.asked: list[datetime] = []
         monkeypatch.setattr(operation_index, "scan_operations", self.scan)
         monkeypatch.setattr(operation_index, "find_status", self.find)
         monkeypatch.setattr(TaskHub, "instance_page", self.page)
@@ -66,9 +66,10 @@ class Hub:
     async def scan(
         self, _hub: TaskHub, *, created_after: Any, created_before: Any
     ) -> AsyncIterator[OperationPreview]:
-        self.asked.append((created_after, created_before))
-        for operation_id in self.accepted:
-            yield preview_of(self.instance(operation_id))
+        self.asked.append(created_after)
+        for operation_id, age in self.accepted.items():
+            if created_before is None or NOON - age < created_before:
+                yield preview_of(self.instance(operation_id))
 
     async def page(self, _wanted: Any, token: str | None) -> InstancePage:
         number = int(token or 0)
@@ -120,8 +121,22 @@ async def test_what_an_ended_process_lost_is_added(monkeypatch: pytest.MonkeyPat
     await write_since("gone", since)
     assert await add_lost(TaskHub(""), NOON, 20) == 1
     assert await listed() == ["op-lost", "op-known", "op-old"]
-    assert hub.asked == [(since, NOON - LOST_AFTER)]
+    assert hub.asked == [since]
     assert list(await gaps(NOON + LOST_AFTER)) == ["lively"]
+
+
+@pytest.mark.usefixtures("account")
+async def test_what_a_process_accepted_after_it_last_announced_itself_is_added(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It renews its row every half a minute, and was killed just before it would have."""
+    hub = Hub(monkeypatch)
+    announced = LOST_AFTER + timedelta(seconds=1)
+    hub.accepted = {"op-lost": announced - timedelta(seconds=34)}
+    hub.states = {"op-lost": "running"}
+    await write_since("gone", NOON - announced)
+    assert await add_lost(TaskHub(""), NOON, 20) == 1
+    assert await listed() == ["op-lost"]
 
 
 STATES = {
@@ -180,7 +195,7 @@ async def test_reading_all_instances_goes_on_in_the_next_run(monkeypatch: pytest
     assert list(await gaps(late)) == ["gone-too"]
     assert await add_lost(TaskHub(""), late, 20) == 0
     assert not await gaps(late)
-    assert [since for since, _ in hub.asked] == [since, NOON - timedelta(minutes=1)]
+    assert hub.asked == [since, NOON - timedelta(minutes=1)]
 
 
 async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
