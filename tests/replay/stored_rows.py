@@ -112,7 +112,7 @@ async def _write_attempts() -> None:
     await operation_writes.insert_marker("op-sent", 1, NOON)
     await operation_writes.write_outcome("op-sent", 1, outcome(1, status_code=200, result=_RESULT))
     await operation_writes.count_start("op-handled", 2, NOON)
-    await results.store_apart(an_operation(), 1, _RESULT, most_chars=4, kept_for=timedelta(days=1), now=NOON)
+    await results.store_apart(an_operation(), 1, _RESULT, most_chars=4, now=NOON)
     running = StepRecord(
         name="charge",
         run=1,

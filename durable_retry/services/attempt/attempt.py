@@ -37,7 +37,6 @@ from durable_retry.services.attempt.http_request import (
     start_clock,
 )
 from durable_retry.settings.configuration import app_settings, find_dependency
-from durable_retry.settings.upkeep import retention_settings
 from durable_retry.stores.circuit.cache import CircuitCache, circuit_of
 from durable_retry.stores.operations.results import store_apart
 from durable_retry.stores.operations.writes import insert_marker, remove_marker, write_outcome
@@ -89,7 +88,6 @@ async def _with_result_apart(operation: OperationInput, outcome: AttemptOutcome)
             outcome.number,
             outcome.result,
             most_chars=app_settings().result_inline_bytes,
-            kept_for=retention_settings().history_for,
             now=clock.now(),
         )
     except (AzureError, StorageRefusedError) as error:

@@ -278,7 +278,8 @@ async def _operation_steps(hub: TaskHub, shard: int, now: datetime) -> AsyncGene
 
 
 async def _result_steps(_hub: TaskHub, _shard: int, now: datetime) -> AsyncGenerator[int]:
-    async for number in _repeat_until_drained(partial(remove_results, now), REMOVED_AT_ONCE):
+    step = partial(remove_results, now, retention_settings().history_for)
+    async for number in _repeat_until_drained(step, REMOVED_AT_ONCE):
         yield number
 
 

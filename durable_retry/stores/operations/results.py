@@ -1,18 +1,22 @@
 """Large results, each stored once: the history, the output and the key's record carry where it is.
 
-    Table `OperationResults<day on which it may be removed>`
-    PK <that day>[-<part>]   RK <operation's run>.<attempt>.<digest of the result>
+    Table `OperationResults<day of the result>t<days that its record lives>`
+    PK <that day>t<those days>[-<part>]   RK <operation's run>.<attempt>.<digest of the result>
 
-The day is behind the end of the record and of the history, so removal looks at no operation and at no row: it
-drops the tables of the days that have passed. Earlier versions wrote all rows to `OperationResults`, where
-they are read, and removed row by row. The digest keeps two executions of one attempt apart, of which either
-may be the one that its history knows; the other row is removed on its day.
+So removal looks at no operation and at no row: it drops the tables of the days whose records and, by today's
+setting, histories are over. The digest keeps two executions of one attempt apart, of which either may be the
+one that its history knows; the other row is removed with it.
+
+Earlier versions named a table by the day on which it might be removed, and had one table, `OperationResults`,
+of such days before that. They are read, and removed on that day.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from hashlib import sha256
+from math import ceil
 from typing import Any, Final
 
 from durable_retry.engine.base.unreadable import CAUSES, marked, reason_of
@@ -27,11 +31,12 @@ STORED: Final = "stored"
 """Member of a result that names its row, in place of `_LARGE`."""
 
 _LARGE: Final = ("json", "body", "value", VALUES)
+_DAY_SECONDS: Final = 86_400
 _MARGIN: Final = timedelta(days=2)
 """Upkeep may be late, and a day is not over where clocks are behind."""
 
-_FIRST: Final = "0001-01-01"
-_FOR_EVER: Final = "9999-12-31"
+_PARTITION: Final = re.compile(r"(\d{4}-\d{2}-\d{2}(?:t\d+)?)(?:-\d+)?")
+_DAYS: Final = re.compile(r"(\d{8})(?:t(\d+))?")
 REMOVED_AT_ONCE: Final = 1_000
 
 
@@ -41,7 +46,6 @@ async def store_apart(
     result: Mapping[str, Any],
     *,
     most_chars: int,
-    kept_for: timedelta | None,
     now: datetime,
 ) -> dict[str, Any]:
     """Return a result as the history carries it: a large one is stored, and named in its place. Idempotent.
@@ -50,7 +54,6 @@ async def store_apart(
         attempt: Its number, from 1.
         result: `status_code`, `headers` and `json` or `body`; of a handler `value`, `writes` and `events`.
         most_chars: The most characters of JSON that may stay in the history.
-        kept_for: How long histories are kept; None for ever.
 
     Raises:
         StorageRefusedError: It is larger than a row.
@@ -61,11 +64,8 @@ async def store_apart(
     if len(text) <= most_chars:
         return dict(result)
     name = f"{operation.run_id}.{attempt}.{sha256(text.encode()).hexdigest()[:16]}"
-    day = _FOR_EVER
-    if kept_for is not None:
-        kept = max(kept_for, timedelta(seconds=operation.ttl_seconds)) + _MARGIN
-        day = (now + kept).date().isoformat()
-    keys = {"PartitionKey": lists.partition_of(day, operation.operation_id), "RowKey": name}
+    days = f"{now.date().isoformat()}t{ceil(operation.ttl_seconds / _DAY_SECONDS)}"
+    keys = {"PartitionKey": lists.partition_of(days, operation.operation_id), "RowKey": name}
     # A row that exists has the same content: its name has the digest.
     await tables.insert_if_absent(_table_of(keys["PartitionKey"]), keys | contents.packed("result", text))
     rest = {name: value for name, value in result.items() if name not in _LARGE}
@@ -100,24 +100,52 @@ async def whole_result(result: Any) -> Any:
 
 def _keys_of(stored: Any) -> tuple[str, str]:
     partition, name = stored
-    date.fromisoformat(partition[: len(_FIRST)])  # It is part of a table's name.
-    return partition, str(name)
+    return str(partition), str(name)
 
 
-async def remove_results(now: datetime) -> int:
-    """Drop the tables of days that have passed, and rows of earlier versions, at most `REMOVED_AT_ONCE`.
+async def remove_results(now: datetime, kept_for: timedelta | None) -> int:
+    """Drop the tables that are over, and rows of earlier versions, at most `REMOVED_AT_ONCE`.
+
+    Args:
+        now: Aware UTC instant.
+        kept_for: How long histories are kept; None for ever, and then nothing is removed.
 
     Returns:
         How many rows of earlier versions were deleted.
     """
-    today = now.date().isoformat()
-    for table in await whole_tables.tables_between(_table_of(_FIRST), _table_of(today)):
-        await whole_tables.drop_table(table)
-    rows = await tables.rows_after(TABLE, "0", limit=REMOVED_AT_ONCE, before=today, only=tables.KEYS)
+    if kept_for is None:
+        return 0
+    today = now.date()
+    for table in await whole_tables.tables_between(f"{TABLE}0", f"{TABLE}{_compact_day(today.isoformat())}"):
+        if _is_over(table, today, kept_for):
+            await whole_tables.drop_table(table)
+    rows = await tables.rows_after(
+        TABLE, "0", limit=REMOVED_AT_ONCE, before=today.isoformat(), only=tables.KEYS
+    )
     await tables.delete_rows(TABLE, rows)
     return len(rows)
 
 
+def _is_over(table: str, today: date, kept_for: timedelta) -> bool:
+    """Whether nobody needs a table of a day that has passed."""
+    days = _DAYS.fullmatch(table.removeprefix(TABLE))
+    if days is None or days[2] is None:
+        return days is not None
+    kept = max(timedelta(days=int(days[2])), timedelta(days=ceil(kept_for / timedelta(days=1))))
+    return date.fromisoformat(days[1]) + kept + _MARGIN < today
+
+
 def _table_of(partition: str) -> str:
-    """Return the table of a partition, by the day that it begins with."""
-    return TABLE + partition[: len(_FIRST)].replace("-", "")
+    """Return the table of a partition.
+
+    Raises:
+        ValueError: It is none of a result: it becomes a part of the table's name.
+    """
+    days = _PARTITION.fullmatch(partition)
+    if days is None:
+        raise ValueError(f"{partition!r} is no partition of results")
+    return TABLE + _compact_day(days[1])
+
+
+def _compact_day(day: str) -> str:
+    return day.replace("-", "")

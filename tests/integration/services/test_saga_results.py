@@ -24,7 +24,7 @@ ANSWER = {"status_code": 200, "headers": {}, "json": {"id": "r-1", "note": "x" *
 async def operation(monkeypatch: pytest.MonkeyPatch) -> OperationInput:
     """An operation of a saga that has succeeded, with an answer above `RESULT_INLINE_BYTES`."""
     operation = an_operation()
-    result = await store_apart(operation, 1, ANSWER, most_chars=4096, kept_for=None, now=NOON)
+    result = await store_apart(operation, 1, ANSWER, most_chars=4096, now=NOON)
     assert "json" not in result
     document = {
         "operation_id": operation.operation_id,

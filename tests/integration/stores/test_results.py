@@ -1,7 +1,7 @@
 """Large results in Azure Tables, and what reads and removes them."""
 
 from contextlib import nullcontext
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
@@ -14,7 +14,7 @@ from durable_retry.services.attempt import attempt
 from durable_retry.stores.operations import results
 from durable_retry.stores.operations.results import remove_results, store_apart, with_stored
 from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage import whole_tables
+from durable_retry.stores.storage import tables, whole_tables
 from tests.support.builders import NOON, an_operation
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -28,9 +28,9 @@ def table_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(results, "TABLE", f"Results{sha256(request.node.name.encode()).hexdigest()[:16]}")
 
 
-async def stored(result: dict[str, Any], *, kept_for: timedelta | None = DAY, ttl_seconds: float = 0) -> Any:
-    operation = an_operation(ttl_seconds=ttl_seconds)
-    return await store_apart(operation, 1, result, most_chars=4096, kept_for=kept_for, now=NOON)
+async def stored(result: dict[str, Any], *, at: datetime = NOON, ttl: timedelta = timedelta()) -> Any:
+    operation = an_operation(ttl_seconds=ttl.total_seconds())
+    return await store_apart(operation, 1, result, most_chars=4096, now=at)
 
 
 async def test_a_large_result_is_named_in_its_place_and_found_there() -> None:
@@ -61,46 +61,59 @@ async def test_a_small_result_stays_as_it_is(result: Any) -> None:
     assert await with_stored(result) == result
 
 
-async def test_a_result_is_removed_when_its_record_and_its_history_are_over() -> None:
-    kept = await stored(LARGE, kept_for=DAY, ttl_seconds=timedelta(days=5).total_seconds())
+@pytest.mark.parametrize(("kept_for", "ttl"), [(5 * DAY, DAY), (DAY, 4.5 * DAY)])
+async def test_a_result_is_removed_when_its_record_and_its_history_are_over(
+    kept_for: timedelta, ttl: timedelta
+) -> None:
+    kept = await stored(LARGE, ttl=ttl)
     assert len(await days()) == 1
-    assert await remove_results(NOON + 7 * DAY) == 0
+    assert await remove_results(NOON + 7 * DAY, kept_for) == 0
     assert await with_stored(kept) == LARGE
-    assert await remove_results(NOON + 8 * DAY) == 0
+    assert await remove_results(NOON + 8 * DAY, kept_for) == 0
     assert await with_stored(kept) == {"status_code": 200, "headers": {"a": "b"}, "expired": True}
     assert not await days()
-    assert await remove_results(NOON + 8 * DAY) == 0
+    assert await remove_results(NOON + 8 * DAY, kept_for) == 0
+
+
+async def test_a_longer_retention_keeps_results_of_before_too_and_a_shorter_one_does_not() -> None:
+    kept = await stored(LARGE)
+    for longer in (30 * DAY, None):
+        await remove_results(NOON + 20 * DAY, longer)
+        assert await with_stored(kept) == LARGE
+    await remove_results(NOON + 20 * DAY, DAY)
+    assert "expired" in await with_stored(kept)
 
 
 async def test_a_day_that_passes_takes_all_of_its_results_and_no_others() -> None:
-    kept = [await stored(LARGE, kept_for=number * DAY) for number in (1, 1, 2)]
+    kept = [await stored(LARGE, at=NOON + number * DAY) for number in (0, 0, 1)]
     assert len(await days()) == 2
-    assert await remove_results(NOON + 4 * DAY) == 0
+    assert await remove_results(NOON + 4 * DAY, DAY) == 0
     assert [("expired" in await with_stored(each)) for each in kept] == [True, True, False]
     assert len(await days()) == 1
 
 
-async def test_results_of_an_earlier_version_are_read_and_removed_where_they_are(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("has_tables_of_days", [True, False])
+async def test_results_of_earlier_versions_are_read_and_removed_on_the_day_that_they_name(
+    *, has_tables_of_days: bool
 ) -> None:
-    with monkeypatch.context() as earlier:
-        earlier.setattr(results, "_table_of", lambda _partition: results.TABLE)
-        kept = await stored(LARGE)
-    assert await days() == []
-    assert await with_stored(kept) == LARGE
-    assert await remove_results(NOON + 3 * DAY) == 0
-    assert await remove_results(NOON + 4 * DAY) == 1
-    assert "expired" in await with_stored(kept)
+    partition, row_key = f"{(NOON + 3 * DAY).date()}-2", "op-test.1.0123"
+    table = f"{results.TABLE}20261124" if has_tables_of_days else results.TABLE
+    row = {"PartitionKey": partition, "RowKey": row_key, "result_0": '{"value": 7}'}
+    await tables.insert_if_absent(table, row)
+    assert await with_stored({"stored": [partition, row_key]}) == {"value": 7}
+    assert await remove_results(NOON + 3 * DAY, DAY) == 0
+    assert await remove_results(NOON + 4 * DAY, DAY) == (0 if has_tables_of_days else 1)
+    assert await with_stored({"stored": [partition, row_key]}) == {"expired": True}
+
+
+@pytest.mark.parametrize("partition", ["2026-11-24' or 1", "Orders", "2026-11-24t", ""])
+async def test_what_names_no_row_of_results_is_unreadable(partition: str) -> None:
+    assert "unreadable" in await with_stored({"stored": [partition, "op-test.1.0123"]})
 
 
 async def days() -> list[str]:
     """Return the tables of days that there are."""
     return await whole_tables.tables_between(f"{results.TABLE}0", f"{results.TABLE}:")
-
-
-async def test_a_result_is_kept_for_ever_where_histories_are() -> None:
-    await stored(LARGE, kept_for=None)
-    assert await remove_results(NOON + 10_000 * DAY) == 0
 
 
 @pytest.mark.parametrize("error", [AzureError("away"), StorageRefusedError("EntityTooLarge")])
