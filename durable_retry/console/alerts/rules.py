@@ -150,7 +150,7 @@ class Alert(JsonRecord):
         if self.is_raised:
             return f"{self.title}: {value}, over the threshold of {threshold}."
         lasted = _duration_text((self.since - self.began_at).total_seconds())
-        return f"{self.title}: {value}, no longer over the threshold of {threshold}. It lasted {lasted}."
+        return f"{self.title}: {value}, no longer over the threshold of {threshold}, after {lasted}."
 
     def document(self) -> dict[str, Any]:
         """Return the body of the log line and the webhook."""
@@ -251,7 +251,7 @@ def slack_message(alert: Alert, link: str | None) -> dict[str, Any]:
     """
     mark = ":rotating_light: *Raised*" if alert.is_raised else ":white_check_mark: *Resolved*"
     text = _slack_text(alert.text)
-    about = f"since {to_rfc3339(alert.began_at)}"
+    about = f"raised {to_rfc3339(alert.began_at)}"
     if link is not None:
         about += f" · <{link}|Look at it>"
     return {
@@ -274,7 +274,7 @@ def teams_message(alert: Alert, link: str | None) -> dict[str, Any]:
         "body": [
             {**block, "text": f"{title}: {alert.title}", "weight": "Bolder", "color": colour},
             {**block, "text": alert.text},
-            {"type": "FactSet", "facts": [{"title": "Since", "value": to_rfc3339(alert.began_at)}]},
+            {"type": "FactSet", "facts": [{"title": "Raised", "value": to_rfc3339(alert.began_at)}]},
         ],
     }
     if link is not None:

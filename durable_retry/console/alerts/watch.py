@@ -23,7 +23,6 @@ from http import HTTPStatus
 from typing import Any, Final, assert_never
 
 import httpx
-from azure.core.exceptions import AzureError
 
 from durable_retry.console.alerts.rules import (
     CIRCUIT_OPEN,
@@ -86,7 +85,8 @@ class HealthMetrics:
         now: When they were read.
         retries_exhausted: Operations that used up their attempts in the last hour, of about the first 3,000.
         not_starting_seconds: For how long accepted operations have not begun; 0 while they begin.
-        task_hub_away_seconds: For how long the task hub has not answered; 0 while it answers.
+        task_hub_away_seconds: For how long the task hub has not answered, above the threshold; 0 while it
+            answers.
     """
 
     dead_letters: DeadLetterSummary | None
@@ -95,7 +95,7 @@ class HealthMetrics:
     now: datetime
     retries_exhausted: int | None = 0
     not_starting_seconds: float | None = 0.0
-    task_hub_away_seconds: float = 0.0
+    task_hub_away_seconds: float | None = 0.0
 
     def with_thresholds(self, thresholds: Thresholds) -> list[HealthMetric]:
         """Return each metric with its threshold."""
@@ -145,7 +145,7 @@ async def _known[T](name: str, part: Awaitable[T]) -> T | None:
     try:
         async with asyncio.timeout(_PART_SECONDS):
             return await part
-    except (TaskHubUnavailableError, AzureError, TimeoutError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not keep the other alerts back
         _log.warning("not known in this run: %s (%s)", name, type(error).__name__)
         return None
 
@@ -154,7 +154,7 @@ _away_since: dict[TaskHub, datetime] = {}
 """Task hubs that did not answer the last time, and since when; the timer runs on one instance at a time."""
 
 
-async def _task_hub_away(hub: TaskHub, now: datetime) -> float:
+async def _task_hub_away(hub: TaskHub, now: datetime) -> float | None:
     async def answers() -> bool:
         await hub.check()
         return True
@@ -162,7 +162,9 @@ async def _task_hub_away(hub: TaskHub, now: datetime) -> float:
     if await _known("the task hub", answers()):
         _away_since.pop(hub, None)
         return 0.0
-    return _seconds_since(_away_since.setdefault(hub, now), now)
+    seconds = _seconds_since(_away_since.setdefault(hub, now), now)
+    # A process that began within the outage must not end the incident.
+    return seconds if seconds > alert_settings().thresholds.task_hub_away_seconds else None
 
 
 async def _not_starting(hub: TaskHub, now: datetime) -> float:

@@ -28,6 +28,7 @@ from durable_retry.engine.base.instants import optional_from_rfc3339
 from durable_retry.engine.base.names import FINISHED, OperationState
 from durable_retry.engine.operations.document import StatusCounts, UnfinishedCounts
 from durable_retry.engine.operations.status import UNFINISHED, by_status, is_finished
+from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.settings.configuration import dependencies
 from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets
 from durable_retry.stores.operations.notes import write_noted
@@ -116,9 +117,6 @@ async def operation_summary(hub: TaskHub, window_seconds: int) -> OperationSumma
 
     Args:
         window_seconds: Length of the window, at least a minute.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
     """
 
     async def count() -> OperationSummary:
@@ -279,11 +277,7 @@ class _Unfinished:
         ]
 
     async def refresh(self, hub: TaskHub) -> None:
-        """Read the latest operations, and some of the older ones, again.
-
-        Raises:
-            TaskHubUnavailableError: The task hub did not answer.
-        """
+        """Read the latest operations, and some of the older ones, again."""
         async with self.lock:
             now = clock.now()
             await write_noted()
@@ -293,7 +287,10 @@ class _Unfinished:
             self.frontier = self.frontier or since
             if not self.is_whole:
                 await self._read_older(self.frontier)
-            await self._look_at_due(hub)
+            try:
+                await self._look_at_due(hub)
+            except TaskHubUnavailableError:
+                self.is_cut = True
 
     async def _read_recent(self, since: datetime) -> None:
         latest: dict[str, OperationEntry] = {}

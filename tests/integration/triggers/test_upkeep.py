@@ -146,18 +146,22 @@ async def test_a_task_hub_that_is_away_is_an_alert_and_hides_nothing(
         await keep(2)
         assert await changes(1) == [("dead_letters", "raised")]
         assert await changes(2) == [("task_hub_away_seconds", "raised")]
+        alerts._away_since.clear()  # Another process runs the timer from now on.
         assert await changes(3) == []
     assert await changes(4) == [("task_hub_away_seconds", "cleared")]
 
 
+@pytest.mark.parametrize("fails", [False, True])
 async def test_a_circuit_that_cannot_be_read_silences_no_alert(
-    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, *, fails: bool
 ) -> None:
     settle_on(monkeypatch)
     await keep(1)
     await keep(2)
 
     async def damaged(_circuit: CircuitEntity) -> tuple[Breaker, str]:
+        if fails:
+            raise RecursionError
         return Breaker(), "KeyError: 'state'"
 
     monkeypatch.setattr(CircuitEntity, "readable", damaged)

@@ -151,7 +151,7 @@ def test_the_end_is_for_those_who_were_sent_the_beginning_whatever_is_silenced()
     (cleared,) = alert_changes({"dead_letters": alert}, [reading(3)], LATER)
     assert cleared.deliveries == {"slack": AlertDelivery()}
     assert cleared.due(["slack", "teams"], LATER, is_silenced=True) == ["slack"]
-    assert cleared.text == "Open dead letters: 3, no longer over the threshold of 10. It lasted 1 min."
+    assert cleared.text == "Open dead letters: 3, no longer over the threshold of 10, after 1 min."
     assert (cleared.began_at, cleared.state) == (NOON, "cleared")
 
 
@@ -189,7 +189,7 @@ def test_slack_gets_no_link_where_the_address_is_not_known() -> None:
     (cleared,) = alert_changes({"dead_letters": raised()}, [], LATER)
     message = slack_message(cleared, None)
     assert message["text"].startswith("Resolved: ")
-    assert message["blocks"][1]["elements"][0]["text"] == "since 2026-11-21T12:00:00Z"
+    assert message["blocks"][1]["elements"][0]["text"] == "raised 2026-11-21T12:00:00Z"
 
 
 def test_teams_gets_an_adaptive_card() -> None:

@@ -16,6 +16,7 @@ from durable_retry.console.overview.summary import operation_summary
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.settings.configuration import using
 from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
 from durable_retry.stores.storage import clients as storage_clients
@@ -169,6 +170,21 @@ async def test_what_is_left_out_is_said(
     await stage.waits("op-1", age=timedelta(seconds=1))
     await stage.waits("op-2", age=timedelta(minutes=2))
     assert not (await stage.summary())["complete"]
+
+
+async def test_a_task_hub_that_is_away_hides_nothing_that_is_known(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stage.waits("op-1", age=timedelta(seconds=1), in_seconds=0)
+    assert (await stage.summary())["complete"]
+
+    async def gone(_hub: TaskHub, _operation_id: str) -> None:
+        raise TaskHubUnavailableError("gone")
+
+    monkeypatch.setattr(TaskHub, "read_instance", gone)
+    await stage.waits("op-2", age=timedelta(seconds=2))
+    summary = await stage.summary()
+    assert (summary["complete"], summary["unfinished"]["by_status"]["waiting_retry"]) == (False, 2)
 
 
 async def test_the_older_part_of_a_long_index_is_read_bit_by_bit(
