@@ -13,6 +13,7 @@ from scripts.processes import ROOT, running
 from tests.support.app import HOSTED_URL, RUN
 from tests.support.azurite import Storage, use_account
 from tests.support.semantics import reason_for_own_terms
+from tests.support.tables import use_own_tables
 from tests.support.target import Target
 
 STRICT_TYPING = "AZURE_FUNCTIONS_DURABLE_STRICT_TYPING"
@@ -108,6 +109,13 @@ def storage(azurite: Storage, monkeypatch: pytest.MonkeyPatch) -> Storage:
     """The same, as the account of the app in this process."""
     use_account(monkeypatch, azurite.connection_string)
     return azurite
+
+
+@pytest.fixture
+def own_tables(request: pytest.FixtureRequest, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    """The same, with tables that no other test writes to."""
+    use_own_tables(request.node.name, monkeypatch)
+    return storage
 
 
 @pytest.fixture

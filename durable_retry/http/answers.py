@@ -103,7 +103,7 @@ class KeyReusedError(ProblemError):
 
 
 def json_answer(
-    answer: Any,
+    answer: Answer | JsonRecord,
     status: HTTPStatus = HTTPStatus.OK,
     headers: Mapping[str, str] | None = None,
     *,
@@ -112,12 +112,11 @@ def json_answer(
     """Return a JSON body.
 
     Args:
-        answer: An `Answer`, what is stored where it is answered as it is, or plain JSON.
         headers: Beside Content-Type.
         moving: Names of members, at any depth, that change with the time of asking alone: the entity tag
             leaves them out.
     """
-    document = answer.to_json() if isinstance(answer, Answer | JsonRecord) else answer
+    document = answer.to_json()
     more = {"ETag": etag_of(document, moving)} if moving else {}
     # `json` writes texts with half a surrogate pair, which callers may send; pydantic refuses them.
     text = json.dumps(document)

@@ -69,7 +69,7 @@ class CircuitInMemory:
 
 
 @dataclass
-class Stage:
+class Copies:
     """One copy of a circuit in memory, on a clock of its own."""
 
     circuit: CircuitSettings = field(default_factory=CircuitSettings)

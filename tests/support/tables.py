@@ -225,6 +225,7 @@ def use_own_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("durable_retry.stores.operations.index.TABLE", f"Operations{suffix}")
     monkeypatch.setattr("durable_retry.stores.operations.index.NAMES_TABLE", f"Names{suffix}")
     monkeypatch.setattr("durable_retry.stores.workflows.TABLE", f"Batches{suffix}")
+    monkeypatch.setattr("durable_retry.stores.operations.steps.TABLE", f"Steps{suffix}")
     for module in ("stores.workflows", "console.bulk.store", "services.upkeep.removal"):
         monkeypatch.setattr(f"durable_retry.{module}.LISTS_TABLE", f"Workflows{suffix}")
     for constant in ("index.TABLE", "list.TABLE", "intents.INDEX_TABLE"):

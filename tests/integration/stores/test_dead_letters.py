@@ -30,14 +30,9 @@ from durable_retry.stores.dead_letters.records import (
 )
 from durable_retry.stores.storage import lists, tables
 from tests.support.builders import NOON, an_entry
-from tests.support.tables import refuse_large_rows, use_own_tables
+from tests.support.tables import refuse_large_rows
 
-pytestmark = pytest.mark.usefixtures("storage")
-
-
-@pytest.fixture(autouse=True)
-def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_own_tables(request.node.name, monkeypatch)
+pytestmark = pytest.mark.usefixtures("own_tables")
 
 
 BIG = {"method": "POST", "path": "/x", "query": {}, "headers": {}}

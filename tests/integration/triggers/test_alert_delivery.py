@@ -35,9 +35,8 @@ from durable_retry.stores.dead_letters.list import count_dead_letters
 from durable_retry.stores.dead_letters.records import keep_operation, move_dead_letter
 from tests.support.builders import an_entry
 from tests.support.hub import TaskHubStage
-from tests.support.tables import use_own_tables
 
-pytestmark = pytest.mark.usefixtures("storage")
+pytestmark = pytest.mark.usefixtures("own_tables")
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 KEY = bytes(range(32))
@@ -88,8 +87,7 @@ def inbox() -> Iterator[Inbox]:
 
 
 @pytest.fixture(autouse=True)
-def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    use_own_tables(request.node.name, monkeypatch)
+def clock_at_now() -> Iterator[None]:
     with clock.reading(lambda: NOW):
         yield
 

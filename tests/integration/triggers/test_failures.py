@@ -28,9 +28,8 @@ from durable_retry.stores.task_hub import close_clients
 from orchestrators.operation import operation as operation_orchestrator
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage, task_hub_stage
-from tests.support.tables import use_own_tables
 
-pytestmark = pytest.mark.usefixtures("storage")
+pytestmark = pytest.mark.usefixtures("own_tables")
 
 NOW = datetime.now(UTC)
 """The machine's clock, as the task hub's: it removes a record whose time is over."""
@@ -61,8 +60,7 @@ def waiting_to_begin(ctx: task.OrchestrationContext, _input: Any) -> Generator[A
 
 
 @pytest.fixture(autouse=True)
-def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    use_own_tables(request.node.name, monkeypatch)
+def clock_at_now() -> Iterator[None]:
     with clock.reading(lambda: NOW):
         yield
 

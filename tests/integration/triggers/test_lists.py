@@ -22,9 +22,8 @@ from durable_retry.stores.workflows import REPLAY as REPLAY_LIST
 from durable_retry.stores.workflows import SAGA as SAGA_LIST
 from durable_retry.triggers.http import workflows
 from tests.support.hub import TaskHubStage
-from tests.support.tables import use_own_tables
 
-pytestmark = pytest.mark.usefixtures("storage")
+pytestmark = pytest.mark.usefixtures("own_tables")
 
 OPERATION = {"dependency": "payments", "request": {"method": "POST", "path": "/charges"}}
 BATCH = {"items": [OPERATION]}
@@ -35,11 +34,6 @@ KINDS = [
     (workflows.submit_saga, workflows.list_all_sagas, SAGA, "saga_id"),
     (replays.start_replay_of_many, replays.list_replays_of_many, REPLAY, "replay_id"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_own_tables(request.node.name, monkeypatch)
 
 
 async def call(route: Any, hub: TaskHub, body: Any = None, key: str = "", **params: str) -> Any:

@@ -23,16 +23,14 @@ from durable_retry.stores.task_hub import TaskHub, close_clients
 from entities.idempotency_record import IdempotencyRecord
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage, task_hub_stage
-from tests.support.tables import use_own_tables
 
-pytestmark = pytest.mark.usefixtures("storage")
+pytestmark = pytest.mark.usefixtures("own_tables")
 
 NOW = datetime.now(UTC)
 
 
 @pytest.fixture
-async def hub(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TaskHubStage]:
-    use_own_tables(request.node.name, monkeypatch)
+async def hub() -> AsyncIterator[TaskHubStage]:
     with task_hub_stage() as stage:
         stage.answer = failing(0)
         yield stage

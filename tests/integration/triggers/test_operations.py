@@ -17,19 +17,12 @@ from scripts.processes import free_port
 from tests.support.builders import failing
 from tests.support.http import Answered, call
 from tests.support.hub import TaskHubStage, binding_for
-from tests.support.tables import use_own_tables
 
 CALL = {
     "dependency": "payments",
     "key": "evt-1",
     "request": {"method": "POST", "path": "/charges", "json": {"amount": 5}},
 }
-
-
-@pytest.fixture
-def indexed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The index that lists read, of this test only. Activities add nothing to it: they are not the app's."""
-    use_own_tables(request.node.name, monkeypatch)
 
 
 async def submitted(hub: TaskHubStage, body: Any = CALL, **headers: str) -> Answered:
@@ -168,7 +161,7 @@ async def test_a_finished_operation_takes_no_orders(hub: TaskHubStage, function:
     assert "succeeded" in answer.body["detail"]
 
 
-@pytest.mark.usefixtures("storage", "indexed")
+@pytest.mark.usefixtures("own_tables")
 async def test_a_list_of_one_leads_to_the_next(hub: TaskHubStage) -> None:
     ids = [
         (await submitted(hub, CALL | {"key": key}, Prefer="wait=20")).body["operation_id"] for key in "abc"
@@ -183,7 +176,7 @@ async def test_a_list_of_one_leads_to_the_next(hub: TaskHubStage) -> None:
     assert seen == ids[::-1]
 
 
-@pytest.mark.usefixtures("storage", "indexed")
+@pytest.mark.usefixtures("own_tables")
 async def test_a_key_and_a_word_of_the_last_error_find_an_operation(hub: TaskHubStage) -> None:
     good = (await submitted(hub, CALL | {"correlation_id": "order-7"}, Prefer="wait=20")).body
     hub.answer = failing(9)
@@ -211,7 +204,7 @@ async def test_a_cursor_from_elsewhere_is_a_mistake(hub: TaskHubStage) -> None:
     assert (answer.status, answer.body["errors"][0]["pointer"]) == (400, "/cursor")
 
 
-@pytest.mark.usefixtures("storage", "indexed")
+@pytest.mark.usefixtures("own_tables")
 async def test_an_operation_shows_its_request_without_credentials_and_lists_leave_it_out(
     hub: TaskHubStage,
 ) -> None:
@@ -230,7 +223,7 @@ async def test_an_operation_shows_its_request_without_credentials_and_lists_leav
     assert listed == {name: value for name, value in shown.items() if name != "request"}
 
 
-@pytest.mark.usefixtures("storage", "indexed")
+@pytest.mark.usefixtures("own_tables")
 async def test_a_traced_operation_shows_its_trace_and_where_it_is_looked_at(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,22 +16,18 @@ from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.storage.queues import delete_taken, take_left
 from durable_retry.triggers.sources import messages
 from tests.support.azurite import Storage
-from tests.support.tables import use_own_tables
 
 DELIVERIES = 4
 BODY = '{"dependency": "payments"}'
 
 
 @pytest.fixture
-def queue(
-    storage: Storage, key: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[QueueClient]:
+def queue(own_tables: Storage, key: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueueClient]:
     name = f"poison-{abs(hash(key))}"
-    use_own_tables(request.node.name, monkeypatch)
     monkeypatch.setattr(operations_queue, "POISON_QUEUE", name)
     intake_settings.cache_clear()
     intake.cache_clear()
-    client = QueueClient.from_connection_string(storage.connection_string, name)
+    client = QueueClient.from_connection_string(own_tables.connection_string, name)
     client.create_queue()
     yield client
     client.close()

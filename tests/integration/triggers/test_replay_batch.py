@@ -34,14 +34,8 @@ from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import an_entry, an_operation, failing
 from tests.support.cuts import CutError, Cuts, Mode
 from tests.support.hub import TaskHubStage
-from tests.support.tables import use_own_tables
 
-pytestmark = pytest.mark.usefixtures("storage")
-
-
-@pytest.fixture(autouse=True)
-def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_own_tables(request.node.name, monkeypatch)
+pytestmark = pytest.mark.usefixtures("own_tables")
 
 
 async def change_circuit(hub: TaskHubStage, control: ManualControl, seconds: float | None = None) -> None:

@@ -36,20 +36,15 @@ from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.http.dead_letters import replay_one_dead_letter
 from tests.support.builders import an_entry, an_operation, failing
 from tests.support.hub import TaskHubStage
-from tests.support.tables import refuse_large_rows, use_own_tables
+from tests.support.tables import refuse_large_rows
 
-pytestmark = pytest.mark.usefixtures("storage")
+pytestmark = pytest.mark.usefixtures("own_tables")
 
 NOTHING = ReplayBody()
 
 
 class CutError(Exception):
     """Where the process would have died."""
-
-
-@pytest.fixture(autouse=True)
-def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_own_tables(request.node.name, monkeypatch)
 
 
 async def failed(hub: TaskHubStage, name: str = "one", **changes: Any) -> DeadLetterRecord:

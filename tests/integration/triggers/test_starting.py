@@ -17,17 +17,15 @@ from durable_retry.triggers.http.health import get_health
 from durable_retry.triggers.http.submissions import submit_operation
 from tests.support.http import call
 from tests.support.hub import TaskHubStage
-from tests.support.tables import use_own_tables
 
 PATIENCE = timedelta(minutes=2)
 CALL = {"dependency": "payments", "request": {"method": "POST", "path": "/charges"}}
 
-pytestmark = pytest.mark.usefixtures("storage", "own")
+pytestmark = pytest.mark.usefixtures("own_tables", "nothing_known")
 
 
 @pytest.fixture
-def own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_own_tables(request.node.name, monkeypatch)
+def nothing_known() -> None:
     health._known.clear()
 
 

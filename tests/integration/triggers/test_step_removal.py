@@ -3,7 +3,6 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -25,18 +24,12 @@ from durable_retry.stores.operations.steps import change_step, steps_shown
 from durable_retry.stores.storage import rounds
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage
-from tests.support.tables import use_own_tables
 
 NOW = datetime.now(UTC)
 OLD = NOW - MARKERS_KEPT - timedelta(seconds=1)
 
 
-@pytest.fixture(autouse=True)
-def own_tables(request: pytest.FixtureRequest, storage: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert storage is not None
-    use_own_tables(request.node.name, monkeypatch)
-    suffix = sha256(request.node.name.encode()).hexdigest()[:16]
-    monkeypatch.setattr("durable_retry.stores.operations.steps.TABLE", f"Steps{suffix}")
+pytestmark = pytest.mark.usefixtures("own_tables")
 
 
 async def remember(operation_id: str, changed_at: datetime = OLD, letter: str = "dl-none") -> None:

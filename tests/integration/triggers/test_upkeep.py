@@ -52,9 +52,8 @@ from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import an_entry, an_operation, failing
 from tests.support.hub import TaskHubStage
-from tests.support.tables import use_own_tables
 
-pytestmark = pytest.mark.usefixtures("storage")
+pytestmark = pytest.mark.usefixtures("own_tables")
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ONE_AT_MOST: dict[str, Any] = {
@@ -65,8 +64,7 @@ ONE_AT_MOST: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def tables_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    use_own_tables(request.node.name, monkeypatch)
+def clock_at_now() -> Iterator[None]:
     with clock.reading(lambda: NOW):
         yield
 

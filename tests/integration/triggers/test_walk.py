@@ -24,10 +24,9 @@ from tests.integration.triggers.conftest import App
 from tests.support.builders import an_entry
 from tests.support.hub import task_hub_stage
 from tests.support.stage import Stage
-from tests.support.tables import use_own_tables
 from tests.support.walk import WORDS, Walk, walking
 
-pytestmark = pytest.mark.usefixtures("storage")
+pytestmark = pytest.mark.usefixtures("own_tables")
 
 BODY: Final = {"dependency": "payments", "request": {"method": "POST", "path": "/charges", "json": {"n": 5}}}
 ROW: Final = re.compile(r"^\| (from [^|]+) \| (\d+) \| (\d+) \| (\d+) \|$", re.MULTILINE)
@@ -57,10 +56,7 @@ async def dependency(calls: Walk) -> AsyncIterator[int]:
 
 
 @pytest.fixture
-async def app(
-    request: pytest.FixtureRequest, functions: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[App]:
-    use_own_tables(request.node.name, monkeypatch)
+async def app(functions: dict[str, Any]) -> AsyncIterator[App]:
     with task_hub_stage() as stage:
         yield App(functions, hub=stage.binding)
         await close_clients()

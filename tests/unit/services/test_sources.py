@@ -18,7 +18,7 @@ HUB = TaskHub("{}")
 
 
 @dataclass
-class Stage:
+class Starts:
     """A monitor on a clock of ours, over operations whose states the test sets."""
 
     monitor: BackpressureMonitor
@@ -40,8 +40,10 @@ class Stage:
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    stage = Stage(BackpressureMonitor(LagLimits(task_hub_seconds=30, dependency_seconds=60), pause_seconds=5))
+def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Starts]:
+    stage = Starts(
+        BackpressureMonitor(LagLimits(task_hub_seconds=30, dependency_seconds=60), pause_seconds=5)
+    )
     stage.monitor.sleep = stage.sleep
 
     async def read(_hub: TaskHub, operation_id: str) -> Any:
@@ -54,19 +56,19 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         yield stage
 
 
-async def test_nothing_is_asked_before_anything_was_started(stage: Stage) -> None:
+async def test_nothing_is_asked_before_anything_was_started(stage: Starts) -> None:
     assert await stage.monitor.backpressure(HUB, "payments") is None
     assert stage.looks == []
 
 
-async def test_a_start_that_does_not_begin_holds_up_every_dependency(stage: Stage) -> None:
+async def test_a_start_that_does_not_begin_holds_up_every_dependency(stage: Starts) -> None:
     stage.start("op-1")
     stage.after(31)
     assert await stage.monitor.backpressure(HUB, "payments") is Backpressure.TASK_HUB
     assert await stage.monitor.backpressure(HUB, "shipping") is Backpressure.TASK_HUB
 
 
-async def test_an_open_circuit_holds_up_its_own_dependency_only(stage: Stage) -> None:
+async def test_an_open_circuit_holds_up_its_own_dependency_only(stage: Starts) -> None:
     stage.start("op-1")
     stage.states["op-1"] = "waiting_circuit"
     stage.after(61)
@@ -74,7 +76,7 @@ async def test_an_open_circuit_holds_up_its_own_dependency_only(stage: Stage) ->
     assert await stage.monitor.backpressure(HUB, "shipping") is None
 
 
-async def test_one_operation_is_looked_at_once_a_second_however_much_arrives(stage: Stage) -> None:
+async def test_one_operation_is_looked_at_once_a_second_however_much_arrives(stage: Starts) -> None:
     for number in range(100):
         stage.start(f"op-{number}")
     for _ in range(100):
@@ -83,7 +85,7 @@ async def test_one_operation_is_looked_at_once_a_second_however_much_arrives(sta
     assert stage.looks == ["op-0", "op-0"]
 
 
-async def test_the_next_start_is_watched_once_the_last_one_moves_on(stage: Stage) -> None:
+async def test_the_next_start_is_watched_once_the_last_one_moves_on(stage: Starts) -> None:
     stage.start("op-1")
     stage.states["op-1"] = "running"
     stage.after(1)
@@ -94,7 +96,7 @@ async def test_the_next_start_is_watched_once_the_last_one_moves_on(stage: Stage
     assert stage.looks == ["op-1", "op-2"]
 
 
-async def test_an_arrival_waits_and_goes_on_when_the_hub_has_caught_up(stage: Stage) -> None:
+async def test_an_arrival_waits_and_goes_on_when_the_hub_has_caught_up(stage: Starts) -> None:
     stage.start("op-1")
     stage.after(31)
 
@@ -108,7 +110,7 @@ async def test_an_arrival_waits_and_goes_on_when_the_hub_has_caught_up(stage: St
 
 
 async def test_an_arrival_is_left_after_the_longest_pause_where_its_source_brings_it_again(
-    stage: Stage,
+    stage: Starts,
 ) -> None:
     stage.start("op-1")
     stage.after(31)
@@ -117,14 +119,16 @@ async def test_an_arrival_is_left_after_the_longest_pause_where_its_source_bring
     assert sum(stage.slept_seconds) == 5
 
 
-async def test_an_arrival_is_started_late_rather_than_lost(stage: Stage) -> None:
+async def test_an_arrival_is_started_late_rather_than_lost(stage: Starts) -> None:
     stage.start("op-1")
     stage.after(31)
     await stage.monitor.admit(HUB, "payments", may_be_left=False)
     assert sum(stage.slept_seconds) == 5
 
 
-async def test_submissions_over_http_beyond_the_limit_are_refused_until_one_is_answered(stage: Stage) -> None:
+async def test_submissions_over_http_beyond_the_limit_are_refused_until_one_is_answered(
+    stage: Starts,
+) -> None:
     admission = HttpAdmission(2, stage.monitor)
     async with admission.admitted(HUB):
         async with admission.admitted(HUB):
@@ -135,13 +139,15 @@ async def test_submissions_over_http_beyond_the_limit_are_refused_until_one_is_a
     assert admission.under_way == 0
 
 
-async def test_without_a_limit_any_number_is_under_way(stage: Stage) -> None:
+async def test_without_a_limit_any_number_is_under_way(stage: Starts) -> None:
     admission = HttpAdmission(0, stage.monitor)
     async with admission.admitted(HUB), admission.admitted(HUB):
         assert admission.under_way == 2
 
 
-async def test_submissions_over_http_are_refused_while_the_task_hub_is_far_behind(stage: Stage) -> None:
+async def test_submissions_over_http_are_refused_while_the_task_hub_is_far_behind(
+    stage: Starts,
+) -> None:
     admission = HttpAdmission(0, stage.monitor)
     stage.start("op-1")
     stage.after(31)
@@ -154,7 +160,7 @@ async def test_submissions_over_http_are_refused_while_the_task_hub_is_far_behin
         assert admission.under_way == 1
 
 
-async def test_a_task_hub_that_may_be_behind_is_not_asked(stage: Stage) -> None:
+async def test_a_task_hub_that_may_be_behind_is_not_asked(stage: Starts) -> None:
     admission = HttpAdmission(0, BackpressureMonitor(LagLimits(task_hub_seconds=0), pause_seconds=0))
     admission.monitor.note_start(an_operation(operation_id="op-1"))
     stage.after(1_000)
@@ -162,7 +168,7 @@ async def test_a_task_hub_that_may_be_behind_is_not_asked(stage: Stage) -> None:
         assert stage.looks == []
 
 
-async def test_a_submission_that_fails_holds_no_place(stage: Stage) -> None:
+async def test_a_submission_that_fails_holds_no_place(stage: Starts) -> None:
     admission = HttpAdmission(1, stage.monitor)
     with pytest.raises(ValueError, match="wrong"):
         async with admission.admitted(HUB):

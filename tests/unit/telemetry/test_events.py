@@ -20,7 +20,7 @@ from durable_retry.telemetry import metrics
 from entities.circuit_breaker import CircuitBreaker
 from tests.support.builders import NOON, an_operation, an_outcome, failing
 from tests.support.circuit import BUDGET, SETTINGS, Desk
-from tests.support.shared_circuit import Stage as CircuitStage
+from tests.support.shared_circuit import Copies
 from tests.support.stage import Stage
 from tests.support.telemetry import CALLED, CALLER, TRACE_ID, Recorded, an_end, ids
 
@@ -123,7 +123,7 @@ def test_an_end_that_cannot_be_recorded_undoes_nothing(
 
 
 async def test_calls_that_go_on_without_the_circuit_are_counted(recorded: Recorded) -> None:
-    stage = CircuitStage()
+    stage = Copies()
     stage.shared.is_down = True
     for number in range(3):
         await stage.copy.enter(f"op-{number}", 1, AdmissionState())
@@ -135,7 +135,7 @@ async def test_calls_that_go_on_without_the_circuit_are_counted(recorded: Record
 
 
 async def test_retries_that_the_budget_puts_off_are_counted(recorded: Recorded) -> None:
-    stage = CircuitStage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
     answers = [await stage.copy.enter(f"op-{number}", 2, AdmissionState()) for number in range(12)]
     stage.copy.reporting.close()
     postponed = sum(isinstance(answer, BudgetPostponed) for answer in answers)

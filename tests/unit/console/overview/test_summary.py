@@ -33,7 +33,7 @@ base_url = "https://mail.example.com"
 WAITING = OperationState.WAITING_RETRY
 
 
-class Stage:
+class Index:
     """Operations of which the index has entries, and the documents that the task hub would give."""
 
     def __init__(self) -> None:
@@ -75,8 +75,8 @@ def entry(operation_id: str, created_at: datetime, **more: Any) -> OperationEntr
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    stage, account = Stage(), TablesInMemory()
+def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
+    stage, account = Index(), TablesInMemory()
     monkeypatch.setattr(storage_clients, "table_service", lambda: account)
     monkeypatch.setattr(clock, "now", lambda: stage.now)
     monkeypatch.setattr(clock, "monotonic_seconds", stage.seconds)
@@ -89,7 +89,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
 
 async def test_what_ended_is_counted_when_it_ended_and_what_goes_on_when_it_was_accepted(
-    stage: Stage,
+    stage: Index,
 ) -> None:
     for seconds in (0.1, 0.2):
         MINUTES.started("payments")
@@ -113,7 +113,9 @@ async def test_what_ended_is_counted_when_it_ended_and_what_goes_on_when_it_was_
     assert (following["operation_id"], following["attempt_count"]) == ("op-waits", 1)
 
 
-async def test_what_was_accepted_and_not_noted_since_is_looked_at_once_it_ended(stage: Stage) -> None:
+async def test_what_was_accepted_and_not_noted_since_is_looked_at_once_it_ended(
+    stage: Index,
+) -> None:
     await stage.note(entry("op-slow", NOON), entry("op-done", NOON), kind=OperationList.ALL)
     stage.documents["op-slow"] = {"status": "running", "attempt_count": 0, "next_attempt_at": None}
     stage.documents["op-done"] = {"status": "succeeded"}
@@ -126,7 +128,7 @@ async def test_what_was_accepted_and_not_noted_since_is_looked_at_once_it_ended(
 
 
 async def test_an_old_operation_that_waits_is_known_and_its_document_read_when_its_wait_ends(
-    stage: Stage,
+    stage: Index,
 ) -> None:
     await stage.waits("op-old", age=timedelta(days=3), in_seconds=20)
     assert (await stage.summary())["unfinished"]["by_status"]["waiting_retry"] == 1
@@ -138,7 +140,7 @@ async def test_an_old_operation_that_waits_is_known_and_its_document_read_when_i
     assert (await stage.summary(), stage.read)[1] == []
 
 
-async def test_the_index_says_what_ended(stage: Stage) -> None:
+async def test_the_index_says_what_ended(stage: Index) -> None:
     await stage.waits("op-1")
     await stage.summary()
     await stage.note(entry("op-1", NOON - timedelta(minutes=1), status=OperationState.SUCCEEDED, noted_us=2))
@@ -150,7 +152,7 @@ async def test_the_index_says_what_ended(stage: Stage) -> None:
 
 
 async def test_of_too_many_a_part_is_looked_at_each_time_and_the_rest_counted_as_the_index_says(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overview, "_MOST_DOCUMENTS", 2)
     for number in range(5):
@@ -164,7 +166,7 @@ async def test_of_too_many_a_part_is_looked_at_each_time_and_the_rest_counted_as
 
 @pytest.mark.parametrize(("name", "most"), [("_MOST_FAILED", 1), ("_MOST_OPEN", 1)])
 async def test_what_is_left_out_is_said(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+    stage: Index, monkeypatch: pytest.MonkeyPatch, name: str, most: int
 ) -> None:
     monkeypatch.setattr(overview, name, most)
     await stage.waits("op-1", age=timedelta(seconds=1))
@@ -188,7 +190,7 @@ async def test_a_task_hub_that_is_away_hides_nothing_that_is_known(
 
 
 async def test_the_older_part_of_a_long_index_is_read_bit_by_bit(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overview, "_MOST_ROWS", 1)
     for hours in (1, 2):
@@ -199,7 +201,7 @@ async def test_the_older_part_of_a_long_index_is_read_bit_by_bit(
     assert (last["unfinished"]["by_status"]["waiting_retry"], last["complete"]) == (2, True)
 
 
-async def test_who_asks_at_the_same_time_or_soon_after_gets_the_same_answer(stage: Stage) -> None:
+async def test_who_asks_at_the_same_time_or_soon_after_gets_the_same_answer(stage: Index) -> None:
     first, *others = await asyncio.gather(*(operation_summary(TaskHub("hub"), 900) for _ in range(5)))
     assert all(other is first for other in others)
     stage.pass_by(1.9)
@@ -208,7 +210,9 @@ async def test_who_asks_at_the_same_time_or_soon_after_gets_the_same_answer(stag
     assert await operation_summary(TaskHub("hub"), 900) is not first
 
 
-async def test_a_failure_is_not_kept_and_what_was_asked_for_once_is_forgotten(stage: Stage) -> None:
+async def test_a_failure_is_not_kept_and_what_was_asked_for_once_is_forgotten(
+    stage: Index,
+) -> None:
     async def fail() -> str:
         raise ConnectionError
 

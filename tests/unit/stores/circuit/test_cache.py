@@ -22,13 +22,13 @@ from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe, probe_message
 from durable_retry.stores.circuit.cache import CircuitCache
 from tests.support.builders import NOON, after, an_operation
-from tests.support.shared_circuit import Stage
+from tests.support.shared_circuit import Copies
 
 FRAGILE = CircuitSettings(minimum_calls=3, break_seconds=30)
 FIRST = AdmissionState()
 
 
-async def fail(stage: Stage, *, copy: CircuitCache | None = None, times: int = 1) -> None:
+async def fail(stage: Copies, *, copy: CircuitCache | None = None, times: int = 1) -> None:
     for number in range(times):
         await attempt(copy or stage.copy, CallHealth.FAILURE, operation_id=f"op-f{number}")
 
@@ -40,12 +40,12 @@ async def attempt(copy: CircuitCache, verdict: CallHealth, *, operation_id: str 
 
 
 async def ask(
-    stage: Stage, operation_id: str = "op-1", admission: AdmissionState = FIRST
+    stage: Copies, operation_id: str = "op-1", admission: AdmissionState = FIRST
 ) -> Permitted | Blocked:
     return await stage.copy.enter(operation_id, 1, admission)
 
 
-async def tripped(stage: Stage) -> None:
+async def tripped(stage: Copies) -> None:
     """Fails until the circuit is open and the copy knows it."""
     await fail(stage)
     stage.moment.pass_(0.2)
@@ -57,7 +57,7 @@ async def tripped(stage: Stage) -> None:
 
 
 async def test_a_healthy_call_costs_one_read_a_second_and_no_message() -> None:
-    stage = Stage()
+    stage = Copies()
     for _ in range(10):
         await attempt(stage.copy, CallHealth.SUCCESS)
         stage.moment.pass_(0.09)
@@ -68,7 +68,7 @@ async def test_a_healthy_call_costs_one_read_a_second_and_no_message() -> None:
 
 
 async def test_callers_that_come_together_share_one_read() -> None:
-    stage = Stage()
+    stage = Copies()
     stage.shared.reads_may_go = asyncio.Event()
     asking = [asyncio.create_task(ask(stage, f"op-{number}")) for number in range(50)]
     await asyncio.sleep(0)
@@ -79,7 +79,7 @@ async def test_callers_that_come_together_share_one_read() -> None:
 
 
 async def test_a_caller_that_gives_up_leaves_the_reading_to_the_next() -> None:
-    stage = Stage()
+    stage = Copies()
     stage.shared.reads_may_go = asyncio.Event()
     first, second = asyncio.create_task(ask(stage)), asyncio.create_task(ask(stage, "op-2"))
     await asyncio.sleep(0)
@@ -91,7 +91,7 @@ async def test_a_caller_that_gives_up_leaves_the_reading_to_the_next() -> None:
 
 
 async def test_a_failure_is_reported_at_once_and_others_of_the_same_moment_go_together() -> None:
-    stage = Stage()
+    stage = Copies()
     await fail(stage, times=4)
     assert len(stage.shared.sent_reports) == 1
     stage.moment.pass_(0.1)
@@ -101,7 +101,7 @@ async def test_a_failure_is_reported_at_once_and_others_of_the_same_moment_go_to
 
 
 async def test_what_is_due_later_goes_by_itself() -> None:
-    stage = Stage()
+    stage = Copies()
     await fail(stage, times=2)
     stage.moment.pass_(0.1)  # The loop's own clock rings a tenth of a second later.
     async with asyncio.timeout(60):
@@ -111,7 +111,7 @@ async def test_what_is_due_later_goes_by_itself() -> None:
 
 
 async def test_the_worker_that_reported_the_failures_sees_the_trip_in_a_tenth_of_a_second() -> None:
-    stage = Stage(FRAGILE)
+    stage = Copies(FRAGILE)
     await fail(stage)
     stage.moment.pass_(0.05)
     await fail(stage, times=3)
@@ -128,7 +128,7 @@ async def test_the_worker_that_reported_the_failures_sees_the_trip_in_a_tenth_of
 
 
 async def test_an_open_circuit_refuses_and_the_wait_is_counted_once() -> None:
-    stage = Stage(FRAGILE)
+    stage = Copies(FRAGILE)
     await tripped(stage)
     first = await ask(stage)
     assert isinstance(first, Refused)
@@ -141,7 +141,7 @@ async def test_an_open_circuit_refuses_and_the_wait_is_counted_once() -> None:
 
 
 async def test_after_the_break_one_is_sent_to_ask_for_the_probe_and_the_others_wait_on() -> None:
-    stage = Stage(FRAGILE)
+    stage = Copies(FRAGILE)
     await tripped(stage)
     stage.moment.pass_(30)
     answers = [await ask(stage, f"op-{number}", AdmissionState(waiting=True)) for number in range(5)]
@@ -151,7 +151,7 @@ async def test_after_the_break_one_is_sent_to_ask_for_the_probe_and_the_others_w
 
 
 async def test_a_probe_goes_under_its_lease_and_its_success_closes_the_circuit() -> None:
-    stage = Stage(FRAGILE)
+    stage = Copies(FRAGILE)
     await tripped(stage)
     stage.moment.pass_(30)
     assert isinstance(await ask(stage), NeedsProbe)
@@ -165,7 +165,7 @@ async def test_a_probe_goes_under_its_lease_and_its_success_closes_the_circuit()
 
 
 async def test_a_probe_whose_lease_expired_does_not_go() -> None:
-    stage = Stage(FRAGILE)
+    stage = Copies(FRAGILE)
     await tripped(stage)
     stage.moment.pass_(30)
     lease = await granted(stage)
@@ -175,7 +175,7 @@ async def test_a_probe_whose_lease_expired_does_not_go() -> None:
     stage.copy.reporting.close()
 
 
-async def granted(stage: Stage) -> Permitted:
+async def granted(stage: Copies) -> Permitted:
     """Asks the circuit for a probe, as the orchestration of op-1 does."""
     message = probe_message(an_operation(operation_id="op-1"), 1, FRAGILE, stage.moment.now())
     stage.shared.breaker, answer = message.apply(stage.shared.breaker, stage.moment.now())
@@ -185,7 +185,7 @@ async def granted(stage: Stage) -> Permitted:
 
 
 async def test_a_throttled_answer_pauses_every_process() -> None:
-    stage = Stage()
+    stage = Copies()
     permitted = await ask(stage)
     assert isinstance(permitted, Permitted)
     await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
@@ -199,7 +199,7 @@ async def test_a_throttled_answer_pauses_every_process() -> None:
 
 @pytest.mark.parametrize("lost", ["delivery", "task hub"])
 async def test_who_was_asked_to_pause_does_so_while_its_report_is_under_way(lost: str) -> None:
-    stage = Stage()
+    stage = Copies()
     permitted = await ask(stage)
     assert isinstance(permitted, Permitted)
     stage.shared.delivers, stage.shared.is_down = lost != "delivery", lost == "task hub"
@@ -215,7 +215,7 @@ async def test_who_was_asked_to_pause_does_so_while_its_report_is_under_way(lost
 
 
 async def test_a_report_of_a_pause_that_a_later_one_overtook_still_holds_here() -> None:
-    stage = Stage()
+    stage = Copies()
     permitted = await ask(stage)
     assert isinstance(permitted, Permitted)
     stage.shared.delivers = False
@@ -230,7 +230,7 @@ async def test_a_report_of_a_pause_that_a_later_one_overtook_still_holds_here() 
 
 
 async def test_a_pause_that_a_person_ends_ends_here_too() -> None:
-    stage = Stage()
+    stage = Copies()
     permitted = await ask(stage)
     assert isinstance(permitted, Permitted)
     await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
@@ -244,7 +244,7 @@ async def test_a_pause_that_a_person_ends_ends_here_too() -> None:
 async def test_a_probe_that_was_granted_before_a_pause_became_known_does_not_go_and_returns_its_lease() -> (
     None
 ):
-    stage = Stage(FRAGILE)
+    stage = Copies(FRAGILE)
     await tripped(stage)
     stage.moment.pass_(30)
     assert isinstance(await ask(stage), NeedsProbe)
@@ -262,7 +262,7 @@ async def test_a_probe_that_was_granted_before_a_pause_became_known_does_not_go_
 
 
 async def test_a_hold_by_hand_stays_in_force_when_the_circuit_cannot_be_read_any_more() -> None:
-    stage = Stage()
+    stage = Copies()
     held = ManualControlMessage(ManualAction(ManualControl.OPEN, NOON, "ada", "maintenance", 60))
     stage.shared.breaker = held.apply(stage.shared.breaker, NOON)
     assert isinstance(await ask(stage), Refused)
@@ -279,7 +279,7 @@ async def test_a_hold_by_hand_stays_in_force_when_the_circuit_cannot_be_read_any
 async def test_a_process_whose_clock_differs_learns_it_and_pauses_as_long_as_the_others(
     ahead_seconds: float,
 ) -> None:
-    stage = Stage(CircuitSettings(minimum_calls=99))
+    stage = Copies(CircuitSettings(minimum_calls=99))
     other = stage.another("w2", ahead_seconds=ahead_seconds)
     for _ in range(3):
         await attempt(other, CallHealth.SUCCESS)
@@ -300,7 +300,7 @@ async def test_a_process_whose_clock_differs_learns_it_and_pauses_as_long_as_the
 async def test_a_circuit_that_cannot_be_read_lets_everything_through_and_says_so_now_and_then(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    stage = Stage()
+    stage = Copies()
     stage.shared.is_down = True
     with caplog.at_level(logging.WARNING, logger="durable_retry.stores.circuit.cache"):
         for number in range(30):
@@ -324,7 +324,7 @@ async def test_a_circuit_that_does_not_answer_in_a_second_counts_as_unreadable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("durable_retry.stores.circuit.cache.READ_SECONDS", 0.01)
-    stage = Stage()
+    stage = Copies()
     stage.shared.reads_may_go = asyncio.Event()
     answer = await ask(stage)
     assert isinstance(answer, Permitted)
@@ -332,7 +332,7 @@ async def test_a_circuit_that_does_not_answer_in_a_second_counts_as_unreadable(
 
 
 async def test_a_report_that_did_not_arrive_is_sent_again_unchanged_and_counts_once() -> None:
-    stage = Stage()
+    stage = Copies()
     await ask(stage)
     stage.shared.is_down = True
     await fail(stage)
@@ -348,7 +348,7 @@ async def test_a_report_that_did_not_arrive_is_sent_again_unchanged_and_counts_o
 
 
 async def test_a_task_hub_that_stays_away_is_called_less_and_less_often() -> None:
-    stage = Stage()
+    stage = Copies()
     await ask(stage)
     stage.shared.is_down = True
     await fail(stage)
@@ -365,7 +365,7 @@ async def test_a_task_hub_that_stays_away_is_called_less_and_less_often() -> Non
 
 
 async def test_retries_beyond_the_budget_are_promised_for_later_and_then_go_unasked() -> None:
-    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
     answers = [await stage.copy.enter(f"op-{number}", 2, FIRST) for number in range(12)]
     assert all(isinstance(answer, Permitted) for answer in answers[:10])
     postponed = answers[10]
@@ -377,7 +377,7 @@ async def test_retries_beyond_the_budget_are_promised_for_later_and_then_go_unas
 
 
 async def test_a_new_process_takes_one_token_until_the_others_know_of_it() -> None:
-    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
     await fail(stage)
     other = stage.another("w2")
     answers = [await other.enter(f"op-{number}", 2, FIRST) for number in range(5)]
@@ -393,7 +393,7 @@ async def test_a_new_process_takes_one_token_until_the_others_know_of_it() -> No
 
 
 async def test_a_new_process_that_may_take_no_token_makes_itself_known() -> None:
-    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
     for number in range(30):
         await stage.copy.enter(f"op-{number}", 2, FIRST)
     stage.moment.pass_(1)
@@ -409,7 +409,7 @@ async def test_a_new_process_that_may_take_no_token_makes_itself_known() -> None
 
 
 async def test_a_process_that_fell_silent_is_new_again() -> None:
-    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
     for _ in range(3):
         await fail(stage)
         stage.moment.pass_(1.1)
@@ -422,7 +422,7 @@ async def test_a_process_that_fell_silent_is_new_again() -> None:
     other.reporting.close()
 
 
-async def restarted(stage: Stage, due: int) -> list[float]:
+async def restarted(stage: Copies, due: int) -> list[float]:
     """Restarts the only process when many retries are due; returns when each of them went."""
     for number in range(due):
         await stage.copy.enter(f"op-{number}", 1, FIRST)
@@ -435,7 +435,7 @@ async def restarted(stage: Stage, due: int) -> list[float]:
     return await gone(stage, fresh, due, overdue)
 
 
-async def gone(stage: Stage, fresh: CircuitCache, due: int, admission: AdmissionState) -> list[float]:
+async def gone(stage: Copies, fresh: CircuitCache, due: int, admission: AdmissionState) -> list[float]:
     """Let many retries come at once; return after how many seconds each of them went."""
     began, went = stage.moment.now(), []
     waiting = {f"op-{number}": (began, admission) for number in range(due)}
@@ -457,7 +457,7 @@ async def gone(stage: Stage, fresh: CircuitCache, due: int, admission: Admission
 
 
 async def test_retries_that_were_due_at_a_restart_go_within_seconds_and_not_one_a_second() -> None:
-    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
     assert max(await restarted(stage, 25)) < 6
 
 
@@ -467,7 +467,7 @@ async def test_processes_that_were_killed_keep_no_share_of_the_level(
     kills: int, due: int, within_seconds: float
 ) -> None:
     """Nothing was spent: the level has ten retries, and gets one more each second."""
-    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
     copy = stage.copy
     for number in range(kills):
         await fail(stage, copy=copy)
@@ -480,7 +480,7 @@ async def test_processes_that_were_killed_keep_no_share_of_the_level(
 
 
 async def test_what_a_restart_borrows_is_bounded() -> None:
-    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
     went = await restarted(stage, 200)
     for second in range(100):
         assert sum(at < second for at in went) <= 40 + second + 2
@@ -490,7 +490,7 @@ async def test_what_a_restart_borrows_is_bounded() -> None:
 async def test_a_new_copy_does_not_forget_what_was_taken_here_and_has_not_arrived(
     *, is_reported: bool
 ) -> None:
-    stage = Stage(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    stage = Copies(budget=RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
     stage.shared.delivers = False
     for number in range(10):
         await stage.copy.enter(f"op-{number}", 2, FIRST)
@@ -505,7 +505,7 @@ async def test_a_new_copy_does_not_forget_what_was_taken_here_and_has_not_arrive
 
 async def test_a_circuit_that_is_switched_off_asks_and_counts_nothing_but_the_budget() -> None:
     off = CircuitSettings(enabled=False, minimum_calls=1)
-    stage = Stage(off, RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
+    stage = Copies(off, RetryBudgetSettings(ratio=0.2, minimum_per_second=1))
     permitted = await ask(stage)
     assert isinstance(permitted, Permitted)
     await stage.copy.leave(permitted, CallHealth.FAILURE, duration_seconds=0.1, throttled_until=after(60))
@@ -522,7 +522,7 @@ async def test_a_circuit_that_is_switched_off_asks_and_counts_nothing_but_the_bu
 ASKING = AdmissionState(asks_for_slot=True)
 
 
-async def known(stage: Stage) -> None:
+async def known(stage: Copies) -> None:
     """Let the others know of the worker, which takes two snapshots a second apart."""
     await ask(stage)
     for _ in range(4):
@@ -532,7 +532,7 @@ async def known(stage: Stage) -> None:
 
 
 async def test_a_worker_that_the_others_do_not_know_takes_no_share_of_a_limit() -> None:
-    stage = Stage(limits=LimitSettings(max_concurrency=4))
+    stage = Copies(limits=LimitSettings(max_concurrency=4))
     assert await ask(stage, admission=ASKING) == NeedsSlot(stage.limits)
     stage.moment.pass_(1.1)
     await stage.copy.reporting.flush()
@@ -540,7 +540,7 @@ async def test_a_worker_that_the_others_do_not_know_takes_no_share_of_a_limit() 
 
 
 async def test_a_known_worker_starts_half_of_a_limit_without_asking() -> None:
-    stage = Stage(limits=LimitSettings(max_concurrency=8))
+    stage = Copies(limits=LimitSettings(max_concurrency=8))
     await known(stage)
     running = stage.copy.share.running
     answers = [await ask(stage, admission=ASKING) for _ in range(5 - running)]
@@ -553,7 +553,7 @@ async def test_a_known_worker_starts_half_of_a_limit_without_asking() -> None:
 
 
 async def test_an_attempt_with_a_slot_goes_beyond_the_share() -> None:
-    stage = Stage(limits=LimitSettings(max_concurrency=1))
+    stage = Copies(limits=LimitSettings(max_concurrency=1))
     assert isinstance(await ask(stage, admission=ASKING), NeedsSlot)
     answer = await ask(stage, admission=replace(ASKING, slot=Slot("op-1:1")))
     assert isinstance(answer, Permitted)
@@ -561,12 +561,12 @@ async def test_an_attempt_with_a_slot_goes_beyond_the_share() -> None:
 
 
 async def test_an_orchestration_that_cannot_ask_goes_without_limits() -> None:
-    stage = Stage(limits=LimitSettings(max_concurrency=1))
+    stage = Copies(limits=LimitSettings(max_concurrency=1))
     assert isinstance(await ask(stage), Permitted)
 
 
 async def test_an_unreadable_circuit_leaves_the_limits_to_the_entity() -> None:
-    stage = Stage(limits=LimitSettings(max_concurrency=8))
+    stage = Copies(limits=LimitSettings(max_concurrency=8))
     stage.shared.is_down = True
     assert isinstance(await ask(stage, admission=ASKING), NeedsSlot)
 
@@ -578,7 +578,7 @@ async def answered(copy: CircuitCache, left: RateLeft) -> None:
 
 
 async def test_plenty_that_is_left_costs_no_message() -> None:
-    stage = Stage()
+    stage = Copies()
     for remaining in range(20, 10, -1):
         await answered(stage.copy, RateLeft(remaining, 10, 20))
     assert stage.shared.sent_reports == []
@@ -586,7 +586,7 @@ async def test_plenty_that_is_left_costs_no_message() -> None:
 
 
 async def test_a_low_quota_slows_the_worker_that_sees_it_at_once() -> None:
-    stage = Stage()
+    stage = Copies()
     await answered(stage.copy, RateLeft(5, 10, 20))
     answer = await ask(stage, admission=ASKING)
     assert isinstance(answer, NeedsSlot)
@@ -597,7 +597,7 @@ async def test_a_low_quota_slows_the_worker_that_sees_it_at_once() -> None:
 
 
 async def test_a_low_quota_slows_the_others_when_they_read_of_it() -> None:
-    stage = Stage()
+    stage = Copies()
     other = stage.another("w2", ahead_seconds=5)
     await other.enter("op-b", 1, FIRST)
     await answered(stage.copy, RateLeft(5, 10, 20))
@@ -618,7 +618,7 @@ async def test_a_low_quota_slows_the_others_when_they_read_of_it() -> None:
 
 
 async def test_a_low_quota_is_reported_once_a_second() -> None:
-    stage = Stage()
+    stage = Copies()
     for _ in range(10):
         await answered(stage.copy, RateLeft(5, 10, 20))
         stage.moment.pass_(0.1)
@@ -627,7 +627,7 @@ async def test_a_low_quota_is_reported_once_a_second() -> None:
 
 
 async def test_a_circuit_that_is_switched_off_slows_nothing() -> None:
-    stage = Stage(CircuitSettings(enabled=False))
+    stage = Copies(CircuitSettings(enabled=False))
     await answered(stage.copy, RateLeft(5, 10, 20))
     assert isinstance(await ask(stage, admission=ASKING), Permitted)
 
@@ -635,7 +635,7 @@ async def test_a_circuit_that_is_switched_off_slows_nothing() -> None:
 ADAPTIVE = LimitSettings(max_concurrency=4, adaptive=True, latency_seconds=0.5)
 
 
-async def overload(stage: Stage, *, duration_seconds: float = 0.1, is_throttled: bool = False) -> None:
+async def overload(stage: Copies, *, duration_seconds: float = 0.1, is_throttled: bool = False) -> None:
     permitted = await ask(stage)
     assert isinstance(permitted, Permitted)
     verdict = CallHealth.SILENT if is_throttled else CallHealth.SUCCESS
@@ -646,7 +646,7 @@ async def overload(stage: Stage, *, duration_seconds: float = 0.1, is_throttled:
 async def test_an_adaptive_limit_falls_at_once_with_slow_or_throttled_attempts(
     duration_seconds: float, *, is_throttled: bool
 ) -> None:
-    stage = Stage(limits=ADAPTIVE)
+    stage = Copies(limits=ADAPTIVE)
     await overload(stage, duration_seconds=duration_seconds, is_throttled=is_throttled)
     stage.moment.pass_(1.1)
     answer = await ask(stage, admission=ASKING)
@@ -656,7 +656,7 @@ async def test_an_adaptive_limit_falls_at_once_with_slow_or_throttled_attempts(
 
 
 async def test_it_rises_again_while_it_holds_attempts_up() -> None:
-    stage = Stage(limits=ADAPTIVE)
+    stage = Copies(limits=ADAPTIVE)
     await overload(stage, is_throttled=True)
     for _ in range(10):
         stage.moment.pass_(1.1)
@@ -667,7 +667,7 @@ async def test_it_rises_again_while_it_holds_attempts_up() -> None:
 
 
 async def test_what_never_left_shows_no_load() -> None:
-    stage = Stage(limits=ADAPTIVE)
+    stage = Copies(limits=ADAPTIVE)
     await attempt(stage.copy, CallHealth.SILENT)
     stage.moment.pass_(1.1)
     await stage.copy.reporting.flush()
