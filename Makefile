@@ -18,7 +18,7 @@ test: setup
 
 # All of it, or a bounded part in a random order: make test-long ARGS="--sample --seed 7"
 test-long: setup
-	@exec $(PY) -m scripts.long_checks $(ARGS)
+	@exec $(PY) -m tests.long_checks $(ARGS)
 
 demo: setup
 	@exec $(PY) -m examples.demo

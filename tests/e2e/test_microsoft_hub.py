@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from scripts.long_checks import SAMPLE_SEED
 from scripts.package import write
 from scripts.processes import ROOT, ServerProcess, free_port, running
+from tests.long_checks import SAMPLE_SEED
 from tests.support.app import DEPENDENCIES
 from tests.support.azurite import Storage
 

@@ -109,7 +109,7 @@ from durable_retry.stores.storage import contents, tables
 from durable_retry.stores.task_hub import TaskHub
 from orchestrators import run
 from orchestrators.run import Run
-from scripts.long_checks import SAMPLE_SEED
+from tests.long_checks import SAMPLE_SEED
 from tests.simulation import __main__ as simulation
 from tests.simulation import hub
 from tests.simulation.invariants import INVARIANTS, broken

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from scripts.long_checks import SAMPLE_SEED
 from scripts.processes import ROOT
+from tests.long_checks import SAMPLE_SEED
 from tests.support.onebox.workload import OUTPUT
 
 SEED: Final = int(os.environ.get(SAMPLE_SEED, "15"))

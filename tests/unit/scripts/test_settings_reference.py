@@ -3,16 +3,18 @@
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import onebox.environment
 import retryctl.api
 from durable_retry.settings.catalogue import GROUPS
+from durable_retry.settings.configuration import HOST_JSON
 from scripts.processes import ROOT
-from scripts.settings_reference import PLATFORM, REFERENCE, reference
+from scripts.settings_reference import REFERENCE, reference, shown
 
 READERS = sorted(
     path
@@ -31,6 +33,16 @@ COMPUTED = {
     "durable_retry/settings/sources.py": "names with a tail: KEY_POINTERS_KAFKA, connections by identity",
 }
 """Files that go through the environment by names that they make, and why."""
+
+TEXT = REFERENCE.read_text()
+
+
+def section(heading: str) -> str:
+    return TEXT.partition(f"\n{heading}\n")[2].partition("\n#")[0]
+
+
+PLATFORM = re.findall(r"^\| `(\w+)`", section("### Read by others"), re.MULTILINE)
+"""App settings that files of this repository name and its code does not read."""
 
 KNOWN = (
     {setting.name for group in GROUPS for setting in group.described()}
@@ -106,7 +118,27 @@ def declared_in(source: str) -> set[str]:
 
 
 def test_the_file_is_what_the_tool_writes() -> None:
-    assert REFERENCE.read_text() == reference(), "run: python -m scripts.settings_reference"
+    assert reference(TEXT) == TEXT, "run: python -m scripts.settings_reference"
+
+
+def test_a_table_that_is_out_of_date_is_written_anew() -> None:
+    stale = TEXT.replace("| `standard` | exponential | 5 |", "| `standard` | exponential | 6 |")
+    assert stale != TEXT
+    assert reference(stale) == TEXT
+
+
+def keys_in(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from keys_in(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def test_every_key_of_host_json_has_a_row_with_its_value_and_a_reason() -> None:
+    rows = re.findall(r"^\| `(\S+)` \| (\S.*?) \| \S", section("## host.json"), re.MULTILINE)
+    content = json.loads((ROOT / HOST_JSON).read_text())
+    assert rows == [(key, shown(value)) for key, value in keys_in(content)]
 
 
 def test_every_read_of_the_environment_is_of_a_known_setting() -> None:
@@ -126,10 +158,9 @@ def test_settings_are_declared_in_the_catalogues_only_and_every_one_is_in_the_re
         if (names := declared_in(path.read_text()))
     }
     assert set(declared) == CATALOGUES
-    text = reference()
     fields = {field: group.name_of(field) for group in GROUPS for field in group.model_fields}
     every = [fields.get(name, name) for names in declared.values() for name in names]
-    assert [name for name in every if f"| `{name}` |" not in text] == []
+    assert [name for name in every if f"| `{name}` |" not in TEXT] == []
 
 
 @pytest.mark.parametrize(

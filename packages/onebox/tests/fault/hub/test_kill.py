@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onebox.hub import FaultPoint
-from scripts.long_checks import SAMPLE_SEED
+from tests.long_checks import SAMPLE_SEED
 from tests.support.onebox.hub_lives import LONGEST_LIFE_SECONDS, SEED, check, live, short_life
 
 pytestmark = pytest.mark.long

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.long_checks import SAMPLE_SEED
+from tests.long_checks import SAMPLE_SEED
 from tests.support.onebox.hub_lives import LONGEST_LIFE_SECONDS, SEED, check, live, short_life
 
 COMPILER = shutil.which("cc")

@@ -49,7 +49,7 @@ def long_files() -> list[str]:
         SystemExit: They cannot be collected, or there are none.
     """
     command = pytest("--collect-only")
-    collected = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - pytest
+    collected = subprocess.run(command, capture_output=True, text=True, check=False)
     if collected.returncode != 0:
         sys.exit(f"long checks: cannot collect:\n{collected.stdout}{collected.stderr}")
     return sorted({line.split("::")[0] for line in collected.stdout.splitlines() if "::" in line})
@@ -79,7 +79,7 @@ def run_files(files: Sequence[str], seconds: float | None, seed: int) -> list[st
             timeout = None if left is None else left + LONGEST_FILE_SECONDS
             # In a sample a file ends at its first failure: one that is cut off reports no earlier failures.
             command = pytest(file) if seconds is None else pytest("--exitfirst", file)
-            ended = subprocess.run(command, check=False, timeout=timeout, env=environment)  # noqa: S603 - pytest
+            ended = subprocess.run(command, check=False, timeout=timeout, env=environment)
         except subprocess.TimeoutExpired:
             print(f"long checks: {file} was cut off", flush=True)
             continue
@@ -101,7 +101,7 @@ def holds_on_azures_terms(seed: int) -> bool:
     semantics = f"azure:{seed}"
     print(f"long checks: the end-to-end tests with --semantics {semantics}", flush=True)
     command = [sys.executable, "-m", "pytest", "-m", "not long", "--semantics", semantics, *files]
-    return subprocess.run(command, check=False).returncode == 0  # noqa: S603 - pytest
+    return subprocess.run(command, check=False).returncode == 0
 
 
 def main() -> None:
