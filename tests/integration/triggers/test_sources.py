@@ -145,7 +145,7 @@ async def test_a_mistake_of_ours_does_not_hold_up_the_source(
     def broken(*_: Any) -> None:
         raise KeyError("a bug")
 
-    monkeypatch.setattr(intake_module, "resolve", broken)
+    monkeypatch.setattr(intake_module, "read_operation", broken)
     await make().accept(hub.binding, arrival(CALL))
     assert [reason for reason, _ in kept] == ["PoisonMessage"]
 
