@@ -108,7 +108,7 @@ def register(
         console=console,
     )
     with printing_mistakes():
-        if problems := tuple(_mistakes_in(app, chosen)):
+        if problems := tuple(_registration_mistakes(app, chosen)):
             raise SettingsError(problems)
     harden_runtime()
     use_registration(chosen)
@@ -188,7 +188,7 @@ def _check_settings() -> None:
         raise SettingsError((*problems, *mistakes_in_dependencies()))
 
 
-def _mistakes_in(app: Any, chosen: Any) -> Iterator[Problem]:
+def _registration_mistakes(app: Any, chosen: Any) -> Iterator[Problem]:
     """Find every parameter that is wrong, also by its type: nothing checks an app's types at run time."""
     if not isinstance(app, func.FunctionRegister):
         yield Problem("register(app)", f"must be a df.DFApp, not {type(app).__name__}")

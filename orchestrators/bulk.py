@@ -183,7 +183,7 @@ def _replay_all(bulk: BulkReplay, ids: list[str]) -> Steps[list[str]]:
             yield from bulk.wait(until)
         bulk.show(ReplayState.RUNNING)
         if bulk.progress.ends is not None and bulk.next_count_at <= bulk.now:
-            yield from _count(bulk)
+            yield from _count_ends(bulk)
             bulk.show(ReplayState.RUNNING)
         yield from bulk.wait(began + bulk.pace.interval)
     return waiting
@@ -199,7 +199,7 @@ def _count_until_over(bulk: BulkReplay, end: ReplayState) -> Steps[dict[str, Any
     if bulk.progress.ends is None:
         return bulk.show(end)
     for _ in range(LOOKS_PER_HISTORY):
-        ends = yield from _count(bulk)
+        ends = yield from _count_ends(bulk)
         if not ends.under_way:
             return bulk.show(bulk.end)
         bulk.show(ReplayState.CANCELLED if bulk.end is ReplayState.CANCELLED else ReplayState.RUNNING)
@@ -212,7 +212,7 @@ def _count_until_over(bulk: BulkReplay, end: ReplayState) -> Steps[dict[str, Any
     return None
 
 
-def _count(bulk: BulkReplay) -> Steps[EndCounts]:
+def _count_ends(bulk: BulkReplay) -> Steps[EndCounts]:
     """Count and keep how what was started has ended."""
     sums: Counter[str] = Counter()
     cursor, is_more = None, True

@@ -100,9 +100,9 @@ class Examples:
 
     def of(self, name: str) -> Any:
         """Return the example of a schema."""
-        return self._of(self._schemas[name], "")
+        return self._example(self._schemas[name], "")
 
-    def _of(self, schema: Mapping[str, Any], name: str) -> Any:
+    def _example(self, schema: Mapping[str, Any], name: str) -> Any:
         if "$ref" in schema:
             schema = self._schemas[schema["$ref"].rpartition("/")[2]]
         if "examples" in schema:
@@ -110,33 +110,37 @@ class Examples:
         if "anyOf" in schema:
             options = [each for each in schema["anyOf"] if each.get("type") != "null"]
             is_null = name in _NULL and len(options) < len(schema["anyOf"])
-            return None if is_null else self._of(options[0], name)
+            return None if is_null else self._example(options[0], name)
         if "const" in schema:
             return schema["const"]
         if "enum" in schema:
             return _WORDS[name] if _WORDS.get(name) in schema["enum"] else schema["enum"][0]
-        return self._of_type(schema, name)
+        return self._example_of_type(schema, name)
 
-    def _of_type(self, schema: Mapping[str, Any], name: str) -> Any:
+    def _example_of_type(self, schema: Mapping[str, Any], name: str) -> Any:
         type_ = schema.get("type")
         word = _WORDS.get(name)
         if word is not None and type_ in {None, _TYPES[type(word)]} and not schema.get("properties"):
             return word
         if type_ == "object":
-            return self._object(schema, name)
+            return self._example_object(schema, name)
         if type_ == "array":
-            return [self._of(schema.get("items", {}), name)]
+            return [self._example(schema.get("items", {}), name)]
         if schema.get("format") == "date-time":
             return _INSTANT
         value = _OF_TYPE.get(type_)
         return max(value, schema["minimum"]) if "minimum" in schema else value
 
-    def _object(self, schema: Mapping[str, Any], name: str) -> dict[str, Any]:
+    def _example_object(self, schema: Mapping[str, Any], name: str) -> dict[str, Any]:
         if "properties" not in schema:
             values = schema.get("additionalProperties")
-            return {_NAMES.get(name, "payments"): self._of(values, name)} if isinstance(values, dict) else {}
+            return (
+                {_NAMES.get(name, "payments"): self._example(values, name)}
+                if isinstance(values, dict)
+                else {}
+            )
         return {
-            member: self._of(each, member)
+            member: self._example(each, member)
             for member, each in schema["properties"].items()
             if member in schema.get("required", ()) or member == "request"
         }

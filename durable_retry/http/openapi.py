@@ -140,7 +140,7 @@ def _component_schemas(routes: Iterable[Route]) -> dict[str, Any]:
     bodies = dict.fromkeys(route.body for route in routes if route.body is not None)
     answers = dict.fromkeys(model for model in _answer_models(routes) if model not in bodies)
     _, found = TypeAdapter.json_schemas(
-        [(model.__name__, _mode_of(model), TypeAdapter[Any](model)) for model in (*bodies, *answers)],
+        [(model.__name__, _schema_mode_of(model), TypeAdapter[Any](model)) for model in (*bodies, *answers)],
         ref_template=_REF,
         schema_generator=_Schemas,
     )
@@ -150,7 +150,7 @@ def _component_schemas(routes: Iterable[Route]) -> dict[str, Any]:
     return {name: with_described_properties(schema) for name, schema in schemas.items()}
 
 
-def _mode_of(model: AnswerModel) -> JsonSchemaMode:
+def _schema_mode_of(model: AnswerModel) -> JsonSchemaMode:
     return "serialization" if issubclass(model, Answer | JsonRecord) else "validation"
 
 

@@ -86,7 +86,7 @@ async def every_circuit(hub: TaskHub) -> list[ListedCircuit]:
         TaskHubUnavailableError: The task hub did not answer.
     """
     known = [dependency for _, dependency in sorted(dependencies().dependencies.items())]
-    return await asyncio.gather(*(_listed(hub, each) for each in known))
+    return await asyncio.gather(*(_listed_circuit(hub, each) for each in known))
 
 
 async def find_circuit(hub: TaskHub, name: str) -> LimitedCircuit:
@@ -96,7 +96,7 @@ async def find_circuit(hub: TaskHub, name: str) -> LimitedCircuit:
         NoSuchDependencyError: There is none of this name.
         TaskHubUnavailableError: The task hub did not answer.
     """
-    found = _find(name)
+    found = _required_dependency(name)
     circuit, now = CircuitEntity(hub, found.name), circuit_time(hub, found.name)
     breaker, unreadable = await circuit.readable()
     needed = shared_limits_at(now, found.limits, breaker)
@@ -108,7 +108,7 @@ async def find_circuit(hub: TaskHub, name: str) -> LimitedCircuit:
 
 async def list_openings(hub: TaskHub, name: str) -> Page[Opening]:
     """Return the openings of a circuit that are kept, the latest first; errors as `find_circuit`."""
-    openings = await CircuitEntity(hub, _find(name).name).openings()
+    openings = await CircuitEntity(hub, _required_dependency(name).name).openings()
     return Page[Opening](items=openings.items[::-1])
 
 
@@ -122,7 +122,7 @@ async def control_circuit(
         UnchangeableCircuitError: It is switched off, or no longer in the epoch that the change is for.
         TaskHubUnavailableError: The task hub did not take it.
     """
-    dependency = _find(name)
+    dependency = _required_dependency(name)
     if not dependency.circuit.enabled:
         setting = "circuit.enabled = false in dependencies.toml"
         raise UnchangeableCircuitError(f"the circuit of {dependency.name} is switched off by {setting}")
@@ -141,20 +141,20 @@ async def _check_epoch(hub: TaskHub, dependency: Dependency, epoch: int | None) 
     """Refuse a change of an epoch that is over; the circuit itself checks again when the change arrives."""
     if epoch is None:
         return
-    current = (await _listed(hub, dependency)).epoch
+    current = (await _listed_circuit(hub, dependency)).epoch
     if current != epoch:
         what = f"the circuit of {dependency.name} is in epoch {current} by now, not {epoch}"
         raise UnchangeableCircuitError(what)
 
 
-def _find(name: str) -> Dependency:
+def _required_dependency(name: str) -> Dependency:
     found = find_dependency(name)
     if found is None:
         raise NoSuchDependencyError(name)
     return found
 
 
-async def _listed(hub: TaskHub, dependency: Dependency) -> ListedCircuit:
+async def _listed_circuit(hub: TaskHub, dependency: Dependency) -> ListedCircuit:
     breaker, unreadable = await CircuitEntity(hub, dependency.name).readable()
     # By the circuit's clock: this machine's may show a break that is over, or one that is not as over.
     now = circuit_time(hub, dependency.name)

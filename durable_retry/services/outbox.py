@@ -182,7 +182,7 @@ async def deliver(
             observed,
             delivery.operation,
             number,
-            lambda: _to_dependency(_plan_of_delivery(delivery, number, dependency), event),
+            lambda: _deliver_to_dependency(_plan_of_delivery(delivery, number, dependency), event),
             DeliveryEnded,
         ),
     )
@@ -202,7 +202,7 @@ async def _to_queue(plan: Plan, queue: str, event: StoredEvent) -> AttemptOutcom
     return plan.outcome()
 
 
-async def _to_dependency(plan: Plan, event: StoredEvent) -> AttemptOutcome:
+async def _deliver_to_dependency(plan: Plan, event: StoredEvent) -> AttemptOutcome:
     if plan.limit.seconds <= 0:
         error = "the deadline passed before it could start"
         return plan.outcome(category=Category.DEADLINE_EXCEEDED, error=error, counted=False)

@@ -135,7 +135,7 @@ class TaskHub:
         return clients[self.configuration]
 
     @asynccontextmanager
-    async def _asked(self) -> AsyncIterator[DurableFunctionsClient]:
+    async def _asked_client(self) -> AsyncIterator[DurableFunctionsClient]:
         client = await self.client()
         try:
             yield client
@@ -172,7 +172,7 @@ class TaskHub:
             atomic, True only says that there was none a moment ago.
         """
         policy = _REPLACE_ENDED if again else _NEVER_REPLACE
-        async with self._asked() as client:
+        async with self._asked_client() as client:
             try:
                 await client.schedule_new_orchestration(
                     function_name(name), input=input_, instance_id=instance_id, reuse_id_policy=policy
@@ -185,13 +185,13 @@ class TaskHub:
 
     async def read_instance(self, instance_id: str) -> Instance | None:
         """Return an instance, or None when the task hub has none of this id."""
-        async with self._asked() as client:
+        async with self._asked_client() as client:
             state = await client.get_orchestration_state(instance_id)
         return None if state is None else Instance.of(state)
 
     async def wait_for_end(self, instance_id: str, seconds: float) -> Instance | None:
         """Return the instance once it finished, or None when it did not within `seconds`."""
-        async with self._asked() as client:
+        async with self._asked_client() as client:
             try:
                 state = await client.wait_for_orchestration_completion(instance_id, timeout=seconds)
             except TimeoutError:
@@ -205,7 +205,7 @@ class TaskHub:
             InstanceEndedError: It has ended, or there is none of this id.
             TaskHubUnavailableError: The task hub did not take it.
         """
-        async with self._asked() as client:
+        async with self._asked_client() as client:
             try:
                 await client.raise_orchestration_event(instance_id, event, data=dict(data))
             except grpc.aio.AioRpcError as error:
@@ -230,7 +230,7 @@ class TaskHub:
         return await self._purge_if(instance_id, is_old)
 
     async def _purge_if(self, instance_id: str, may_go: Callable[[OrchestrationState], bool]) -> bool:
-        async with self._asked() as client:
+        async with self._asked_client() as client:
             state = await client.get_orchestration_state(instance_id, fetch_payloads=False)
             if state is None or not may_go(state):
                 return False
@@ -252,10 +252,10 @@ class TaskHub:
             fetch_inputs_and_outputs=selection.with_payloads,
             instance_id_prefix=selection.prefix,
         )
-        request = build_query_instances_req(query, _token(token))
-        async with self._asked() as client:
+        request = build_query_instances_req(query, _token_message(token))
+        async with self._asked_client() as client:
             page = await client._get_stub().QueryInstances(request)  # noqa: SLF001 - no public call gives one page
-        return InstancePage(list(page.orchestrationState), _following(page.continuationToken.value, token))
+        return InstancePage(list(page.orchestrationState), _next_token(page.continuationToken.value, token))
 
     async def instances(self, selection: Selection) -> AsyncIterator[pb.OrchestrationState]:
         """Iterate over instances page by page in the task hub's own order."""
@@ -270,7 +270,7 @@ class TaskHub:
 
     async def read_entity(self, entity_id: EntityInstanceId) -> str | None:
         """Return the state of an entity as JSON text, or None when it has none."""
-        async with self._asked() as client:
+        async with self._asked_client() as client:
             entity = await client.get_entity(entity_id)
         return None if entity is None else entity.get_state(str)
 
@@ -278,7 +278,7 @@ class TaskHub:
         self, entity_id: EntityInstanceId, operation: str, message: dict[str, Any], at: datetime | None = None
     ) -> None:
         """Signal an entity; at an instant, by a message that is delivered then."""
-        async with self._asked() as client:
+        async with self._asked_client() as client:
             await client.signal_entity(entity_id, operation, message, signal_time=at)
 
     async def purge_entity(self, entity_id: EntityInstanceId) -> bool:
@@ -286,7 +286,7 @@ class TaskHub:
         # The SDK's own call says that the id is an orchestration's.
         request = pb.PurgeInstancesRequest(instanceId=str(entity_id), isOrchestration=False)
         try:
-            async with self._asked() as client:
+            async with self._asked_client() as client:
                 done = await client._get_stub().PurgeInstances(request)  # noqa: SLF001 - as in instance_page
         except TaskHubUnavailableError:
             return False  # What a hub answers that cannot do it is not specified.
@@ -304,11 +304,11 @@ class TaskHub:
             How many were deleted, and the token of the next call; None at the end.
         """
         request = pb.CleanEntityStorageRequest(
-            removeEmptyEntities=True, releaseOrphanedLocks=True, continuationToken=_token(token)
+            removeEmptyEntities=True, releaseOrphanedLocks=True, continuationToken=_token_message(token)
         )
-        async with self._asked() as client:
+        async with self._asked_client() as client:
             done = await client._get_stub().CleanEntityStorage(request)  # noqa: SLF001 - as in instance_page
-        return done.emptyEntitiesRemoved, _following(done.continuationToken.value, token)
+        return done.emptyEntitiesRemoved, _next_token(done.continuationToken.value, token)
 
 
 _ENDED: Final = ENDED_BADLY | {OrchestrationStatus.COMPLETED}
@@ -323,11 +323,11 @@ def _starts_are_atomic(configuration: str) -> bool:
     return isinstance(binding, dict) and binding.get("startsAreAtomic") is True
 
 
-def _token(token: str | None) -> StringValue | None:
+def _token_message(token: str | None) -> StringValue | None:
     return None if token is None else StringValue(value=token)
 
 
-def _following(answered: str, token: str | None) -> str | None:
+def _next_token(answered: str, token: str | None) -> str | None:
     """Return the token of the next page; the SDK reads "0" and "" as the end, and so does this."""
     return None if answered in ("", "0", token) else answered
 

@@ -227,7 +227,8 @@ async def document_of_batch(batch: Batch) -> BatchDocument:
         TABLE, batch.batch_id, after=_ITEM_PREFIX, before=_AFTER_ITEMS, only=_SHOWN
     )
     items = [
-        read_or(partial(_item, row), partial(_unreadable_item, index)) for index, row in enumerate(page.rows)
+        read_or(partial(_item_of_row, row), partial(_unreadable_item, index))
+        for index, row in enumerate(page.rows)
     ]
     summary = _summary_of(batch, counts_of(item.status for item in items))
     return BatchDocument(**dict(summary), items=tuple(items))
@@ -286,7 +287,7 @@ def _item_row(batch_id: str, item: Item) -> tables.Row:
     return row | contents.packed("text", item.text[:_MAX_TEXT_CHARS])
 
 
-def _item(row: tables.Row) -> BatchItem:
+def _item_of_row(row: tables.Row) -> BatchItem:
     return BatchItem(
         index=int(row["RowKey"].removeprefix(_ITEM_PREFIX)),
         key=row["key"] or None,

@@ -249,7 +249,7 @@ def operation_ended(document: Mapping[str, Any], parent: TraceContext | None) ->
     }
     span = _tracer.start_span(
         f"operation {document['dependency']}",
-        context=_context_at(parent),
+        context=_otel_context(parent),
         attributes=fields_in(document, details),
         start_time=_epoch_nanoseconds(from_rfc3339(document["created_at"])),
     )
@@ -267,7 +267,7 @@ def at(parent: TraceContext | None) -> AbstractContextManager[None]:
 
 @contextmanager
 def _attached_to(parent: TraceContext | None) -> Iterator[None]:
-    token = attach(_context_at(parent))
+    token = attach(_otel_context(parent))
     try:
         yield
     finally:
@@ -293,7 +293,7 @@ def _span_under(
     if parent is None or (ambient.is_valid and trace.format_trace_id(ambient.trace_id) == parent.trace_id):
         context, links = None, []
     else:
-        context, links = _context_at(parent), [Link(ambient)] if ambient.is_valid else []
+        context, links = _otel_context(parent), [Link(ambient)] if ambient.is_valid else []
     with _tracer.start_as_current_span(
         name, context=context, kind=kind, attributes=attributes, links=links
     ) as span:
@@ -312,7 +312,7 @@ def _mark_failed(span: Span, error_type: str, description: str | None = None) ->
     span.set_status(Status(StatusCode.ERROR, description))
 
 
-def _context_at(parent: TraceContext | None) -> Context:
+def _otel_context(parent: TraceContext | None) -> Context:
     carrier = {} if parent is None else {TRACEPARENT: parent.traceparent, TRACESTATE: parent.tracestate}
     return _PROPAGATOR.extract(carrier, Context())
 

@@ -80,7 +80,7 @@ async def change_alert(condition: str, change: Callable[[Alert], Alert]) -> bool
 
     keys = {"PartitionKey": _ALERT, "RowKey": quoted(condition)}
     with suppress(LookupError, ContendedError):
-        after = await tables.change_row(TABLE, keys, rule, read=_alert_of_row, write=_properties)
+        after = await tables.change_row(TABLE, keys, rule, read=_alert_of_row, write=_alert_properties)
         return after != before
     return False
 
@@ -141,8 +141,8 @@ def _silence_of_row(row: tables.Row) -> Silence:
 
 
 def _row_of_alert(partition: str, key: str, alert: Alert) -> tables.Row:
-    return {"PartitionKey": partition, "RowKey": key, **_properties(alert)}
+    return {"PartitionKey": partition, "RowKey": key, **_alert_properties(alert)}
 
 
-def _properties(alert: Alert) -> tables.Row:
+def _alert_properties(alert: Alert) -> tables.Row:
     return {"alert": json.dumps(alert.to_json())}

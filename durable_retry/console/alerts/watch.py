@@ -126,11 +126,11 @@ class HealthMetrics:
 async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
     """Read the health metrics."""
     letters, lag_seconds, circuits, exhausted, not_starting, away = await asyncio.gather(
-        _known("dead letters", read_summary(now)),
-        _known("the outbox", _outbox_lag_seconds(now)),
+        _answered_part("dead letters", read_summary(now)),
+        _answered_part("the outbox", _outbox_lag_seconds(now)),
         _readable_circuits(hub),
-        _known("dead letters of the last hour", _retries_exhausted(now)),
-        _known("whether operations begin", _not_starting(hub, now)),
+        _answered_part("dead letters of the last hour", _retries_exhausted(now)),
+        _answered_part("whether operations begin", _not_starting(hub, now)),
         _task_hub_away(hub, now),
     )
     return HealthMetrics(letters, lag_seconds, circuits, now, exhausted, not_starting, away)
@@ -140,7 +140,7 @@ _PART_SECONDS: Final = 30.0
 """A part that takes longer is not known in this run."""
 
 
-async def _known[T](name: str, part: Awaitable[T]) -> T | None:
+async def _answered_part[T](name: str, part: Awaitable[T]) -> T | None:
     """Return a part; None, with a line in the log, where it does not answer."""
     try:
         async with asyncio.timeout(_PART_SECONDS):
@@ -159,7 +159,7 @@ async def _task_hub_away(hub: TaskHub, now: datetime) -> float | None:
         await hub.check()
         return True
 
-    if await _known("the task hub", answers()):
+    if await _answered_part("the task hub", answers()):
         _away_since.pop(hub, None)
         return 0.0
     seconds = _seconds_since(_away_since.setdefault(hub, now), now)
@@ -198,7 +198,7 @@ async def _readable_circuits(hub: TaskHub) -> dict[str, Breaker | None]:
         return breaker if why_not is None else None
 
     names = [one.name for one in dependencies().dependencies.values() if one.circuit.enabled]
-    found = await asyncio.gather(*(_known(f"the circuit of {name}", circuit(name)) for name in names))
+    found = await asyncio.gather(*(_answered_part(f"the circuit of {name}", circuit(name)) for name in names))
     return dict(zip(names, found, strict=True))
 
 
@@ -352,8 +352,8 @@ def show(health: HealthMetrics) -> None:
     metrics.show_gauges(
         {
             metrics.DEAD_LETTERS.name: list(_dead_letters(health)),
-            metrics.DEAD_LETTER_AGE.name: _one(health.dead_letter_age_seconds),
-            metrics.OUTBOX_LAG.name: _one(health.outbox_lag_seconds),
+            metrics.DEAD_LETTER_AGE.name: _gauge_values(health.dead_letter_age_seconds),
+            metrics.OUTBOX_LAG.name: _gauge_values(health.outbox_lag_seconds),
             metrics.CIRCUIT_STATUS.name: list(_circuit_states(health)),
             metrics.LIMIT_CONCURRENCY.name: _values_with_limit(
                 (each, one.max_concurrency) for each, one in limits
@@ -363,7 +363,7 @@ def show(health: HealthMetrics) -> None:
     )
 
 
-def _one(value: float | None) -> list[metrics.GaugeValue]:
+def _gauge_values(value: float | None) -> list[metrics.GaugeValue]:
     return [] if value is None else [(value, {})]
 
 

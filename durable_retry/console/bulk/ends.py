@@ -39,7 +39,7 @@ async def items_page(
     async def shown(kept: KeptItem) -> BulkItemDocument:
         item, end = kept.item, kept.end
         status, failed_again = (
-            await _standing(hub, action_id, item) if end is None else (end.status, end.dead_letter_id)
+            await _standing_of_item(hub, action_id, item) if end is None else (end.status, end.dead_letter_id)
         )
         same = {field.name: getattr(item, field.name) for field in fields(item)}
         more = {"at": kept.at, "status": status, "failed_again": failed_again}
@@ -61,7 +61,7 @@ async def count_ends(hub: TaskHub, action_id: str, action: BulkAction, cursor: s
     counts: Counter[str] = Counter(succeeded=0, failed_again=0, under_way=0)
     for _ in range(_PAGES_AT_ONCE):
         page, cursor = await list_items(action_id, limit=_PAGE, cursor=cursor)
-        ends = await _ends(hub, action_id, action, [each for each in page if each.item.is_started])
+        ends = await _ends_of_items(hub, action_id, action, [each for each in page if each.item.is_started])
         counts.update(_count_of(end) for _, end in ends)
         new = [(kept, end) for kept, end in ends if end is not None and kept.end is None]
         await keep_ends(action_id, new)
@@ -76,7 +76,7 @@ def _count_of(end: ItemEnd | None) -> str:
     return "succeeded" if end.succeeded else "failed_again"
 
 
-async def _ends(
+async def _ends_of_items(
     hub: TaskHub, action_id: str, action: BulkAction, items: Sequence[KeptItem]
 ) -> list[tuple[KeptItem, ItemEnd | None]]:
     async def end(kept: KeptItem) -> ItemEnd | None:
@@ -91,7 +91,7 @@ async def _end_of(hub: TaskHub, action_id: str, action: BulkAction, item: BulkIt
     """Return how what was done to an item ended; None while it is under way."""
     if not action.has_later_end:
         return ItemEnd(succeeded=True)
-    status, dead_letter_id = await _standing(hub, action_id, item)
+    status, dead_letter_id = await _standing_of_item(hub, action_id, item)
     wanted = OperationState.CANCELLED if action is BulkAction.CANCEL else OperationState.SUCCEEDED
     if status in {None, wanted, EventState.SENT}:
         # A record that is gone expired after its end, and a dead letter would have been found.
@@ -101,7 +101,7 @@ async def _end_of(hub: TaskHub, action_id: str, action: BulkAction, item: BulkIt
     return None
 
 
-async def _standing(hub: TaskHub, action_id: str, item: BulkItem) -> tuple[str | None, str | None]:
+async def _standing_of_item(hub: TaskHub, action_id: str, item: BulkItem) -> tuple[str | None, str | None]:
     """Return where the operation or the event stands, and the dead letter that a replay ended as."""
     if item.event_id is not None:
         event = await find_event(item.event_id)

@@ -134,7 +134,7 @@ async def find_operations(
     if cursor is None:
         await write_noted()
     if wanted.key is None and wanted.correlation_id is not None:
-        return await _of_correlation_id(hub, wanted, wanted.correlation_id, limit, cursor)
+        return await _page_of_correlation_id(hub, wanted, wanted.correlation_id, limit, cursor)
     place = IndexCursor(before=wanted.created_before) if cursor is None else IndexCursor.read(cursor)
     if wanted.key is not None:
         found = await _documents_of_ids(hub, named_ids(wanted.key, tenant))
@@ -159,7 +159,7 @@ async def _ids_of_correlation(words: str) -> list[str]:
     return (await ids_of_correlation(words, limit=_MOST_NAMED, cursor=None)).operation_ids
 
 
-async def _of_correlation_id(
+async def _page_of_correlation_id(
     hub: TaskHub, wanted: OperationFilter, correlation_id: str, limit: int, cursor: str | None
 ) -> OperationSearchPage:
     """Return a page of the operations of one correlation id, whose rows give their ids."""
@@ -270,12 +270,12 @@ class _Search:
             if after is not None and begin <= after:
                 return None
             self.place = replace(self.place, before=begin, last_id="")
-            if self._is_full or self.rows >= _MAX_ROWS or self.entries >= MAX_READ:
+            if self._is_page_full or self.rows >= _MAX_ROWS or self.entries >= MAX_READ:
                 return self.place
         return None
 
     @property
-    def _is_full(self) -> bool:
+    def _is_page_full(self) -> bool:
         return len(self.found) == self.limit or self.documents >= _MAX_DOCUMENTS
 
     async def _joined_partitions(self) -> AsyncIterator[tuple[datetime, list[OperationEntry]]]:
@@ -313,7 +313,7 @@ class _Search:
             and self.wanted.is_in_time(one.created_at)
             and self.wanted.may_match(one)
         ]
-        while rest and not self._is_full:
+        while rest and not self._is_page_full:
             missing = self.limit - len(self.found)
             taken, rest = rest[:missing], rest[missing:]
             read = await _documents_of_ids(self.hub, (one.operation_id for one in taken))

@@ -143,7 +143,7 @@ async def read_cells(
         first = max(begin, folded_until, day)
         last = min(end, day + timedelta(days=1) - timedelta(minutes=1))
         if first <= last:
-            reads.extend(_minutes(day, each, first, last) for each in dependencies)
+            reads.extend(_cells_of_minutes(day, each, first, last) for each in dependencies)
     return [cell for cells in await asyncio.gather(*reads) for cell in cells]
 
 
@@ -167,7 +167,7 @@ def _cells_at(day: datetime, row: tables.Row) -> list[Cell]:
     ]
 
 
-async def _minutes(day: datetime, dependency: str, first: datetime, last: datetime) -> list[Cell]:
+async def _cells_of_minutes(day: datetime, dependency: str, first: datetime, last: datetime) -> list[Cell]:
     page = await tables.rows_between(
         TABLE,
         _day_key(day),

@@ -147,7 +147,7 @@ async def _metrics_part(window_seconds: int) -> MetricsGlance:
     return MetricsGlance(begins_at=found.begins_at, ends_at=found.ends_at, **dict(found.total))
 
 
-def _glance[A: Answer](glance: type[A], whole: Answer, **more: Any) -> A:
+def _glance_at[A: Answer](glance: type[A], whole: Answer, **more: Any) -> A:
     """Return what an overview shows of an answer: the members that both have, and more."""
     same = {name: value for name, value in whole if name in glance.model_fields}
     return glance(**same, **more)
@@ -156,7 +156,7 @@ def _glance[A: Answer](glance: type[A], whole: Answer, **more: Any) -> A:
 async def _circuits_part(hub: TaskHub) -> tuple[CircuitGlance, ...]:
     known = dependencies().dependencies
     return tuple(
-        _glance(CircuitGlance, each, opens_at_ratio=known[each.dependency].circuit.failure_ratio)
+        _glance_at(CircuitGlance, each, opens_at_ratio=known[each.dependency].circuit.failure_ratio)
         for each in await every_circuit(hub)
     )
 
@@ -168,7 +168,7 @@ async def _dead_letters(_hub: TaskHub) -> OpenDeadLettersGlance:
     return OpenDeadLettersGlance(
         **dict(summary),
         groups=tuple(groups),
-        latest=tuple(_glance(DeadLetterGlance, each) for each in latest.items),
+        latest=tuple(_glance_at(DeadLetterGlance, each) for each in latest.items),
     )
 
 
@@ -188,7 +188,7 @@ async def _outbox_part(_hub: TaskHub) -> OutboxGlance:
 
 
 async def _alerts_part(_hub: TaskHub) -> tuple[RaisedAlert, ...]:
-    return tuple(_glance(RaisedAlert, each) for each in await raised_alerts())
+    return tuple(_glance_at(RaisedAlert, each) for each in await raised_alerts())
 
 
 _PARTS: Final[dict[str, Callable[[TaskHub], Awaitable[Any]]]] = {

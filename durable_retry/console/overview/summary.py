@@ -121,12 +121,12 @@ async def operation_summary(hub: TaskHub, window_seconds: int) -> OperationSumma
 
     async def count() -> OperationSummary:
         found, unfinished = await asyncio.gather(recent_metrics(window_seconds), _refreshed_unfinished(hub))
-        return _summary(found, unfinished)
+        return _summary_of_metrics(found, unfinished)
 
     return await shared(("operations", hub, window_seconds), count)
 
 
-def _summary(found: MetricsDocument, unfinished: "_Unfinished") -> OperationSummary:
+def _summary_of_metrics(found: MetricsDocument, unfinished: "_Unfinished") -> OperationSummary:
     step = timedelta(seconds=found.step_seconds)
     present = unfinished.present()
     recent = [one for one in present if one.entry.created_at >= found.begins_at]

@@ -160,7 +160,7 @@ class Masking:
     def _shown_value(self, place: Place, value: Any) -> Any:
         if self.show is Show.ALL or value is None:
             return value
-        if self._is_masked(place) or (self.show is Show.NONE and not _has_names(place, value)):
+        if self._is_masked(place) or (self.show is Show.NONE and not _is_shown_place(place, value)):
             return MASK
         if len(place) > MAX_SHOWN_DEPTH and isinstance(value, Mapping | list):
             return MASK
@@ -200,7 +200,7 @@ MASKED: Final = Masking()
 """The rules where nothing is configured."""
 
 
-def _has_names(place: Place, value: Any) -> bool:
+def _is_shown_place(place: Place, value: Any) -> bool:
     """Return whether a place is shown although values are hidden: a method, names of a request's parts."""
     is_request = place[0] == "request" and isinstance(value, Mapping)
     return place == ("request", "method") or (is_request and place[1:] in {(), ("query",), ("headers",)})

@@ -67,7 +67,7 @@ type StoredInstant = Annotated[str, AfterValidator(_checked_instant)]
 
 
 @cache
-def _adapter_of(shape: Any) -> TypeAdapter[Any]:
+def _shape_adapter(shape: Any) -> TypeAdapter[Any]:
     return TypeAdapter(shape)
 
 
@@ -82,7 +82,7 @@ def shaped[D: Mapping[str, Any]](shape: Any, document: D) -> D:
         ValueError: It has not; the text names the first member that is wrong.
     """
     try:
-        _adapter_of(shape).validate_python(document)
+        _shape_adapter(shape).validate_python(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         place = "/".join(map(str, first["loc"]))

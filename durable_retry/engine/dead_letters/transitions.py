@@ -33,7 +33,7 @@ def archived(record: DeadLetterRecord, now: datetime, by: str | None = None) -> 
     Raises:
         WrongStatusError: It is archived already.
     """
-    return replace(_with_status(record, Status.ARCHIVED), archived_at=now, archived_by=by)
+    return replace(_record_with_status(record, Status.ARCHIVED), archived_at=now, archived_by=by)
 
 
 def restored(record: DeadLetterRecord) -> DeadLetterRecord:
@@ -45,7 +45,7 @@ def restored(record: DeadLetterRecord) -> DeadLetterRecord:
     if record.status is not Status.ARCHIVED:
         raise WrongStatusError(record.status)
     target = Status.REPLAYED if record.replays else Status.OPEN
-    return replace(_with_status(record, target), archived_at=None, archived_by=None)
+    return replace(_record_with_status(record, target), archived_at=None, archived_by=None)
 
 
 def noted(record: DeadLetterRecord, text: str, now: datetime, by: str | None = None) -> DeadLetterRecord:
@@ -67,7 +67,7 @@ def replayed(record: DeadLetterRecord, started: Replay) -> DeadLetterRecord:
     """
     if record.status is not Status.OPEN:
         raise WrongStatusError(record.status)
-    return replace(_with_status(record, Status.REPLAYED), replays=(*record.replays, started))
+    return replace(_record_with_status(record, Status.REPLAYED), replays=(*record.replays, started))
 
 
 def not_replayed(record: DeadLetterRecord) -> DeadLetterRecord:
@@ -83,7 +83,7 @@ def not_replayed(record: DeadLetterRecord) -> DeadLetterRecord:
     # The replay did start: it has failed again. Only the answer to its start was lost.
     if record.replays[-1].dead_letter_id is not None:
         return record
-    return replace(_with_status(record, Status.OPEN), replays=record.replays[:-1])
+    return replace(_record_with_status(record, Status.OPEN), replays=record.replays[:-1])
 
 
 def failed_again(record: DeadLetterRecord, dead_letter_id: str) -> DeadLetterRecord:
@@ -94,7 +94,7 @@ def failed_again(record: DeadLetterRecord, dead_letter_id: str) -> DeadLetterRec
     return replace(record, replays=(*record.replays[:-1], last))
 
 
-def _with_status(record: DeadLetterRecord, status: Status) -> DeadLetterRecord:
+def _record_with_status(record: DeadLetterRecord, status: Status) -> DeadLetterRecord:
     if (record.status, status) not in STATUS_MOVES:
         raise WrongStatusError(record.status)
     return replace(record, status=status)

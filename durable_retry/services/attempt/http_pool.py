@@ -86,7 +86,7 @@ class PooledTransport(httpx.AsyncBaseTransport):
         Raises:
             httpx.TransportError: The subclasses that httpx's own transport raises.
         """
-        origin = _origin(request.url)
+        origin = _origin_of_url(request.url)
         limits = request.extensions.get("timeout", {})
         progress = request.extensions.get(PROGRESS) or SendProgress()
         async with limit(limits.get("pool"), httpx.PoolTimeout):
@@ -213,7 +213,7 @@ class _Returning(httpx.AsyncByteStream):
             self._transport.release(self._origin, connection)
 
 
-def _origin(url: httpx.URL) -> _Origin:
+def _origin_of_url(url: httpx.URL) -> _Origin:
     if url.scheme not in _PORTS:
         raise httpx.UnsupportedProtocol(f"neither http nor https: {url.scheme!r}")
     return url.scheme, url.raw_host.decode("ascii"), url.port or _PORTS[url.scheme]

@@ -29,7 +29,7 @@ async def find_letter(dead_letter_id: str) -> DeadLetterDocument:
     record = await find_dead_letter(dead_letter_id)
     if record is None:
         raise NoSuchDeadLetterError(dead_letter_id)
-    return _shown(record)
+    return _shown_letter(record)
 
 
 async def list_letters(
@@ -44,7 +44,7 @@ async def list_letters(
     """Return dead letters that match, the newest first; see `DeadLetterSearch`."""
     search = DeadLetterSearch(key=key, correlation_id=correlation_id, words=words)
     found = await list_dead_letters(wanted, limit=limit, cursor=cursor, search=search)
-    return Page[DeadLetterDocument](items=tuple(map(_shown, found.records)), next_cursor=found.cursor)
+    return Page[DeadLetterDocument](items=tuple(map(_shown_letter, found.records)), next_cursor=found.cursor)
 
 
 async def list_groups(limit: int, after: tuple[int, str] | None = None) -> Page[DeadLetterGroup]:
@@ -54,8 +54,8 @@ async def list_groups(limit: int, after: tuple[int, str] | None = None) -> Page[
         limit: The most to return.
         after: The count, negative, and the name of the last group of the page before; None to begin.
     """
-    ordered = sorted(await read_groups(), key=_position)
-    groups = [group for group in ordered if after is None or _position(group) > after]
+    ordered = sorted(await read_groups(), key=_group_position)
+    groups = [group for group in ordered if after is None or _group_position(group) > after]
     shown, rest = groups[:limit], groups[limit:]
     following = f"{shown[-1].count}|{shown[-1].group}" if rest else None
     return Page[DeadLetterGroup](items=tuple(shown), next_cursor=following)
@@ -81,21 +81,23 @@ async def archive(dead_letter_id: str, by: str | None) -> DeadLetterDocument:
         ContendedError: Others are changing it at this moment.
     """
     now = clock.now()
-    return _shown(await move_dead_letter(dead_letter_id, lambda record: archived(record, now, by)))
+    return _shown_letter(await move_dead_letter(dead_letter_id, lambda record: archived(record, now, by)))
 
 
 async def restore(dead_letter_id: str) -> DeadLetterDocument:
     """Bring an archived dead letter back; errors as `archive`."""
-    return _shown(await move_dead_letter(dead_letter_id, restored))
+    return _shown_letter(await move_dead_letter(dead_letter_id, restored))
 
 
 async def annotate(dead_letter_id: str, text: str, by: str | None) -> DeadLetterDocument:
     """Add a note to a dead letter; errors as `archive`, or `FullError` when it has no room for one more."""
     now = clock.now()
-    return _shown(await change_dead_letter(dead_letter_id, lambda record: noted(record, text, now, by)))
+    return _shown_letter(
+        await change_dead_letter(dead_letter_id, lambda record: noted(record, text, now, by))
+    )
 
 
-def _shown(record: DeadLetterRecord) -> DeadLetterDocument:
+def _shown_letter(record: DeadLetterRecord) -> DeadLetterDocument:
     """Return the document of a dead letter, masked by the rules of its dependency."""
 
     def unreadable(why: str) -> DeadLetterDocument:
@@ -108,5 +110,5 @@ def _shown(record: DeadLetterRecord) -> DeadLetterDocument:
     return read_or(lambda: DeadLetterDocument.of(record, masking_of(record.dependency)), unreadable)
 
 
-def _position(group: DeadLetterGroup) -> tuple[int, str]:
+def _group_position(group: DeadLetterGroup) -> tuple[int, str]:
     return -group.count, group.group

@@ -245,19 +245,19 @@ def prepare(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepa
     """
     edits = unmasked(edits, record, masking_of(record.dependency))
     if record.operation is None:
-        return _of_message(record, edits)
+        return _replay_of_message(record, edits)
     if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
-        return _of_event(record, edits)
-    return _of_operation(record, edits, now)
+        return _replay_of_event(record, edits)
+    return _replay_of_operation(record, edits, now)
 
 
-def _of_operation(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepared:
+def _replay_of_operation(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepared:
     prepared = replayed_operation(record, edits, targets(), now, new_suffix=uuid.uuid4().hex)
     refuse_unfilled(record, prepared.operation)
     return prepared
 
 
-def _of_message(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
+def _replay_of_message(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
     """Start the message's operation as its source would have."""
     _refuse_edits(edits.edits - {"message"}, "a message")
     _refuse_key(edits)
@@ -288,7 +288,7 @@ def _place_of(source: str) -> str:
     return OPERATIONS_QUEUE if source == QUEUE_SOURCE else intake().settings.places.get(source, "")
 
 
-def _of_event(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
+def _replay_of_event(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
     """Send an event again that could not be delivered; its operation has succeeded."""
     _refuse_edits(edits.edits, "an event")
     _refuse_key(edits)

@@ -62,7 +62,7 @@ async def cancel(hub: TaskHub, operation_id: str, by: str | None) -> SteeredOper
     """
     document = await _required_status(hub, operation_id)
     if is_finished(document):
-        raise _wrong_state(document, "is finished and cannot be cancelled")
+        raise _wrong_operation_state(document, "is finished and cannot be cancelled")
     return await _send_wish(hub, document, CANCEL_EVENT, {"by": by})
 
 
@@ -70,7 +70,7 @@ async def retry_now(hub: TaskHub, operation_id: str, by: str | None) -> SteeredO
     """End the present wait of an operation; arguments, result and errors as `cancel`."""
     document = await _required_status(hub, operation_id)
     if document["status"] not in _WAITING:
-        raise _wrong_state(document, "is not waiting")
+        raise _wrong_operation_state(document, "is not waiting")
     # The event names the attempt that it is for: should this wait end first, the next one must not end early.
     attempt = document["attempt_count"] + 1
     return await _send_wish(hub, document, RETRY_NOW_EVENT, {"attempt": attempt, "by": by})
@@ -131,5 +131,5 @@ async def _send_wish(
     return SteeredOperation(operation_id=document["operation_id"], status=OperationState(document["status"]))
 
 
-def _wrong_state(document: dict[str, Any], what: str) -> WrongOperationStateError:
+def _wrong_operation_state(document: dict[str, Any], what: str) -> WrongOperationStateError:
     return WrongOperationStateError(f"the operation {what}: its status is {document['status']}")

@@ -84,19 +84,19 @@ async def submit(hub: TaskHub, operation: OperationInput, *, is_new_key: bool = 
         InvalidInputError: Nobody can read the record of its key.
     """
     with spans.submission(operation) as (span, traced):
-        result = await _start_once(hub, traced, is_new_key=is_new_key)
+        result = await _start_operation_once(hub, traced, is_new_key=is_new_key)
         outcome = _OUTCOMES[type(result)]
         span.set_attribute(OUTCOME, outcome.value)
         report(Submitted(operation, outcome))
     return result
 
 
-async def _start_once(hub: TaskHub, operation: OperationInput, *, is_new_key: bool) -> SubmitResult:
+async def _start_operation_once(hub: TaskHub, operation: OperationInput, *, is_new_key: bool) -> SubmitResult:
     if not is_new_key and (known := await _from_record(hub, operation)) is not None:
         return known
     start_id = uuid.uuid4().hex
     try:
-        return await _start(hub, operation, start_id, is_new_key=is_new_key)
+        return await _start_run(hub, operation, start_id, is_new_key=is_new_key)
     except TaskHubUnavailableError:
         # The caller asks again, and is told then that it runs. A generated key is another then.
         if not is_new_key:
@@ -104,7 +104,9 @@ async def _start_once(hub: TaskHub, operation: OperationInput, *, is_new_key: bo
         raise
 
 
-async def _start(hub: TaskHub, operation: OperationInput, start_id: str, *, is_new_key: bool) -> SubmitResult:
+async def _start_run(
+    hub: TaskHub, operation: OperationInput, start_id: str, *, is_new_key: bool
+) -> SubmitResult:
     """Start an operation, and see whether it is the one that runs."""
     is_started = await hub.start_operation(operation, start_id)
     if is_started and (is_new_key or hub.starts_are_atomic):

@@ -61,8 +61,8 @@ async def complete_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
     completed = 0
     while since < until and clock.monotonic_seconds() < stop_at:
         end = min(since + WINDOW, until)
-        failed = await _noted(OperationList.FAILED, since, end)
-        for some in batched(await _noted(OperationList.ALL, since, end), _AT_ONCE, strict=False):
+        failed = await _noted_states(OperationList.FAILED, since, end)
+        for some in batched(await _noted_states(OperationList.ALL, since, end), _AT_ONCE, strict=False):
             looks = (_was_completed(hub, each, failed.get(each)) for each in some)
             completed += sum(await asyncio.gather(*looks))
         since = end
@@ -72,7 +72,9 @@ async def complete_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
     return completed
 
 
-async def _noted(kind: OperationList, since: datetime, before: datetime) -> dict[str, OperationState | None]:
+async def _noted_states(
+    kind: OperationList, since: datetime, before: datetime
+) -> dict[str, OperationState | None]:
     """Return the operations of a list that were accepted in a window, with their states there."""
     noted: dict[str, OperationState | None] = {}
     async for begin, _, entries in buckets(kind, before):
@@ -91,7 +93,7 @@ async def _was_completed(hub: TaskHub, operation_id: str, failed: OperationState
     try:
         record = await read_record(hub, operation_id)
         if record is None or record.document is None:
-            return await _complete(hub, operation_id, record)
+            return await _complete_record(hub, operation_id, record)
         document = checked_document(record.document)
         if not is_listed(OperationState(document["status"]), failed):
             note_document(document, last_error(document), is_known=True)
@@ -107,10 +109,10 @@ async def complete_lost_end(hub: TaskHub, operation_id: str) -> bool:
         UnreadableRecordError: Nobody can read the record.
         TaskHubUnavailableError: The task hub did not answer.
     """
-    return await _complete(hub, operation_id, await read_record(hub, operation_id))
+    return await _complete_record(hub, operation_id, await read_record(hub, operation_id))
 
 
-async def _complete(hub: TaskHub, operation_id: str, record: Record | None) -> bool:
+async def _complete_record(hub: TaskHub, operation_id: str, record: Record | None) -> bool:
     if record is None or record.document is not None:
         return False
     instance = await hub.read_instance(operation_id)

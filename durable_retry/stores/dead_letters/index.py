@@ -128,8 +128,8 @@ async def read_summary(now: datetime) -> DeadLetterSummary:
     }
     return DeadLetterSummary(
         **dict(found.get(_ALL, open_dead_letters(0, None, now))),
-        by_reason=_of_kind(found, "reason="),
-        by_dependency=_of_kind(found, "dependency="),
+        by_reason=_counts_of_kind(found, "reason="),
+        by_dependency=_counts_of_kind(found, "dependency="),
     )
 
 
@@ -193,7 +193,7 @@ async def _oldest_in_partition(partition: str, name: str) -> list[datetime]:
     return contents.readable(TABLE, page.rows, lambda row: from_rfc3339(row["created_at"]))
 
 
-def _of_kind(found: Mapping[str, OpenDeadLetters], kind: str) -> dict[str, OpenDeadLetters]:
+def _counts_of_kind(found: Mapping[str, OpenDeadLetters], kind: str) -> dict[str, OpenDeadLetters]:
     named = {name.removeprefix(kind): waiting for name, waiting in found.items() if name.startswith(kind)}
     return {name or WITHOUT_DEPENDENCY: waiting for name, waiting in sorted(named.items())}
 

@@ -167,7 +167,7 @@ async def change_dead_letter(dead_letter_id: str, change: RecordChange) -> DeadL
     if _ID.fullmatch(dead_letter_id) is None:
         raise NoSuchDeadLetterError(dead_letter_id)
     return await tables.change_row(
-        TABLE, _keys(dead_letter_id), rule, read=_record_or_stand_in, write=_row_of_record
+        TABLE, _dead_letter_keys(dead_letter_id), rule, read=_record_or_stand_in, write=_row_of_record
     )
 
 
@@ -320,13 +320,13 @@ def _record_of_row(row: tables.Row) -> DeadLetterRecord:
     return DeadLetterRecord.from_json_text(contents.unpacked("document", row))
 
 
-def _keys(dead_letter_id: str) -> tables.Row:
+def _dead_letter_keys(dead_letter_id: str) -> tables.Row:
     return {"PartitionKey": dead_letter_id, "RowKey": _ROW_KEY}
 
 
 def _row_of_record(record: DeadLetterRecord) -> tables.Row:
     document = record.to_json()
-    return _keys(record.id) | {
+    return _dead_letter_keys(record.id) | {
         "reason": document["reason"],
         "status": document["status"],
         "created_at": document["created_at"],

@@ -100,7 +100,7 @@ async def remembered_steps(
     """
     only = ("PartitionKey", "RowKey", "changed_at", "dead_letter_id")
     found, following = await rounds.partitions_after(TABLE, after, limit=limit, only=only, before=before)
-    return [_of_one(name, rows) for name, rows in found], following
+    return [_steps_of_operation(name, rows) for name, rows in found], following
 
 
 async def forget_steps(steps: RememberedSteps) -> None:
@@ -109,7 +109,7 @@ async def forget_steps(steps: RememberedSteps) -> None:
     await tables.delete_rows(TABLE, keys)
 
 
-def _of_one(operation_id: str, rows: Sequence[tables.Row]) -> RememberedSteps:
+def _steps_of_operation(operation_id: str, rows: Sequence[tables.Row]) -> RememberedSteps:
     return RememberedSteps(
         operation_id,
         tuple(str(row["RowKey"]) for row in rows),

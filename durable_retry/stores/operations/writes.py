@@ -89,7 +89,7 @@ async def insert_marker(operation_id: str, attempt: int, now: datetime) -> Marke
     """
     keys, token = _keys_of_marker(operation_id, attempt), uuid4().hex
     try:
-        row = await _inserted(keys | {"marked_at": to_rfc3339(now), "execution": token})
+        row = await _inserted_marker(keys | {"marked_at": to_rfc3339(now), "execution": token})
     except BaseException:
         _unsent[token] = None
         if len(_unsent) > _MOST_UNSENT:
@@ -111,7 +111,7 @@ def _is_taken_over(owner: str) -> bool:
     return True
 
 
-async def _inserted(row: tables.Row) -> tables.Row | None:
+async def _inserted_marker(row: tables.Row) -> tables.Row | None:
     """Insert a marker; return the row that is there, which may be this one; None when this one is new."""
     failure: AzureError | None = None
     try:

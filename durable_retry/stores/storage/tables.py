@@ -110,7 +110,9 @@ async def read_version(table: str, partition_key: str, row_key: str) -> Versione
 
 async def merge_version(table: str, row: Row, etag: str) -> bool:
     """Set some properties of a row; False when it was deleted or changed since that version was read."""
-    return await _if_unchanged(table, methodcaller("update_entity", row, mode=UpdateMode.MERGE, **_is(etag)))
+    return await _if_unchanged(
+        table, methodcaller("update_entity", row, mode=UpdateMode.MERGE, **_at_etag(etag))
+    )
 
 
 async def replace_version(table: str, row: Row, etag: str) -> bool:
@@ -119,7 +121,7 @@ async def replace_version(table: str, row: Row, etag: str) -> bool:
     Raises:
         StorageRefusedError: Storage never takes this row.
     """
-    update = methodcaller("update_entity", row, mode=UpdateMode.REPLACE, **_is(etag))
+    update = methodcaller("update_entity", row, mode=UpdateMode.REPLACE, **_at_etag(etag))
     try:
         return await _if_unchanged(table, update)
     except HttpResponseError as error:
@@ -178,7 +180,7 @@ async def delete(table: str, partition_key: str, row_key: str) -> None:
 
 async def delete_version(table: str, partition_key: str, row_key: str, etag: str) -> bool:
     """Delete a row; False when it was changed since that version was read (True when it no longer exists)."""
-    return await _if_unchanged(table, methodcaller("delete_entity", partition_key, row_key, **_is(etag)))
+    return await _if_unchanged(table, methodcaller("delete_entity", partition_key, row_key, **_at_etag(etag)))
 
 
 async def rows_between(
@@ -236,7 +238,7 @@ async def read_partition(table: str, partition_key: str) -> list[Versioned]:
 
 async def delete_versions(table: str, rows: Sequence[Versioned]) -> bool:
     """Delete rows of one partition, all or none; False when one of them was changed since it was read."""
-    changes: list[Change] = [("delete", keys_of(each.row), _is(each.etag)) for each in rows]
+    changes: list[Change] = [("delete", keys_of(each.row), _at_etag(each.etag)) for each in rows]
     try:
         return await transact(table, changes)
     except StorageRefusedError:
@@ -252,7 +254,7 @@ def written_over(stored: Versioned | None, row: Row) -> Change:
     """Return the change that replaces a row in the version that was read, or inserts it where none was."""
     if stored is None:
         return ("create", row)
-    return ("update", row, {"mode": UpdateMode.REPLACE, **_is(stored.etag)})
+    return ("update", row, {"mode": UpdateMode.REPLACE, **_at_etag(stored.etag)})
 
 
 async def rows_after(
@@ -345,7 +347,7 @@ def _error_code(error: HttpResponseError) -> str:
     return str(getattr(code, "value", code))
 
 
-def _is(etag: str) -> dict[str, Any]:
+def _at_etag(etag: str) -> dict[str, Any]:
     """Return the condition that a row is in the version that was read."""
     return {"etag": etag, "match_condition": MatchConditions.IfNotModified}
 

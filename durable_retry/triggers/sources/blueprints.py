@@ -39,7 +39,7 @@ def source_blueprints(stderr: TextIO | None = None) -> list[df.Blueprint]:
     """
     with printing_mistakes(stderr):
         settings, chosen = intake_settings(), registration()
-        _check_chosen(chosen, settings)
+        _check_chosen_sources(chosen, settings)
         _check_schedules(settings)
         wanted = (name for name in SOURCES if chosen.wants(name) and _has_settings(name, settings))
         return [SOURCES[name](settings) for name in wanted]
@@ -51,7 +51,7 @@ def _has_settings(source: str, settings: IntakeSettings) -> bool:
     return source not in REQUIREMENTS or source in settings.places
 
 
-def _check_chosen(chosen: Registration, settings: IntakeSettings) -> None:
+def _check_chosen_sources(chosen: Registration, settings: IntakeSettings) -> None:
     """Refuse a source that the app's code wants by name and that has no settings."""
     missing = [source for source in sorted(chosen.sources or ()) if not _has_settings(source, settings)]
     if missing:
