@@ -175,7 +175,7 @@ async def test_what_is_left_out_is_said(
 
 
 async def test_a_task_hub_that_is_away_hides_nothing_that_is_known(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await stage.waits("op-1", age=timedelta(seconds=1), in_seconds=0)
     assert (await stage.summary())["complete"]
