@@ -146,8 +146,11 @@ def test_the_real_environment_wins_over_local_settings(tmp_path: Path) -> None:
         assert onebox.close() == 0
 
 
-def test_the_banner_lists_functions_and_routes(onebox: OneboxProcess) -> None:
+def test_the_banner_lists_functions_and_routes_when_asked_for(tmp_path: Path) -> None:
+    onebox = OneboxProcess(tmp_path, SAMPLE, "--verbose")
+    onebox.server.start()
     log = onebox.log()
+    assert onebox.close() == 0
     assert f"\titem_by_number: [GET] {onebox.url}/api/items/{{id:int}}\n" in log
     assert f"\techo: [all methods] {onebox.url}/api/echo/{{*rest}}\n" in log
     assert "\tgreet: orchestrationTrigger\n" in log
