@@ -10,7 +10,7 @@ from durable_retry.engine.base.names import ATTEMPT, COMMIT, DEAD_LETTER
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.constraints import is_over
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import AdmissionState, blocked_to_json
+from durable_retry.engine.retry.loop import AdmissionState, BlockedStep, StepAdmission, blocked_to_json
 from durable_retry.services.attempt.attempt import attempt_operation, read_by_digest
 from durable_retry.services.operations.ends import commit_claimed, keep_failure
 
@@ -22,11 +22,12 @@ async def attempt(call: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] #
 
     Args:
         call: `operation`, an `OperationInput`, or `operation_id` and `digest` of a large one; `run`, its run
-            number; `attempt`, from 1; `ticket`, an `AdmissionState`; `owed`, whether the attempt is made
-            although the deadline has passed.
+            number; `attempt`, from 1; `ticket`, an `AdmissionState`; `step`, a `StepAdmission` or nothing;
+            `owed`, whether the attempt is made although the deadline has passed.
 
     Returns:
-        The JSON form of an `AttemptOutcome`, or `{"stopped": ...}` with what blocks it.
+        The JSON form of an `AttemptOutcome`, or `{"stopped": ...}` with what blocks it, and with `step_at`
+        when it blocks a step at another dependency.
     """
     if "digest" in call:
         operation = await read_by_digest(hub, call["operation_id"], call["digest"])
@@ -36,7 +37,10 @@ async def attempt(call: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] #
     if call.get("owed") and is_over(operation.deadline_at, clock.now()):
         operation = replace(operation, deadline_at=None)  # It has the whole time of an attempt.
     admission = AdmissionState.from_json(call.get("ticket") or {})
-    answer = await attempt_operation(hub, operation, call["attempt"], admission)
+    step = None if call.get("step") is None else StepAdmission.from_json(call["step"])
+    answer = await attempt_operation(hub, operation, call["attempt"], admission, step)
+    if isinstance(answer, BlockedStep):
+        return {"stopped": blocked_to_json(answer.blocked), "step_at": answer.dependency}
     return answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": blocked_to_json(answer)}
 
 

@@ -228,6 +228,7 @@ class Step:
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    dependency: str | None
     retry: RetryOverride | None
     repeatable: bool | None
 
@@ -267,6 +268,7 @@ class Call:
         function: Callable[..., Awaitable[T]],
         /,
         *args: Any,
+        dependency: str | None = None,
         retry: Mapping[str, Any] | None = None,
         repeatable: bool | None = None,
         **kwargs: Any,
@@ -278,6 +280,7 @@ class Call:
         function: Callable[..., T],
         /,
         *args: Any,
+        dependency: str | None = None,
         retry: Mapping[str, Any] | None = None,
         repeatable: bool | None = None,
         **kwargs: Any,
@@ -288,6 +291,7 @@ class Call:
         function: Callable[..., Any],
         /,
         *args: Any,
+        dependency: str | None = None,
         retry: Mapping[str, Any] | None = None,
         repeatable: bool | None = None,
         **kwargs: Any,
@@ -304,6 +308,8 @@ class Call:
                 return. A parameter that is annotated `Call` gets one whose key is the step's own.
             args: For `function`; not stored.
             kwargs: As `args`.
+            dependency: The one that the step calls, with its client, circuit, limits and policy; None means
+                the handler's. While it admits no call, the operation waits and counts no attempt.
             retry: Changes to the operation's policy for this step, in the words of a `retry` table: its
                 failures then use up its own attempts, and the operation waits as it says. None leaves them to
                 the operation's policy.
@@ -319,4 +325,4 @@ class Call:
             detail = f"{name!r:.80} is no name: 1 to 64 letters, digits, - and _"
             raise InvalidInputError([Problem("/step", detail)])
         policy = None if retry is None else validated(RetryOverride, dict(retry))
-        return await self.run_step(Step(name, function, args, kwargs, policy, repeatable))
+        return await self.run_step(Step(name, function, args, kwargs, dependency, policy, repeatable))

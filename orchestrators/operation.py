@@ -48,6 +48,7 @@ from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import (
     AttemptNow,
     Blocked,
+    BlockedStep,
     NeedsProbe,
     RequestProbe,
     RequestSlot,
@@ -61,7 +62,7 @@ from .run import Run
 from .steps import (
     Asking,
     Steps,
-    answer_of,
+    attempt_answer_of,
     call_until_success,
     give_slot_back,
     keep_dead_letter,
@@ -218,18 +219,21 @@ def _one_step(run: Run) -> Steps[dict[str, Any] | None]:
 
 def _make_attempt(run: Run) -> Steps[Decision]:
     """Make one attempt; when it needs a probe's permit or a slot, ask for that first."""
-    asking = Asking(run.ctx, run.operation, run.operation.dependency, run.form)
     while True:
         answer = yield from _call_attempt(run)
-        if isinstance(answer, NeedsProbe) and run.state.admission.permit is not None:
+        step_at = None
+        if isinstance(answer, BlockedStep):
+            step_at, answer = answer.dependency, answer.blocked
+        asking = Asking(run.ctx, run.operation, step_at or run.operation.dependency, run.form)
+        if isinstance(answer, NeedsProbe) and run.state.admission_at(step_at).permit is not None:
             answer = lease_expired(run.now)
-        action = run.follow(answer)
+        action = run.follow(answer, step_at)
         if isinstance(action, RequestProbe):
             permit = yield from request_probe(asking, action)
-            action = run.follow(permit)
+            action = run.follow(permit, step_at)
         elif isinstance(action, RequestSlot):
             slot = yield from request_slot(asking, action)
-            action = run.follow(slot)
+            action = run.follow(slot, step_at)
         if not isinstance(action, AttemptNow | RequestProbe | RequestSlot):
             return action
 
@@ -242,7 +246,7 @@ def _sent_operation(run: Run) -> dict[str, Any]:
     return {"operation": run.operation.to_json() | {"on_success": []}}
 
 
-def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked]:
+def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked | BlockedStep]:
     """Call the activity `attempt`; a failure of the activity itself is an answer too."""
     attempt = run.state.history.next_attempt
     run.show(OperationState.RUNNING)
@@ -253,15 +257,20 @@ def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked]:
         "ticket": run.state.admission.to_json() | {"asks_for_slot": True},
         "owed": is_owed(run.state.history, run.form),
     }
-    answer: AttemptOutcome | WorkerFailed | Blocked
+    step = run.state.step
+    if step is not None:
+        call["step"] = step.to_json()
+    answer: AttemptOutcome | WorkerFailed | Blocked | BlockedStep
     try:
         answered = yield run.ctx.call_activity(function_name(ATTEMPT), input=call)
-        answer = answer_of(answered, attempt)
+        answer = attempt_answer_of(answered, attempt)
     except task.TaskFailedError as error:
         answer = WorkerFailed(f"the worker failed: {error.details.error_type}")
         # The instance may hold another input, or the worker be of a version without digests.
         run.digest = None
     give_slot_back(run.ctx, run.operation.dependency, run.state.admission)
+    if step is not None and isinstance(answer, AttemptOutcome | WorkerFailed | BlockedStep):
+        give_slot_back(run.ctx, step.dependency, step.admission)
     return answer
 
 

@@ -17,7 +17,7 @@ from durable_retry.engine.base.names import (
 )
 from durable_retry.engine.facts import WaitBegun, WaitEnded
 from durable_retry.engine.operations.operation import OperationInput, digest_of
-from durable_retry.engine.operations.status import OperationStatus, moving_parts
+from durable_retry.engine.operations.status import WAITS_FOR, OperationStatus, moving_parts
 from durable_retry.engine.retry.decide import Wait
 from durable_retry.engine.retry.history import ActionRecord, WaitKind
 from durable_retry.engine.retry.loop import (
@@ -59,6 +59,7 @@ class Run:
         steps: Attempts and waits since the history last began.
         retry_now: Completes when someone ends a wait; None until the first one, as most have none.
         circuit_changed: Completes when someone changed the circuit by hand; None as above.
+        waits_for: The dependency that a wait is for: the operation's, or that of a step.
     """
 
     ctx: task.OrchestrationContext
@@ -71,6 +72,7 @@ class Run:
     steps: int = 0
     retry_now: task.CancellableTask[Any] | None = None
     circuit_changed: task.CancellableTask[Any] | None = None
+    waits_for: str = ""
 
     @classmethod
     def resume(cls, ctx: task.OrchestrationContext, input_: Mapping[str, Any]) -> Self:
@@ -121,9 +123,10 @@ class Run:
         """Where in a trace the operation was submitted, in its JSON form."""
         return None if self.operation.trace is None else self.operation.trace.to_json()
 
-    def follow(self, result: StepResult) -> Action:
-        """Move the retry loop on by a result, and return what to do now."""
-        self.state, action = after(self.operation, self.state, result, self.now, self.form)
+    def follow(self, result: StepResult, step_at: str | None = None) -> Action:
+        """Move the retry loop on by a result, of a step at another dependency or not; return what to do."""
+        self.state, action = after(self.operation, self.state, result, self.now, self.form, step_at=step_at)
+        self.waits_for = step_at or self.operation.dependency
         return action
 
     def note_action(self, event: str, data: Any) -> None:
@@ -145,8 +148,10 @@ class Run:
 
     def show(self, state: OperationState, *, next_attempt_at: datetime | None = None) -> None:
         """Set the custom status, which status queries show."""
-        status = self.status(state, next_attempt_at=next_attempt_at)
-        self.ctx.set_custom_status(moving_parts(status.to_json()))
+        shown = self.status(state, next_attempt_at=next_attempt_at).to_json()
+        if state is OperationState.WAITING_CIRCUIT and self.waits_for != self.operation.dependency:
+            shown[WAITS_FOR] = self.waits_for
+        self.ctx.set_custom_status(moving_parts(shown))
 
     def wait(self, wait: Wait) -> Steps[None]:
         """Wait as decided, unless someone cancels, retries now, or changes the circuit waited for."""

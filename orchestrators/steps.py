@@ -20,6 +20,7 @@ from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import (
     AdmissionState,
     Blocked,
+    BlockedStep,
     RequestProbe,
     RequestSlot,
     WorkerFailed,
@@ -121,6 +122,15 @@ def answer_of(answered: Any, attempt: int) -> AttemptOutcome | WorkerFailed | Bl
     if outcome.number != attempt:
         return WorkerFailed(f"the worker answered for attempt {outcome.number}")
     return outcome
+
+
+def attempt_answer_of(answered: Any, attempt: int) -> AttemptOutcome | WorkerFailed | Blocked | BlockedStep:
+    """Read what the activity `attempt` returned: as `answer_of`, or with what blocks a step of a handler."""
+    answer = answer_of(answered, attempt)
+    step_at = answered.get("step_at") if isinstance(answered, Mapping) else None
+    if step_at is None or isinstance(answer, AttemptOutcome | WorkerFailed):
+        return answer
+    return BlockedStep(step_at, answer)
 
 
 ENTITY_CALLS: Final = 5

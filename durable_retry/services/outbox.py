@@ -45,7 +45,8 @@ from durable_retry.engine.outbox import (
 from durable_retry.engine.retry.history import AttemptOutcome, AttemptRecord
 from durable_retry.engine.retry.loop import Blocked
 from durable_retry.errors import MessageRefusedError, NoSuchEventError
-from durable_retry.services.attempt.attempt import attempt_if_admitted, observed
+from durable_retry.services.attempt.admission import attempt_if_admitted
+from durable_retry.services.attempt.attempt import observed
 from durable_retry.services.attempt.http_request import Plan, attempt_request, error_line, start_clock
 from durable_retry.settings.configuration import find_dependency, masking_of
 from durable_retry.stores.dead_letters.records import find_dead_letter, keep_operation

@@ -32,6 +32,8 @@ _CUTS: Final = ((400, 10, 20), (160, 6, 20), (60, 3, 10), (30, 1, 0), (len(CUT_M
 
 
 STEPS_RUN: Final = "steps_run"
+WAITS_FOR: Final = "waits_for"
+"""The dependency whose circuit an operation waits for, in its custom status; without it, its own."""
 """Member of a stored document that says which steps are the operation's; `steps` is shown in its place."""
 
 
@@ -148,6 +150,7 @@ _MOVING: Final = (
     "source",
     "handler",
     STEPS_RUN,
+    WAITS_FOR,
     "status",
     "attempt_count",
     "attempts",

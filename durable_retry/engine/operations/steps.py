@@ -158,6 +158,13 @@ def fail(record: StepRecord | None, begun: StepRecord) -> StepRecord:
     return replace(begun, state=StepState.FAILED)
 
 
+def hold(record: StepRecord | None, begun: StepRecord) -> StepRecord:
+    """Return the record of a step that did not start, because its dependency did not admit it."""
+    if record is not None and (record.has_succeeded or record.execution != begun.execution):
+        return record
+    return replace(begun, state=StepState.FAILED, attempts=begun.attempts - 1)
+
+
 class StepNote(Answer):
     """A remembered step of a handler."""
 

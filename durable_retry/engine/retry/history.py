@@ -106,6 +106,8 @@ class AttemptOutcome(JsonRecord):
         step: What failed, if it was a step with a policy of its own; else None.
         is_our_bug: Whether a handler failed by a mistake in its code, which shows nothing of the dependency.
             Not stored: only the worker's report to the circuit needs it.
+        is_elsewhere: Whether what failed is a step at another dependency, so that it shows nothing of the
+            operation's own. Not stored either.
         rate_left: What the dependency says is left of its rate limit; None when it does not. Not stored
             either.
     """
@@ -121,6 +123,7 @@ class AttemptOutcome(JsonRecord):
     counted: bool = True
     step: Annotated[StepFailure | None, Form(omits_none=True)] = None
     is_our_bug: Annotated[bool, Form(is_stored=False)] = False
+    is_elsewhere: Annotated[bool, Form(is_stored=False)] = False
     rate_left: Annotated[RateLeft | None, Form(is_stored=False)] = None
 
 

@@ -19,7 +19,7 @@ the orchestration, which waits, or asks the circuit's entity for a probe or the 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Annotated, Any, Final, assert_never
+from typing import Annotated, Any, Final, assert_never, cast
 
 from durable_retry.engine.base.instants import from_ms, to_ms
 from durable_retry.engine.base.json_forms import Form, JsonRecord
@@ -176,6 +176,22 @@ def slot_request(
 
 
 @dataclass(frozen=True, slots=True)
+class BlockedStep:
+    """A step of a handler at another dependency, and what blocks it there."""
+
+    dependency: str
+    blocked: Blocked
+
+
+@dataclass(frozen=True, slots=True)
+class StepAdmission(JsonRecord):
+    """What an operation has reached in the admission of a step to another dependency."""
+
+    dependency: str
+    admission: Annotated[AdmissionState, Form(name="ticket")] = field(default_factory=AdmissionState)
+
+
+@dataclass(frozen=True, slots=True)
 class RetryState(JsonRecord):
     """Where the retry loop of one call stands between two attempts.
 
@@ -183,11 +199,20 @@ class RetryState(JsonRecord):
         history: The attempts and waits so far.
         admission: What the call has reached in the admission of its next attempt.
         due_at: When the next attempt is due, aware UTC; None means at once.
+        step: The same of a step of the next attempt, at another dependency; None when none was blocked.
     """
 
     history: History = field(default_factory=History)
     admission: Annotated[AdmissionState, Form(name="ticket")] = field(default_factory=AdmissionState)
     due_at: datetime | None = None
+    step: Annotated[StepAdmission | None, Form(omits_none=True)] = None
+
+    def admission_at(self, step_at: str | None) -> AdmissionState:
+        """Return what it has reached at a step's dependency; None means the operation's own."""
+        if step_at is None:
+            return self.admission
+        is_held = self.step is not None and self.step.dependency == step_at
+        return self.step.admission if self.step is not None and is_held else AdmissionState()
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +255,13 @@ _UNCOUNTED: Final = AdmissionState(promised=True)
 
 
 def after(
-    operation: Retryable, state: RetryState, result: StepResult, now: datetime, form: int
+    operation: Retryable,
+    state: RetryState,
+    result: StepResult,
+    now: datetime,
+    form: int,
+    *,
+    step_at: str | None = None,
 ) -> tuple[RetryState, Action]:
     """Return the state after a result, and what to do now.
 
@@ -239,7 +270,22 @@ def after(
         result: The result of the attempt that was due, or of the circuit's entity.
         now: Aware UTC; the orchestrator's replay-safe time.
         form: The form of the history, see `engine.base.names.FORM`.
+        step_at: The dependency of the step that the result is about; None when it is about the attempt.
     """
+    if step_at is None:
+        moved, action = _after(operation, state, result, now, form)
+        has_ended = isinstance(result, AttemptOutcome | WorkerFailed)
+        return replace(moved, step=None if has_ended else state.step), action
+    at_step = replace(state, admission=state.admission_at(step_at))
+    # An operation or an event of the outbox: both are dataclasses.
+    called: Retryable = replace(cast("Any", operation), dependency=step_at)
+    moved, action = _after(called, at_step, result, now, form)
+    return replace(moved, admission=_UNCOUNTED, step=StepAdmission(step_at, moved.admission)), action
+
+
+def _after(
+    operation: Retryable, state: RetryState, result: StepResult, now: datetime, form: int
+) -> tuple[RetryState, Action]:
     match result:
         case AttemptOutcome():
             decision = after_attempt(operation, state.history, result, now, state.due_at)

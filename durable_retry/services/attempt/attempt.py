@@ -10,7 +10,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -18,17 +17,20 @@ from azure.core.exceptions import AzureError
 
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.circuit import ERROR_CHARACTERS, CallHealth, LastFailure, Permitted, call_health
-from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.facts import AttemptEnded, AttemptHeld, DeliveryEnded
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.operation import OperationInput, digest_of
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import AdmissionState, Blocked
-from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.engine.retry.loop import AdmissionState, Blocked, BlockedStep, StepAdmission
 from durable_retry.errors import StorageRefusedError
 from durable_retry.facts import report
 from durable_retry.handler_registry import find_handler
+from durable_retry.services.attempt.admission import (
+    AttemptCall,
+    StepBlockedError,
+    StepGate,
+    attempt_if_admitted,
+)
 from durable_retry.services.attempt.handler import attempt_handler, begun_too_often
 from durable_retry.services.attempt.http_request import (
     Plan,
@@ -37,7 +39,6 @@ from durable_retry.services.attempt.http_request import (
     start_clock,
 )
 from durable_retry.settings.configuration import app_settings, find_dependency
-from durable_retry.stores.circuit.cache import CircuitCache, circuit_of
 from durable_retry.stores.operations.results import store_apart
 from durable_retry.stores.operations.writes import insert_marker, remove_marker, write_outcome
 from durable_retry.stores.task_hub import TaskHub
@@ -48,27 +49,34 @@ from durable_retry.telemetry.spans import fields_of
 _log = logging.getLogger(__name__)
 
 
-type AttemptCall = Callable[[], Awaitable[AttemptOutcome]]
-
-
 async def attempt_operation(
-    hub: TaskHub, operation: OperationInput, number: int, admission: AdmissionState
-) -> AttemptOutcome | Blocked:
+    hub: TaskHub,
+    operation: OperationInput,
+    number: int,
+    admission: AdmissionState,
+    step: StepAdmission | None = None,
+) -> AttemptOutcome | Blocked | BlockedStep:
     """Make one attempt of an operation, if its retry budget and its circuit let it start.
 
     Args:
         operation: The one that is attempted.
         number: Its number, from 1.
         admission: What the operation has reached in the admission of this attempt.
+        step: What it has reached for a step that calls another dependency; None for nothing.
     """
-    answer = await attempt_if_admitted(
-        hub,
-        find_dependency(operation.dependency),
-        operation,
-        number=number,
-        admission=admission,
-        attempt=partial(make_attempt, operation, number, was_held=admission != _AT_ONCE),
-    )
+    gate = StepGate(hub, operation, number, step)
+    answer: AttemptOutcome | Blocked | BlockedStep
+    try:
+        answer = await attempt_if_admitted(
+            hub,
+            find_dependency(operation.dependency),
+            operation,
+            number=number,
+            admission=admission,
+            attempt=partial(make_attempt, operation, number, gate, was_held=admission != _AT_ONCE),
+        )
+    except StepBlockedError as error:
+        answer = error.step
     if not isinstance(answer, AttemptOutcome):
         report(AttemptHeld(operation))
         return answer
@@ -134,87 +142,6 @@ _AT_ONCE: Final = AdmissionState(asks_for_slot=True)
 """Nothing has held the attempt up."""
 
 
-async def attempt_if_admitted(
-    hub: TaskHub,
-    dependency: Dependency | None,
-    operation: OperationInput,
-    *,
-    number: int,
-    admission: AdmissionState,
-    attempt: AttemptCall,
-) -> AttemptOutcome | Blocked:
-    """Make an attempt if the retry budget and the circuit let it start, and report its end to the circuit.
-
-    Args:
-        dependency: What it calls; None when it is not configured any more: then the attempt says so.
-        operation: The one that is attempted.
-        number: Its number, from 1.
-        admission: What the operation has reached in the admission of this attempt.
-        attempt: Makes it.
-    """
-    if dependency is None or not dependency.needs_admission:
-        return await attempt()
-    circuit = circuit_of(hub, dependency)
-    answer = await circuit.enter(operation.operation_id, number, admission)
-    if not isinstance(answer, Permitted):
-        return answer
-    return await _reported_outcome(circuit, answer, operation.policy, attempt)
-
-
-async def _reported_outcome(
-    circuit: CircuitCache, permitted: Permitted, policy: RetryPolicy, attempt: AttemptCall
-) -> AttemptOutcome:
-    try:
-        outcome = await attempt()
-    except BaseException:
-        # Our own storage failed, or the host cancelled the activity: that says nothing about the dependency,
-        # but the lease of a probe must be returned.
-        await circuit.leave(permitted, CallHealth.SILENT, duration_seconds=0.0)
-        raise
-    await circuit.leave(
-        permitted,
-        health_shown_by(outcome),
-        duration_seconds=outcome.duration_ms / 1000,
-        throttled_until=pause_requested_by(outcome, policy, clock.now()),
-        failure=failure_of(outcome),
-        rate_left=outcome.rate_left if policy.respect_retry_after else None,
-        is_throttled=outcome.category is Category.THROTTLED,
-    )
-    return outcome
-
-
-def health_shown_by(outcome: AttemptOutcome) -> CallHealth:
-    """Return what an attempt shows of the dependency's health: nothing, if the failure was on our side."""
-    is_ours = outcome.is_our_bug or not outcome.counted
-    return CallHealth.SILENT if is_ours else call_health(outcome.category, outcome.status_code)
-
-
-def failure_of(outcome: AttemptOutcome) -> LastFailure | None:
-    """Return what went wrong in an attempt, which a circuit shows as its last failure; None for a success."""
-    if outcome.category is None:
-        return None
-    status = None if outcome.status_code is None else f"status {outcome.status_code}"
-    error = ": ".join(part for part in (status, outcome.error) if part)
-    return LastFailure(outcome.category.value, error[:ERROR_CHARACTERS])
-
-
-def pause_requested_by(outcome: AttemptOutcome, policy: RetryPolicy, now: datetime) -> datetime | None:
-    """Return until when the dependency asked all callers to pause; None when it did not.
-
-    A success asks for it too, where its headers say that nothing is left of the rate limit: the next call
-    would be refused.
-
-    The pause is as long as an operation itself would wait: at most `max_retry_after_seconds`, and none when
-    the policy does not respect `Retry-After`.
-    """
-    hint = outcome.retry_hint
-    if outcome.category not in {Category.THROTTLED, None} or hint is None or not hint.is_usable:
-        return None
-    if not policy.respect_retry_after:
-        return None
-    return now + timedelta(seconds=min(hint.delay_seconds, policy.max_retry_after_seconds))
-
-
 async def observed(
     operation: OperationInput,
     number: int,
@@ -236,13 +163,26 @@ async def observed(
     return outcome
 
 
-async def make_attempt(operation: OperationInput, number: int, *, was_held: bool = False) -> AttemptOutcome:
-    """Make one attempt without asking for admission; `was_held` says that an earlier request was refused."""
+async def make_attempt(
+    operation: OperationInput, number: int, gate: StepGate | None = None, *, was_held: bool = False
+) -> AttemptOutcome:
+    """Make one attempt without asking for admission.
+
+    Args:
+        operation: The one that is attempted.
+        number: Its number, from 1.
+        gate: Admits its steps at other dependencies; None for those that ask nobody.
+        was_held: Whether an earlier request for admission was refused.
+
+    Raises:
+        StepBlockedError: A step may not start yet.
+    """
     ended = partial(AttemptEnded, was_held=was_held)
-    return await observed(operation, number, partial(_make_attempt, operation, number), ended)
+    make = partial(_make_attempt, operation, number, gate or StepGate(None, operation, number))
+    return await observed(operation, number, make, ended)
 
 
-async def _make_attempt(operation: OperationInput, number: int) -> AttemptOutcome:
+async def _make_attempt(operation: OperationInput, number: int, gate: StepGate) -> AttemptOutcome:
     limit = start_clock(operation)
     dependency = find_dependency(operation.dependency)
     if dependency is None:
@@ -258,7 +198,7 @@ async def _make_attempt(operation: OperationInput, number: int) -> AttemptOutcom
     if (outcome := _too_late(plan)) is not None:
         return outcome
     if operation.handler is not None:
-        return await _run_handler(plan, operation.handler)
+        return await _run_handler(plan, operation.handler, gate)
     return await (_at_most_once(plan, attempt_request) if needs_marker(plan) else attempt_request(plan))
 
 
@@ -269,21 +209,31 @@ def _too_late(plan: Plan) -> AttemptOutcome | None:
     return plan.outcome(category=Category.DEADLINE_EXCEEDED, error=error, counted=False)
 
 
-async def _run_handler(plan: Plan, name: str) -> AttemptOutcome:
+async def _run_handler(plan: Plan, name: str, gate: StepGate) -> AttemptOutcome:
     handler = find_handler(name)
     if handler is None:
         error = f"handler {name} is not registered here any more"
         return plan.outcome(category=Category.TRANSIENT, error=error, counted=False)
+    run = partial(attempt_handler, handler=handler, gate=gate)
     if handler.repeatable is False:
-        return await _at_most_once(plan, partial(attempt_handler, handler=handler))
+        return await _at_most_once(plan, run)
     if (too_often := await begun_too_often(plan, handler)) is not None:
         return too_often
     # The time that our own storage took must not count against the handler.
     begun = replace(plan, limit=start_clock(plan.operation))
-    outcome = _too_late(begun) or await attempt_handler(begun, handler)
+    outcome = _too_late(begun) or await _with_marker(begun, run)
     if not outcome.counted:
         await _note_outcome(begun, outcome)
     return outcome
+
+
+async def _with_marker(plan: Plan, make: Callable[[Plan], Awaitable[AttemptOutcome]]) -> AttemptOutcome:
+    """Make an attempt that has a marker; without it when a step must wait, and the attempt is made again."""
+    try:
+        return await make(plan)
+    except StepBlockedError:
+        await _note_outcome(plan, plan.outcome(counted=False))
+        raise
 
 
 async def _at_most_once(plan: Plan, make: Callable[[Plan], Awaitable[AttemptOutcome]]) -> AttemptOutcome:
@@ -292,7 +242,7 @@ async def _at_most_once(plan: Plan, make: Callable[[Plan], Awaitable[AttemptOutc
     if marked is None:
         # The time that our own storage took must not count against the dependency.
         begun = replace(plan, limit=start_clock(plan.operation))
-        outcome = _too_late(begun) or await make(begun)
+        outcome = _too_late(begun) or await _with_marker(begun, make)
         await _note_outcome(begun, outcome)
         return outcome
     if marked.outcome is not None:

@@ -22,11 +22,13 @@ from durable_retry.engine.retry.classify import (
     classify_status,
 )
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
-from durable_retry.engine.retry.history import AttemptOutcome, StepFailure
+from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.retry_after import RetryHint, hint_from_handler, parse_retry_after
 from durable_retry.handler_registry import Handler
 from durable_retry.handlers import Outcome, Throttled, Transient
-from durable_retry.services.attempt.call import Calls, ChangeStep, StepInterrupted, may_repeat_work
+from durable_retry.services.attempt.admission import StepGate
+from durable_retry.services.attempt.call import Calls, ChangeStep, StepInterrupted
+from durable_retry.services.attempt.call_transport import may_repeat_work
 from durable_retry.services.attempt.http_client import EscapedBaseUrlError
 from durable_retry.services.attempt.http_request import Plan, error_line
 from durable_retry.services.attempt.threads import NoFreeThreadError, run_function
@@ -54,20 +56,25 @@ _BUGS: Final = (
 _log = logging.getLogger(__name__)
 
 
-async def attempt_handler(plan: Plan, handler: Handler, change: ChangeStep | None = None) -> AttemptOutcome:
+async def attempt_handler(
+    plan: Plan, handler: Handler, change: ChangeStep | None = None, gate: StepGate | None = None
+) -> AttemptOutcome:
     """Run a handler once and return the outcome; whatever it raises becomes an outcome.
 
     Args:
         plan: The plan of the attempt.
         handler: What to run.
         change: Keeps its steps; None means in Azure Tables.
+        gate: Admits its steps at other dependencies; None for all of them.
 
     Raises:
+        StepBlockedError: A step may not start yet.
         azure.core.exceptions.AzureError: Our own storage failed in a step.
     """
     operation = plan.operation
     in_tables = partial(change_step, operation.operation_id, operation.remembered_run)
-    calls = Calls(plan, change or in_tables)
+    gate = gate or StepGate(None, operation, plan.number)
+    calls = Calls(plan, change or in_tables, gate, partial(_outcome_of, handler))
     try:
         try:
             outcome = await _attempt_handler(plan, handler, calls)
@@ -78,7 +85,9 @@ async def attempt_handler(plan: Plan, handler: Handler, change: ChangeStep | Non
             raise
     else:
         if calls.stopped is None:
-            return outcome if calls.rate_left is None else replace(outcome, rate_left=calls.rate_left)
+            return (
+                outcome if calls.seen.rate_left is None else replace(outcome, rate_left=calls.seen.rate_left)
+            )
     if isinstance(calls.stopped, StepStoppedError):
         return plan.outcome(category=Category.AMBIGUOUS, error=str(calls.stopped))
     raise calls.stopped
@@ -100,14 +109,13 @@ async def _attempt_handler(plan: Plan, handler: Handler, calls: Calls) -> Attemp
         return plan.outcome(result=_result_document(returned, handler.signature.result))
     except (ValidationError, EscapedBaseUrlError) as error:
         outcome = plan.outcome(category=Category.MALFORMED, error=error_line(error, plan.dependency))
-    except httpx.HTTPStatusError as error:
-        outcome = _refused_by_dependency(plan, error, calls.failure_of(error))
     except Exception as error:  # noqa: BLE001 - any other error of a handler is transient: docs/handlers.md
         if limit.expired() and (ended := _cut_off(plan, handler, error)) is not None:
             return ended
-        step = await calls.cut_off() if limit.expired() else calls.failure_of(error)
-        outcome = _outcome_of_error(plan, handler, error, step)
-    if calls.may_have_acted:
+        failed_plan, step = await calls.cut_off() if limit.expired() else calls.failed_step(error)
+        outcome = _outcome_of(handler, failed_plan, error)
+        outcome = replace(outcome, step=step, is_elsewhere=failed_plan.dependency is not plan.dependency)
+    if calls.seen.may_have_acted:
         return _unknown(outcome)
     hints = filter(None, [outcome.retry_hint, *map(_hint_of, calls.errors)])
     return replace(outcome, retry_hint=max(hints, key=lambda hint: hint.delay_seconds, default=None))
@@ -135,9 +143,7 @@ def _unknown(outcome: AttemptOutcome) -> AttemptOutcome:
     return replace(outcome, category=Category.AMBIGUOUS, error=error, retry_hint=None, step=None)
 
 
-def _refused_by_dependency(
-    plan: Plan, error: httpx.HTTPStatusError, step: StepFailure | None
-) -> AttemptOutcome:
+def _refused_by_dependency(plan: Plan, error: httpx.HTTPStatusError) -> AttemptOutcome:
     """Return the outcome of an answer on which the handler called `raise_for_status`, as for a request."""
     status_code = error.response.status_code
     hint = _hint_of(error)
@@ -152,13 +158,13 @@ def _refused_by_dependency(
         status_code=status_code,
         error=error_line(error, plan.dependency),
         retry_hint=hint,
-        step=step,
     )
 
 
-def _outcome_of_error(
-    plan: Plan, handler: Handler, error: Exception, step: StepFailure | None
-) -> AttemptOutcome:
+def _outcome_of(handler: Handler, plan: Plan, error: Exception) -> AttemptOutcome:
+    """Return the outcome by what a handler raised, or a step of it, whose dependency is that of the plan."""
+    if isinstance(error, httpx.HTTPStatusError):
+        return _refused_by_dependency(plan, error)
     names = [cls.__name__ for cls in type(error).__mro__]
     if isinstance(error, _BUGS) and not plan.dependency.classify.keys() & set(names):
         _log.error(
@@ -175,7 +181,6 @@ def _outcome_of_error(
         category=classified.category,
         error=error_line(error, plan.dependency),
         retry_hint=_hint_of(error),
-        step=step,
     )
 
 

@@ -45,6 +45,7 @@ from durable_retry.engine.circuit import (
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.limits.settings import LimitSettings
+from durable_retry.engine.operations.status import WAITS_FOR
 from durable_retry.errors import InstanceEndedError
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.instances import json_object
@@ -369,4 +370,4 @@ def _operation_waits_for(status: Mapping[str, Any], dependency: str, since_befor
         return False
     if from_rfc3339(status["updated_at"]) >= since_before:
         return False
-    return bool(status["dependency"] == dependency)
+    return bool(status.get(WAITS_FOR, status["dependency"]) == dependency)

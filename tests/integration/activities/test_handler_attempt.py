@@ -21,7 +21,8 @@ from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts
 from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Throttled, Transient
 from durable_retry.services.attempt import threads
-from durable_retry.services.attempt.attempt import health_shown_by, make_attempt
+from durable_retry.services.attempt.admission import health_shown_by
+from durable_retry.services.attempt.attempt import make_attempt
 from durable_retry.services.attempt.http_client import sending_over
 from durable_retry.settings.configuration import using
 from durable_retry.stores.storage import clients as storage_clients

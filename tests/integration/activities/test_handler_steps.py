@@ -18,7 +18,8 @@ from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts
 from durable_retry.handlers import Call, Rejected, Throttled, Transient
-from durable_retry.services.attempt.attempt import health_shown_by, make_attempt
+from durable_retry.services.attempt.admission import health_shown_by
+from durable_retry.services.attempt.attempt import make_attempt
 from durable_retry.services.attempt.call import StepInterrupted
 from durable_retry.stores.operations.steps import steps_shown
 from durable_retry.stores.storage import clients as storage_clients

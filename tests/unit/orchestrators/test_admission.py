@@ -17,6 +17,7 @@ from durable_retry.engine.circuit import (
     breaker_to_json,
 )
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
 from tests.support.builders import NOON, Activities, an_operation, failing
 from tests.support.stage import Stage, dying
@@ -210,3 +211,53 @@ def test_a_circuit_that_always_fails_does_not_take_its_dependency_down() -> None
     assert stage.run()["status"] == "succeeded"
     assert stage.now == NOON + timedelta(seconds=30)
     assert (stage.circuit_calls, admissions(stage)[-1]["permit"]["permitted"]) == ([], True)
+
+
+def at_step(*by: Blocked, dependency: str = "warehouse") -> Activities:
+    """Give what the activities answer when a step at another dependency is blocked in this order."""
+    answers = blocked(*by)
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        answered = answers(name, given)
+        return answered | {"step_at": dependency} if "stopped" in answered else answered
+
+    return answer
+
+
+def test_a_step_that_another_dependency_refuses_makes_the_operation_wait_for_that_circuit() -> None:
+    stage = Stage(an_operation(handler="ship", request=None), at_step(OPEN))
+    shown = stage.run_until_waiting()
+    assert (shown["status"], shown["attempt_count"]) == ("waiting_circuit", 0)
+    assert (shown["dependency"], shown["waits_for"]) == ("payments", "warehouse")
+    assert stage.run()["attempt_count"] == 1
+    steps = [given.get("step") for name, given in stage.activities if name == "attempt"]
+    assert [step and (step["dependency"], step["ticket"]["waiting"]) for step in steps] == [
+        None,
+        ("warehouse", True),
+    ]
+
+
+def test_a_step_probes_and_takes_a_slot_at_its_own_dependency() -> None:
+    slot = NeedsSlot(LimitSettings(max_concurrency=1))
+    stage = Stage(an_operation(handler="ship", request=None), at_step(PROBE, slot))
+    assert stage.run()["status"] == "succeeded"
+    steps = [given["step"] for name, given in stage.activities if name == "attempt" and "step" in given]
+    assert steps[0]["ticket"]["permit"]["permitted"] is True
+    assert steps[1]["ticket"]["slot"] is not None
+    assert [operation for operation, _ in stage.limiter_calls] == ["acquire", "give_back"]
+    assert [state["permit"] for state in admissions(stage)] == [None, None, None]
+
+
+def test_the_slot_of_a_step_is_kept_while_the_operations_own_dependency_holds_it_up() -> None:
+    slot = NeedsSlot(LimitSettings(max_concurrency=1))
+    answers, own = at_step(slot), iter([False, True, False])
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        if name == "attempt" and next(own):
+            return {"stopped": blocked_to_json(slot)}
+        return answers(name, given)
+
+    stage = Stage(an_operation(handler="ship", request=None), answer)
+    assert stage.run()["status"] == "succeeded"
+    last = [given for name, given in stage.activities if name == "attempt"][-1]
+    assert None not in (last["ticket"]["slot"], last["step"]["ticket"]["slot"])

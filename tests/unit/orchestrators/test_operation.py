@@ -526,7 +526,7 @@ def test_an_event_of_another_form_changes_nothing(data: Any) -> None:
 
 
 def test_a_mistake_of_our_own_is_left_to_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
-    def mistaken(*_: Any) -> None:
+    def mistaken(*_: Any, **_named: Any) -> None:
         raise KeyError("no such rule")
 
     monkeypatch.setattr("orchestrators.run.after", mistaken)

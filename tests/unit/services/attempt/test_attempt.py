@@ -11,7 +11,7 @@ from durable_retry.engine.circuit import CallHealth
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.engine.retry.retry_after import RetryHint
-from durable_retry.services.attempt.attempt import health_shown_by, pause_requested_by
+from durable_retry.services.attempt.admission import health_shown_by, pause_requested_by
 from tests.support.builders import NOON
 
 POLICY = RetryPolicy(max_retry_after_seconds=300.0)

@@ -1,0 +1,178 @@
+"""The admission of an attempt, or of a step, to its dependency, and its report to the circuit.
+
+An attempt of a handler is admitted to the dependency of the handler. A step that names another dependency is
+admitted there, too: what blocks it ends the attempt (`StepBlockedError`), which is not counted. The
+orchestration waits, or asks that dependency's entities, and makes the attempt again.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from durable_retry import clock
+from durable_retry.engine.base.names import Category
+from durable_retry.engine.circuit import ERROR_CHARACTERS, CallHealth, LastFailure, Permitted, call_health
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.loop import AdmissionState, Blocked, BlockedStep, StepAdmission
+from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.services.attempt.http_request import Plan
+from durable_retry.stores.circuit.cache import CircuitCache, circuit_of
+from durable_retry.stores.task_hub import TaskHub
+
+type AttemptCall = Callable[[], Awaitable[AttemptOutcome]]
+
+
+class StepBlockedError(Exception):
+    """A step may not start yet; `step` says what blocks it."""
+
+    def __init__(self, step: BlockedStep) -> None:
+        super().__init__(f"a step at {step.dependency} may not start yet")
+        self.step = step
+
+
+@dataclass(frozen=True, slots=True)
+class StepGate:
+    """Admits the steps of one attempt to dependencies other than the operation's.
+
+    Attributes:
+        hub: Where the circuits are; None admits everything.
+        operation: The one that is attempted.
+        number: Number of the attempt, from 1.
+        held: What an earlier request has reached; None for nothing.
+    """
+
+    hub: TaskHub | None
+    operation: OperationInput
+    number: int
+    held: StepAdmission | None = None
+
+    async def run(
+        self,
+        plan: Plan,
+        call: Callable[[], Awaitable[Any]],
+        outcome_of: Callable[[Plan, Exception], AttemptOutcome],
+    ) -> Any:
+        """Return what a step's call returns, if the dependency of its plan admits it.
+
+        Raises:
+            StepBlockedError: It may not start yet.
+            Exception: What the call raised.
+        """
+        dependency = plan.dependency
+        is_own = dependency.name == self.operation.dependency
+        if self.hub is None or is_own or not dependency.needs_admission:
+            return await call()
+        circuit = circuit_of(self.hub, dependency)
+        answer = await circuit.enter(self.operation.operation_id, self.number, self._admission_at(dependency))
+        if not isinstance(answer, Permitted):
+            raise StepBlockedError(BlockedStep(dependency.name, answer))
+        try:
+            result = await call()
+        except Exception as error:
+            await _report(circuit, answer, dependency.retry, outcome_of(plan, error))
+            raise
+        except BaseException:
+            timed_out = plan.limit.seconds_left <= 0
+            late = plan.outcome(category=Category.TRANSIENT, error="not finished in time", counted=timed_out)
+            await _report(circuit, answer, dependency.retry, late)
+            raise
+        await _report(circuit, answer, dependency.retry, plan.outcome())
+        return result
+
+    def _admission_at(self, dependency: Dependency) -> AdmissionState:
+        is_held = self.held is not None and self.held.dependency == dependency.name
+        admission = self.held.admission if self.held is not None and is_held else AdmissionState()
+        return replace(admission, asks_for_slot=True)
+
+
+async def attempt_if_admitted(
+    hub: TaskHub,
+    dependency: Dependency | None,
+    operation: OperationInput,
+    *,
+    number: int,
+    admission: AdmissionState,
+    attempt: AttemptCall,
+) -> AttemptOutcome | Blocked:
+    """Make an attempt if the retry budget and the circuit let it start, and report its end to the circuit.
+
+    Args:
+        dependency: What it calls; None when it is not configured any more: then the attempt says so.
+        operation: The one that is attempted.
+        number: Its number, from 1.
+        admission: What the operation has reached in the admission of this attempt.
+        attempt: Makes it.
+    """
+    if dependency is None or not dependency.needs_admission:
+        return await attempt()
+    circuit = circuit_of(hub, dependency)
+    answer = await circuit.enter(operation.operation_id, number, admission)
+    if not isinstance(answer, Permitted):
+        return answer
+    return await _reported_outcome(circuit, answer, operation.policy, attempt)
+
+
+async def _reported_outcome(
+    circuit: CircuitCache, permitted: Permitted, policy: RetryPolicy, attempt: AttemptCall
+) -> AttemptOutcome:
+    try:
+        outcome = await attempt()
+    except BaseException:
+        # Our own storage failed, or the host cancelled the activity: that says nothing about the dependency,
+        # but the lease of a probe must be returned.
+        await circuit.leave(permitted, CallHealth.SILENT, duration_seconds=0.0)
+        raise
+    if outcome.is_elsewhere:
+        await circuit.leave(permitted, CallHealth.SILENT, duration_seconds=0.0)
+    else:
+        await _report(circuit, permitted, policy, outcome)
+    return outcome
+
+
+async def _report(
+    circuit: CircuitCache, permitted: Permitted, policy: RetryPolicy, outcome: AttemptOutcome
+) -> None:
+    await circuit.leave(
+        permitted,
+        health_shown_by(outcome),
+        duration_seconds=outcome.duration_ms / 1000,
+        throttled_until=pause_requested_by(outcome, policy, clock.now()),
+        failure=failure_of(outcome),
+        rate_left=outcome.rate_left if policy.respect_retry_after else None,
+        is_throttled=outcome.category is Category.THROTTLED,
+    )
+
+
+def health_shown_by(outcome: AttemptOutcome) -> CallHealth:
+    """Return what an attempt shows of the dependency's health: nothing, if the failure was on our side."""
+    is_ours = outcome.is_our_bug or not outcome.counted
+    return CallHealth.SILENT if is_ours else call_health(outcome.category, outcome.status_code)
+
+
+def failure_of(outcome: AttemptOutcome) -> LastFailure | None:
+    """Return what went wrong in an attempt, which a circuit shows as its last failure; None for a success."""
+    if outcome.category is None:
+        return None
+    status = None if outcome.status_code is None else f"status {outcome.status_code}"
+    error = ": ".join(part for part in (status, outcome.error) if part)
+    return LastFailure(outcome.category.value, error[:ERROR_CHARACTERS])
+
+
+def pause_requested_by(outcome: AttemptOutcome, policy: RetryPolicy, now: datetime) -> datetime | None:
+    """Return until when the dependency asked all callers to pause; None when it did not.
+
+    A success asks for it too, where its headers say that nothing is left of the rate limit: the next call
+    would be refused.
+
+    The pause is as long as an operation itself would wait: at most `max_retry_after_seconds`, and none when
+    the policy does not respect `Retry-After`.
+    """
+    hint = outcome.retry_hint
+    if outcome.category not in {Category.THROTTLED, None} or hint is None or not hint.is_usable:
+        return None
+    if not policy.respect_retry_after:
+        return None
+    return now + timedelta(seconds=min(hint.delay_seconds, policy.max_retry_after_seconds))

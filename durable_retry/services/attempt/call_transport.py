@@ -1,0 +1,115 @@
+"""What the requests of a handler or of a step are sent with: the key, and a look at what may have acted."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+
+from durable_retry import clock
+from durable_retry.engine.base.names import Category
+from durable_retry.engine.operations.request import is_unprotected
+from durable_retry.engine.pace import RateLeft
+from durable_retry.engine.retry.classify import classify_failure, classify_status
+from durable_retry.engine.retry.retry_after import parse_rate_left, parse_retry_after
+from durable_retry.services.attempt.http_client import transport_of
+from durable_retry.services.attempt.http_pool import PROGRESS, SendProgress
+from durable_retry.services.attempt.http_request import Plan, own_headers
+
+_SENT_ONCE: Final = "durable_retry.sent_once"
+"""The extension of a request that says whether it must not be sent again."""
+
+
+def may_repeat_work(plan: Plan, request: httpx.Request) -> bool:
+    """Whether sending a request of an attempt again could do its work twice."""
+    sent_once: bool | None = request.extensions.get(_SENT_ONCE)  # None: the handler sent it by itself
+    return is_unprotected(request.method, plan.deduplication_header) if sent_once is None else sent_once
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the requests of one attempt show.
+
+    Attributes:
+        may_have_acted: Whether a request failed that must not be sent again, and may have taken effect.
+        rate_left: What the latest answer says is left of the dependency's rate limit; None when none did.
+    """
+
+    may_have_acted: bool = False
+    rate_left: RateLeft | None = None
+
+
+class CallTransport(httpx.AsyncBaseTransport):
+    """Sends the requests of one call over the pooled connections; closing it leaves them open.
+
+    Attributes:
+        key: The key that every request carries.
+        may_have_acted: See `Seen`; of this call's requests.
+    """
+
+    def __init__(self, plan: Plan, seen: Seen, key: str, *, is_repeatable: bool) -> None:
+        self.key = key
+        self.may_have_acted = False
+        self._plan = plan
+        self._seen = seen
+        self._is_repeatable = is_repeatable
+        self._inner = transport_of(plan.dependency)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send one request, with what every request carries unless the handler set that header itself."""
+        for name, value in own_headers(self._plan, self.key).items():
+            request.headers.setdefault(name, value)
+        progress = SendProgress()
+        request.extensions[PROGRESS] = progress
+        # A handler may say of a step that it must not run twice although the dependency deduplicates.
+        is_once = not self._is_repeatable and is_unprotected(request.method, "")
+        request.extensions[_SENT_ONCE] = is_once
+        try:
+            answer = await self._inner.handle_async_request(request)
+        except BaseException as error:
+            if is_once and progress.sent:
+                self._note_failure(error)
+            raise
+        left = parse_rate_left(answer.headers, now=clock.now())
+        self._seen.rate_left = left or self._seen.rate_left
+        if is_once:
+            self._note_status(answer)
+            answer.stream = _WatchedStream(answer.stream, self._note_failure)
+        return answer
+
+    def _note_failure(self, error: BaseException) -> None:
+        names = [cls.__name__ for cls in type(error).__mro__]
+        overrides = self._plan.dependency.classify
+        self._note(classify_failure(names, unprotected=True, overrides=overrides).category)
+
+    def _note_status(self, answer: httpx.Response) -> None:
+        hint = parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
+        overrides = self._plan.dependency.classify
+        self._note(
+            classify_status(answer.status_code, retry_hint=hint, unprotected=True, overrides=overrides)
+        )
+
+    def _note(self, category: Category | None) -> None:
+        if category is Category.AMBIGUOUS:
+            self.may_have_acted = self._seen.may_have_acted = True
+
+
+class _WatchedStream(httpx.AsyncByteStream):
+    """The body of an answer; says so when it cannot be read to its end."""
+
+    def __init__(self, inner: Any, note_failure: Callable[[BaseException], None]) -> None:
+        self._inner = inner
+        self._note_failure = note_failure
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for part in self._inner:
+                yield part
+        except (Exception, asyncio.CancelledError) as error:  # not when the reader has enough of it
+            self._note_failure(error)
+            raise
+
+    async def aclose(self) -> None:
+        """Close the answer's body."""
+        await self._inner.aclose()

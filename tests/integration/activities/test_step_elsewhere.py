@@ -1,0 +1,148 @@
+"""Steps at other dependencies than the handler's: their client, circuit, policy, what each circuit sees."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+import durable_retry
+from durable_retry import handler_registry
+from durable_retry.engine.base.names import Category, OperationState
+from durable_retry.engine.circuit import CallHealth, Permitted, Refused
+from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.loop import AdmissionState, BlockedStep, StepAdmission
+from durable_retry.handlers import Call
+from durable_retry.services.attempt import admission
+from durable_retry.services.attempt.attempt import attempt_operation
+from durable_retry.services.attempt.http_client import sending_over
+from durable_retry.settings.configuration import using
+from durable_retry.stores.operations.steps import steps_shown
+from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.task_hub import TaskHub
+from tests.support.builders import NOON, an_operation
+from tests.support.tables import TablesInMemory
+
+CONFIG = """
+[dependencies.payments]
+base_url = "http://payments.test"
+
+[dependencies.warehouse]
+base_url = "http://warehouse.test"
+retry = { max_attempts = 9 }
+classify = { 404 = "transient" }
+"""
+OPEN = Refused(base=NOON, waiting=0, until=NOON + timedelta(seconds=30), reason="the circuit is open")
+
+
+@dataclass
+class Circuit:
+    """The circuit of a dependency: what it answers, and what it was told."""
+
+    answer: Permitted | Refused = field(default_factory=lambda: Permitted(epoch=1))
+    asked: list[AdmissionState] = field(default_factory=list)
+    seen: list[CallHealth] = field(default_factory=list)
+
+    async def enter(self, _id: str, _attempt: int, state: AdmissionState) -> Any:
+        self.asked.append(state)
+        return self.answer
+
+    async def leave(self, _permitted: Permitted, health: CallHealth, **_: Any) -> None:
+        self.seen.append(health)
+
+
+@pytest.fixture(autouse=True)
+def rows(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
+    monkeypatch.setattr(handler_registry, "_handlers", {})
+    fake = TablesInMemory()
+    monkeypatch.setattr(storage_clients, "table_service", lambda: fake)
+    return fake
+
+
+@pytest.fixture
+def circuits(monkeypatch: pytest.MonkeyPatch) -> dict[str, Circuit]:
+    found = {"payments": Circuit(), "warehouse": Circuit()}
+    monkeypatch.setattr(admission, "circuit_of", lambda _hub, dependency: found[dependency.name])
+    return found
+
+
+def ship(order: int, call: Call) -> str:
+    """A step function that is not async; its client belongs to the loop."""
+    return f"{order} {call.key}"
+
+
+async def ask(path: str, call: Call) -> str:
+    answer = await call.client.post(path)
+    answer.raise_for_status()
+    return str(answer.url)
+
+
+async def run(function: Any, step: StepAdmission | None = None, status: int = 200) -> Any:
+    handler_registry._handlers.clear()
+    durable_retry.operation("order", dependency="payments")(function)
+    operation = an_operation(handler="order", request=None, input={}, dependency="payments", deadline_at=None)
+    transport = httpx.MockTransport(lambda _: httpx.Response(status))
+    with using(parse_config(CONFIG, {})), sending_over(lambda _: transport):
+        return await attempt_operation(TaskHub("{}"), operation, 1, AdmissionState(), step)
+
+
+async def order(call: Call) -> list[str]:
+    charged = await call.step("charge", ask, "/charges")
+    return [charged, await call.step("ship", ask, "/parcels", dependency="warehouse")]
+
+
+async def test_a_step_has_the_client_and_the_circuit_of_its_dependency(circuits: dict[str, Circuit]) -> None:
+    outcome: AttemptOutcome = await run(order)
+    assert outcome.result == {"value": ["http://payments.test/charges", "http://warehouse.test/parcels"]}
+    assert [circuit.seen for circuit in circuits.values()] == [[CallHealth.SUCCESS], [CallHealth.SUCCESS]]
+
+
+async def test_a_refused_step_ends_the_attempt_that_is_not_counted_and_goes_on_later(
+    circuits: dict[str, Circuit], rows: TablesInMemory
+) -> None:
+    circuits["warehouse"].answer = OPEN
+    assert await run(order) == BlockedStep("warehouse", OPEN)
+    assert circuits["payments"].seen == [CallHealth.SILENT]
+    assert rows.rows("AttemptMarkers") == []
+    held = StepAdmission("warehouse", AdmissionState(waiting=True))
+    circuits["warehouse"].answer = Permitted(epoch=1)
+    assert (await run(order, held)).category is None
+    assert circuits["warehouse"].asked[-1].waiting
+    shown = await steps_shown("op-test", 1, OperationState.SUCCEEDED)
+    assert [(step.name, step.status, step.attempts) for step in shown] == [
+        ("charge", "succeeded", 1),
+        ("ship", "succeeded", 1),
+    ]
+
+
+async def test_a_failed_step_is_its_own_dependencys_by_its_table_and_its_policy(
+    circuits: dict[str, Circuit],
+) -> None:
+    async def only_ship(call: Call) -> None:
+        await call.step("ship", ask, "/parcels", dependency="warehouse")
+
+    outcome: AttemptOutcome = await run(only_ship, status=404)
+    assert (outcome.category, outcome.status_code) == (Category.TRANSIENT, 404)
+    assert outcome.step is not None
+    assert outcome.step.policy.max_attempts == 9
+    assert circuits["payments"].seen == [CallHealth.SILENT]
+    assert circuits["warehouse"].seen == [CallHealth.FAILURE]
+
+
+async def test_a_step_function_need_not_be_async(circuits: dict[str, Circuit]) -> None:
+    async def only_ship(call: Call) -> str:
+        return await call.step("ship", ship, order=7, dependency="warehouse")
+
+    assert (await run(only_ship)).result == {"value": "7 key-1~ship"}
+    assert circuits["warehouse"].seen == [CallHealth.SUCCESS]
+
+
+async def test_a_dependency_that_is_not_there_is_a_mistake(circuits: dict[str, Circuit]) -> None:
+    async def lost(call: Call) -> None:
+        await call.step("ship", ask, "/parcels", dependency="warehose")
+
+    outcome: AttemptOutcome = await run(lost)
+    assert "names the dependency 'warehose', which is not configured" in (outcome.error or "")
+    assert circuits["payments"].seen == [CallHealth.SILENT]
