@@ -12,13 +12,19 @@ from durable_retry.engine.operations.envelope import parse_envelope
 from durable_retry.engine.operations.submission import Naming, Targets, parse
 from durable_retry.engine.sources.arrivals import Arrival, read_message
 from durable_retry.services.queue import message_of
-from durable_retry.triggers.http import workflows
+from durable_retry.triggers.http import submissions, workflows
 from durable_retry.triggers.http.submissions import read_submission
 from durable_retry.triggers.sources.streams import event_hubs_arrivals, kafka_arrivals
 
 BODY = {"dependency": "payments", "request": {"method": "POST", "path": "/charges"}}
 EVENT = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order"}
 CALLER, MAKER = (TraceContext(f"00-{name * 32}-{name * 16}-01", f"vendor={name}") for name in "ab")
+
+
+@pytest.fixture(autouse=True)
+def no_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An app whose settings nobody loaded: what is read here is not looked up."""
+    monkeypatch.setattr(submissions, "targets", lambda: Targets({}, {}, ()))
 
 
 def posted(document: Any, headers: dict[str, str]) -> func.HttpRequest:
