@@ -58,6 +58,9 @@ _SCHEME: Final = re.compile(
 )
 """A credential of HTTP; a word without a digit behind `basic` is none."""
 
+_HOST_KEY: Final = re.compile(r"""(?P<before>[?&]code=)[^&\s;,#"'}]+""", re.IGNORECASE)
+"""A key of an Azure function in the query of an address; elsewhere a `code` is no secret."""
+
 
 class Show(StrEnum):
     """How much is shown."""
@@ -125,6 +128,7 @@ class Masking:
         if self.show is Show.ALL:
             return text
         masked = _SCHEME.sub(rf"\g<before>{MASK}", _USER.sub(rf"\g<before>{MASK}@", text))
+        masked = _HOST_KEY.sub(rf"\g<before>{MASK}", masked)
         masked = _QUOTED.sub(lambda match: self._masked_pair(match, f'"{MASK}"'), masked)
         return _PAIRS.sub(lambda match: self._masked_pair(match, MASK), masked)
 
@@ -184,7 +188,8 @@ class Masking:
     def _is_masked(self, place: Place) -> bool:
         if self.show is Show.NONE:
             return place == ("request", "path")
-        if self._is_secret(place[-1]):
+        in_query = place[-2:-1] == ("query",) and _plain_name(place[-1]) == "code"
+        if in_query or self._is_secret(place[-1]):
             return True
         places = [place, ("data", *place[3:])] if place[:3] == _EVENT_DATA else [place]
         return any(_leads_to(pointer, each) for pointer in self.pointers for each in places)

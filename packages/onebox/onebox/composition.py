@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from typing import Final, Protocol
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from onebox.clock import Clock
@@ -106,7 +106,9 @@ class Components:
         self.functions = self._http_functions(found, extensions.http)
         self.retrying = RetryingRunner(self.runner, self.outputs, clock, random.random)
         self.admin = self._admin(found)
-        self.application = Application(self.functions, self.admin, keys, browsers)
+        self.application = Application(
+            self.functions, self.admin, keys, browsers, body_limit_bytes(self.settings)
+        )
         event_grid = EventGridWebhook(catalogue, self.retrying, self.inputs)
         self.application.webhooks[EVENT_GRID_PATH] = event_grid.answer
         self.triggers: tuple[Trigger, ...] = (
@@ -139,7 +141,6 @@ class Components:
             self.inputs,
             self.outputs,
             http,
-            body_limit_bytes=body_limit_bytes(self.settings),
             faults=self._faults,
         )
         if self.streams is not None:
@@ -240,10 +241,7 @@ class Components:
         api = ManagementApi(self.hub.tasks, clients.urls, self.invoker.orchestrators)
 
         async def answer(request: Request) -> Response:
-            try:
-                await request.body()  # the request keeps it
-            except ClientDisconnect:
-                return Response(status_code=400)
+            await request.body()  # the request keeps it
             return await api.answer(request)
 
         self.application.webhooks[WEBHOOK_PATH] = answer

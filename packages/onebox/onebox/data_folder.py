@@ -68,7 +68,7 @@ class DataFolder:
         """
         try:
             self.create()
-            self._lock = (self.path / "lock").open("wb")
+            self._lock = create_private(self.path / "lock").open("wb")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._close_to_others()
         except BlockingIOError:
@@ -98,7 +98,7 @@ class DataFolder:
         self.azurite.mkdir(mode=_FOLDER_MODE, exist_ok=True)
         if (self.path / "hub.sqlite.lock").exists() and not self.hub.exists():
             _LOG.warning("%s is gone since this folder was last used: the task hub begins empty", self.hub)
-        os.close(os.open(self.hub, os.O_CREAT | os.O_RDWR, _FILE_MODE))
+        create_private(self.hub)
         entries = list(self.path.iterdir())
         for entry in entries:
             if entry.name.startswith(_OWN_NAMES):
@@ -116,6 +116,12 @@ class DataFolder:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def create_private(path: Path) -> Path:
+    """Create a file that is missing, readable by its owner only; return its path."""
+    path.touch(mode=_FILE_MODE)
+    return path
 
 
 def write_private(path: Path, text: str) -> None:

@@ -8,6 +8,7 @@ preflight request.
 
 import functools
 import ipaddress
+import re
 import socket
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 from onebox.http.messages import raw_path
 
 _KNOWN_HOSTS = 256  # names whose answer is kept: clients use few, and a page may make up any number
+_HOST = re.compile(r"(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 _HOST_PATHS = ("/admin/", "/runtime/")
 
 
@@ -47,8 +49,9 @@ class Browsers:
     def refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that is refused: 403, 415 or 400; None for one that may pass."""
         headers = request.headers
-        hosts = {_bare(_host_of(value)) for value in headers.getlist("host")}
-        if not all(self._may_reach(host) for host in hosts):
+        hosts = [_host_of(value) for value in headers.getlist("host")]
+        has_too_few = not hosts and request.scope.get("http_version") == "1.1"
+        if has_too_few or len(hosts) > 1 or not all(map(self._may_reach, hosts)):
             return _problem(403, "this Host name is not answered; see --allowed-host")
         origins = headers.getlist("origin")
         # Another port of this machine is no foreign page: a front end under development calls from there.
@@ -78,10 +81,9 @@ def _bare(host: str) -> str:
 
 
 def _host_of(header: str) -> str:
-    """Return the host of `host[:port]`; an IPv6 address keeps its brackets."""
-    if header.startswith("["):
-        return header.partition("]")[0] + "]"
-    return header.partition(":")[0]
+    """Return the host of `host[:port]`; "" for any other form, which is nobody's."""
+    form = _HOST.fullmatch(header)
+    return "" if form is None else _bare(form["host"])
 
 
 def _origin_host(origin: str) -> str:

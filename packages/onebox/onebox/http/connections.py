@@ -1,4 +1,4 @@
-"""One connection to the web server: what a head may be and how long it may take, and when bytes go out.
+"""One connection to the web server: how large and how slow a request may be, and when bytes go out.
 
 The limits are those of Kestrel, under which the host runs.
 """
@@ -17,6 +17,8 @@ KEEP_ALIVE_SECONDS: Final = 130
 
 _LARGEST_HEAD_BYTES: Final = 40_960  # Kestrel: 8 KB for the line and 32 KB for headers
 _HEAD_SECONDS: Final = 30.0
+_LEAST_BODY_BYTES_PER_SECOND: Final = 240
+_BODY_GRACE_SECONDS: Final = 5.0
 _DESCRIPTORS_FOR_OTHERS: Final = 256  # the task hub, storage, the app
 _FEWEST_CONNECTIONS: Final = 64
 
@@ -30,12 +32,16 @@ class ConnectionLimits:
         head_bytes: The largest request line with its headers; 431 above.
         head_seconds: How long a head may take from its first byte; 408 after that.
         idle_seconds: How long a connection may be silent before its first request; it is closed then.
+        body_bytes_per_second: The least rate of a body on average; 408 below.
+        body_grace_seconds: How often the rate is looked at, first after so long.
     """
 
     connections: int
     head_bytes: int = _LARGEST_HEAD_BYTES
     head_seconds: float = _HEAD_SECONDS
     idle_seconds: float = KEEP_ALIVE_SECONDS
+    body_bytes_per_second: float = _LEAST_BODY_BYTES_PER_SECOND
+    body_grace_seconds: float = _BODY_GRACE_SECONDS
 
     @classmethod
     def of_this_process(cls) -> Self:
@@ -92,12 +98,15 @@ class JoinedWrites:
 
 
 class Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # one of two, by what is installed
-    """Writes each answer in one piece where it can, and bounds the heads of requests.
+    """Writes each answer in one piece where it can, and bounds the heads of requests and the time of bodies.
 
-    uvicorn bounds neither their size nor their time: a client that sends one for ever would fill the memory.
+    uvicorn bounds neither: a client that sends a head for ever would fill the memory, and one that sends a
+    body for ever would hold a request.
     """
 
     _head_bytes = 0
+    _body_bytes = 0
+    _body_seconds = 0.0
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -117,18 +126,44 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # one of two
         """Take what has come, and note whether it has completed a head."""
         known, in_body = self.cycle, self.cycle is not None and self.cycle.more_body
         super().data_received(data)
-        if in_body or self.cycle is not known:
-            self._head_bytes = 0
+        if self.cycle is not known:
+            self._head_bytes, self._body_bytes = 0, len(self.cycle.body)
+            self._body_seconds = 0.0
             self._forget_deadline()
-            return
+            self._await_body()
+        elif in_body:
+            self._body_bytes += len(data)
+            if not self.cycle.more_body:
+                self._forget_deadline()
+        else:
+            self._take_head(len(data))
+
+    def _take_head(self, count: int) -> None:
+        """Note a part of a head that is not complete."""
         if not self._head_bytes:
             self._forget_deadline()
             self._deadline = self.loop.call_later(
                 self.config.limits.head_seconds, self._refuse, "408 Request Timeout"
             )
-        self._head_bytes += len(data)
+        self._head_bytes += count
         if self._head_bytes > self.config.limits.head_bytes:
             self._refuse("431 Request Header Fields Too Large")
+
+    def _await_body(self) -> None:
+        if self.cycle.more_body:
+            self._deadline = self.loop.call_later(self.config.limits.body_grace_seconds, self._look_at_body)
+
+    def _look_at_body(self) -> None:
+        """Refuse a body that comes too slowly; time for which we have not read does not count."""
+        limits = self.config.limits
+        if not self.flow.read_paused:
+            self._body_seconds += limits.body_grace_seconds
+        if self._body_bytes >= limits.body_bytes_per_second * self._body_seconds:
+            self._await_body()
+        elif self.cycle.response_complete:  # uvicorn says nothing of a body that ends after its answer
+            self.transport.close()
+        else:
+            self._refuse("408 Request Timeout")
 
     def _forget_deadline(self) -> None:
         if self._deadline is not None:
@@ -140,7 +175,8 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # one of two
         self._forget_deadline()
         if self.transport.is_closing():
             return
-        if self.cycle is None or self.cycle.response_complete:
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or (cycle.more_body and not cycle.response_started):
             head = f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
             self.transport.write(head.encode())
         self.transport.close()

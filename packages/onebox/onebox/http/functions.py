@@ -7,21 +7,14 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onebox.faults import HostFaults, HostPoint, no_faults
 from onebox.host_json import Http
 from onebox.http.keys import Level
-from onebox.http.messages import (
-    BodyTooLargeError,
-    declares_more,
-    read_body,
-    request_datum,
-    response_of,
-    trace_of,
-)
+from onebox.http.messages import read_body, request_datum, response_of, trace_of
 from onebox.http.routes import RouteError, RouteTemplate, split_path
 from onebox.http.streams import StreamedAnswers
 from onebox.worker.durable import BindingInputs
@@ -164,7 +157,6 @@ class HttpFunctions:
         outputs: Outputs,
         http: Http,
         *,
-        body_limit_bytes: int,
         faults: HostFaults = no_faults,
     ) -> None:
         self.endpoints = tuple(found)
@@ -177,7 +169,6 @@ class HttpFunctions:
         self._outputs = outputs
         self._faults = faults
         self._headers = http.custom_headers
-        self._body_limit_bytes = body_limit_bytes
         self._admission = Admission(http)
         self.streamed: StreamedAnswers | None = None
 
@@ -209,8 +200,6 @@ class HttpFunctions:
 
     async def answer(self, request: Request, endpoint: Endpoint, parameters: Mapping[str, str]) -> ASGIApp:
         """Run the function; an error of its own becomes an empty 500: its text is nobody else's business."""
-        if declares_more(request, self._body_limit_bytes):
-            return Response(status_code=413)
         if self._admission.is_full:
             return Response(status_code=429)
         if self.streamed is not None:
@@ -221,17 +210,7 @@ class HttpFunctions:
     async def _answer_whole(
         self, request: Request, endpoint: Endpoint, parameters: Mapping[str, str]
     ) -> Response:
-        try:
-            body = await read_body(request, self._body_limit_bytes)
-        except BodyTooLargeError:
-            return Response(status_code=413)
-        except ClientDisconnect:
-            return Response(status_code=400)
-        return await self._answer_to(request, body, endpoint, parameters)
-
-    async def _answer_to(
-        self, request: Request, body: bytes, endpoint: Endpoint, parameters: Mapping[str, str]
-    ) -> Response:
+        body = await read_body(request)
         self._faults(HostPoint.HTTP_RECEIVED)
         try:
             result = await _to_its_end(self._run(request, body, endpoint, parameters))
@@ -258,7 +237,7 @@ class HttpFunctions:
             await self._outputs.send(endpoint.function, result, _expression_values(request, parameters))
             self._faults(HostPoint.HTTP_RUN)
 
-        return streamed.answer(invoke, self._body_limit_bytes, endpoint.function.name)
+        return streamed.answer(invoke, endpoint.function.name)
 
     async def _run(
         self,

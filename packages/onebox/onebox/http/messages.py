@@ -9,6 +9,7 @@ from typing import Any
 from azure_functions_runtime.bindings.datumdef import Datum
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Message, Receive
 
 from onebox import CannotStartError
 from onebox.environment import BODY_LIMIT, AppSettings
@@ -60,11 +61,26 @@ def declares_more(request: Request, limit_bytes: int) -> bool:
     return declared.isdigit() and int(declared) > limit_bytes
 
 
-async def read_body(request: Request, limit_bytes: int) -> bytes:
-    """Read the whole body, but no more than the limit.
+def bounded(receive: Receive, limit_bytes: int) -> Receive:
+    """Return what receives a request's body up to the limit; `BodyTooLargeError` says that it has more."""
+    room_bytes = limit_bytes
+
+    async def receive_within() -> Message:
+        nonlocal room_bytes
+        message = await receive()
+        room_bytes -= len(message.get("body", b""))
+        if room_bytes < 0:
+            raise BodyTooLargeError
+        return message
+
+    return receive_within
+
+
+async def read_body(request: Request) -> bytes:
+    """Read the whole body.
 
     Raises:
-        BodyTooLargeError: It turns out to be larger.
+        BodyTooLargeError: It goes over the limit.
         ClientDisconnect: The client is gone.
     """
     body, more = io.BytesIO(), True  # getvalue() makes no further copy
@@ -74,8 +90,6 @@ async def read_body(request: Request, limit_bytes: int) -> bytes:
             raise ClientDisconnect
         body.write(message.get("body", b""))
         more = message.get("more_body", False)
-        if body.tell() > limit_bytes:
-            raise BodyTooLargeError
     return body.getvalue()
 
 

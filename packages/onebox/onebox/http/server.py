@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Final
 
 import uvicorn
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -24,7 +24,7 @@ from onebox.http.access import Browsers
 from onebox.http.connections import KEEP_ALIVE_SECONDS, Config, ConnectionLimits, Protocol
 from onebox.http.functions import Endpoint, HttpFunctions
 from onebox.http.keys import Keys, Level
-from onebox.http.messages import raw_path
+from onebox.http.messages import BodyTooLargeError, bounded, declares_more, raw_path
 from onebox.triggers.manual import ManualTriggers
 from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function
 
@@ -240,13 +240,16 @@ def _order(body: bytes) -> tuple[Any, Mapping[str, Any]]:
 
 
 class Application:
-    """Checks each request and passes it to the handler of its path."""
+    """Checks each request and passes it, with a body up to the limit, to the handler of its path."""
 
-    def __init__(self, functions: HttpFunctions, admin: Admin, keys: Keys, browsers: Browsers) -> None:
+    def __init__(
+        self, functions: HttpFunctions, admin: Admin, keys: Keys, browsers: Browsers, body_limit_bytes: int
+    ) -> None:
         self._functions = functions
         self._admin = admin
         self._keys = keys
         self._browsers = browsers
+        self._body_limit_bytes = body_limit_bytes
         self.webhooks: dict[str, Webhook] = {}
         self.accepting = True
 
@@ -255,18 +258,21 @@ class Application:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
             return
+        receive = bounded(receive, self._body_limit_bytes)
         request = Request(scope, receive)
-        refusal = self._browsers.refusal(request)
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
         try:
-            response = await self._answer(request)
+            response = self._browsers.refusal(request) or await self._answer(request)
         except asyncio.CancelledError:  # the server stops; the task ends here anyway
             response = _unavailable()
+        except BodyTooLargeError:
+            response = Response(status_code=413)
+        except ClientDisconnect:
+            response = Response(status_code=400)
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> ASGIApp:
+        if declares_more(request, self._body_limit_bytes):
+            raise BodyTooLargeError
         path = raw_path(request)
         if path.lower().startswith("/admin/"):
             return await self._administer(request)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from onebox.http.messages import BodyTooLargeError
 from onebox.worker.runner import FunctionFailedError
 from onebox.worker.streams import Channel, Streams
 
@@ -15,22 +16,22 @@ Invoke = Callable[[str], Awaitable[None]]
 
 
 class _Connection:
-    """A request's ASGI channel that counts incoming bytes and records whether an answer has begun."""
+    """A request's ASGI channel that records whether the body goes over the limit and an answer has begun."""
 
-    def __init__(self, receive: Receive, send: Send, limit_bytes: int, headers: Mapping[str, str]) -> None:
+    def __init__(self, receive: Receive, send: Send, headers: Mapping[str, str]) -> None:
         self._receive = receive
         self._send = send
-        self._room_bytes = limit_bytes
         self._headers = headers
         self.answering = False
         self.overrun = False
 
     async def receive(self) -> Message:
         """Pass on the next piece; a body over the limit looks like a client that is gone."""
-        message = await self._receive()
-        self._room_bytes -= len(message.get("body", b""))
-        self.overrun = self.overrun or self._room_bytes < 0
-        return {"type": "http.disconnect"} if self.overrun else message
+        try:
+            return await self._receive()
+        except BodyTooLargeError:
+            self.overrun = True
+            return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
         """Pass on a piece of the answer; to a body over the limit none is begun, that is refused."""
@@ -65,17 +66,16 @@ class StreamedAnswers:
         self._streams = streams
         self._headers = headers
 
-    def answer(self, invoke: Invoke, limit_bytes: int, what: str) -> ASGIApp:
+    def answer(self, invoke: Invoke, what: str) -> ASGIApp:
         """Return what answers one request.
 
         Args:
             invoke: Runs the function.
-            limit_bytes: The largest body that is taken; 413 above.
             what: Names the function in the log.
         """
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            connection = _Connection(receive, send, limit_bytes, self._headers)
+            connection = _Connection(receive, send, self._headers)
             try:
                 await self._exchange(scope, connection, invoke, what)
             except asyncio.CancelledError:  # the server stops and waits no longer; the task ends here anyway

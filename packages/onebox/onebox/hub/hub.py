@@ -11,6 +11,7 @@ import durabletask.internal.orchestrator_service_pb2_grpc as stubs
 import grpc
 
 from onebox.clock import Clock
+from onebox.data_folder import create_private
 from onebox.faults import FaultPoints, no_faults
 from onebox.hub.azure_terms import classes_for
 from onebox.hub.database import StoreFile, open_reader, open_writer
@@ -41,7 +42,7 @@ class HubLock:
             HubInUseError: Another process has it; the message says which, and where.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        file = self._path.open("a+", encoding="utf-8")
+        file = create_private(self._path).open("a+", encoding="utf-8")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -181,6 +182,8 @@ class Hub:
             self._address = f"unix:{self._socket}"
             self._server.add_insecure_port(self._address)
         await self._server.start()
+        if self._socket is not None:
+            self._socket.chmod(0o600)
         if serving is not None:
             await serving()
         assert self._engine is not None  # noqa: S101 - _open made it

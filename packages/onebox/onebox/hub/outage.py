@@ -23,6 +23,7 @@ _OUTAGE_CODES: Final = frozenset(
 _DAMAGE_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _FIRST_PAUSE: Final = timedelta(milliseconds=100)
 _LONGEST_PAUSE: Final = timedelta(seconds=5)
+_PROBATION: Final = timedelta(seconds=5)
 
 
 class OutageChanged(Protocol):
@@ -60,13 +61,15 @@ def _code_of(error: Exception) -> int:
 class Outage:
     """The present outage, if there is one, and the tries to end it.
 
-    States: none → begun (`begin`, at a failed commit) → none (`end`, at a commit that succeeds). One that
+    States: none → begun (`begin`, at a failed commit) → work goes on (`end`, at a commit that succeeds)
+    → none, once nothing has failed for five seconds. What fails before that makes the same outage go on, with
+    a longer pause: on a full disk a small write may succeed where the next large one fails. An outage that
     damage begins lasts until the process ends.
 
     Args:
         clock: Paces the tries.
         attempt: Writes something small; raises while the store cannot be written.
-        changed: Called when an outage begins and when it has ended.
+        changed: Called when work has to stop and when it may go on.
     """
 
     def __init__(self, clock: Clock, attempt: Callable[[], Awaitable[None]], changed: OutageChanged) -> None:
@@ -75,39 +78,40 @@ class Outage:
         self._changed = changed
         self._over = asyncio.Event()
         self._over.set()
+        self._begun = asyncio.Event()  # set whenever `_over` is not
         self._trying: asyncio.Task[None] | None = None
         self.reason = ""
         self.is_lasting = False
 
     def begin(self, error: Exception) -> None:
         """Note that a commit has failed, or that the store is damaged; the log gets one line per outage."""
-        if self.is_lasting or (self.reason and not is_damage(error)):
+        damaged = is_damage(error)
+        if self.is_lasting or not (self._over.is_set() or damaged):
             return
-        self.is_lasting = is_damage(error)
-        if self.is_lasting:
+        is_known = bool(self.reason) and not damaged
+        self.is_lasting = damaged
+        if damaged:
             what = "gone" if isinstance(error, StoreGoneError) else "damaged"
             self.reason = f"the task hub's store is {what}: {error}"
             _LOGGER.error('%s; no work is taken, see docs/onebox.md, "A damaged store"', self.reason)
-            self._over.clear()
-            self._changed(outage=True)
-            return
-        self.reason = f"the task hub's store cannot be written: {error}"
-        _LOGGER.error("%s; no work is taken until it can", self.reason)
+        elif not is_known:
+            self.reason = f"the task hub's store cannot be written: {error}"
+            _LOGGER.error("%s; no work is taken until it can", self.reason)
         self._over.clear()
+        self._begun.set()
         self._changed(outage=True)
-        self._trying = asyncio.create_task(self._try())
+        if not (damaged or is_known):
+            self._trying = asyncio.create_task(self._try())
 
     def end(self) -> None:
         """Note that a commit has succeeded."""
-        if not self.reason or self.is_lasting:
-            return
-        _LOGGER.warning("the task hub's store can be written again")
-        self.reason = ""
-        self._over.set()
-        self._changed(outage=False)
+        if not self._over.is_set() and not self.is_lasting:
+            self._over.set()
+            self._begun.clear()
+            self._changed(outage=False)
 
     async def over(self) -> None:
-        """Wait until there is no outage."""
+        """Wait until work may go on."""
         await self._over.wait()
 
     async def close(self) -> None:
@@ -118,12 +122,21 @@ class Outage:
 
     async def _try(self) -> None:
         pause = _FIRST_PAUSE
-        while self.reason and not self.is_lasting:
-            due = self._clock.now() + pause
-            while self._clock.now() < due and self.reason and not self.is_lasting:
-                await self._clock.wait(due, self._over)
+        while not self.is_lasting:
+            await self._wait(pause, self._over)
             pause = min(2 * pause, _LONGEST_PAUSE)
             try:
                 await self._attempt()
             except Exception as error:  # noqa: BLE001 - whatever it is, the next try may succeed
                 _LOGGER.debug("still not: %s", error)
+            await self._wait(_PROBATION, self._begun)
+            if self._over.is_set():
+                self.reason = ""
+                _LOGGER.warning("the task hub's store can be written again")
+                return
+
+    async def _wait(self, duration: timedelta, change: asyncio.Event) -> None:
+        """Wait for so long, or until something changes."""
+        due = self._clock.now() + duration
+        while self._clock.now() < due and not change.is_set():
+            await self._clock.wait(due, change)

@@ -13,7 +13,7 @@ from io import BufferedWriter
 from pathlib import Path
 
 from onebox import CannotStartError
-from onebox.data_folder import write_private
+from onebox.data_folder import create_private, write_private
 from onebox.environment import ACCOUNTS
 from onebox.storage.installation import azurite_command
 from onebox.storage.ports import ACCOUNT, StoragePorts, free_ports
@@ -115,8 +115,8 @@ class Azurite:
 
     async def _start(self) -> None:
         self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        log_path = self._data / "azurite.log"
-        with (self._data / "lock").open("wb") as lock, log_path.open("wb") as log:
+        log_path = create_private(self._data / "azurite.log")
+        with create_private(self._data / "lock").open("wb") as lock, log_path.open("wb") as log:
             # Before the ports are chosen: the emulator of a onebox that was killed may still hold them.
             await self._until_predecessor_is_gone(lock.fileno())
             self.key = self.key or _kept_key(self._data / ACCOUNT_KEY)

@@ -73,12 +73,20 @@ def test_a_function_sees_its_callers_trace(onebox: OneboxProcess) -> None:
     assert answer.text == f"{parent} vendor=1"
 
 
-def test_a_body_over_the_limit_is_413(onebox: OneboxProcess) -> None:
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/echo/x",
+        "/admin/functions/greet",
+        "/runtime/webhooks/durabletask/orchestrators/greet",
+        "/runtime/webhooks/eventgrid?functionName=x",
+    ],
+)
+def test_a_body_over_the_limit_is_413(onebox: OneboxProcess, path: str) -> None:
     address = onebox.client.base_url
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with socket.create_connection((address.host, address.port or 0), timeout=60) as connection:
-        connection.sendall(
-            b"POST /api/echo/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 104857601\r\n\r\n"
-        )
+        connection.sendall(f"{head}Content-Length: 104857601\r\n\r\n".encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
 
 

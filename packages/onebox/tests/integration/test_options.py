@@ -4,9 +4,11 @@ import time
 from pathlib import Path
 from threading import Thread
 
+import grpc
 import httpx
 import pytest
 from durabletask.client import TaskHubGrpcClient
+from durabletask.grpc_options import GrpcChannelOptions
 
 from scripts.processes import eventually
 from tests.support.onebox.process import SAMPLE, OneboxProcess, write_app
@@ -87,6 +89,20 @@ def test_a_stop_during_a_long_run_takes_less_than_ten_seconds_and_exits_0(own_on
     caller.join()
 
 
+def assert_another_process_reads(instance_id: str, address: str) -> None:
+    """A client outside of the app takes more than 4 MiB when it asks for that."""
+    options = GrpcChannelOptions(max_receive_message_length=8 * 1024 * 1024)
+    with (
+        TaskHubGrpcClient(host_address=address) as client,
+        pytest.raises(grpc.RpcError, match="larger than max"),
+    ):
+        client.get_orchestration_state(instance_id)
+    with TaskHubGrpcClient(host_address=address, channel_options=options) as client:
+        state = client.get_orchestration_state(instance_id)
+        assert state is not None
+        assert len(state.serialized_output or "") > 4 * 1024 * 1024
+
+
 @pytest.mark.parametrize(("limit_bytes", "read", "sent"), [(None, 500, 500), (5 * 1024 * 1024, 200, 202)])
 def test_a_client_takes_and_sends_messages_of_4_mib_unless_host_json_says_otherwise(
     limit_bytes: int | None, read: int, sent: int, tmp_path: Path
@@ -109,6 +125,7 @@ def test_a_client_takes_and_sends_messages_of_4_mib_unless_host_json_says_otherw
         if limit_bytes is None:
             onebox.until_logged(r"Received message larger than max \(\d+ vs\. 4194304\)")
             onebox.until_logged(r"Sent message larger than max \(\d+ vs\. 4194304\)")
+            assert_another_process_reads("large", f"unix:{onebox.data / 'hub.sock'}")
     finally:
         assert onebox.close() == 0
 

@@ -247,3 +247,11 @@ def test_check_says_whether_a_store_is_sound(tmp_path: Path) -> None:
     assert check().returncode == 1
     assert "hub.sqlite is damaged\n" in check().stderr
     assert '"A damaged store", says what to do' in check().stderr
+
+
+def test_everything_in_the_data_folder_is_its_owners_alone(onebox: OneboxProcess) -> None:
+    onebox.start_orchestration("greet", "modes", ["Ada"])
+    onebox.until_finished("modes")
+    modes = {path: path.stat().st_mode & 0o777 for path in [onebox.data, *onebox.data.rglob("*")]}
+    assert {"hub.sqlite", "hub.sqlite-wal", "hub.sqlite.lock", "hub.sock"} <= {path.name for path in modes}
+    assert {path: mode for path, mode in modes.items() if mode & 0o077} == {}

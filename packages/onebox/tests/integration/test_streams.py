@@ -166,8 +166,10 @@ def test_a_body_over_the_limit_is_413_whether_it_is_declared_or_not(streams: One
         declared = f"POST /api/upload/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: {LARGE * 2}\r\n\r\n"
         connection.sendall(declared.encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
-    too_much = (PIECE for _ in range(LARGE // len(PIECE) + 8))
-    assert streams.client.post("/api/upload/x", content=too_much).status_code == 413
+    for path in ("/api/upload/x", "/runtime/webhooks/durabletask/orchestrators/x"):
+        too_much = (PIECE for _ in range(LARGE // len(PIECE) + 8))
+        answer = streams.client.post(path, content=too_much, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 413
 
 
 def test_a_durable_client_works_beside_a_streamed_request(streams: OneboxProcess) -> None:

@@ -178,6 +178,11 @@ def test_an_unedited_text_is_restored_whole() -> None:
         ("no answer from https://bob:hunter2@h.example.com/x", "no answer from https://***@h.example.com/x"),
         ("amqps://bob:hunter2@h/v", "amqps://***@h/v"),
         ("https://h/x?sv=1&sig=a%2Fb%3D&se=2", "https://h/x?sv=1&sig=***&se=2"),
+        (
+            "https://h/api/x?code=a-B_c==&n=1, status code=503",
+            "https://h/api/x?code=***&n=1, status code=503",
+        ),
+        ("https://h/api/x?n=1&code=abc#part", "https://h/api/x?n=1&code=***#part"),
         ("https://h/x?X-Amz-Signature=0f3a", "https://h/x?X-Amz-Signature=***"),
         (
             "AccountName=x;AccountKey=a+b/c==;EndpointSuffix=y",
@@ -191,6 +196,13 @@ def test_an_unedited_text_is_restored_whole() -> None:
 )
 def test_credentials_that_an_error_quotes_are_masked(text: str, shown: str) -> None:
     assert Masking().text(text) == shown
+
+
+def test_a_key_of_a_function_is_masked_in_a_query_and_a_code_elsewhere_is_shown() -> None:
+    request = {"method": "POST", "query": {"code": "a-key", "n": "1"}, "json": {"code": "E42"}}
+    assert MASKED.shown({"request": request})["request"] == request | {"query": {"code": "***", "n": "1"}}
+    edited = request | {"query": {"code": "***", "n": "2"}}
+    assert MASKED.restored("request", edited, request)["query"] == {"code": "a-key", "n": "2"}
 
 
 DEEP = "[" * 3_000 + '{"pin": "1234"}' + "]" * 3_000

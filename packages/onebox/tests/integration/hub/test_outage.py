@@ -15,6 +15,7 @@ from onebox.faults import FaultPoint
 from onebox.hub import Hub, HubSettings, StoreUnusableError
 from onebox.hub.database import find_damage
 from onebox.hub.model import FencedError, Lane, Start, Status, StoreUnwritableError
+from onebox.hub.outage import Outage
 from onebox.hub.reading import Reader
 from tests.support.onebox.backends import SDK_NOTICE, running_hub
 from tests.support.onebox.durable_app import App, AppInvoker
@@ -57,7 +58,41 @@ async def test_activities_run_once_however_long_their_results_cannot_be_stored(t
         state = await hub.tasks.wait_finished("full")
         assert (state.status, state.output) == (Status.COMPLETED, str(PARALLEL))
         assert sorted(runs) == list(range(PARALLEL))
-        assert hub.trouble == ""
+
+
+async def settle() -> None:
+    """Let every task run as far as it can."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_an_outage_in_which_small_writes_succeed_is_one_with_growing_pauses(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """On a full disk the small write that looks for room succeeds, and the large one after it fails."""
+    clock, begun = ManualClock(), list[float]()
+
+    def note(*, outage: bool) -> None:
+        if outage:
+            begun.append(clock.monotonic())
+
+    async def attempt() -> None:
+        outage.end()
+
+    outage = Outage(clock, attempt, note)
+    for _ in range(5):
+        outage.begin(sqlite3.OperationalError("database or disk is full"))
+        await settle()
+        assert clock.next_due is not None
+        clock.advance_to(clock.next_due)
+        await settle()
+        assert outage.reason
+    assert begun == pytest.approx([0, 0.1, 0.3, 0.7, 1.5])
+    clock.advance(timedelta(seconds=5))
+    await settle()
+    assert outage.reason == ""
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+    await outage.close()
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB])

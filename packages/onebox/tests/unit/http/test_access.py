@@ -41,9 +41,48 @@ def test_foreign_host_names_are_refused(host: str) -> None:
     assert status(LOOPBACK, request(host=host)) == 403
 
 
-def test_of_two_host_headers_the_foreign_one_counts() -> None:
+@pytest.mark.parametrize("second", [b"evil.example", b"localhost"])
+def test_two_host_headers_are_refused(second: bytes) -> None:
     asked = request(host="localhost")
-    asked.scope["headers"].append((b"host", b"evil.example"))
+    asked.scope["headers"].append((b"host", second))
+    assert status(LOOPBACK, asked) == 403
+
+
+@pytest.mark.parametrize("browsers", [LOOPBACK, EXPOSED])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(
+            "localhost:",
+            "localhost:x",
+            "localhost:80:80",
+            "localhost:123456",
+            "localhost:-1",
+            "localhost:80/x",
+        ),
+        *("me@localhost", "localhost@evil.example", "localhost,evil.example", "localhost evil.example"),
+        *(
+            "[localhost]",
+            "[::1",
+            "::1",
+            "[::1]evil.example",
+            "[[::1]]",
+            "[::1%25lo]",
+            "127.0.0.1\x00",
+            "(local)",
+        ),
+        *("http://localhost", "localhost\\evil", "127.0.0.1#", "127.0.0.1?x", "l\u00f6calhost"),
+    ],
+)
+def test_other_forms_than_a_name_or_an_address_with_a_port_are_refused(browsers: Browsers, host: str) -> None:
+    assert status(browsers, request(host=host)) == 403
+
+
+def test_only_http_1_0_may_leave_the_host_out() -> None:
+    asked = request()
+    asked.scope["http_version"] = "1.0"
+    assert status(LOOPBACK, asked) is None
+    asked.scope["http_version"] = "1.1"
     assert status(LOOPBACK, asked) == 403
 
 

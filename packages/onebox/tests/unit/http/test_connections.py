@@ -4,9 +4,11 @@ from contextlib import asynccontextmanager
 from typing import override
 
 import pytest
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from onebox.http.connections import ConnectionLimits, JoinedWrites
+from onebox.http.connections import ConnectionLimits, JoinedWrites, Protocol
 from onebox.http.server import WebServer, bind
 
 
@@ -62,11 +64,14 @@ async def test_the_head_does_not_wait_for_a_body_that_comes_later() -> None:
     assert sent.pieces == [b"head", b"body", b"closed"]
 
 
+SERVED = PlainTextResponse("served")
+
+
 @asynccontextmanager
-async def served(limits: ConnectionLimits) -> AsyncIterator[int]:
+async def served(limits: ConnectionLimits, application: ASGIApp = SERVED) -> AsyncIterator[int]:
     """A server that answers "served" to everything; yields its port."""
     with bind("127.0.0.1", 0) as listener:
-        server = WebServer(PlainTextResponse("served"), listener, 1, limits)
+        server = WebServer(application, listener, 1, limits)
         listener.listen()  # connections wait until it serves
         serving = asyncio.create_task(server.serve())
         yield listener.getsockname()[1]
@@ -112,6 +117,53 @@ async def test_a_head_within_the_limit_is_served_also_in_pieces_and_after_a_body
 async def test_a_head_that_comes_too_slowly_is_408() -> None:
     async with served(ConnectionLimits(100, head_seconds=0.01, idle_seconds=600)) as port:
         assert (await answer_to(port, LINE)).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+
+
+async def reading(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the length of the body, once it is there."""
+    try:
+        answer = PlainTextResponse(f"{len(await Request(scope, receive).body())} bytes")
+    except ClientDisconnect:
+        return
+    await answer(scope, receive, send)
+
+
+UPLOAD = b"POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 3\r\n\r\n"
+
+
+async def test_a_body_that_comes_too_slowly_is_408() -> None:
+    limits = ConnectionLimits(100, body_bytes_per_second=1e6, body_grace_seconds=0.01)
+    async with served(limits, reading) as port:
+        assert (await answer_to(port, UPLOAD)).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+        assert (await answer_to(port, UPLOAD, b"a")).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+
+
+async def test_a_body_that_comes_quickly_enough_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: asyncio.Queue[None] = asyncio.Queue()
+    look = Protocol._look_at_body
+
+    def counted(protocol: Protocol) -> None:
+        look(protocol)
+        looks.put_nowait(None)
+
+    monkeypatch.setattr(Protocol, "_look_at_body", counted)
+    limits = ConnectionLimits(100, body_bytes_per_second=0.1, body_grace_seconds=0.01)
+    async with served(limits, reading) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(UPLOAD + b"a")
+        async with asyncio.timeout(30):
+            for _ in range(2):
+                await looks.get()
+        writer.write(b"aa")
+        assert (await reader.read()).endswith(b"3 bytes")
+        writer.close()
+
+
+async def test_a_slow_body_whose_answer_is_sent_closes_the_connection_without_another() -> None:
+    limits = ConnectionLimits(100, body_bytes_per_second=1e6, body_grace_seconds=0.01)
+    async with served(limits) as port:
+        lasting = UPLOAD.replace(b"Connection: close\r\n", b"")
+        assert (await answer_to(port, lasting)).count(b"HTTP/1.1") == 1
 
 
 async def test_a_client_that_says_nothing_is_closed() -> None:
