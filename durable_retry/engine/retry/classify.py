@@ -77,11 +77,45 @@ _BY_EXCEPTION: Final[Mapping[str, Classification]] = {
 }
 """Every other exception is `_LOST`: timeouts and broken connections after some or all of it was sent."""
 
+_BUSINESS_RULE: Final = Classification(Category.BUSINESS_RULE)
+_MALFORMED: Final = Classification(Category.MALFORMED)
+_UNAUTHORIZED: Final = Classification(Category.UNAUTHORIZED)
+
+_BY_LIBRARY: Final[Mapping[str, Classification]] = {
+    **dict.fromkeys(("sqlalchemy.IntegrityError", "psycopg.IntegrityError"), _BUSINESS_RULE),
+    **dict.fromkeys(
+        (
+            "aiohttp.InvalidURL",
+            "psycopg.DataError",
+            "psycopg.ProgrammingError",
+            "redis.DataError",
+            "redis.ResponseError",
+            "requests.InvalidSchema",
+            "requests.InvalidURL",
+            "requests.MissingSchema",
+            "sqlalchemy.ArgumentError",
+            "sqlalchemy.DataError",
+            "sqlalchemy.ProgrammingError",
+        ),
+        _MALFORMED,
+    ),
+    **dict.fromkeys(
+        ("azure.ClientAuthenticationError", "redis.AuthenticationError", "redis.NoPermissionError"),
+        _UNAUTHORIZED,
+    ),
+    # These are answers of a server that is busy, among the malformed ones.
+    **dict.fromkeys(("redis.BusyLoadingError", "redis.TryAgainError", "redis.ReadOnlyError"), _LOST),
+}
+"""Exceptions of common libraries by package and class; one with a status goes by that, others are `_LOST`."""
+
 _BY_HANDLER: Final[Mapping[str, Classification]] = {
     "Throttled": Classification(Category.THROTTLED),
     "Rejected": Classification(Category.BUSINESS_RULE),
 }
 """Exceptions of `durable_retry.handlers`. `Transient` is not here: every other exception means the same."""
+
+
+_BY_CODE: Final = {**_BY_LIBRARY, **_BY_HANDLER}
 
 
 def classify_status(
@@ -120,7 +154,7 @@ def classify_failure(
     """Classify an exception that was raised instead of an answer.
 
     Exceptions are matched by name, so that the engine needs no HTTP library: pass the names of the
-    exception's class and its bases, most specific first: `[cls.__name__ for cls in type(error).__mro__]`.
+    exception's class and its bases, most specific first, as `names_of` returns them.
 
     Args:
         exception_names: See above. An unknown one is `transient` and may have been sent.
@@ -150,7 +184,19 @@ def classify_handler_failure(
     """
     names = list(exception_names)
     override = _first_known(names, overrides or {})
-    return Classification(override) if override is not None else _first_known(names, _BY_HANDLER) or _LOST
+    return Classification(override) if override is not None else _first_known(names, _BY_CODE) or _LOST
+
+
+def names_of(error: BaseException) -> list[str]:
+    """Return the names by which an exception is classified, those of its own class first.
+
+    Each class has three: `redis.exceptions.ConnectionError`, `redis.ConnectionError`, `ConnectionError`.
+    """
+    found = []
+    for cls in type(error).__mro__:
+        package = cls.__module__.partition(".")[0]
+        found += [f"{cls.__module__}.{cls.__name__}", f"{package}.{cls.__name__}", cls.__name__]
+    return list(dict.fromkeys(found))
 
 
 def _first_known[T](names: Iterable[str], table: Mapping[str, T]) -> T | None:

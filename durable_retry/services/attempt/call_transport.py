@@ -11,7 +11,7 @@ from durable_retry import clock
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.operations.request import is_unprotected
 from durable_retry.engine.pace import RateLeft
-from durable_retry.engine.retry.classify import classify_failure, classify_status
+from durable_retry.engine.retry.classify import classify_failure, classify_status, names_of
 from durable_retry.engine.retry.retry_after import parse_rate_left, parse_retry_after
 from durable_retry.services.attempt.http_client import transport_of
 from durable_retry.services.attempt.http_pool import PROGRESS, SendProgress
@@ -79,7 +79,7 @@ class CallTransport(httpx.AsyncBaseTransport):
         return answer
 
     def _note_failure(self, error: BaseException) -> None:
-        names = [cls.__name__ for cls in type(error).__mro__]
+        names = names_of(error)
         overrides = self._plan.dependency.classify
         self._note(classify_failure(names, unprotected=True, overrides=overrides).category)
 

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.operations.request import is_unprotected
 from durable_retry.engine.operations.steps import StepStoppedError
 from durable_retry.engine.operations.submission import event_problems
 from durable_retry.engine.retry.classify import (
@@ -20,6 +21,7 @@ from durable_retry.engine.retry.classify import (
     classify_failure,
     classify_handler_failure,
     classify_status,
+    names_of,
 )
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
 from durable_retry.engine.retry.history import AttemptOutcome
@@ -29,8 +31,9 @@ from durable_retry.handlers import Outcome, Throttled, Transient
 from durable_retry.services.attempt.admission import StepGate
 from durable_retry.services.attempt.call import Calls, ChangeStep, StepInterrupted
 from durable_retry.services.attempt.call_transport import may_repeat_work
+from durable_retry.services.attempt.failed_answers import FailedAnswer, answer_of
 from durable_retry.services.attempt.http_client import EscapedBaseUrlError
-from durable_retry.services.attempt.http_request import Plan, error_line
+from durable_retry.services.attempt.http_request import Plan, error_line, error_text
 from durable_retry.services.attempt.threads import NoFreeThreadError, run_function
 from durable_retry.settings.configuration import targets
 from durable_retry.signatures import stored_result
@@ -143,29 +146,31 @@ def _unknown(outcome: AttemptOutcome) -> AttemptOutcome:
     return replace(outcome, category=Category.AMBIGUOUS, error=error, retry_hint=None, step=None)
 
 
-def _refused_by_dependency(plan: Plan, error: httpx.HTTPStatusError) -> AttemptOutcome:
-    """Return the outcome of an answer on which the handler called `raise_for_status`, as for a request."""
-    status_code = error.response.status_code
+def _refused_by_dependency(plan: Plan, error: Exception, answer: FailedAnswer) -> AttemptOutcome:
+    """Return the outcome of an answer that a handler's library raised for, as for a request."""
     hint = _hint_of(error)
+    if isinstance(error, httpx.HTTPStatusError):
+        unprotected = may_repeat_work(plan, error.request)
+    else:
+        unprotected = is_unprotected(answer.method, plan.deduplication_header)
     category = classify_status(
-        status_code,
-        retry_hint=hint,
-        unprotected=may_repeat_work(plan, error.request),
-        overrides=plan.dependency.classify,
+        answer.status_code, retry_hint=hint, unprotected=unprotected, overrides=plan.dependency.classify
     )
+    body = error_text(answer.body, plan.dependency)
     return plan.outcome(
         category=category or Category.TRANSIENT,
-        status_code=status_code,
-        error=error_line(error, plan.dependency),
+        status_code=answer.status_code,
+        error=f"{type(error).__name__}: {body}" if body else error_line(error, plan.dependency),
         retry_hint=hint,
     )
 
 
 def _outcome_of(handler: Handler, plan: Plan, error: Exception) -> AttemptOutcome:
     """Return the outcome by what a handler raised, or a step of it, whose dependency is that of the plan."""
-    if isinstance(error, httpx.HTTPStatusError):
-        return _refused_by_dependency(plan, error)
-    names = [cls.__name__ for cls in type(error).__mro__]
+    names = names_of(error)
+    answer = answer_of(error)
+    if answer is not None and not plan.dependency.classify.keys() & set(names):
+        return _refused_by_dependency(plan, error, answer)
     if isinstance(error, _BUGS) and not plan.dependency.classify.keys() & set(names):
         _log.error(
             "handler %s has a bug, seen in %s",
@@ -186,8 +191,7 @@ def _outcome_of(handler: Handler, plan: Plan, error: Exception) -> AttemptOutcom
 
 def _hint_of(error: Exception) -> RetryHint | None:
     """Return the wait that an error asks for: that of the answer which it is about, or the handler's own."""
-    if isinstance(error, httpx.HTTPStatusError):
-        answer = error.response
+    if (answer := answer_of(error)) is not None:
         return parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
     seconds = error.retry_after if isinstance(error, Transient | Throttled) else None
     return None if seconds is None else hint_from_handler(seconds)

@@ -19,7 +19,7 @@ from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.completion import VALUES, values_at
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.request import is_unprotected
-from durable_retry.engine.retry.classify import classify_failure, classify_status
+from durable_retry.engine.retry.classify import classify_failure, classify_status, names_of
 from durable_retry.engine.retry.constraints import attempt_seconds
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.retry_after import parse_rate_left, parse_retry_after, parse_used_up
@@ -211,10 +211,9 @@ def _json_of(answer: BoundedResponse, text: str) -> dict[str, Any]:
     return {} if json_problems(document) else {"json": document}
 
 
-def error_text(answer: BoundedResponse, dependency: Dependency) -> str:
+def error_text(body: str, dependency: Dependency) -> str:
     """Return the beginning of a refusal's body as one line, for a person; "" when there is none."""
-    text = " ".join(answer.body[:1_024].decode("utf-8", errors="replace").split())
-    return dependency.masking.text(masked(text, dependency))[:200]
+    return dependency.masking.text(masked(" ".join(body.split()), dependency))[:200]
 
 
 def _is_declared_json(answer: BoundedResponse) -> bool:
@@ -293,7 +292,7 @@ def own_headers(plan: Plan, key: str) -> dict[str, str]:
 
 def _outcome_of_failure(plan: Plan, error: BaseException, progress: SendProgress) -> AttemptOutcome:
     classified = classify_failure(
-        [*progress.precise_names(error), *(cls.__name__ for cls in type(error).__mro__)],
+        [*progress.precise_names(error), *names_of(error)],
         unprotected=needs_marker(plan),
         overrides=plan.dependency.classify,
     )
@@ -321,7 +320,7 @@ def _outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
     return plan.outcome(
         category=category,
         status_code=answer.status_code,
-        error=error_text(answer, plan.dependency) or None,
+        error=error_text(answer.body[:1_024].decode("utf-8", errors="replace"), plan.dependency) or None,
         retry_hint=hint,
         rate_left=rate_left,
     )

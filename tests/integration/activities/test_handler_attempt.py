@@ -438,6 +438,16 @@ async def test_storage_that_does_not_answer_holds_no_handler_up(monkeypatch: pyt
     assert (await run(ship)).result == {"value": 1}
 
 
+async def test_the_body_of_an_answer_is_the_error_that_a_person_sees() -> None:
+    async def ship(_order: ShipOrder, call: Call) -> None:
+        (await call.client.post("/charges")).raise_for_status()
+
+    transport = httpx.MockTransport(lambda _: httpx.Response(422, text="no such\n  account"))
+    with sending_over(lambda _: transport):
+        outcome = await run(ship)
+    assert (outcome.status_code, outcome.error) == (422, "HTTPStatusError: no such account")
+
+
 async def test_where_there_is_no_address_the_client_says_so_and_code_runs() -> None:
     async def ship(order: ShipOrder) -> int:
         return order.order

@@ -120,5 +120,5 @@ def test_bytes_that_are_no_text_do_not_fail() -> None:
 
 
 def test_a_refusal_is_described_in_one_short_line() -> None:
-    assert error_text(answer(b"no\n  money " + b"x" * 500), PAYMENTS).startswith("no money xxx")
-    assert len(error_text(answer(b"x" * 500), PAYMENTS)) == 200
+    assert error_text("no\n  money " + "x" * 500, PAYMENTS).startswith("no money xxx")
+    assert len(error_text("x" * 500, PAYMENTS)) == 200
