@@ -1,14 +1,31 @@
-"""Failures of what the app stands on, for every layer above the stores: the task hub, tables and queues.
+"""Refusals and failures that more than one layer meets, by what they are about.
 
+    the task hub, tables and queues
     TaskHubUnavailableError      the task hub did not answer; it may succeed later
     InstanceEndedError           the orchestration is over
     StorageRefusedError          the same change would be refused again
     MessageRefusedError          the same message would be refused again
+    ContendedError               others keep changing the same row
+
+    operations
+    NoSuchOperationError         LookupError
+    WrongOperationStateError     its state does not allow it
+
+    dead letters and their replay; beside engine.dead_letters.record.WrongStatusError and FullError
     NoSuchDeadLetterError        LookupError
     UnreadableDeadLetterError    nobody can read the row
+    StillRunningError            its operation is running
+    KeyTakenError                its key stands for another request
+
+    events
     NoSuchEventError             LookupError
     └── UnreadableEventError     nobody can read the row
-    ContendedError               others keep changing the same row
+
+    circuits
+    NoSuchDependencyError        LookupError
+    UnchangeableCircuitError     no manual change is taken
+
+What is wrong with an input is an `engine.base.validation.InvalidInputError`.
 
 That storage does not answer is an `azure.core.exceptions.AzureError`.
 """
@@ -52,6 +69,33 @@ class UnreadableDeadLetterError(Exception):
 
 class ContendedError(Exception):
     """Other processes kept changing the same row."""
+
+
+class NoSuchOperationError(LookupError):
+    """There is no operation of this id."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no such operation")
+
+
+class WrongOperationStateError(Exception):
+    """The state of the operation does not allow it; the text is a clause that says so."""
+
+
+class KeyTakenError(Exception):
+    """The key stands for another request by now."""
+
+
+class StillRunningError(Exception):
+    """The operation is running, so that this dead letter cannot be replayed now."""
+
+
+class NoSuchDependencyError(LookupError):
+    """There is no dependency of this name."""
+
+
+class UnchangeableCircuitError(Exception):
+    """The circuit takes no manual change as it is; the text is a clause that says why."""
 
 
 REFUSED_STATUSES: Final = (400, 404, 409, 412, 413)

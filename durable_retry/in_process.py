@@ -26,6 +26,7 @@ from durable_retry.engine.base.names import CALL, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.submission import read_operation
+from durable_retry.errors import NoSuchOperationError, WrongOperationStateError
 from durable_retry.executor_guard import execution_of
 from durable_retry.handler_registry import OperationFunction
 from durable_retry.services.operations import control
@@ -204,7 +205,7 @@ class Operations:
         """
         try:
             return (await control.find_operation(TaskHub(self.hub), operation_id)).to_json()
-        except control.NoSuchOperationError:
+        except NoSuchOperationError:
             return None
 
     async def wait(self, operation_id: str, *, timeout_seconds: float) -> Any:
@@ -232,6 +233,6 @@ class Operations:
         """
         try:
             await control.cancel(TaskHub(self.hub), operation_id, by=None)
-        except (control.NoSuchOperationError, control.WrongOperationStateError):
+        except (NoSuchOperationError, WrongOperationStateError):
             return False
         return True

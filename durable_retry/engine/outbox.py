@@ -376,7 +376,7 @@ def signed_headers(message_id: str, body: str, keys: Iterable[bytes], now: datet
         keys: The newest first; all of them sign.
         now: The instant of this attempt, aware.
     """
-    # Of this attempt and not of the event: receivers refuse old timestamps, and a retry may come days later.
+    # The time of this attempt, not of the event: receivers refuse old ones, and a retry may come days later.
     timestamp = int(now.timestamp())
     headers = {ID_HEADER: message_id, TIMESTAMP_HEADER: str(timestamp)}
     signatures = [signature(key, message_id=message_id, timestamp=timestamp, body=body) for key in keys]

@@ -16,6 +16,7 @@ from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.limits.settings import LimitsSummary, limits_summary, shared_limits_at
 from durable_retry.engine.limits.view import LimitsDocument, limits_view
+from durable_retry.errors import NoSuchDependencyError, UnchangeableCircuitError
 from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.stores.circuit.cache import circuit_time
 from durable_retry.stores.circuit.entity import CircuitEntity, start_release, waiting_page, wake
@@ -69,14 +70,6 @@ class ManualControlBody(Strict):
     ]
     for_seconds: Annotated[float, Field(gt=0, le=_YEAR_SECONDS)] | None = None
     epoch: Annotated[int, Field(ge=1)] | None = None
-
-
-class NoSuchDependencyError(LookupError):
-    """There is no dependency of this name."""
-
-
-class UnchangeableCircuitError(Exception):
-    """The circuit takes no manual change as it is; the text is a clause that says why."""
 
 
 async def every_circuit(hub: TaskHub) -> list[ListedCircuit]:

@@ -98,7 +98,7 @@ def _plain_text(text: str | None) -> str | None:
 
 def _unreadable_payload(state: OrchestrationState) -> str | None:
     payloads = {"custom status": state.serialized_custom_status}
-    # Of others it is a text: why it failed, or was terminated.
+    # The output of others is a text: why it failed, or was terminated.
     if state.runtime_status is OrchestrationStatus.COMPLETED:
         payloads["output"] = state.serialized_output
     for name, text in payloads.items():

@@ -72,7 +72,7 @@ _clients: Final = LoopOwned[dict[str, DurableFunctionsClient]](dict)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which instances to read, and how much of each.
+    """The instances to read, and how much of each.
 
     Attributes:
         runtime_statuses: Task hub statuses to include; empty means all.

@@ -20,6 +20,11 @@ from scripts.processes import ROOT
 
 WORKFLOWS = [str(file.relative_to(ROOT)) for file in sorted((ROOT / ".github" / "workflows").glob("*.yml"))]
 TEST_SUPPORT = [ROOT / name for name in ("conftest.py", "tests/support/app.py", "tests/e2e/conftest.py")]
+LIBRARY = "durable_retry"
+PYTHON_FOLDERS = (
+    *(LIBRARY, "orchestrators", "activities", "entities", "bench", "scripts", "examples", "tests"),
+    *("packages/onebox/onebox", "packages/onebox/tests", "packages/retryctl"),
+)
 VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
@@ -173,3 +178,17 @@ def test_every_module_of_the_app_is_read_in_one_go() -> None:
     lines = {path: path.read_text().count("\n") for top in tops for path in (ROOT / top).rglob("*.py")}
     assert len(lines) > 100
     assert {str(path.relative_to(ROOT)): count for path, count in lines.items() if count > 400} == {}
+
+
+def test_no_line_of_a_docstring_or_comment_begins_with_a_relative_word() -> None:
+    """Such a line is understood after the one before it only."""
+    begins = re.compile(r'^\s*(?:"""|# )?(?:Of|Whose|Which)\b', re.MULTILINE)
+    files = [file for top in PYTHON_FOLDERS for file in (ROOT / top).rglob("*.py")]
+    ours = [file for file in files if not {"node_modules", ".venv"} & set(file.parts)]
+    assert [str(file) for file in ours if begins.search(file.read_text())] == []
+
+
+def test_unit_tests_mirror_the_tree() -> None:
+    unit = ROOT / "tests" / "unit"
+    folders = [file.parent.relative_to(unit) for file in unit.rglob("test_*.py")]
+    assert [str(at) for at in folders if not any((ROOT / top / at).is_dir() for top in ("", LIBRARY))] == []

@@ -49,8 +49,10 @@ from durable_retry.errors import (
     ContendedError,
     InstanceEndedError,
     NoSuchDeadLetterError,
+    NoSuchOperationError,
     StorageRefusedError,
     UnreadableDeadLetterError,
+    WrongOperationStateError,
 )
 from durable_retry.services.dead_letters.records import annotate, archive
 from durable_retry.services.operations import control
@@ -378,7 +380,7 @@ def _function_by_action(hub: TaskHub, note: str | None, by: str | None) -> dict[
         async def act(operation_id: str) -> str | None:
             try:
                 await steer(hub, operation_id, by)
-            except (control.NoSuchOperationError, control.WrongOperationStateError) as error:
+            except (NoSuchOperationError, WrongOperationStateError) as error:
                 return str(error)
             return None
 

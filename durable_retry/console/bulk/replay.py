@@ -27,18 +27,14 @@ from durable_retry.engine.dead_letters.record import (
 from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.errors import (
     ContendedError,
+    KeyTakenError,
     NoSuchDeadLetterError,
     NoSuchEventError,
+    StillRunningError,
     StorageRefusedError,
     TaskHubUnavailableError,
 )
-from durable_retry.services.dead_letters.replay import (
-    KeyTakenError,
-    StillRunningError,
-    event_id_of,
-    finish_changes,
-    replay_dead_letter,
-)
+from durable_retry.services.dead_letters.replay import event_id_of, finish_changes, replay_dead_letter
 from durable_retry.settings.configuration import find_dependency
 from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters

@@ -81,7 +81,7 @@ def _item_of_row(row: tables.Row) -> KeptItem:
         detail = f"This row cannot be read: {reason}"
         return BulkItem(id=str(row["RowKey"]), outcome=ItemOutcome.FAILED, detail=detail, unreadable=reason)
 
-    # Of an orchestration of 0.1.0 there is none.
+    # An orchestration of 0.1.0 left none.
     at = read_or(lambda: from_rfc3339(row["at"]), lambda _: None)
     item = read_or(lambda: BulkItem.from_json_text(row["item"]), stand_in)
     # An end that cannot be read is looked up anew.

@@ -226,8 +226,7 @@ def _ask_again(now: datetime, seconds: float, operation_id: str) -> BudgetPostpo
 def _share_of_tokens(tokens: float, reporters: int) -> int:
     if tokens < 1.0:
         return 0
-    # Of a few tokens among many workers each may take one: the overdraft is a debt that later retries wait
-    # for.
+    # Each of many workers may take one of a few tokens: the overdraft is a debt that later retries wait for.
     return max(1, int(tokens / reporters))
 
 

@@ -156,8 +156,8 @@ class WorkerShare:
     def take(self, now: datetime, workers: int, *, reserved: bool, ahead: int | None = None) -> bool:
         """Start an attempt within the share, if it leaves room and nobody is passed.
 
-        Of those who wait for a slot as many may take from shares as these have, the oldest. While some wait,
-        as far as known here, the others ask the entity, which knows the order.
+        When several wait for a slot, the oldest take what the shares have left. While some are known here to
+        wait, the others ask the entity, which has the order.
 
         Args:
             now: By the worker's clock.

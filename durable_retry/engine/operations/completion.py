@@ -176,7 +176,7 @@ def values_at(result: Any, pointers: Iterable[str]) -> dict[str, Any]:
 def _has_handler_failed(document: Mapping[str, Any], dead_letter: Mapping[str, Any]) -> bool:
     if dead_letter.get("reason") != DeadLetterReason.REJECTED_BY_HANDLER:
         return False
-    # Of `Rejected` the attempt has no status; a refused call of the handler's own has one.
+    # An attempt that ended with `Rejected` has no status; a refused call of the handler's own has one.
     answered = any(attempt["status_code"] is not None for attempt in document["attempts"][-1:])
     return dead_letter.get("category") != Category.BUSINESS_RULE or answered
 

@@ -47,7 +47,7 @@ from durable_retry.engine.operations.idempotency import RecordState, state_of
 from durable_retry.engine.operations.operation import OperationInput, without_credentials
 from durable_retry.engine.sources.arrivals import DATA_PREFIX, Arrival
 from durable_retry.engine.workflows.references import refuse_unfilled
-from durable_retry.errors import NoSuchEventError, TaskHubUnavailableError
+from durable_retry.errors import KeyTakenError, NoSuchEventError, StillRunningError, TaskHubUnavailableError
 from durable_retry.facts import report
 from durable_retry.services.operations.submit import KeyReused, submit
 from durable_retry.services.outbox import resend, was_resent
@@ -69,10 +69,6 @@ from durable_retry.telemetry.spans import OUTCOME
 _WAITS_SECONDS: Final = (0.0, 0.1, 0.3, 0.9)
 """A dead letter is written before its operation ends, so a quick replay can meet the end of the last run."""
 _MOST_SHOWN: Final = 20
-
-
-class KeyTakenError(Exception):
-    """The key stands for another request by now."""
 
 
 async def start_replay(hub: TaskHub, operation: OperationInput) -> bool:
@@ -129,10 +125,6 @@ async def _check_key(hub: TaskHub, operation: OperationInput) -> None:
         return
     if state_of(record, clock.now()) is not RecordState.ABSENT:
         raise KeyTakenError(operation.operation_id)
-
-
-class StillRunningError(Exception):
-    """The operation is running, so that this dead letter cannot be replayed now."""
 
 
 _NOT_STARTED: Final = (TaskHubUnavailableError, StillRunningError, KeyTakenError, NoSuchEventError)

@@ -13,7 +13,7 @@ from durable_retry.engine.facts import ActedOn
 from durable_retry.engine.operations.document import OperationDocument, SteeredOperation
 from durable_retry.engine.operations.operation import OperationInput, content_of
 from durable_retry.engine.operations.status import is_finished
-from durable_retry.errors import InstanceEndedError
+from durable_retry.errors import InstanceEndedError, NoSuchOperationError, WrongOperationStateError
 from durable_retry.facts import report
 from durable_retry.services.dead_letters.replay import replays_of
 from durable_retry.settings.configuration import masking_of
@@ -24,17 +24,6 @@ _WAITING: Final = frozenset({OperationState.WAITING_RETRY.value, OperationState.
 
 _WAIT_SECONDS: Final = 30.0
 """How long one call to the task hub waits; it holds a connection meanwhile."""
-
-
-class NoSuchOperationError(LookupError):
-    """There is no operation of this id."""
-
-    def __init__(self) -> None:
-        super().__init__("there is no such operation")
-
-
-class WrongOperationStateError(Exception):
-    """The state of the operation does not allow it; the text is a clause that says so."""
 
 
 async def find_operation(hub: TaskHub, operation_id: str) -> OperationDocument:

@@ -241,7 +241,7 @@ async def remove_archived(dead_letter_id: str, archived_at: datetime) -> bool:
     if stored is None:
         return True
     record = stored.record
-    # Of one that nobody can read the index alone knows since when.
+    # For one that nobody can read, only the index says since when.
     since = archived_at if record.unreadable is not None else record.archived_at
     if (record.status, since) != (Status.ARCHIVED, archived_at):
         return False

@@ -9,6 +9,7 @@ from durable_retry.binding import TaskHub
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.circuit import ManualControl
 from durable_retry.engine.circuit.openings import Opening
+from durable_retry.errors import NoSuchDependencyError, UnchangeableCircuitError
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
 from durable_retry.http.callers import Caller
 from durable_retry.http.routes import AWAY, CONFLICT, MISSING, Declaration, Routes, accepted, page, shown
@@ -17,8 +18,6 @@ from durable_retry.services.circuits import (
     LimitedCircuit,
     ListedCircuit,
     ManualControlBody,
-    NoSuchDependencyError,
-    UnchangeableCircuitError,
     control_circuit,
     every_circuit,
     find_circuit,

@@ -28,8 +28,10 @@ from durable_retry.engine.dead_letters.record import (
 from durable_retry.engine.dead_letters.replay import NoteText, ReplayBody
 from durable_retry.errors import (
     ContendedError,
+    KeyTakenError,
     NoSuchDeadLetterError,
     NoSuchEventError,
+    StillRunningError,
     StorageRefusedError,
     UnreadableDeadLetterError,
 )
@@ -61,7 +63,7 @@ from durable_retry.services.dead_letters.records import (
     restore,
     summarize,
 )
-from durable_retry.services.dead_letters.replay import KeyTakenError, StillRunningError, replay_dead_letter
+from durable_retry.services.dead_letters.replay import replay_dead_letter
 
 REFUSALS: Final[Mapping[type[Exception], Callable[[Any], Exception]]] = {
     NoSuchDeadLetterError: lambda _: NotFoundError("dead letter of this id"),

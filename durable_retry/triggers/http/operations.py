@@ -6,6 +6,7 @@ import azure.functions as func
 
 from durable_retry.binding import TaskHub
 from durable_retry.engine.operations.document import OperationDocument, SteeredOperation
+from durable_retry.errors import NoSuchOperationError, WrongOperationStateError
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
 from durable_retry.http.callers import Caller
 from durable_retry.http.routes import (
@@ -21,8 +22,8 @@ from durable_retry.services.operations import control
 routes = Routes(
     "operations",
     {
-        control.NoSuchOperationError: lambda _: NotFoundError("operation of this id"),
-        control.WrongOperationStateError: lambda error: ConflictError(sentence(error)),
+        NoSuchOperationError: lambda _: NotFoundError("operation of this id"),
+        WrongOperationStateError: lambda error: ConflictError(sentence(error)),
     },
 )
 

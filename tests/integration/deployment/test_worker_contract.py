@@ -40,7 +40,7 @@ from tests.support.hub import binding_for
 pytestmark = pytest.mark.long
 
 WORKER = ROOT / "tests" / "integration" / "deployment" / "azure_worker.py"
-# Of the worker for Python 3.13: workers/pyproject.toml of Azure/azure-functions-python-worker.
+# Those of the worker for Python 3.13: workers/pyproject.toml of Azure/azure-functions-python-worker.
 WORKERS_OWN = (
     "protobuf~=5.29.0",
     "grpcio~=1.70.0",

@@ -72,7 +72,7 @@ class OneboxProcess:
 
     @property
     def connection_string(self) -> str:
-        """Of its Azurite, once it has started."""
+        """That of its Azurite, once it has started."""
         return (self.data / "storage-connection-string").read_text()
 
     def queue(self, name: str) -> QueueClient:

@@ -1,4 +1,4 @@
-"""Which event to send next, under which name, by whose policy.
+"""The event to send next, under which name, by whose policy.
 
 Standard Webhooks: signatures against known ones.
 """

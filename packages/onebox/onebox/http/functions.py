@@ -161,7 +161,7 @@ class HttpFunctions:
     ) -> None:
         self.endpoints = tuple(found)
         self._methods = frozenset[str]().union(*(each.methods for each in self.endpoints))
-        # Of a longer path only the catch-alls take any, and they take all.
+        # A longer path is taken by catch-alls only, and each of them takes every such path.
         self._most_segments = 1 + max((len(each.template.segments) for each in self.endpoints), default=0)
         self._shapes: dict[tuple[str, int], tuple[Endpoint, ...]] = {}
         self._runner = runner

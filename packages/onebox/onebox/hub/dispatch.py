@@ -13,7 +13,7 @@ NEVER: Final = 2**63 - 1  # the largest instant that SQLite can hold
 
 type Key = str | int
 """What to wake: an instance, an entity, or (an integer) an activity."""
-# Which lane each slot looks at first. A due retry gets every second slot however many first attempts wait,
+# The lane that each slot looks at first. A due retry gets every second slot however many first attempts wait,
 # what has started gets three in eight so that it ends before more begins, and new work one in eight so that
 # it never starves. A slot whose lane is empty goes to the most urgent that is not.
 _ROTA: Final = (Lane.DUE, Lane.GOING, Lane.DUE, Lane.GOING, Lane.DUE, Lane.GOING, Lane.DUE, Lane.NEW)

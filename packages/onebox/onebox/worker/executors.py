@@ -37,7 +37,7 @@ REPLAYED_THEN: Final = 32
 """One in so many of the turns after those is replayed."""
 
 _LIMIT_BYTES: Final = 32 * 1024 * 1024
-# Of a generator with its context, beside its history: what an operation of Durable Retry takes.
+# A generator with its context, beside its history: what an operation of Durable Retry takes.
 _OVERHEAD_BYTES: Final = 15_000
 
 

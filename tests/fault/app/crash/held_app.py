@@ -42,7 +42,7 @@ STEPS = {
 
 
 class Holds:
-    """Which operation stands still where."""
+    """The place where each operation stands still."""
 
     def __init__(self, file: Path) -> None:
         self._names: dict[str, list[str]] = json.loads(file.read_text())

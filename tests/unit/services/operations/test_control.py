@@ -9,7 +9,7 @@ from durable_retry.console.bulk import actions
 from durable_retry.console.bulk.actions import do_some
 from durable_retry.console.bulk.shapes import BulkAction, BulkItem
 from durable_retry.engine.facts import ActedOn
-from durable_retry.errors import InstanceEndedError
+from durable_retry.errors import InstanceEndedError, WrongOperationStateError
 from durable_retry.in_process import Operations
 from durable_retry.services.operations import control
 from durable_retry.stores.task_hub import TaskHub
@@ -74,7 +74,7 @@ async def test_what_was_asked_of_an_operation_is_reported_once(hub: Hub, act: An
 @pytest.mark.parametrize("act", [control.cancel, control.retry_now])
 async def test_what_ended_meanwhile_is_neither_acted_on_nor_reported(hub: Hub, act: Any) -> None:
     hub.ended_meanwhile = True
-    with pytest.raises(control.WrongOperationStateError, match="the operation has ended meanwhile"):
+    with pytest.raises(WrongOperationStateError, match="the operation has ended meanwhile"):
         await act(HUB, "op-1", by=None)
     assert hub.acted_on == []
 

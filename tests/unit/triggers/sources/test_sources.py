@@ -1,4 +1,4 @@
-"""Which sources there are, under which names, and with which retries of the platform."""
+"""The sources that there are, under which names, and with which retries of the platform."""
 
 import io
 from collections.abc import Iterator
