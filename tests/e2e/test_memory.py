@@ -111,6 +111,18 @@ def test_a_record_goes_when_its_time_is_over_and_the_key_is_free_again(tailored:
     assert tailored.until(operation_id, "succeeded")["result"]["json"]["received"] == {"amount": 6}
 
 
+def test_a_tenant_sees_and_steers_the_operations_of_another(tailored: System, key: str) -> None:
+    """As `docs/decisions/tenants.md` says: the header is no boundary."""
+    mine = post_as(tailored, "north", key, "/echo").json()["operation_id"]
+    as_another = {"X-Tenant": "south"}
+    path = f"/api/operations/{mine}"
+    assert tailored.client.get(path, headers=as_another).status_code == httpx.codes.OK
+    tailored.until(mine, "succeeded")
+    # It would be 404 if it were hidden, and is 409 as it has ended.
+    steered = tailored.client.post(f"{path}/cancel", headers=as_another)
+    assert steered.status_code == httpx.codes.CONFLICT
+
+
 def test_equal_keys_of_two_tenants_are_two_operations(tailored: System, key: str) -> None:
     answers = [post_as(tailored, tenant, key, "/echo") for tenant in ("north", "south", "")]
     assert [answer.status_code for answer in answers] == [202] * 3
