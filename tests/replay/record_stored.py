@@ -30,10 +30,10 @@ from durable_retry.engine.limits.settings import LimitSettings
 from tests.replay.last_release import ARCHIVE, alone
 from tests.replay.stored import TODAY, Documents, keep, load, stored_classes, todays_classes
 from tests.replay.stored_rows import account, read_every_row, rows_of, write_every_row
+from tests.simulation.entities import Operated
 from tests.simulation.history import CallActivity, CallEntity, Completed, Raised, Replied
 from tests.simulation.hub import Instance
 from tests.simulation.story import Story, simulated
-from tests.simulation.watch import EntityWatch
 from tests.support.builders import NOON
 
 SEEDS: Final = (1, 2, 3)
@@ -178,19 +178,18 @@ def _records_of_release() -> Iterator[tuple[str, Any]]:
 
 def _messages() -> Iterator[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
-    ended, changed = Story.ended, EntityWatch.changed
+    ended, changed = Story.ended, Story.changed
 
     def instance_ended(story: Story, instance: Instance) -> None:
         found.extend(_messages_of(instance))
         ended(story, instance)
 
-    def entity_changed(watch: EntityWatch, entity: str, operation: str, *more: Any) -> None:
-        given, _before, after = more
-        found.append((f"input of {operation}", given))
-        found.append((f"state of {entity.split('@', 2)[1]}", after))
-        changed(watch, entity, operation, *more)
+    def entity_changed(story: Story, operated: Operated) -> None:
+        found.append((f"input of {operated.operation}", operated.given))
+        found.append((f"state of {operated.name}", operated.after))
+        changed(story, operated)
 
-    with patch.object(Story, "ended", instance_ended), patch.object(EntityWatch, "changed", entity_changed):
+    with patch.object(Story, "ended", instance_ended), patch.object(Story, "changed", entity_changed):
         for seed in SEEDS:
             simulated(seed, _OPERATIONS, without=("newer", "rolled_back"))
     found.extend(_limited())

@@ -2,9 +2,11 @@
 
 import argparse
 import sys
+from collections.abc import Iterable
 from secrets import randbelow
 
 from tests.simulation.invariants import broken
+from tests.simulation.mistakes import ONCE, PLAUSIBLE
 from tests.simulation.shrink import found_in, shrunk
 from tests.simulation.story import simulated
 from tests.simulation.world import small_size
@@ -19,14 +21,30 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="the one world to run; without it they are drawn")
     parser.add_argument("--seeds", type=int, default=1, help="how many worlds to run")
     parser.add_argument("--operations", type=int, default=OPERATIONS, help="of each world")
-    small = "worlds of one to four operations and minutes: twenty a second"
+    small = "worlds of one to six operations and minutes: twenty a second"
     parser.add_argument("--small", action="store_true", help=small)
     parser.add_argument("--log", action="store_true", help="print what happened")
     parser.add_argument("--digest", action="store_true", help="print only what two runs of a seed share")
     parser.add_argument("--without", default="", help="kinds of trouble that never happen: early,skewed")
+    names = [mistake.name for mistake in (*ONCE, *PLAUSIBLE)]
+    parser.add_argument("--mistake", choices=names, help="made in the app: a world has to show it")
     options = parser.parse_args()
     seeds = [options.seed] if options.seed is not None else [randbelow(SEEDS) for _ in range(options.seeds)]
+    if options.mistake is not None:
+        return _show(options.mistake, seeds, options)
     return max([_run(seed, options) for seed in seeds])
+
+
+def _show(name: str, seeds: Iterable[int], options: argparse.Namespace) -> int:
+    """Play worlds until one shows a mistake that is made in the app; return 0 then."""
+    (mistake,) = (each for each in (*ONCE, *PLAUSIBLE) if each.name == name)
+    for number, seed in enumerate(seeds, start=1):
+        size = small_size(seed) if options.small else options.operations
+        if (finding := found_in(seed, size, mistake.patch())) is not None:
+            sys.stdout.write(f"world {number}: {finding.invariant}: {finding.contradiction}\n")
+            return 0
+    sys.stdout.write(f"no world of {options.seeds} shows it\n")
+    return 1
 
 
 def _run(seed: int, options: argparse.Namespace) -> int:

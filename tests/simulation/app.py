@@ -129,7 +129,10 @@ async def reserve(order: Order, call: HandlerCall) -> Outcome:
 
 
 async def fulfil(order: Order, call: HandlerCall) -> Outcome:
-    """A handler of two remembered steps, of which one must not be repeated; for every other order at once."""
+    """A handler of two remembered steps, of which one must not be repeated, and of what can fail after them.
+
+    For every other order the steps run at once.
+    """
     if order.number % 2:
         await asyncio.gather(
             call.step("pick", posted, "/pick", repeatable=True), call.step("pay", posted, "/pay")
@@ -137,6 +140,7 @@ async def fulfil(order: Order, call: HandlerCall) -> Outcome:
     else:
         await call.step("pick", posted, "/pick", repeatable=True)
         await call.step("pay", posted, "/pay")
+    (await call.client.get("/ready")).raise_for_status()
     return outcome_of(order, call)
 
 

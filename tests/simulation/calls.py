@@ -1,5 +1,6 @@
 """What holds of the calls that dependencies see."""
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -9,12 +10,9 @@ from typing import Final
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.loop import AdmissionState
-from tests.simulation.app import CONFIG
+from durable_retry.stores.storage import contents
 from tests.simulation.story import Story
 from tests.simulation.targets import Call, operation_in
-from tests.simulation.watch import Asked
-from tests.simulation.world import Execution
 
 type RunKey = tuple[str, datetime]
 
@@ -28,8 +26,8 @@ _UNSAFE: Final = frozenset({"ledger", "depot"})
 
 _OF_STEPS: Final = "depot"
 
-_REPEATABLE: Final = "/pick"
-"""The end of the path of a step that may run again."""
+_REPEATABLE: Final = ("/pick", "/ready")
+"""Ends of paths: of a step that may run again, and of a safe request."""
 
 
 def one_effect_per_key(story: Story) -> Iterator[str]:
@@ -119,11 +117,9 @@ def attempts_are_counted(story: Story) -> Iterator[str]:
 
 
 def no_early_attempt(story: Story) -> Iterator[str]:
-    """No attempt begins before its retry instant or before Retry-After, unless somebody asked for it."""
+    """No attempt begins before its retry instant or Retry-After, unless somebody ended that very wait."""
     calls = {target: _calls_by_run(story, target) for target in story.app.targets}
     for end in story.ends:
-        if end.operation.operation_id in story.people.retried_now:
-            continue
         seen = calls[end.operation.dependency].get(_run(end.operation), [])
         for record in end.document["attempts"]:
             wait = record["next_delay_seconds"]
@@ -133,9 +129,19 @@ def no_early_attempt(story: Story) -> Iterator[str]:
             started_at = from_rfc3339(record["started_at"]) - (skews[-1] if skews else timedelta(0))
             ended_at = started_at + timedelta(milliseconds=record["duration_ms"])
             following = [call.at for call in seen if call.attempt == record["number"] + 1]
-            if wait and following and min(following) < ended_at + timedelta(seconds=wait) - _slack(story):
+            due_at = ended_at + timedelta(seconds=wait or 0) - _slack(story)
+            is_early = wait and following and min(following) < due_at
+            if is_early and not _is_hurried(story, end.operation, ended_at, min(following)):
                 yield f"{end.operation.run_id}: attempt {record['number'] + 1} came before its time"
-        yield from _after_retry_after(end.operation, seen, _slack(story))
+        yield from _after_retry_after(story, end.operation, seen)
+
+
+def _is_hurried(story: Story, operation: OperationInput, since: datetime, until: datetime) -> bool:
+    """Whether somebody asked for a retry at once while an operation waited, and not while it did before."""
+    hurried = story.people.hurried.get(operation.operation_id, [])
+    return any(
+        asked_at <= until and answered_at >= since - _slack(story) for asked_at, answered_at in hurried
+    )
 
 
 def _slack(story: Story) -> timedelta:
@@ -147,13 +153,31 @@ def _slack(story: Story) -> timedelta:
     return _BREATH + (_EARLY if story.world.has_skew else timedelta(0))
 
 
-def _after_retry_after(operation: OperationInput, calls: list[Call], slack: timedelta) -> Iterator[str]:
+def _after_retry_after(story: Story, operation: OperationInput, calls: list[Call]) -> Iterator[str]:
     for throttled in (call for call in calls if call.retry_after_seconds and call.execution.counts):
-        assert throttled.ended_at is not None
+        ended_at = throttled.ended_at
+        assert ended_at is not None
         seconds = min(throttled.retry_after_seconds, operation.policy.max_retry_after_seconds)
-        until = throttled.ended_at + timedelta(seconds=seconds) - slack
-        if any(throttled.ended_at < call.at < until and call.attempt > throttled.attempt for call in calls):
+        until = ended_at + timedelta(seconds=seconds) - _slack(story)
+        early = [call for call in calls if ended_at < call.at < until and call.attempt > throttled.attempt]
+        if any(not _is_hurried(story, operation, ended_at, call.at) for call in early):
             yield f"{operation.run_id} did not heed Retry-After of attempt {throttled.attempt}"
+
+
+def steps_run_once(story: Story) -> Iterator[str]:
+    """A step whose result is remembered is not run again, neither by a later attempt nor by a replay."""
+    calls: dict[tuple[str, int, str], list[Call]] = defaultdict(list)
+    for call in story.app.targets[_OF_STEPS].calls:
+        run = call.operation.in_run(call.execution.given["run"]).remembered_run
+        calls[call.operation.operation_id, run, call.path.rpartition("/")[2]].append(call)
+    for row in story.app.tables.rows("HandlerSteps"):
+        result = json.loads(contents.unpacked("record", row))["result"]
+        run, _, name = row["RowKey"].partition(".")
+        of_step = calls[row["PartitionKey"], int(run), name]
+        # The process of an execution that stored a result lived until then, or died in the very moment.
+        stored = [call.execution.ended_at for call in of_step if result and call.seen == json.loads(result)]
+        if any(ended_at and call.at > ended_at for ended_at in stored for call in of_step):
+            yield f"step {name} of {row['PartitionKey']} ran again after it had a result"
 
 
 def nothing_after_the_deadline(story: Story) -> Iterator[str]:
@@ -171,58 +195,12 @@ def nothing_after_the_deadline(story: Story) -> Iterator[str]:
 
 def circuits_probe_within_limits(story: Story) -> Iterator[str]:
     """A half-open circuit never lets more probe than its settings say."""
-    yield from story.watch.overfull
+    yield from story.circuits.overfull
 
 
 def reports_count_once(story: Story) -> Iterator[str]:
     """A circuit counts a worker's report once, however often it comes."""
-    yield from story.watch.counted_twice
-
-
-def slots_are_given_back(story: Story) -> Iterator[str]:
-    """A slot is lent to one request at a time, none to a request that comes again later, none at rest."""
-    yield from story.watch.overlent
-    yield from story.watch.lent_again
-    yield from story.slots_left
-    for execution in story.app.hub.attempts:
-        slot = _slot_in(execution)
-        if slot is not None and slot not in story.watch.leases:
-            yield f"{slot} was not lent, so giving it back frees nothing"
-
-
-def attempts_are_within_limits(story: Story) -> Iterator[str]:
-    """No more attempts are under way at once than their dependency's limit, while their leases last."""
-    for target in story.app.targets:
-        limit = CONFIG.dependencies[target].limits.max_concurrency
-        changes: list[tuple[datetime, int, str]] = []
-        for call, until in _lent_calls(story, target):
-            longest = timedelta(seconds=call.operation.timeouts.attempt_seconds)
-            ended_at = call.ended_at or call.at + longest
-            changes += [(call.at, 1, call.operation.run_id), (min(ended_at, until), -1, "")]
-        running = 0
-        for at, change, run_id in sorted(changes):
-            running += change
-            if limit and change > 0 and running > limit:
-                yield f"{run_id} began as number {running} of {limit} at {target} at {at}"
-
-
-def _slot_in(execution: Execution) -> Asked | None:
-    """Return the slot that an attempt has of its limiter; None when it has none."""
-    slot = AdmissionState.from_json(execution.given.get("ticket") or {}).slot
-    if slot is None or slot.lease_id is None or slot.asked_at is None:
-        return None
-    return slot.lease_id, slot.asked_at
-
-
-def _lent_calls(story: Story, target: str) -> Iterator[tuple[Call, datetime]]:
-    """Give each attempt's call that arrived with a slot of the limiter, and when its lease ended."""
-    for call in story.app.targets[target].calls:
-        slot = _slot_in(call.execution)
-        if slot is None or slot in story.watch.forgotten or not call.arrived or not call.execution.counts:
-            continue
-        until = story.watch.leases[slot]
-        if call.at < until:
-            yield call, until
+    yield from story.circuits.counted_twice
 
 
 def _life(story: Story, operation: OperationInput) -> tuple[str, int]:

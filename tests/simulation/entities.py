@@ -71,3 +71,26 @@ def operate(kind: type[DurableEntity], entity: str, operation: str, given: Any, 
     instance._initialize_entity_context(context)
     result = getattr(instance, operation)(given)
     return Done(result, context.state, context.signals)
+
+
+@dataclass(frozen=True)
+class Operated:
+    """An operation of an entity that is over.
+
+    Attributes:
+        name: The name of the entity.
+        key: Its key.
+        operation: A method of its class.
+        given: The operation's input.
+        before: The state before it.
+        after: The state after it.
+        answer: What it returned.
+    """
+
+    name: str
+    key: str
+    operation: str
+    given: Any
+    before: Any
+    after: Any
+    answer: Any

@@ -23,7 +23,7 @@ from durabletask.internal import helpers
 
 from durable_retry.engine.base.names import ATTEMPT
 from durable_retry.stores.task_hub import TaskHub
-from tests.simulation.entities import Signal, operate
+from tests.simulation.entities import Operated, Signal, operate
 from tests.simulation.history import (
     Action,
     CallActivity,
@@ -139,7 +139,8 @@ class Hub:
         entities: Classes by name.
         activities: By name.
         on_end: Called for every run that ends.
-        on_entity: Called for every operation of an entity: id, operation, input, state before and after.
+        on_entity: Called for every operation of an entity.
+        on_signal: Called for every signal that is sent: operation and input.
         attempts: All executions of the activity `attempt`.
         under_way: Messages and activities that will still cause something; timers and expiries do not count.
         compared: How many turns were executed twice.
@@ -151,7 +152,8 @@ class Hub:
     entities: Mapping[str, Any]
     activities: Mapping[str, Activity]
     on_end: Callable[[Instance], None] = lambda _instance: None
-    on_entity: Callable[[str, str, Any, Any, Any], None] = lambda *_ignored: None
+    on_entity: Callable[[Operated], None] = lambda _operated: None
+    on_signal: Callable[[str, Any], None] = lambda *_ignored: None
     instances: dict[str, Instance] = field(default_factory=dict)
     states: dict[str, Any] = field(default_factory=dict)
     attempts: list[Execution] = field(default_factory=list)
@@ -199,6 +201,7 @@ class Hub:
     def signal(self, entity: str, operation: str, input_: Any, at: datetime | None = None) -> None:
         """Send a signal, which may come late, or twice; at an instant, if one is given."""
         signal = Signal(entity, operation, json.loads(self._newer(json.dumps(input_))), at)
+        self.on_signal(operation, input_)
         if at is None:
             self._send(lambda: self._signaled(signal))
             return
@@ -521,9 +524,10 @@ class Hub:
 
     def _operate(self, entity: str, operation: str, input_: Any) -> Any:
         before = self.states.get(entity)
-        done = operate(self.entities[entity.split("@", 2)[1]], entity, operation, input_, before)
+        _, name, key = entity.split("@", 2)
+        done = operate(self.entities[name], entity, operation, input_, before)
         after = self.states[entity] = json.loads(self._newer(json.dumps(done.state)))
-        self.on_entity(entity, operation, input_, before, after)
+        self.on_entity(Operated(name, key, operation, input_, before, after, done.result))
         for signal in done.signals:
             self.signal(signal.entity, signal.operation, signal.input, signal.at)
         return done.result

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tests.simulation import calls, letters, outcomes
+from tests.simulation import calls, letters, limits, outcomes
 from tests.simulation.story import Story
 
 type Invariant = Callable[[Story], Iterator[str]]
@@ -17,6 +17,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     calls.attempts_are_counted,
     calls.no_early_attempt,
     calls.nothing_after_the_deadline,
+    calls.steps_run_once,
     outcomes.events_arrive,
     outcomes.events_are_complete,
     letters.dead_letters_are_kept,
@@ -25,8 +26,9 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     letters.lists_agree,
     calls.circuits_probe_within_limits,
     calls.reports_count_once,
-    calls.slots_are_given_back,
-    calls.attempts_are_within_limits,
+    limits.slots_are_given_back,
+    limits.the_oldest_goes_first,
+    limits.attempts_are_within_limits,
     outcomes.refusals_are_final,
     outcomes.answers_are_true,
     outcomes.records_agree,

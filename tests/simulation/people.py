@@ -78,7 +78,7 @@ class People:
         rivals: Operations of raced keys, and whether the rival's was accepted.
         messages: Ids of messages that the app took over, as whatever.
         malformed: Ids of messages that are no operations.
-        retried_now: Operations whose wait somebody ended.
+        hurried: When somebody asked for an operation's retry at once, and when that was answered.
         cancelled: Operations that somebody asked to cancel.
         answered: Status documents of finished operations that a submission was answered with.
         batches: Ids of accepted batches, with the number of their items.
@@ -92,7 +92,7 @@ class People:
     rivals: dict[tuple[str, int], bool] = field(default_factory=dict)
     messages: set[str] = field(default_factory=set)
     malformed: set[str] = field(default_factory=set)
-    retried_now: set[str] = field(default_factory=set)
+    hurried: dict[str, list[tuple[datetime, datetime]]] = field(default_factory=dict)
     cancelled: set[str] = field(default_factory=set)
     answered: list[dict[str, Any]] = field(default_factory=list)
     batches: dict[str, int] = field(default_factory=dict)
@@ -192,16 +192,17 @@ class People:
             self.cancelled.add(operation_id)
             await self.call("cancel", operation_id=operation_id)
         else:
-            self.retried_now.add(operation_id)
+            asked_at = self.world.now()
             await self.call("hurry", operation_id=operation_id)
+            self.hurried.setdefault(operation_id, []).append((asked_at, self.world.now()))
 
     def body_of(self, number: int) -> dict[str, Any]:
         """Return what to submit."""
         rng = self.world.rng
-        if rng.random() < 0.2 and not self.world.is_crowded:
+        if rng.random() < 0.25 and not self.world.is_crowded:
             table = rng.choice(list(REFUSING)) if rng.random() < _REFUSED else WRITES
             return {
-                "handler": rng.choice(["reserve", "fulfil"]),
+                "handler": rng.choice(["reserve", "fulfil", "fulfil"]),
                 "input": {"number": number, "life": len(self.world.lives), "table": table},
                 "key": f"key-{number}",
             }

@@ -23,9 +23,11 @@ from durable_retry.stores.storage import contents
 from durable_retry.stores.workflows import document_of_batch, find_batch
 from tests.simulation import virtual_loop
 from tests.simulation.app import App
+from tests.simulation.circuits import CircuitWatch
+from tests.simulation.entities import Operated
 from tests.simulation.hub import Instance
 from tests.simulation.people import People
-from tests.simulation.watch import EntityWatch
+from tests.simulation.slots import SlotWatch
 from tests.simulation.world import CALM, Chances, Scale, World
 
 WORKERS: Final = 3
@@ -74,7 +76,8 @@ class Story:
         batches: Documents of all batches.
         records: What was known of each key when a life was over, by the operation's id and the life.
         outliving: Operations whose record is there after its time.
-        watch: What was seen of entities.
+        circuits: What was seen of circuits.
+        slots: What was seen of limiters.
         noted: By operation, what the index has of it.
         slots_left: Slots that are lent when the world is at rest.
     """
@@ -91,10 +94,13 @@ class Story:
     outliving: list[str] = field(default_factory=list)
     noted: dict[str, OperationEntry] = field(default_factory=dict)
     slots_left: list[str] = field(default_factory=list)
-    watch: EntityWatch = field(init=False)
+    circuits: CircuitWatch = field(init=False)
+    slots: SlotWatch = field(init=False)
 
     def __post_init__(self) -> None:
-        self.watch = EntityWatch(self.world)
+        self.circuits, self.slots = CircuitWatch(self.world), SlotWatch(self.world)
+        hub = self.app.hub
+        hub.on_end, hub.on_entity, hub.on_signal = self.ended, self.changed, self.slots.signaled
 
     @property
     def first_ends(self) -> dict[str, RunEnd]:
@@ -106,6 +112,11 @@ class Story:
     def last_ends(self) -> list[RunEnd]:
         """The end of the last run of each operation, in each life."""
         return list({(end.operation.operation_id, end.life): end for end in self.ends}.values())
+
+    def changed(self, operated: Operated) -> None:
+        """Look at an operation of an entity."""
+        self.circuits.changed(operated)
+        self.slots.changed(operated)
 
     def ended(self, instance: Instance) -> None:
         """Take the end of an instance down."""
@@ -177,7 +188,6 @@ async def _happened(seed: int, operations: int, defects: Sequence[Any], without:
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: _unheard(world, context))
     app = App(world)
     story = Story(world, app, People(world, app))
-    app.hub.on_end, app.hub.on_entity = story.ended, story.watch.changed
     with app.in_place(*defects):
         for _ in range(WORKERS):
             world.give_birth()

@@ -131,11 +131,13 @@ SMALL_OPERATIONS: Final = 10
 """A world of fewer operations is a small one: a storm of minutes, dozens of worlds in a second."""
 
 _SIZES: Final = (1, 1, 1, 1, 2, 2, 3, 4)
+_CROWDS: Final = (4, 5, 6)
 
 
 def small_size(seed: int) -> int:
     """Return how many operations the small world of a seed has."""
-    return Random(seed).choice(_SIZES)  # noqa: S311 - chance, not secrets
+    sizes = _SIZES if seed % CROWDED_EVERY else _CROWDS
+    return Random(seed).choice(sizes)  # noqa: S311 - chance, not secrets
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -171,7 +171,7 @@ def slot_request(
         latest_seconds=latest,
         pace=needed.pace and needed.pace.within(operation.policy.max_retry_after_seconds),
         asked_at=now,
-        due_at=admission.slot_since or admission.due_at or now,
+        due_at=admission.slot_since,
     )
 
 
@@ -250,8 +250,10 @@ type StepResult = AttemptOutcome | WorkerFailed | Blocked | Permitted | Slot | S
 
 type Action = Decision | RequestProbe | RequestSlot | AttemptNow
 
-_UNCOUNTED: Final = AdmissionState(promised=True)
-"""An attempt that never left keeps the token that the retry budget gave it."""
+
+def _uncounted(admission: AdmissionState) -> AdmissionState:
+    """Return what is left of an attempt that never left: the retry budget's token, and its age."""
+    return AdmissionState(promised=True, slot_since=admission.slot_since)
 
 
 def after(
@@ -280,7 +282,8 @@ def after(
     # An operation or an event of the outbox: both are dataclasses.
     called: Retryable = replace(cast("Any", operation), dependency=step_at)
     moved, action = _after(called, at_step, result, now, form)
-    return replace(moved, admission=_UNCOUNTED, step=StepAdmission(step_at, moved.admission)), action
+    held = StepAdmission(step_at, moved.admission)
+    return replace(moved, admission=_uncounted(state.admission), step=held), action
 
 
 def _after(
@@ -290,13 +293,21 @@ def _after(
         case AttemptOutcome():
             decision = after_attempt(operation, state.history, result, now, state.due_at)
             history = record(state.history, result, decision)
-            return _state_with_decision(history, AdmissionState() if result.counted else _UNCOUNTED, decision)
+            return _state_with_decision(
+                history, AdmissionState() if result.counted else _uncounted(state.admission), decision
+            )
         case WorkerFailed():
             decision = after_own_failure(operation, state.history, result.error, now)
-            return _state_with_decision(state.history.with_own_failure(), _UNCOUNTED, decision)
+            return _state_with_decision(
+                state.history.with_own_failure(), _uncounted(state.admission), decision
+            )
         case NeedsProbe() | NeedsSlot():
             # The slot that it had was given back after the attempt's answer.
-            unslotted = replace(state, admission=replace(state.admission, slot=None))
+            admission = replace(state.admission, slot=None)
+            if isinstance(result, NeedsSlot):
+                # The answer may come late: its instant would put the attempt behind others that came since.
+                admission = replace(admission, slot_since=admission.slot_since or admission.due_at or now)
+            unslotted = replace(state, admission=admission)
             return unslotted, _request_for_admission(operation, unslotted, result, now)
         case Permitted():
             return RetryState(state.history, replace(state.admission, permit=result), now), AttemptNow()
@@ -343,7 +354,6 @@ def _after_refusal(
                 admission,
                 start_reserved=blocked.reserved,
                 waited_for_slot=True,
-                slot_since=admission.slot_since or admission.due_at or now,
                 ahead=blocked.ahead,
             )
         case _ as never:

@@ -279,3 +279,23 @@ def test_the_slot_of_an_attempt_that_needs_a_probe_is_not_kept() -> None:
     state, action = after(an_operation(), state, NeedsProbe(CircuitSettings()), NOON, FORM)
     assert isinstance(action, RequestProbe)
     assert state.admission.slot is None
+
+
+def test_an_attempt_keeps_its_place_however_late_the_answer_comes() -> None:
+    needed, busy = NeedsSlot(LimitSettings(max_concurrency=1)), SlotPostponed(0.5, reserved=False, reason="1")
+    state, first = after(an_operation(), RetryState(), needed, NOON, FORM)
+    state, _ = after(an_operation(), state, busy, NOON + in_seconds(20), FORM)
+    _, second = after(an_operation(), state, needed, NOON + in_seconds(21), FORM)
+    assert isinstance(first, RequestSlot)
+    assert isinstance(second, RequestSlot)
+    assert (first.request.due_at, second.request.due_at) == (NOON, NOON)
+
+
+@pytest.mark.parametrize("result", [WorkerFailed("gone"), an_outcome(Category.TRANSIENT, counted=False)])
+def test_an_attempt_that_never_left_keeps_its_age(result: StepResult) -> None:
+    needed = NeedsSlot(LimitSettings(max_concurrency=1))
+    state, _ = after(an_operation(), RetryState(), needed, NOON, FORM)
+    state, _ = after(an_operation(), state, result, NOON + in_seconds(20), FORM)
+    _, again = after(an_operation(), state, needed, NOON + in_seconds(22), FORM)
+    assert isinstance(again, RequestSlot)
+    assert again.request.due_at == NOON

@@ -1,0 +1,193 @@
+"""Mistakes that worlds have to show, each as a patch of the app.
+
+    python -m tests.simulation --small --seeds 500 --mistake "younger first"
+
+plays worlds in which the mistake is made, and ends with 0 as soon as one of them shows it.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+from unittest.mock import patch
+
+from azure.core.exceptions import ServiceResponseError
+
+from durable_retry import clock, executor_guard
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.circuit import transitions
+from durable_retry.engine.circuit.reporters import Reporters
+from durable_retry.engine.limits import limiter
+from durable_retry.engine.limits.limiter import Limiter, SlotLease, SlotPostponed, SlotRequest
+from durable_retry.engine.limits.settings import LimitSettings
+from durable_retry.engine.operations import idempotency
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.steps import begin
+from durable_retry.engine.retry import loop
+from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.services.attempt import call as handler_calls
+from durable_retry.services.attempt import http_request as http_attempt
+from durable_retry.services.attempt.call import Calls
+from durable_retry.stores.operations import notes as operation_notes
+from durable_retry.stores.operations import writes as operation_writes
+from durable_retry.stores.operations.writes import Marked
+from durable_retry.stores.storage import contents, tables
+from durable_retry.stores.task_hub import TaskHub
+from orchestrators import operation, run
+from orchestrators.run import Run
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A mistake in the app.
+
+    Attributes:
+        name: What goes wrong, in a few words.
+        patch: Makes it.
+        bound: How many small worlds may pass before one shows it.
+    """
+
+    name: str
+    patch: Callable[[], Any]
+    bound: int = 500
+
+
+async def _marker_without_token(run_id: str, attempt: int, now: datetime) -> Marked | None:
+    keys = operation_writes._keys_of_marker(run_id, attempt)
+    row = {**keys, "marked_at": to_rfc3339(now)}
+    try:
+        is_new = await tables.insert_if_absent(operation_writes.TABLE, row)
+    except ServiceResponseError:  # The storage client asks once more.
+        is_new = await tables.insert_if_absent(operation_writes.TABLE, row)
+    if is_new:
+        return None
+    known = await tables.read(operation_writes.TABLE, keys["PartitionKey"], keys["RowKey"])
+    text = "" if known is None else contents.unpacked("outcome", known)
+    return Marked(json.loads(text) if text else None)
+
+
+async def _is_over(_calls: Calls) -> None:
+    return None
+
+
+async def _as_it_is(result: Any) -> Any:
+    return result
+
+
+def _is_never(*_given: Any) -> bool:
+    return False
+
+
+def _is_always(*_given: Any) -> bool:
+    return True
+
+
+_resume: Final = Run.resume
+
+
+def _refuses_unknown_fields(ctx: Any, input_: Mapping[str, Any]) -> Run:
+    if "from_a_later_version" in input_["operation"]:
+        raise TypeError("unexpected keyword argument")
+    return _resume(ctx, input_)
+
+
+ONCE: Final = (
+    Mistake("one run number", lambda: patch.object(idempotency, "_run_after", lambda *_: 1), 100),
+    Mistake("unknown field", lambda: patch.object(Run, "resume", _refuses_unknown_fields), 30),
+    Mistake(
+        "marker without token",
+        lambda: patch("durable_retry.services.attempt.attempt.insert_marker", _marker_without_token),
+        2_000,
+    ),
+    Mistake("start race", lambda: patch.object(TaskHub, "starts_are_atomic", new=True), 100),
+    Mistake("another kind", lambda: patch.object(executor_guard, "_is_of_another_kind", _is_never), 1_500),
+    Mistake("early timer", lambda: patch.object(run, "fired_early", _is_never), 200),
+    Mistake("slot lent again", lambda: patch.object(limiter, "is_repeated", _is_never), 200),
+    Mistake("step left behind", lambda: patch.multiple(Calls, finish_steps=_is_over, end_steps=_is_over)),
+    Mistake("step twice", lambda: patch.object(Calls, "_is_repeatable", _is_always)),
+    Mistake("result not read", lambda: patch("durable_retry.services.workflows.whole_result", _as_it_is)),
+    Mistake("start not noted", lambda: patch.object(operation_notes, "_note_unanswered", _is_never)),
+    Mistake("refusal retried", lambda: patch.object(tables, "_raise_refusal", lambda *_: None), 300),
+)
+"""The app had them, and no test saw them."""
+
+
+_answer_to_request: Final = limiter._answer_to_request
+_slot_request: Final = loop.slot_request
+
+
+def _slot_taken_too_soon(state: Limiter, request: SlotRequest, now: datetime) -> tuple[Limiter, Any]:
+    changed, answer = _answer_to_request(state, request, now)
+    if isinstance(answer, SlotPostponed) and answer.ahead is None and request.settings.max_concurrency:
+        expires_at = now + timedelta(seconds=request.lease_seconds)
+        lease = SlotLease(request.lease_id, now, expires_at, request.asked_at)
+        return replace(changed, leases=(*changed.leases, lease)), answer
+    return changed, answer
+
+
+def _due_when_it_asks(*given: Any) -> SlotRequest:
+    return replace(_slot_request(*given), due_at=given[-1])
+
+
+def _begin_once_more(record: Any, execution: Any) -> Any:
+    return begin(None if record is not None and record.has_succeeded else record, execution)
+
+
+PLAUSIBLE: Final = (
+    Mistake(
+        "slot taken by who waits", lambda: patch.object(limiter, "_answer_to_request", _slot_taken_too_soon)
+    ),
+    Mistake("slot kept", lambda: patch.object(operation, "give_slot_back", lambda *_: None)),
+    Mistake("younger first", lambda: patch.object(loop, "slot_request", _due_when_it_asks)),
+    Mistake("step again", lambda: patch.object(handler_calls, "begin", _begin_once_more)),
+    Mistake("later wait ended", lambda: patch.object(Run, "_is_retried_now", _is_always)),
+)
+"""Somebody could make them."""
+
+
+def _key_of_each_attempt(plan: Any, key: str) -> dict[str, str]:
+    return {"Idempotency-Key": f"{key}-{plan.number}"}
+
+
+async def says_that_it_was_kept(*_given: Any) -> str:
+    return "dl-nowhere"
+
+
+async def _does_nothing(*_given: Any) -> None:
+    return None
+
+
+async def _sends_nothing(_hub: TaskHub, _delivery: Any, _event: Any, number: int) -> AttemptOutcome:
+    return AttemptOutcome(number=number, started_at=clock.now(), duration_ms=0.0)
+
+
+def _is_kept(state: Limiter, _lease: SlotLease) -> Limiter:
+    return state
+
+
+_MORE_SLOTS: Final = property(lambda _settings: -2)
+"""None of a limit is shared out, and the limiter has two slots more than it."""
+
+
+def _run_without_its_replay(given: OperationInput) -> str:
+    return given.operation_id
+
+
+OF_INVARIANTS: Final[Mapping[str, Callable[[], Any]]] = {
+    "one_effect_per_key": lambda: patch.object(http_attempt, "own_headers", _key_of_each_attempt),
+    "nothing_unsafe_twice": lambda: patch.object(http_attempt, "needs_marker", _is_never),
+    "no_early_attempt": lambda: patch.object(http_attempt, "parse_retry_after", lambda *_, **__: None),
+    "events_arrive": lambda: patch("durable_retry.services.outbox.deliver", _sends_nothing),
+    "dead_letters_are_kept": lambda: patch(
+        "durable_retry.services.operations.ends.keep_operation", says_that_it_was_kept
+    ),
+    "circuits_probe_within_limits": lambda: patch.object(transitions, "probes_free", lambda *_: 1),
+    "reports_count_once": lambda: patch.object(Reporters, "has_counted", _is_never),
+    "slots_are_given_back": lambda: patch.object(Limiter, "without", _is_kept),
+    "attempts_are_within_limits": lambda: patch.object(LimitSettings, "shared_concurrency", _MORE_SLOTS),
+    "records_agree": lambda: patch.object(OperationInput, "owner", property(_run_without_its_replay)),
+    "lists_agree": lambda: patch("durable_retry.stores.dead_letters.index.list_open", _does_nothing),
+    "nothing_unexpected": lambda: patch.object(Run, "now", property(lambda _run: clock.now())),
+}
+"""Mistakes by the invariant that has to see them in a larger, rough world."""

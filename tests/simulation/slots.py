@@ -1,0 +1,178 @@
+"""Watches every operation of limiters: who is lent a slot, who waits for one, and what comes back."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from durable_retry.engine.base.asks import KEPT_ASKS
+from durable_retry.engine.base.names import CALL_LIMITER, GIVE_BACK
+from durable_retry.engine.limits.limiter import (
+    SHARED_GRACE_SECONDS,
+    Limiter,
+    Slot,
+    SlotPostponed,
+    SlotRequest,
+    slot_answer_from_json,
+)
+from tests.simulation.entities import Operated
+from tests.simulation.world import World
+
+type Asked = tuple[str, datetime]
+"""A lease and when the request for it was made."""
+
+_GRACE: Final = timedelta(seconds=SHARED_GRACE_SECONDS)
+"""By how much an attempt may be late in every limiter and keep its place."""
+
+_FORGOTTEN: Final = timedelta(minutes=1)
+"""An attempt that did not ask for so long has ended, and another one of its name may begin to wait."""
+
+
+@dataclass(frozen=True)
+class Waiter:
+    """An attempt that found no free slot.
+
+    Attributes:
+        due_at: Since when it waits, by the earliest of its requests.
+        asks_at: When it asks again.
+    """
+
+    due_at: datetime
+    asks_at: datetime
+
+
+@dataclass(frozen=True)
+class Grant:
+    """An attempt got a slot.
+
+    Attributes:
+        name: Its lease.
+        key: The dependency.
+        older: The leases of older ones that waited and were in time.
+        room: How many slots were free.
+    """
+
+    name: str
+    key: str
+    older: tuple[str, ...]
+    room: int
+
+
+@dataclass
+class _Seen:
+    """What was seen of one limiter since its state was last rolled back."""
+
+    state: Any = None
+    waiters: dict[str, Waiter] = field(default_factory=dict)
+    asked: set[tuple[str, datetime | None]] = field(default_factory=set)
+
+
+@dataclass
+class SlotWatch:
+    """What was seen of limiters.
+
+    Attributes:
+        overlent: Limiters that lent more slots than there are.
+        lent_again: Slots that were lent when they had been given back, to a request that came again.
+        leases: When each lease that was lent expires, by its name and request.
+        forgotten: Leases whose answer went out and whose state was not stored.
+        granted: Attempts that got a slot, and the older ones that waited for it.
+        withheld: Slots that were taken for an attempt which was told to wait.
+        returned: Slots that attempts gave back, whether that arrived or not.
+    """
+
+    world: World
+    overlent: list[str] = field(default_factory=list)
+    lent_again: list[str] = field(default_factory=list)
+    leases: dict[Asked, datetime] = field(default_factory=dict)
+    forgotten: set[Asked] = field(default_factory=set)
+    granted: list[Grant] = field(default_factory=list)
+    withheld: list[str] = field(default_factory=list)
+    returned: set[Asked] = field(default_factory=set)
+    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _lent: dict[str, set[Asked]] = field(default_factory=dict)
+    _given_back: dict[Asked, int] = field(default_factory=dict)
+    _messages: int = 0
+
+    def signaled(self, operation: str, given: Any) -> None:
+        """Take note of a signal that was sent to an entity."""
+        if operation == GIVE_BACK and (slot := _asked_in(given)) is not None:
+            self.returned.add(slot)
+
+    def changed(self, operated: Operated) -> None:
+        """Look at an operation of an entity."""
+        if operated.name != CALL_LIMITER:
+            return
+        key = operated.key
+        self.forgotten |= self._lent.get(key, set()) - _lent_in(operated.before)
+        self._lent[key] = _lent_in(operated.after)
+        self._messages += 1
+        if operated.operation == GIVE_BACK:
+            if (slot := _asked_in(operated.given)) is not None:
+                self._given_back[slot] = self._messages
+        else:
+            request = SlotRequest.from_json(operated.given)
+            self._look_at_order(request, operated)
+            self._look_at_number(request, operated)
+        self._seen.setdefault(key, _Seen()).state = operated.after
+        self._look_at_leases(key, Limiter.from_json(operated.after))
+
+    def _look_at_number(self, request: SlotRequest, operated: Operated) -> None:
+        lent, pool = _lent_in(operated.after), _pool_of(request)
+        if pool > 0 and len(lent) > pool:
+            self.overlent.append(f"{operated.key} lends {len(lent)} slots of {pool} at {self.world.now()}")
+        if lent - _lent_in(operated.before) and not operated.answer["granted"]:
+            self.withheld.append(f"{operated.key} takes a slot for {request.lease_id}, which waits")
+
+    def _look_at_leases(self, key: str, after: Limiter) -> None:
+        for lease in after.leases:
+            if lease.asked_at is None:
+                continue
+            asked = (lease.lease_id, lease.asked_at)
+            self.leases[asked] = lease.expires_at
+            given_back = self._given_back.get(asked)
+            # A limiter remembers so many requests.
+            if given_back is not None and self._messages - given_back < KEPT_ASKS:
+                self.lent_again.append(f"{key} lends {lease.lease_id} again at {self.world.now()}")
+
+    def _look_at_order(self, request: SlotRequest, operated: Operated) -> None:
+        """See that a slot goes to the oldest of those who wait and ask in time, by the limiter's clock."""
+        key, name, answer = operated.key, request.lease_id, slot_answer_from_json(operated.answer)
+        seen = self._seen.setdefault(key, _Seen())
+        if operated.before is not seen.state:  # An operation was not stored: its places are forgotten.
+            seen = self._seen[key] = _Seen()
+        now = Limiter.from_json(operated.after).clock
+        assert now is not None
+        lent = Limiter.from_json(operated.before or {}).at(now)[0]
+        if lent.lease_of(name) is not None or (name, request.asked_at) in seen.asked:
+            return  # It came again.
+        seen.asked.add((name, request.asked_at))
+        waiters = {
+            each: waiter for each, waiter in seen.waiters.items() if waiter.asks_at + _FORGOTTEN >= now
+        }
+        own = waiters.pop(name, None)
+        due_at = min([request.due_at or now, *([] if own is None else [own.due_at])])
+        if isinstance(answer, SlotPostponed) and answer.ahead is not None:
+            waiters[name] = Waiter(due_at, now + timedelta(seconds=answer.seconds))
+        seen.waiters = waiters
+        older = tuple(
+            each
+            for each, waiter in waiters.items()
+            if (waiter.due_at, each) < (due_at, name) and waiter.asks_at + _GRACE >= now
+        )
+        if isinstance(answer, Slot):
+            self.granted.append(Grant(name, key, older, _pool_of(request) - len(lent.leases)))
+
+
+def _pool_of(request: SlotRequest) -> int:
+    return request.settings.max_concurrency - request.settings.shared_concurrency
+
+
+def _asked_in(given: Any) -> Asked | None:
+    """Return the slot that is given back; None where there is nothing to give back."""
+    slot = Slot.from_json(given)
+    return None if slot.lease_id is None or slot.asked_at is None else (slot.lease_id, slot.asked_at)
+
+
+def _lent_in(state: Any) -> set[Asked]:
+    leases = Limiter.from_json(state or {}).leases
+    return {(lease.lease_id, lease.asked_at) for lease in leases if lease.asked_at is not None}
