@@ -104,6 +104,10 @@ class Lanes[K]:
     def __len__(self) -> int:
         return sum(map(len, self._lanes.values()))
 
+    def count(self, lane: Lane) -> int:
+        """Return how many keys wait in a lane."""
+        return len(self._lanes[lane])
+
     def put(self, key: K, lane: Lane) -> None:
         """Add a key at the end of its lane."""
         self._lanes[lane].append(key)
@@ -156,6 +160,11 @@ class WorkQueue[K]:
     def is_idle(self) -> bool:
         """Whether nothing waits or runs."""
         return not self._waiting and not self._running and not self._held
+
+    @property
+    def due(self) -> int:
+        """How many keys wait whose timer is due."""
+        return self._lanes.count(Lane.DUE)
 
     def put(self, key: K, lane: Lane) -> None:
         """Have the handler look at a key."""

@@ -6,6 +6,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from onebox.clock import Clock
@@ -25,6 +26,7 @@ from onebox.hub.writer import Writer
 _LOGGER = logging.getLogger(__name__)
 _FIRST_RETRY_US: Final = 100_000
 _LONGEST_RETRY_US: Final = 30_000_000
+_MOST_DUE: Final = 1_000  # taken up at once, of timers that are due: the others wait in the store
 _DOUBLINGS: Final = 10  # after which the longest is reached in any case
 
 
@@ -85,6 +87,7 @@ class Engine:
         self._misses = 0  # looks at the store that failed, one after the other
         self._next_look_us = 0
         self._timer_moved = asyncio.Event()
+        self._is_full = False  # whether timers are due that wait in the store for their turn
         self._quiet = asyncio.Event()
         self._timers = Timers(reader.timers)
         self._ticking: asyncio.Task[None] | None = None
@@ -261,6 +264,8 @@ class Engine:
             self._try_again(key, error)
         else:
             self._failures.pop(key, None)
+        if self._is_full:
+            self._timer_moved.set()
         if self.is_idle:
             self._quiet.set()
 
@@ -298,6 +303,7 @@ class Engine:
                 self._recover()
             self._wake_due()
             next_us = self._timers.next_due_us()
+            self._is_full = next_us is not None and next_us <= now_us(self._clock)
         except Exception as error:
             self._is_stale = True
             if is_damage(error):
@@ -308,11 +314,12 @@ class Engine:
             self._next_look_us = now_us(self._clock) + _pause_us(self._misses)
             return self._next_look_us
         self._misses = self._next_look_us = 0
-        return next_us
+        return None if self._is_full else next_us
 
     def _wake_due(self) -> None:
         at_us = now_us(self._clock)
-        for key in self._timers.pop_due(at_us):
+        room = _MOST_DUE - sum(queue.due for queue in (self._turns, self._batches, self._activities))
+        for key in islice(self._timers.pop_due(at_us), max(room, 0)):
             if self._pausing_until_us.get(key, 0) <= at_us:
                 self._pausing_until_us.pop(key, None)
                 self._faults(FaultPoint.TIMER_DUE)

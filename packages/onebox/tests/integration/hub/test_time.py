@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 
 from onebox.clock import ManualClock
 from onebox.hub import Hub, HubSettings
+from onebox.hub import engine as engine_module
 from onebox.hub.invoker import TurnRequest
 from onebox.hub.model import Start, Status
 from tests.support.onebox.backends import SDK_NOTICE, running_hub
@@ -278,14 +279,40 @@ class RecordingInvoker(AppInvoker):
     def __init__(self, app: App) -> None:
         super().__init__(app)
         self.ran: list[str] = []
+        self.seen: Callable[[], None] = lambda: None
 
     def is_immediate(self, name: str, *, is_entity: bool) -> bool:  # noqa: ARG002 # all of them wait
         return False
 
     async def orchestrator(self, name: str, request: TurnRequest) -> pb.OrchestratorResponse:
         self.ran.append(name)
+        self.seen()
         await asyncio.sleep(0)
         return await super().orchestrator(name, request)
+
+
+async def test_of_many_timers_that_are_due_at_once_a_bounded_number_is_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "_MOST_DUE", 20)
+    clock, invoker, taken_up = ManualClock(), RecordingInvoker(make_app()), list[int]()
+    hub = Hub(tmp_path / "hub.db", invoker, clock, HubSettings(max_turns=1))
+    await hub.start()
+    try:
+        await asyncio.gather(
+            *(hub.tasks.start(Start(f"nap-{number}", "sleeper", input="60")) for number in range(200))
+        )
+        await hub.settled()
+        engine = hub._engine
+        assert engine is not None
+        invoker.seen = lambda: taken_up.append(engine._turns.due)
+        clock.advance(timedelta(seconds=60))
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(hub.tasks.wait_finished(f"nap-{number}") for number in range(200)))
+        assert len(taken_up) == 200
+        assert 0 < max(taken_up) <= 20
+    finally:
+        await hub.stop()
 
 
 async def test_a_due_timer_is_not_stuck_behind_a_backlog_of_starts(tmp_path: Path) -> None:
