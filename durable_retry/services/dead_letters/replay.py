@@ -207,6 +207,19 @@ async def finish_changes(hub: TaskHub, dead_letter_id: str) -> None:
         await finish_replay(hub, intent)
 
 
+async def start_if_lost(hub: TaskHub, dead_letter_id: str) -> None:
+    """Start the latest replay of a dead letter unless the task hub has it; nothing where there was none.
+
+    The claim of the key refuses one that has succeeded already.
+
+    Raises:
+        TaskHubUnavailableError: It could not be started.
+    """
+    record = await find_dead_letter(dead_letter_id)
+    if record is not None and record.unreadable is None and record.status is Status.REPLAYED:
+        await _start_left_over(hub, record)
+
+
 async def _start_left_over(hub: TaskHub, record: DeadLetterRecord) -> None:
     started = record.replays[-1]
     if await _was_started(hub, record, started):

@@ -11,20 +11,31 @@ from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import BATCH, ENDED_EVENT, OPERATION, REPLAY, SAGA, OperationState
+from durable_retry.engine.base.names import (
+    BATCH,
+    ENDED_EVENT,
+    OPERATION,
+    REPLAY,
+    SAGA,
+    OperationState,
+)
+from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import start_input
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
+from durable_retry.services.dead_letters.replay import replay_dead_letter
 from durable_retry.services.operations.submit import Replayed, submit
 from durable_retry.services.upkeep.failures import Recovery, recover
 from durable_retry.services.upkeep.histories import purge_others
+from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.operations.key_record import complete_record, read_record
 from durable_retry.stores.operations.status import MOST_RESTARTS, document_of, find_status
 from durable_retry.stores.storage.rounds import FIRST
-from durable_retry.stores.task_hub import close_clients
+from durable_retry.stores.task_hub import TaskHub, close_clients
 from orchestrators.operation import operation as operation_orchestrator
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage, task_hub_stage
@@ -40,6 +51,12 @@ def failing_outright(ctx: task.OrchestrationContext, _input: Any) -> Generator[A
     ctx.set_custom_status({"status": "running"})
     yield ctx.create_timer(timedelta(milliseconds=1))
     raise RuntimeError("the history does not fit")
+
+
+def failing_unless_replayed(ctx: task.OrchestrationContext, given: Any) -> Generator[Any, Any]:
+    """Fail outright; wait for ever where a dead letter is replayed."""
+    replays = given["operation"].get("replay_of") is not None
+    yield from (never_ending if replays else failing_outright)(ctx, given)
 
 
 def failing_at_once(ctx: task.OrchestrationContext, _input: Any) -> Generator[Any, Any]:
@@ -107,6 +124,39 @@ async def test_a_failed_orchestration_becomes_a_dead_letter_before_it_is_purged(
         document = await find_status(hub.binding, "op-test")
         assert document is not None
         assert (document["status"], document["dead_letter"]["id"]) == ("dead_lettered", letter.id)
+        await close_clients()
+
+
+async def test_a_replay_that_the_purge_of_its_failed_run_erased_is_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    configured = using(
+        parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"\n', {})
+    )
+    with configured, task_hub_stage(instead={OPERATION: failing_unless_replayed}) as hub:
+        await failed(hub, "op-test", {"operation": an_operation().to_json()})
+        assert await recover(hub.binding, NOW) == {Recovery.DEAD_LETTER: 1}
+        async with asyncio.timeout(60):
+            while not await is_complete(hub, "op-test"):  # noqa: ASYNC110 # asks over gRPC
+                await asyncio.sleep(0.05)
+        (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
+        purge = TaskHub.purge_instance
+
+        async def start_answered(*_: Any, **_more: Any) -> bool:
+            return True
+
+        async def purge_behind_a_replay(self: TaskHub, instance_id: str) -> bool:
+            with monkeypatch.context() as meanwhile:
+                # The purge erases it before anybody sees it.
+                meanwhile.setattr(TaskHub, "start_operation", start_answered)
+                await replay_dead_letter(self, letter.id, ReplayBody(), NOW)
+            return await purge(self, instance_id)
+
+        monkeypatch.setattr(TaskHub, "purge_instance", purge_behind_a_replay)
+        assert await recover(hub.binding, NOW) == {Recovery.PURGED: 1}
+        instance = await hub.binding.read_instance("op-test")
+        assert instance is not None
+        assert instance.input["operation"]["replay_of"] == letter.id
         await close_clients()
 
 
