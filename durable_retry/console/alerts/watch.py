@@ -15,26 +15,18 @@ cannot both begin a try: each writes the row under the version that it read.
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final, assert_never
 
 import httpx
 
+from durable_retry.console.alerts.health import HealthMetrics, seconds_since, show
 from durable_retry.console.alerts.rules import (
-    CIRCUIT_OPEN,
-    DEAD_LETTER_AGE,
-    DEAD_LETTERS,
-    NOT_STARTING,
-    OUTBOX_LAG,
-    RETRIES_EXHAUSTED,
-    TASK_HUB_AWAY,
     Alert,
     Failure,
-    HealthMetric,
     alert_changes,
     slack_message,
     teams_message,
@@ -49,11 +41,9 @@ from durable_retry.console.alerts.store import (
 )
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.circuit import Breaker, CircuitState
+from durable_retry.engine.circuit import Breaker
 from durable_retry.engine.config.dependency import signing_key
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
-from durable_retry.engine.limits.settings import LimitSettings, shared_limits_at
 from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.naming import ScopedKey
 from durable_retry.engine.operations.submission import Naming, read_operation
@@ -61,66 +51,19 @@ from durable_retry.engine.outbox import signed_headers
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.operations.submit import submit
 from durable_retry.services.upkeep.starting import seconds_without_a_start
-from durable_retry.settings.alerts import AlertSettings, Format, Receiver, Thresholds, Webhook, alert_settings
+from durable_retry.settings.alerts import AlertSettings, Format, Receiver, Webhook, alert_settings
 from durable_retry.settings.configuration import api_path, dependencies, targets
 from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import count_dead_letters
+from durable_retry.stores.outbox.events import pending_at
 from durable_retry.stores.outbox.index import list_notes
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.telemetry import metrics
-from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
+from durable_retry.telemetry.spans import DEPENDENCY
 
 _MANY_NOTES: Final = 999
-
-
-@dataclass(frozen=True, slots=True)
-class HealthMetrics:
-    """The health metrics at one instant; None for those that could not be read.
-
-    Attributes:
-        dead_letters: The open ones.
-        outbox_lag_seconds: Age of the oldest pending event; 0 when none is pending.
-        circuits: By dependency, of those with a circuit.
-        now: When they were read.
-        retries_exhausted: Operations that used up their attempts in the last hour, of about the first 3,000.
-        not_starting_seconds: For how long accepted operations have not begun; 0 while they begin.
-        task_hub_away_seconds: For how long the task hub has not answered, above the threshold; 0 while it
-            answers.
-    """
-
-    dead_letters: DeadLetterSummary | None
-    outbox_lag_seconds: float | None
-    circuits: Mapping[str, Breaker | None]
-    now: datetime
-    retries_exhausted: int | None = 0
-    not_starting_seconds: float | None = 0.0
-    task_hub_away_seconds: float | None = 0.0
-
-    def with_thresholds(self, thresholds: Thresholds) -> list[HealthMetric]:
-        """Return each metric with its threshold."""
-        letters = self.dead_letters
-        return [
-            HealthMetric(DEAD_LETTERS, None if letters is None else letters.open, thresholds.dead_letters),
-            HealthMetric(DEAD_LETTER_AGE, self.dead_letter_age_seconds, thresholds.dead_letter_age_seconds),
-            HealthMetric(OUTBOX_LAG, self.outbox_lag_seconds, thresholds.outbox_lag_seconds),
-            HealthMetric(RETRIES_EXHAUSTED, self.retries_exhausted, thresholds.retries_exhausted_per_hour),
-            HealthMetric(NOT_STARTING, self.not_starting_seconds, thresholds.not_starting),
-            HealthMetric(TASK_HUB_AWAY, self.task_hub_away_seconds, thresholds.task_hub_away_seconds),
-            *(
-                HealthMetric(
-                    f"{CIRCUIT_OPEN}:{name}",
-                    None if breaker is None else _seconds_since(breaker.closed_to_calls_since, self.now),
-                    thresholds.circuit_open_seconds,
-                )
-                for name, breaker in self.circuits.items()
-            ),
-        ]
-
-    @property
-    def dead_letter_age_seconds(self) -> float | None:
-        """Age of the oldest open dead letter; 0 when there is none."""
-        return None if self.dead_letters is None else self.dead_letters.oldest_age_seconds or 0.0
+_NOTES_LOOKED_AT: Final = 50
+"""One query each, one after the other; mostly the first has a pending event."""
 
 
 async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
@@ -162,7 +105,7 @@ async def _task_hub_away(hub: TaskHub, now: datetime) -> float | None:
     if await _answered_part("the task hub", answers()):
         _away_since.pop(hub, None)
         return 0.0
-    seconds = _seconds_since(_away_since.setdefault(hub, now), now)
+    seconds = seconds_since(_away_since.setdefault(hub, now), now)
     # A process that began within the outage must not end the incident.
     return seconds if seconds > alert_settings().thresholds.task_hub_away_seconds else None
 
@@ -183,11 +126,17 @@ async def _retries_exhausted(now: datetime) -> int:
 
 
 async def _outbox_lag_seconds(now: datetime) -> float:
-    """Return the lag of the outbox, from its first 999 notes."""
+    """Return the lag of the outbox, from its first 999 notes.
+
+    A note without a pending event does not count: its commit was refused, or is under way. Of a great many
+    such notes only the oldest are known to be so.
+    """
     notes, _ = await list_notes(_MANY_NOTES, None)
-    return _seconds_since(
-        min((note.noted_at for note in notes if note.unreadable is None), default=None), now
-    )
+    oldest = sorted((note for note in notes if note.unreadable is None), key=lambda note: note.noted_at)
+    for note in oldest[:_NOTES_LOOKED_AT]:
+        if await pending_at(note):
+            return seconds_since(note.noted_at, now)
+    return seconds_since(min((note.noted_at for note in oldest[_NOTES_LOOKED_AT:]), default=None), now)
 
 
 async def _readable_circuits(hub: TaskHub) -> dict[str, Breaker | None]:
@@ -200,10 +149,6 @@ async def _readable_circuits(hub: TaskHub) -> dict[str, Breaker | None]:
     names = [one.name for one in dependencies().dependencies.values() if one.circuit.enabled]
     found = await asyncio.gather(*(_answered_part(f"the circuit of {name}", circuit(name)) for name in names))
     return dict(zip(names, found, strict=True))
-
-
-def _seconds_since(since: datetime | None, now: datetime) -> float:
-    return 0.0 if since is None else max(0.0, (now - since).total_seconds())
 
 
 SOURCE: Final = "watch"
@@ -344,55 +289,3 @@ async def _start_operation(hub: TaskHub, alert: Alert, webhook: Webhook, now: da
     except TaskHubUnavailableError:
         return Failure("the task hub did not take it")
     return None
-
-
-def show(health: HealthMetrics) -> None:
-    """Publish the metrics as gauges; one that is not known has no value."""
-    limits = list(_limits_by_dependency(health))
-    metrics.show_gauges(
-        {
-            metrics.DEAD_LETTERS.name: list(_dead_letters(health)),
-            metrics.DEAD_LETTER_AGE.name: _gauge_values(health.dead_letter_age_seconds),
-            metrics.OUTBOX_LAG.name: _gauge_values(health.outbox_lag_seconds),
-            metrics.CIRCUIT_STATUS.name: list(_circuit_states(health)),
-            metrics.LIMIT_CONCURRENCY.name: _values_with_limit(
-                (each, one.max_concurrency) for each, one in limits
-            ),
-            metrics.LIMIT_RATE.name: _values_with_limit((each, one.rate_per_second) for each, one in limits),
-        }
-    )
-
-
-def _gauge_values(value: float | None) -> list[metrics.GaugeValue]:
-    return [] if value is None else [(value, {})]
-
-
-def _values_with_limit(values: Iterable[tuple[str, float]]) -> list[metrics.GaugeValue]:
-    """Return the values of dependencies that have a limit; 0 is none."""
-    return [(value, {DEPENDENCY: name}) for name, value in values if value > 0]
-
-
-def _limits_by_dependency(health: HealthMetrics) -> Iterator[tuple[str, LimitSettings]]:
-    """Yield each dependency with its limits of this moment."""
-    for name, dependency in dependencies().dependencies.items():
-        breaker = health.circuits.get(name) or Breaker()
-        yield name, shared_limits_at(health.now, dependency.limits, breaker).settings
-
-
-def _dead_letters(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:
-    """Count by configured dependency. Names from messages are never labels: their number is unbounded."""
-    if health.dead_letters is None:
-        return
-    counts = dict.fromkeys((*dependencies().dependencies, QUEUE, ""), 0)
-    for name, waiting in health.dead_letters.by_dependency.items():
-        label = dependency_label(name)
-        counts[label if label in counts else ""] += waiting.open
-    for name, count in counts.items():
-        yield count, {DEPENDENCY: name} if name else {}
-
-
-def _circuit_states(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:
-    known = {name: breaker for name, breaker in health.circuits.items() if breaker is not None}
-    for name, breaker in known.items():
-        for state in CircuitState:
-            yield int(breaker.state is state), {DEPENDENCY: name, CIRCUIT_STATE: state.value}

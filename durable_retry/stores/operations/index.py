@@ -88,9 +88,14 @@ class OperationEntry:
     noted_us: int = 0
 
     @property
-    def rank(self) -> tuple[bool, int]:
-        """The highest of several entries of an operation counts: attempts can fail after a cancellation."""
-        return self.status in FINISHED, self.noted_us
+    def rank(self) -> tuple[int, int]:
+        """The highest of several entries of an operation counts, whatever their clocks say.
+
+        Attempts can fail after a cancellation, and what a success wants to write can be refused.
+        """
+        if self.status not in FINISHED:
+            return 0, self.noted_us
+        return 1 if self.status is OperationState.SUCCEEDED else 2, self.noted_us
 
     @property
     def position(self) -> tuple[datetime, str]:

@@ -172,7 +172,7 @@ async def list_pending(limit: int, cursor: str | None) -> tuple[list[OutboxEvent
     following: str | None = None
     while len(items) <= limit:
         notes, following = await list_notes(limit + 1, following, first=first)
-        for note, events in zip(notes, await asyncio.gather(*map(_pending_at, notes)), strict=True):
+        for note, events in zip(notes, await asyncio.gather(*map(pending_at, notes)), strict=True):
             after = seen if note.outbox_id == first else 0
             items.extend(event.listed() for event in events if number_of(event.event_id) > after)
         if following is None:
@@ -249,7 +249,8 @@ async def mark_pending(event_id: str, now: datetime) -> StoredEvent:
             return pending
 
 
-async def _pending_at(note: PendingNote) -> list[StoredEvent]:
+async def pending_at(note: PendingNote) -> list[StoredEvent]:
+    """Return the pending events of a note; it may have none."""
     events = await _events_at(note.outbox_id, note.location)
     return [event for event in events if event.state is EventState.PENDING]
 

@@ -48,6 +48,8 @@ from durable_retry.stores.dead_letters.intents import Intent, Purpose, begin_cha
 from durable_retry.stores.dead_letters.list import count_dead_letters
 from durable_retry.stores.dead_letters.records import find_dead_letter, keep_operation, move_dead_letter
 from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.operations.writes import commit_success
+from durable_retry.stores.outbox.index import note_pending, own_location
 from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import an_entry, an_operation, failing
@@ -114,6 +116,17 @@ async def test_age_and_circuits_are_metrics_too(hub: TaskHubStage, monkeypatch: 
         "outbox_lag_seconds",
         "circuit_open_seconds:payments",
     }
+
+
+async def test_a_note_of_the_outbox_without_an_event_is_no_lag(hub: TaskHubStage) -> None:
+    """The commit of a handler's writes was refused: nothing waits to be sent."""
+    await note_pending("op-refused", own_location("op-refused"), NOW - timedelta(minutes=20))
+    assert (await read_health_metrics(hub.binding, NOW)).outbox_lag_seconds == 0
+    event = {"type": "charge.completed", "queue": "charge-events", "data": 1}
+    await commit_success(
+        "op-waits", {}, [], [event], NOW - timedelta(minutes=6), correlation_id=None, trace=None
+    )
+    assert (await read_health_metrics(hub.binding, NOW)).outbox_lag_seconds == 360
 
 
 async def test_a_task_hub_that_is_away_is_an_alert_and_hides_nothing(

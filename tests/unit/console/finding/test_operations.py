@@ -241,6 +241,15 @@ async def test_the_few_dead_are_found_among_many_that_wait_and_one_that_was_canc
     assert hub.asked == ["op-dead", "op-over"]
 
 
+async def test_a_success_whose_writes_were_refused_is_found_among_the_dead_whatever_the_clocks_say(
+    hub: Hub,
+) -> None:
+    hub.add("op-refused", status="dead_lettered")
+    kind, dead = hub.held[-1]
+    hub.held.append((kind, replace(dead, status=OperationState.SUCCEEDED, noted_us=dead.noted_us + 1)))
+    assert await pages(OperationFilter(status=OperationState.DEAD_LETTERED)) == [["op-refused"]]
+
+
 async def test_one_that_failed_and_recovered_is_not_read_for_a_list_of_those_that_wait(hub: Hub) -> None:
     hub.add("op-1", status="waiting_retry")
     entry = hub.held[-1][1]

@@ -1,12 +1,12 @@
-"""The gauges of what `watch` reads."""
+"""Health metrics: their values beside thresholds, and their gauges."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
+from durable_retry.console.alerts.health import HealthMetrics, show
 from durable_retry.console.alerts.rules import Alert, alert_changes
-from durable_retry.console.alerts.watch import HealthMetrics, show
 from durable_retry.engine.adaptive import Adaptive
 from durable_retry.engine.circuit import Breaker, CallHealth, CircuitState, ManualControl, Permitted
 from durable_retry.engine.config.dependencies_file import parse_config
