@@ -17,8 +17,8 @@ from pathlib import Path
 import onebox.hub.database
 from onebox.clock import SystemClock
 from onebox.hub import FaultPoint, Hub, HubSettings
+from onebox.hub.listing import InstanceFilter
 from onebox.hub.model import InstanceFinishedError
-from onebox.hub.reading import InstanceFilter
 from tests.support.onebox.durable_app import AppInvoker
 from tests.support.onebox.workload import MIXED_COUNTER, SIGNALS_COUNTER, Cut, counting_app, submit
 

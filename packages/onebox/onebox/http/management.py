@@ -53,6 +53,7 @@ from onebox.http.management_payloads import (
 )
 from onebox.http.messages import raw_path, url_of
 from onebox.hub import TaskHub
+from onebox.hub.listing import EntityFilter, InstanceFilter, InstanceState
 from onebox.hub.model import (
     HubError,
     InstanceExistsError,
@@ -66,7 +67,6 @@ from onebox.hub.model import (
     tags_to,
     to_us,
 )
-from onebox.hub.reading import EntityFilter, InstanceFilter, InstanceState
 from onebox.worker.durable import WEBHOOK_PATH, DurableUrls
 
 _DEFAULT_PAGE = 100

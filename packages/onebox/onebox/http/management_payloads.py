@@ -12,8 +12,8 @@ from durabletask.history import _from_protobuf as event_from_protobuf
 from starlette.requests import Request
 from starlette.responses import Response
 
+from onebox.hub.listing import EntityState, InstanceState
 from onebox.hub.model import Status, to_datetime
-from onebox.hub.reading import EntityState, InstanceState
 from onebox.worker.durable import DurableUrls
 
 CONTINUATION_HEADER = "x-ms-continuation-token"

@@ -38,6 +38,7 @@ from onebox.hub.entities import BatchChanges, send_from_batch
 from onebox.hub.events import events_in
 from onebox.hub.instances import send_messages
 from onebox.hub.invoker import InvocationLostError, Invoker
+from onebox.hub.listing import InstanceState
 from onebox.hub.model import (
     FencedError,
     InstanceExistsError,
@@ -48,7 +49,7 @@ from onebox.hub.model import (
     Status,
     now_us,
 )
-from onebox.hub.reading import InstanceState, Live, Reader
+from onebox.hub.reading import Live, Reader
 from onebox.hub.settings import AzureTerms
 from onebox.hub.taskhub import TaskHub
 from onebox.hub.turn import Rewound, Turn

@@ -17,9 +17,10 @@ from onebox.hub.azure_terms import classes_for
 from onebox.hub.database import StoreFile, open_reader, open_writer
 from onebox.hub.engine import Engine
 from onebox.hub.invoker import Invoker
+from onebox.hub.listing import Listing
 from onebox.hub.local_channel import serve_locally, stop_serving
 from onebox.hub.model import HubInUseError, StoreUnusableError
-from onebox.hub.reading import Listing, Reader
+from onebox.hub.reading import Reader
 from onebox.hub.servicer import Servicer
 from onebox.hub.settings import HubSettings
 from onebox.hub.taskhub import TaskHub

@@ -17,6 +17,7 @@ import durabletask.internal.orchestrator_service_pb2_grpc as stubs
 import grpc
 
 from onebox.hub.events import microseconds, text, timestamp
+from onebox.hub.listing import EntityFilter, EntityState, InstanceFilter, InstanceState
 from onebox.hub.model import (
     HubError,
     InstanceExistsError,
@@ -30,7 +31,6 @@ from onebox.hub.model import (
     tags_to,
     to_datetime,
 )
-from onebox.hub.reading import EntityFilter, EntityState, InstanceFilter, InstanceState
 from onebox.hub.taskhub import TaskHub
 
 _CODES: dict[type[HubError], grpc.StatusCode] = {

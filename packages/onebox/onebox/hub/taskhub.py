@@ -26,15 +26,8 @@ from onebox.hub import entities, instances
 from onebox.hub.database import Transaction, is_entity
 from onebox.hub.engine import Engine
 from onebox.hub.events import events_in
+from onebox.hub.listing import EntityFilter, EntityState, InstanceFilter, InstanceState, Listing, Page
 from onebox.hub.model import TERMINAL, InstanceNotFoundError, InvalidRequestError, Start, Status, to_us
-from onebox.hub.reading import (
-    EntityFilter,
-    EntityState,
-    InstanceFilter,
-    InstanceState,
-    Listing,
-    Page,
-)
 from onebox.hub.settings import HubSettings
 
 _PURGE_PAGE = 200

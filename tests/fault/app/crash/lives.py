@@ -25,7 +25,7 @@ from durable_retry.services.upkeep.rounds import SETTLED_AFTER, finish_left_over
 from durable_retry.stores.operations.key_record import read_record
 from durable_retry.stores.task_hub import close_clients
 from onebox.hub import FaultPoint
-from onebox.hub.reading import InstanceFilter
+from onebox.hub.listing import InstanceFilter
 from tests.fault.app.crash.flows import FLOWS, flow_of
 from tests.fault.app.crash.places import CLIENT, Place, Places, die
 from tests.fault.app.crash.small_app import SmallApp, small_app

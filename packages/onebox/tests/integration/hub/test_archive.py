@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from onebox.hub import Hub, HubSettings
+from onebox.hub.listing import InstanceFilter
 from onebox.hub.model import Start, Status
-from onebox.hub.reading import InstanceFilter
 from tests.support.onebox.backends import SDK_NOTICE, running_hub
 from tests.support.onebox.sample_app import make_app
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from onebox.hub.database import open_writer
+from onebox.hub.listing import InstanceFilter
 from onebox.hub.model import Start
-from onebox.hub.reading import InstanceFilter
 from tests.support.onebox.backends import SDK_NOTICE, running_hub
 from tests.support.onebox.sample_app import make_app
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from onebox.hub.database import QUERIES, open_writer
+from onebox.hub.listing import InstanceFilter, Listing
 from onebox.hub.model import Status
-from onebox.hub.reading import InstanceFilter, Listing
 from scripts.processes import ROOT
 
 _HUB = ROOT / "packages" / "onebox" / "onebox" / "hub"
