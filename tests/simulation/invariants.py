@@ -37,6 +37,9 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     outcomes.sagas_are_undone,
     outcomes.references_are_filled_in,
     outcomes.index_has_all,
+    outcomes.ends_are_listed,
+    outcomes.results_are_there,
+    outcomes.alerts_are_true,
     outcomes.nothing_is_left,
     outcomes.nothing_unexpected,
 )

@@ -16,7 +16,7 @@ from azure.core.exceptions import ServiceResponseError
 
 from durable_retry import clock, executor_guard
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.circuit import transitions
+from durable_retry.engine.circuit import Breaker, transitions
 from durable_retry.engine.circuit.reporters import Reporters
 from durable_retry.engine.limits import limiter
 from durable_retry.engine.limits.limiter import Limiter, SlotLease, SlotPostponed, SlotRequest
@@ -184,6 +184,10 @@ OF_INVARIANTS: Final[Mapping[str, Callable[[], Any]]] = {
     ),
     "circuits_probe_within_limits": lambda: patch.object(transitions, "probes_free", lambda *_: 1),
     "reports_count_once": lambda: patch.object(Reporters, "has_counted", _is_never),
+    # Each failed probe begins a new break; the outage is still the same.
+    "alerts_are_true": lambda: patch.object(
+        Breaker, "closed_to_calls_since", property(lambda breaker: breaker.opened_at)
+    ),
     "slots_are_given_back": lambda: patch.object(Limiter, "without", _is_kept),
     "attempts_are_within_limits": lambda: patch.object(LimitSettings, "shared_concurrency", _MORE_SLOTS),
     "records_agree": lambda: patch.object(OperationInput, "owner", property(_run_without_its_replay)),

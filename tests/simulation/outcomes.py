@@ -9,6 +9,7 @@ from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import FINISHED, SAGA, DeadLetterReason, OperationState
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.workflows.shapes import Saga, SagaStep
+from durable_retry.stores.operations.notes import is_listed
 from tests.simulation.app import REFUSING, WRITES
 from tests.simulation.people import RIVAL
 from tests.simulation.story import RunEnd, Story
@@ -265,6 +266,33 @@ def index_has_all(story: Story) -> Iterator[str]:
         begun = (end.operation.created_at - START).total_seconds()
         if not any(begun - slack <= died <= begun + slack for died in story.world.deaths):
             yield f"{name} is in no list"
+
+
+def ends_are_listed(story: Story) -> Iterator[str]:
+    """Once upkeep ran, what ended otherwise than well is in the list of what failed, in its state.
+
+    It may be missing where a worker died within moments of the end, long after the operation was accepted.
+    """
+    life, slack = len(story.world.lives), _MOMENTS + story.world.clock_difference.total_seconds()
+    for end in story.last_ends:
+        noted = story.listed.get(end.operation.operation_id)
+        if end.life != life or is_listed(OperationState(end.document["status"]), noted):
+            continue
+        ended = (end.ended_at - START).total_seconds()
+        if not any(ended - slack <= died <= ended + slack for died in story.world.deaths):
+            name = end.operation.operation_id
+            yield f"{name} is {end.document['status']}, and listed as {noted}"
+
+
+def results_are_there(story: Story) -> Iterator[str]:
+    """A result that is stored apart is there as long as the record that names it, and not much longer."""
+    yield from (f"the result of {name} is gone" for name in story.lost_results)
+    yield from (f"{name} is left" for name in story.left_results)
+
+
+def alerts_are_true(story: Story) -> Iterator[str]:
+    """An alert is raised when it is so, and cleared when it is not so any more."""
+    yield from story.alerts.untrue
 
 
 def nothing_is_left(story: Story) -> Iterator[str]:

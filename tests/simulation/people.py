@@ -348,10 +348,10 @@ class People:
         while True:
             await asyncio.sleep(60)
             minutes += 1
-            await self.on_some_worker(lambda worker: _tidied(sweep(TaskHub(worker.name), clock.now())))
+            await self.on_some_worker(lambda worker: tidied(sweep(TaskHub(worker.name), clock.now())))
             if minutes % 5 == 0:
                 await self.on_some_worker(
-                    lambda worker: _tidied(finish_left_over(TaskHub(worker.name), clock.now()))
+                    lambda worker: tidied(finish_left_over(TaskHub(worker.name), clock.now()))
                 )
                 await self.complete_lost()
                 if self.world.seconds < self.world.storm_ends:  # What comes later is mended at the end.
@@ -395,13 +395,13 @@ class People:
 
 
 async def _looked_at(operation_id: str, worker: Worker) -> bool:
-    return await _tidied(complete_lost_end(TaskHub(worker.name), operation_id))
+    return await tidied(complete_lost_end(TaskHub(worker.name), operation_id))
 
 
 async def _mended(
     mend: Callable[[TaskHub, datetime, float], Coroutine[Any, Any, int]], worker: Worker
 ) -> bool:
-    return await _tidied(mend(TaskHub(worker.name), clock.now(), _MENDING_SECONDS))
+    return await tidied(mend(TaskHub(worker.name), clock.now(), _MENDING_SECONDS))
 
 
 async def _record_removed(operation_id: str, hub: TaskHub) -> bool | None:
@@ -443,7 +443,7 @@ async def _listed[T](listing: Coroutine[Any, Any, T]) -> T | None:
         return None
 
 
-async def _tidied(work: Coroutine[Any, Any, int]) -> bool:
+async def tidied(work: Coroutine[Any, Any, object]) -> bool:
     """Whether some upkeep came to its end."""
     try:
         await work

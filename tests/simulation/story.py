@@ -4,10 +4,10 @@ import asyncio
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
-from durable_retry.engine.base.names import CALL_LIMITER, IDEMPOTENCY_RECORD, OPERATION
+from durable_retry.engine.base.names import CALL_LIMITER, IDEMPOTENCY_RECORD, OPERATION, OperationState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
@@ -19,9 +19,12 @@ from durable_retry.stores.circuit.cache import close_circuits
 from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets
+from durable_retry.stores.operations.results import TABLE as RESULTS_TABLE
+from durable_retry.stores.operations.results import remove_results, with_stored
 from durable_retry.stores.storage import contents
 from durable_retry.stores.workflows import document_of_batch, find_batch
 from tests.simulation import virtual_loop
+from tests.simulation.alerts import AlertWatch
 from tests.simulation.app import App
 from tests.simulation.circuits import CircuitWatch
 from tests.simulation.entities import Operated
@@ -37,6 +40,9 @@ CALM_SECONDS: Final = 4 * 3_600.0
 
 _RARE: Final = 0.15
 """How many small worlds have a batch, a saga, a malformed message."""
+
+_RESULTS_KEPT: Final = timedelta(days=3)
+"""Histories are kept for a day then, as long as records live, and results two days longer."""
 
 RECORD_SECONDS: Final = 90_000.0
 """A record lives for a day, unless the dependency says otherwise."""
@@ -78,7 +84,12 @@ class Story:
         outliving: Operations whose record is there after its time.
         circuits: What was seen of circuits.
         slots: What was seen of limiters.
+        alerts: What the alerts said.
+        is_watched: Whether alerts are checked in this world.
         noted: By operation, what the index has of it.
+        listed: By operation, its state in the list of what failed, for those that it has.
+        lost_results: Operations whose result was stored apart, and is not there.
+        left_results: Tables of results that are left when the time of all is over.
         slots_left: Slots that are lent when the world is at rest.
     """
 
@@ -94,13 +105,20 @@ class Story:
     outliving: list[str] = field(default_factory=list)
     noted: dict[str, OperationEntry] = field(default_factory=dict)
     slots_left: list[str] = field(default_factory=list)
+    listed: dict[str, OperationState | None] = field(default_factory=dict)
+    lost_results: list[str] = field(default_factory=list)
+    left_results: list[str] = field(default_factory=list)
     circuits: CircuitWatch = field(init=False)
     slots: SlotWatch = field(init=False)
+    alerts: AlertWatch = field(init=False)
+    is_watched: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.circuits, self.slots = CircuitWatch(self.world), SlotWatch(self.world)
         hub = self.app.hub
         hub.on_end, hub.on_entity, hub.on_signal = self.ended, self.changed, self.slots.signaled
+        self.alerts = AlertWatch(self.world, self.app.tables)
+        self.is_watched = self.world.chances.watched > 0
 
     @property
     def first_ends(self) -> dict[str, RunEnd]:
@@ -117,6 +135,7 @@ class Story:
         """Look at an operation of an entity."""
         self.circuits.changed(operated)
         self.slots.changed(operated)
+        self.alerts.changed(operated)
 
     def ended(self, instance: Instance) -> None:
         """Take the end of an instance down."""
@@ -153,8 +172,14 @@ class Story:
             self.slots_left += [f"{name} has lent {lease.lease_id}" for lease in limiter.leases]
         entries = [entry async for _, _, found in buckets(OperationList.ALL, None) for entry in found]
         self.noted = {entry.operation_id: entry for entry in reversed(entries)}
+        failed = [entry async for _, _, found in buckets(OperationList.FAILED, None) for entry in found]
+        self.listed = {entry.operation_id: entry.status for entry in reversed(failed)}
         life = len(self.world.lives)
         self.records |= {(name, life): state for name, state in self._states(IDEMPOTENCY_RECORD).items()}
+        for name, state in self._states(IDEMPOTENCY_RECORD).items():
+            result = ((state or {}).get("document") or {}).get("result")
+            if isinstance(result, dict) and {"expired", "unreadable"} & (await with_stored(result)).keys():
+                self.lost_results.append(name)
 
     async def look_again(self) -> None:
         """See what is left when the time of every record is over."""
@@ -163,6 +188,12 @@ class Story:
             await self.people.retain(self.world.now())
             await asyncio.sleep(60)  # For a hub that purges no entity, and clocks that differ.
         self.outliving += [name for name, state in self._states(IDEMPOTENCY_RECORD).items() if state]
+        await remove_results(self.world.now() + _RESULTS_KEPT, timedelta(days=1))
+        self.left_results += [
+            name
+            for name in list(self.app.tables.tables)
+            if name.startswith(RESULTS_TABLE) and self.app.tables.rows(name)
+        ]
 
     def _states(self, kind: str) -> dict[str, dict[str, Any] | None]:
         """Return the states of the entities of a kind, by their keys."""
@@ -188,17 +219,15 @@ async def _happened(seed: int, operations: int, defects: Sequence[Any], without:
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: _unheard(world, context))
     app = App(world)
     story = Story(world, app, People(world, app))
-    with app.in_place(*defects):
+    with app.in_place(*story.alerts.settings(), *defects):
         for _ in range(WORKERS):
             world.give_birth()
-        chances = world.chances
+        chances, world.chances = world.chances, CALM
         try:
-            await _live(story, _crowd)
+            await _live(story, _crowd, chances)
             if world.happens(chances.again):
                 await story.people.archive_everything()
-                await story.people.pass_quiet_time()
-                world.chances = chances
-                await _live(story, _second_crowd)
+                await _live(story, _second_crowd, chances)
         finally:
             await world.end()
             close_circuits()
@@ -206,27 +235,34 @@ async def _happened(seed: int, operations: int, defects: Sequence[Any], without:
     return story
 
 
-async def _live(story: Story, crowd: Callable[[People, Scale], list[Any]]) -> None:
+async def _live(story: Story, crowd: Callable[[People, Scale], list[Any]], chances: Chances) -> None:
     """Let a storm begin and pass, and wait until everything has come to rest and every record has expired."""
     world = story.world
+    await story.people.pass_quiet_time()
+    world.chances = chances
     world.begin_life()
     for target in story.app.targets.values():
         target.begin_storm()
     await story.people.retain(world.now())
-    janitor = asyncio.create_task(story.people.janitor())
+    timers = [asyncio.create_task(story.people.janitor())]
+    if story.is_watched:
+        timers.append(asyncio.create_task(story.alerts.check_often(story.people)))
     await asyncio.gather(*crowd(story.people, world.scale))
     await asyncio.sleep(max(0.0, world.storm_ends - world.seconds))
     world.chances = CALM
     await story.people.replay_everything()
     await story.people.close_what_is_held()
     await _quiet(story)
-    janitor.cancel()
+    for timer in timers:
+        timer.cancel()
     await asyncio.sleep(SETTLED_AFTER.total_seconds())
     await story.people.complete_lost()
     for _ in range(_MENDINGS):
         await story.people.mend_index()
         await asyncio.sleep(60)  # Until its signals have come, and its notes are written.
     await story.look()
+    if story.is_watched:
+        await story.alerts.check_at_rest(story.people, len(story.open_ids))
     await story.look_again()
 
 

@@ -45,8 +45,11 @@ What holds then, each a function of its own:
 26. sagas_are_undone             a step follows success only; what was done is undone in reverse
 27. references_are_filled_in     a step that refers to an answer is sent what that was
 28. index_has_all                what has ended is in the index once upkeep ran
-29. nothing_is_left              nothing runs, nothing is under way, nothing is noted as still to be done
-30. nothing_unexpected           no orchestration failed, a repeated turn is the same, no error went unheard
+29. ends_are_listed              and in the list of its state, where it ended otherwise than well
+30. results_are_there            what is stored apart is there as long as its record, and goes afterwards
+31. alerts_are_true              an alert is raised and cleared when it is so, in every ninth world
+32. nothing_is_left              nothing runs, nothing is under way, nothing is noted as still to be done
+33. nothing_unexpected           no orchestration failed, a repeated turn is the same, no error went unheard
 
 Small worlds have one to six operations and minutes of storm. Their turns run on a light context; the SDK
 replays some of them from the beginning, and both must ask for the same. In every eighth world the last

@@ -28,6 +28,7 @@ _ROUGH: Final = 3
 _ROLLED_BACK: Final = 5
 _LARGE: Final = 1
 CROWDED_EVERY: Final = 7
+WATCHED_EVERY: Final = 9
 
 
 class GoneError(Exception):
@@ -71,6 +72,7 @@ class Chances:
         wordy: A dependency answers with 6 KB.
         crowded: All callers come within seconds and want the same dependency, which has one slot and a rate.
             In every seventh world.
+        watched: The app's alerts are checked every twenty seconds. In every ninth world.
     """
 
     crash: float = 0.002
@@ -98,6 +100,7 @@ class Chances:
     large: float = 1.0
     wordy: float = 0.2
     crowded: float = 1.0
+    watched: float = 1.0
 
     @classmethod
     def of(cls, seed: int, without: Collection[str] = ()) -> Self:
@@ -112,6 +115,7 @@ class Chances:
             *(["skewed"] if seed % 4 else []),
             *([] if seed % 4 == _LARGE else ["large"]),
             *([] if seed % CROWDED_EVERY == 0 else ["crowded"]),
+            *([] if seed % WATCHED_EVERY == 0 else ["watched"]),
             *(["early", "dead_batch"] if seed % 8 == _ROLLED_BACK else ["rolled_back"]),
         }
         rough = 1 if seed % 3 else _ROUGH
