@@ -1,23 +1,34 @@
 """The rules of a single replay."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.validation import InvalidInputError, validated
+from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.record import of_operation
 from durable_retry.engine.dead_letters.replay import (
+    Prepared,
     ReplayBody,
     changes_between,
     edited_operation,
     is_masked,
     needs_new_key,
+    replayed_operation,
     unmasked,
 )
+from durable_retry.engine.operations.submission import Targets, UnknownTargetError
 from tests.support.builders import NOON, an_entry
 
+TARGETS = Targets(
+    parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"', {}).dependencies,
+    {},
+    (),
+)
+LATER = NOON + timedelta(hours=1)
 RECORD = of_operation("dl-1", an_entry("op-1"), NOON)
 
 
@@ -168,3 +179,27 @@ def test_another_call_gets_a_new_key_and_other_headers_do_not(
 
 def test_another_input_gets_a_new_key() -> None:
     assert needs_new_key(edits(), {"input": {"n": 1}}, {"input": {"n": 2}})
+
+
+def replayed(body: ReplayBody, targets: Targets = TARGETS, **changes: Any) -> Prepared:
+    record = of_operation("dl-1", an_entry("op-1", **changes), NOON)
+    return replayed_operation(record, body, targets, LATER, new_suffix="new")
+
+
+def test_a_replay_without_edits_keeps_key_and_steps_and_counts_its_time_from_now() -> None:
+    prepared = replayed(edits(), steps_run=3)
+    operation = prepared.operation
+    assert (operation.sent_key, operation.replay_of, operation.steps_run) == ("key-op-1", "dl-1", 3)
+    assert (operation.created_at, prepared.changes) == (LATER, ())
+
+
+def test_a_replay_of_another_call_has_a_key_of_its_own_and_shows_the_change() -> None:
+    prepared = replayed(edits(request={"path": "/refunds"}), steps_run=3)
+    assert (prepared.operation.sent_key, prepared.operation.steps_run) == ("key-op-1.new", None)
+    assert prepared.operation.key == "key-op-1"
+    assert [change["pointer"] for change in prepared.changes] == ["/request/path"]
+
+
+def test_a_replay_under_a_configuration_without_its_dependency_is_refused() -> None:
+    with pytest.raises(UnknownTargetError):
+        replayed(edits(), Targets({}, {}, ()))

@@ -12,6 +12,7 @@ from durable_retry.engine.operations.steps import (
     UnknownEffectError,
     begin,
     fail,
+    hold,
     shown,
     succeed,
 )
@@ -86,6 +87,20 @@ def test_the_first_result_stays() -> None:
 def test_a_failure_leaves_alone_what_another_execution_began() -> None:
     other = begin(running(), an_execution("x2"))
     assert fail(other, running()) == other
+
+
+def test_a_step_that_its_dependency_did_not_admit_counts_no_attempt() -> None:
+    held = hold(running(), running())
+    assert (held.state, held.attempts) == (StepState.FAILED, 0)
+    again = begin(held, an_execution("x2", is_repeatable=False))
+    assert (again.state, again.attempts) == (StepState.RUNNING, 1)
+
+
+def test_a_step_that_was_not_admitted_leaves_alone_what_another_execution_wrote() -> None:
+    other = running("x2")
+    assert hold(other, running()) == other
+    done = succeed(running(), running(), "1")
+    assert hold(done, running()) == done
 
 
 def test_a_record_that_was_deleted_meanwhile_is_written_anew() -> None:

@@ -34,6 +34,10 @@ auth = { header = "X-Api-Key", value = "${KEY}" }
 retry = { max_attempts = 4 }
 
 [dependencies.warehouse-db]
+
+[dependencies.open]
+base_url = "https://open.example.com"
+idempotency = { header = "" }
 """
 CALL = {"dependency": "payments", "request": {"method": "POST", "path": "/charges", "json": {"a": 1}}}
 EVENT = {"specversion": "1.0", "id": "e-1", "source": "/orders", "type": "charge", "data": CALL}
@@ -141,6 +145,24 @@ def test_a_handler_brings_its_dependency() -> None:
 def test_headers_that_the_app_sets_are_refused(name: str) -> None:
     request = {"method": "POST", "path": "/x", "headers": {name: "mine"}}
     assert pointers(CALL | {"request": request}) == [f"/request/headers/{name}"]
+
+
+@pytest.mark.parametrize("dependency", ["payments", "open"])
+def test_headers_that_the_app_does_not_set_are_taken(dependency: str) -> None:
+    request = {"method": "POST", "path": "/x", "headers": {"X-Mine": "1"}}
+    operation = resolved({"dependency": dependency, "request": request})
+    assert operation.request is not None
+    assert operation.request["headers"] == {"x-mine": "1"}
+
+
+def test_an_event_goes_to_a_dependency_with_an_address() -> None:
+    event = {"type": "charged", "dependency": "open", "path": "/hook", "data": 1}
+    assert [each["dependency"] for each in resolved(CALL | {"on_success": [event]}).on_success] == ["open"]
+    refused = [{**event, "dependency": name} for name in ("nobody", "warehouse-db")]
+    assert pointers(CALL | {"on_success": refused}) == [
+        "/on_success/0/dependency",
+        "/on_success/1/dependency",
+    ]
 
 
 def test_mistakes_of_every_kind_are_reported_together() -> None:
