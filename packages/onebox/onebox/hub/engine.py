@@ -87,7 +87,7 @@ class Engine:
         self._misses = 0  # looks at the store that failed, one after the other
         self._next_look_us = 0
         self._timer_moved = asyncio.Event()
-        self._is_full = False  # whether timers are due that wait in the store for their turn
+        self._is_full = False  # whether so many keys wait that timers are left in the store
         self._quiet = asyncio.Event()
         self._timers = Timers(reader.timers)
         self._ticking: asyncio.Task[None] | None = None
@@ -303,7 +303,8 @@ class Engine:
                 self._recover()
             self._wake_due()
             next_us = self._timers.next_due_us()
-            self._is_full = next_us is not None and next_us <= now_us(self._clock)
+            # Only what waits here wakes the next look: a timer that came due meanwhile is looked at now.
+            self._is_full = self._due() >= _MOST_DUE
         except Exception as error:
             self._is_stale = True
             if is_damage(error):
@@ -316,10 +317,13 @@ class Engine:
         self._misses = self._next_look_us = 0
         return None if self._is_full else next_us
 
+    def _due(self) -> int:
+        """Return how many keys wait whose timer is due."""
+        return sum(queue.due for queue in (self._turns, self._batches, self._activities))
+
     def _wake_due(self) -> None:
         at_us = now_us(self._clock)
-        room = _MOST_DUE - sum(queue.due for queue in (self._turns, self._batches, self._activities))
-        for key in islice(self._timers.pop_due(at_us), max(room, 0)):
+        for key in islice(self._timers.pop_due(at_us), max(_MOST_DUE - self._due(), 0)):
             if self._pausing_until_us.get(key, 0) <= at_us:
                 self._pausing_until_us.pop(key, None)
                 self._faults(FaultPoint.TIMER_DUE)

@@ -315,6 +315,32 @@ async def test_of_many_timers_that_are_due_at_once_a_bounded_number_is_taken_up(
         await hub.stop()
 
 
+async def test_a_timer_that_comes_due_while_the_others_are_taken_up_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    hub = Hub(tmp_path / "hub.db", RecordingInvoker(make_app()), clock)
+    await hub.start()
+    try:
+        await hub.tasks.start(Start("nap", "sleeper", input="60"))
+        await hub.settled()
+        engine = hub._engine
+        assert engine is not None
+        take_up = engine._wake_due
+
+        def while_time_passes() -> None:
+            take_up()
+            monkeypatch.undo()
+            clock.advance(timedelta(seconds=60))
+
+        monkeypatch.setattr(engine, "_wake_due", while_time_passes)
+        engine._timer_moved.set()
+        async with asyncio.timeout(20):
+            await hub.tasks.wait_finished("nap")
+    finally:
+        await hub.stop()
+
+
 async def test_a_due_timer_is_not_stuck_behind_a_backlog_of_starts(tmp_path: Path) -> None:
     clock, invoker = ManualClock(), RecordingInvoker(make_app())
     hub = Hub(tmp_path / "hub.db", invoker, clock, HubSettings(max_turns=1))
