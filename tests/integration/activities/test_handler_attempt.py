@@ -135,9 +135,9 @@ async def test_a_request_that_may_have_taken_effect_is_repeated_where_it_is_dedu
 ) -> None:
     async def ship(_order: ShipOrder, call: Call) -> None:
         if how == "cut off":
-            await call.client.post("/hang/9", params={"seconds": 5, "case": key})
+            await call.client.post("/hang/999", params={"seconds": 5, "case": key})
         elif how == "lost":
-            await call.client.post("/hang/9", params={"seconds": 5, "case": key}, timeout=0.2)
+            await call.client.post("/hang/999", params={"seconds": 5, "case": key}, timeout=0.2)
         else:
             (await call.client.post("/status/500", params={"case": key})).raise_for_status()
 
@@ -148,7 +148,7 @@ async def test_a_request_that_may_have_taken_effect_is_repeated_where_it_is_dedu
 async def test_what_was_answered_may_be_repeated_when_the_time_is_over_later(key: str) -> None:
     async def ship(_order: ShipOrder, call: Call) -> None:
         await call.client.post("/echo", params={"case": key})
-        await call.client.get("/hang/9", params={"seconds": 5, "case": key})
+        await call.client.get("/hang/999", params={"seconds": 5, "case": key})
 
     limits = Timeouts(connect_seconds=0.5, attempt_seconds=1)
     assert (await run(ship, dependency="unsafe", timeouts=limits)).category is Category.TRANSIENT
@@ -169,7 +169,7 @@ async def test_what_may_have_taken_effect_stays_unknown_whatever_the_handler_rai
 ) -> None:
     async def ship(_order: ShipOrder, call: Call) -> None:
         try:
-            await call.client.post("/hang/9", params={"seconds": 5}, timeout=SHORT)
+            await call.client.post("/hang/999", params={"seconds": 5}, timeout=SHORT)
         except httpx.TimeoutException:
             raise raised from None
 
@@ -229,7 +229,7 @@ async def test_what_a_handler_raises_says_what_follows(
 
 async def test_a_handler_is_cut_off_when_its_time_is_over() -> None:
     async def ship(_order: ShipOrder, call: Call) -> None:
-        await call.client.get("/hang/9", params={"seconds": 5})
+        await call.client.get("/hang/999", params={"seconds": 5})
 
     outcome = await run(ship, timeouts=Timeouts(connect_seconds=0.3, attempt_seconds=0.3))
     assert outcome.category is Category.TRANSIENT
@@ -413,7 +413,7 @@ async def test_what_must_not_run_twice_does_not() -> None:
 
 async def test_a_function_may_say_that_its_requests_may_be_sent_twice() -> None:
     async def ship(_order: ShipOrder, call: Call) -> None:
-        await call.client.post("/hang/9", params={"seconds": 5}, timeout=SHORT)
+        await call.client.post("/hang/999", params={"seconds": 5}, timeout=SHORT)
 
     assert (await run(ship, dependency="unsafe")).category is Category.AMBIGUOUS
     assert (await run(ship, dependency="unsafe", options={"repeatable": True})).category is Category.TRANSIENT

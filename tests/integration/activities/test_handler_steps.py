@@ -383,7 +383,7 @@ async def test_a_failure_that_was_not_noted_counts_as_a_process_that_died(
 
 @pytest.mark.parametrize("raised", [Transient("away"), Rejected("no"), ValueError("what")])
 @pytest.mark.parametrize(("dependency", "repeatable"), [("unsafe", None), ("unsafe", False), ("safe", False)])
-@pytest.mark.parametrize("path", ["/hang/9?seconds=5", "/status/500", "/drop/9"])
+@pytest.mark.parametrize("path", ["/hang/999?seconds=5", "/status/500", "/drop/999"])
 async def test_a_step_whose_request_may_have_acted_is_unknown_whatever_it_raises(
     raised: Exception, dependency: str, *, repeatable: bool | None, path: str
 ) -> None:
@@ -408,7 +408,7 @@ async def test_a_step_whose_request_may_have_acted_is_unknown_whatever_it_raises
 async def test_a_step_that_may_be_repeated_is_after_a_request_that_may_have_acted() -> None:
     async def send(call: Call) -> None:
         with contextlib.suppress(httpx.HTTPError):
-            await call.client.post("/hang/9?seconds=5", timeout=SHORT)
+            await call.client.post("/hang/999?seconds=5", timeout=SHORT)
         raise Transient("away")
 
     async def ship(_order: Order, call: Call) -> None:
@@ -420,7 +420,7 @@ async def test_a_step_that_may_be_repeated_is_after_a_request_that_may_have_acte
 
 async def test_a_handler_that_finds_out_what_its_request_did_goes_on() -> None:
     async def send(call: Call) -> None:
-        await call.client.post("/hang/9?seconds=5", timeout=SHORT)
+        await call.client.post("/hang/999?seconds=5", timeout=SHORT)
 
     async def ship(_order: Order, call: Call) -> str:
         with contextlib.suppress(httpx.TimeoutException):

@@ -81,7 +81,7 @@ async def test_the_files_headers_and_credentials_are_sent_and_a_callers_cannot_r
         ("/throttle/9", {}, Category.THROTTLED, 429),
         ("/fail/9", {"status": 503, "retry_after": 2}, Category.THROTTLED, 503),
         ("/redirect/9", {}, Category.MALFORMED, 307),
-        ("/drop/9", {}, Category.TRANSIENT, None),
+        ("/drop/999", {}, Category.TRANSIENT, None),
     ],
 )
 async def test_trouble_becomes_an_outcome(
@@ -123,7 +123,7 @@ async def test_one_time_limit_holds_for_everything_inside_the_attempt(key: str) 
 
 async def test_the_deadline_cuts_an_attempt_short(key: str) -> None:
     soon = clock.now() + timedelta(seconds=0.5)
-    outcome = await attempted(key, "/hang/9", query={"seconds": 5}, deadline_at=soon)
+    outcome = await attempted(key, "/hang/999", query={"seconds": 5}, deadline_at=soon)
     assert outcome.duration_ms < 2_000
 
 
@@ -198,10 +198,10 @@ class TestUnprotected:
     """Requests that the dependency does not deduplicate."""
 
     async def test_what_was_sent_and_lost_is_ambiguous(self, key: str) -> None:
-        assert (await attempted(key, "/drop/9", dependency="unsafe")).category is Category.AMBIGUOUS
+        assert (await attempted(key, "/drop/999", dependency="unsafe")).category is Category.AMBIGUOUS
 
     async def test_what_is_safe_by_its_method_is_not(self, key: str) -> None:
-        outcome = await attempted(key, "/drop/9", dependency="unsafe", method="PUT")
+        outcome = await attempted(key, "/drop/999", dependency="unsafe", method="PUT")
         assert outcome.category is Category.TRANSIENT
 
     async def test_a_second_execution_of_an_attempt_sends_nothing_and_says_the_same(self, key: str) -> None:
