@@ -4,7 +4,7 @@ import azure.durable_functions as df
 
 from durable_retry import clock
 from durable_retry.binding import TaskHub, bind_hub
-from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.instants import optional_from_rfc3339
 from durable_retry.engine.base.names import BATCH_CLOSE, BATCH_STEP, LOOK_AT_CALL, START_CALL, SUBMIT
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.workflows import (
@@ -69,7 +69,7 @@ async def start_call(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-
     Returns:
         `operation_id`, or `problems`: why it can never start, pointer and detail of each.
     """
-    since = None if request.get("since") is None else from_rfc3339(request["since"])
+    since = optional_from_rfc3339(request.get("since"))
     return await begin_call(hub, request["document"], request["instance"], since, clock.now())
 
 

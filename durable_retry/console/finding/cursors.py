@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.instants import optional_from_rfc3339, optional_to_rfc3339
 
 NOT_OURS: Final = "this cursor was not given out here"
 INDEX_CURSOR: Final = "index"
@@ -71,7 +71,7 @@ class IndexCursor:
         try:
             before, last_id, shown = parts
             return cls(
-                before=None if before is None else from_rfc3339(before),
+                before=optional_from_rfc3339(before),
                 last_id="" + last_id,
                 shown=tuple("" + one for one in shown),
             )
@@ -80,7 +80,7 @@ class IndexCursor:
 
     def text(self) -> str:
         """Return the cursor."""
-        before = None if self.before is None else to_rfc3339(self.before)
+        before = optional_to_rfc3339(self.before)
         return cursor_text([INDEX_CURSOR, [before, self.last_id, self.shown]])
 
     def is_before(self, created_at: datetime, operation_id: str) -> bool:

@@ -191,6 +191,11 @@ class StepAdmission(JsonRecord):
     admission: Annotated[AdmissionState, Form(name="ticket")] = field(default_factory=AdmissionState)
 
 
+def held_admission(step: StepAdmission | None, dependency: str) -> AdmissionState:
+    """Return what an operation has reached at a step's dependency; nothing where another held it up."""
+    return AdmissionState() if step is None or step.dependency != dependency else step.admission
+
+
 @dataclass(frozen=True, slots=True)
 class RetryState(JsonRecord):
     """Where the retry loop of one call stands between two attempts.
@@ -211,8 +216,7 @@ class RetryState(JsonRecord):
         """Return what it has reached at a step's dependency; None means the operation's own."""
         if step_at is None:
             return self.admission
-        is_held = self.step is not None and self.step.dependency == step_at
-        return self.step.admission if self.step is not None and is_held else AdmissionState()
+        return held_admission(self.step, step_at)
 
 
 @dataclass(frozen=True, slots=True)

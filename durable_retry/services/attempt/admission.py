@@ -16,7 +16,13 @@ from durable_retry.engine.circuit import ERROR_CHARACTERS, CallHealth, LastFailu
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import AdmissionState, Blocked, BlockedStep, StepAdmission
+from durable_retry.engine.retry.loop import (
+    AdmissionState,
+    Blocked,
+    BlockedStep,
+    StepAdmission,
+    held_admission,
+)
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.services.attempt.http_request import Plan
 from durable_retry.stores.circuit.cache import CircuitCache, circuit_of
@@ -66,7 +72,8 @@ class StepGate:
         if self.hub is None or is_own or not dependency.needs_admission:
             return await call()
         circuit = circuit_of(self.hub, dependency)
-        answer = await circuit.enter(self.operation.operation_id, self.number, self._admission_at(dependency))
+        admission = replace(held_admission(self.held, dependency.name), asks_for_slot=True)
+        answer = await circuit.enter(self.operation.operation_id, self.number, admission)
         if not isinstance(answer, Permitted):
             raise StepBlockedError(BlockedStep(dependency.name, answer))
         try:
@@ -81,11 +88,6 @@ class StepGate:
             raise
         await _report(circuit, answer, dependency.retry, plan.outcome())
         return result
-
-    def _admission_at(self, dependency: Dependency) -> AdmissionState:
-        is_held = self.held is not None and self.held.dependency == dependency.name
-        admission = self.held.admission if self.held is not None and is_held else AdmissionState()
-        return replace(admission, asks_for_slot=True)
 
 
 async def attempt_if_admitted(

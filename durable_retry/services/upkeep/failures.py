@@ -256,7 +256,6 @@ class KeptFailure:
 async def keep_failed(instance: Instance, now: datetime) -> KeptFailure:
     """Keep the dead letter of an operation whose orchestration ended badly. Idempotent."""
     letter = dead_letter_of_failure(instance)
-    del letter["id"]
     try:
         operation, document = operation_of(instance), document_of(instance)
     except (KeyError, TypeError, ValueError):
@@ -265,8 +264,9 @@ async def keep_failed(instance: Instance, now: datetime) -> KeptFailure:
     steps_run = document.get(STEPS_RUN, 1)
     operation = replace(operation, steps_run=None if steps_run == 1 else steps_run)
     entry = {"operation": operation.to_json(), "attempts": document["attempts"], **letter}
+    del entry["id"]  # It is made of the entry.
     dead_letter_id = await keep_operation(entry, now)
-    ended = document | {"dead_letter": dead_letter_of_failure(instance, dead_letter_id)}
+    ended = document | {"dead_letter": letter | {"id": dead_letter_id}}
     return KeptFailure(dead_letter_id, _completion_of(operation, ended, now))
 
 

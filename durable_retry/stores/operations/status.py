@@ -41,14 +41,13 @@ from durable_retry.stores.task_hub import Selection, TaskHub
 _DETAIL_CHARS: Final = 500
 
 
-def dead_letter_of_failure(instance: Instance, dead_letter_id: str | None = None) -> dict[str, Any]:
+def dead_letter_of_failure(instance: Instance) -> dict[str, Any]:
     """Return the dead letter of an operation whose orchestration failed or was terminated.
 
-    Args:
-        dead_letter_id: None until upkeep writes it, which takes up to two minutes.
+    It has no id until upkeep writes it, which takes up to two minutes.
     """
     return {
-        "id": dead_letter_id,
+        "id": None,
         # What the dependency did until then is not known.
         "category": Category.AMBIGUOUS.value,
         "reason": DeadLetterReason.AMBIGUOUS_OUTCOME.value,
