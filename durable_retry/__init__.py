@@ -31,6 +31,7 @@ __all__ = [
     "register",
 ]
 
+# The module of each name.
 _HOMES: Final = {
     "register": "durable_retry.app",
     "OperationFailed": "durable_retry.client.documents",
@@ -41,7 +42,6 @@ _HOMES: Final = {
     ),
     **dict.fromkeys(("Operations", "call"), "durable_retry.in_process"),
 }
-"""The module of each name."""
 
 
 def __getattr__(name: str) -> Any:

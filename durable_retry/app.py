@@ -55,11 +55,11 @@ CONSOLE_MODULES: Final = frozenset({"bulk"})
 """Modules of the durable folders that belong to the console."""
 
 _ROUTE: Final = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
+# The platform keeps names of entities in lower case, and names of functions to 127 characters.
 _PREFIX: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
-"""The platform keeps names of entities in lower case, and names of functions to 127 characters."""
 
+# Begins the names of the functions that the SDK adds to every blueprint; the app has its own already.
 _SDK_PREFIX: Final = "BuiltIn__"
-"""Begins the names of the functions that the SDK adds to every blueprint; the app has its own already."""
 
 
 def register(
@@ -147,7 +147,7 @@ def harden_runtime() -> None:
 
 
 def _tuple_of_names(names: Any) -> tuple[Any, ...]:
-    """Return names as a tuple. What is no list, such as a lone string, is wrapped: the checks refuse it."""
+    # What is no list, such as a lone string, is wrapped: the checks refuse it.
     return (
         tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (_NotListed(names),)
     )
@@ -155,7 +155,7 @@ def _tuple_of_names(names: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _NotListed:
-    """What was given in place of a list."""
+    """In place of a list."""
 
     value: Any
 
@@ -189,7 +189,7 @@ def _check_settings() -> None:
 
 
 def _registration_mistakes(app: Any, chosen: Any) -> Iterator[Problem]:
-    """Find every parameter that is wrong, also by its type: nothing checks an app's types at run time."""
+    # Also by their types: nothing checks an app's types at run time.
     if not isinstance(app, func.FunctionRegister):
         yield Problem("register(app)", f"must be a df.DFApp, not {type(app).__name__}")
     if chosen.route_prefix != "" and not _is_of_form(_ROUTE, chosen.route_prefix):
@@ -223,7 +223,6 @@ def _is_of_form(form: re.Pattern[str], text: Any) -> bool:
 
 
 def _own_functions() -> Iterator[FunctionBuilder]:
-    """Every function of ours, under the names and paths that were chosen."""
     routes = (each.blueprint for each in api.every_routes())
     for blueprint in (*routes, *triggers.blueprints(), *_durable_blueprints()):
         for builder in blueprint._function_builders:
@@ -233,7 +232,6 @@ def _own_functions() -> Iterator[FunctionBuilder]:
 
 
 def _durable_blueprints() -> Iterator[df.Blueprint]:
-    """Every blueprint of the durable folders, without the console's when the app leaves that out."""
     for folder in DURABLE_FOLDERS:
         for name, blueprint in import_module(f"{_durable_package()}{folder}").blueprints().items():
             if registration().console or name not in CONSOLE_MODULES:
@@ -278,7 +276,7 @@ def _placed_function(builder: FunctionBuilder) -> FunctionBuilder:
 
 
 def _check_names(app: func.FunctionRegister, builders: Iterable[FunctionBuilder]) -> None:
-    """Refuse a function whose name the app has already; the host's own error would not say what to do."""
+    # The host's own error would not say what to do.
     taken = {_name_of(builder) for builder in app._function_builders}
     doubled = sorted(taken & {_name_of(builder) for builder in builders})
     if doubled:

@@ -25,8 +25,8 @@ from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
 from durabletask.worker import _OrchestrationExecutor
 
+# Error type of a failure that the platform gave no type.
 _UNREADABLE: Final = "UnreadableAnswer"
-"""Error type of a failure that the platform gave no type."""
 
 
 def guard_executor() -> None:
@@ -59,15 +59,12 @@ class Execution:
     began_at: datetime
 
 
+# The execution of each context.
 _executions: WeakKeyDictionary[Any, Execution] = WeakKeyDictionary()
-"""The execution of each context."""
 
 
 def execution_of(context: Any) -> Execution:
     """Return the execution that a context belongs to.
-
-    Args:
-        context: The context of an orchestrator, in either style of the SDK.
 
     Raises:
         LookupError: The context is not one of the guarded executor.
@@ -91,13 +88,10 @@ _ANSWERS: Final = frozenset(
 
 
 def _is_of_another_kind(ctx: Any, event: pb.HistoryEvent) -> bool:
-    """Whether the number of an event belongs to a task of another kind.
-
-    Azure Storage sends the messages of a turn before it stores the turn's history. When storing fails, the
-    turn runs again and may decide otherwise: one number is then a timer's in the first run and a call's in
-    the second. The platform matches events to tasks by number alone. The SDK notices that the kinds differ
-    only after it removed the task, and the orchestration would wait for ever.
-    """
+    # Azure Storage sends the messages of a turn before it stores the turn's history. When storing fails, the
+    # turn runs again and may decide otherwise: one number is then a timer's in the first run and a call's in
+    # the second. The platform matches events to tasks by number alone. The SDK notices that the kinds differ
+    # only after it removed the task, and the orchestration would wait for ever.
     kind = event.WhichOneof("eventType")
     if kind == "timerFired":
         waiting = ctx._pending_tasks.get(event.timerFired.timerId)
@@ -130,7 +124,7 @@ def _readable_event(ctx: Any, event: pb.HistoryEvent) -> pb.HistoryEvent:
 
 
 def _is_json(text: str) -> bool:
-    """Whether a payload can be parsed; the SDK takes an empty one for none."""
+    # The SDK takes an empty payload for none.
     try:
         json.loads(text or "null")
     except (ValueError, RecursionError):
@@ -139,7 +133,6 @@ def _is_json(text: str) -> bool:
 
 
 def _with_input(event: pb.HistoryEvent, kind: str, text: str) -> pb.HistoryEvent:
-    """Return an event that answers no call, with another payload."""
     changed = pb.HistoryEvent()
     changed.CopyFrom(event)
     getattr(changed, kind).input.value = text
@@ -177,10 +170,7 @@ def _failed_call(event: pb.HistoryEvent, request_id: str, failure: pb.TaskFailur
 
 
 def _failed_lock(ctx: Any, event: pb.HistoryEvent, failure: pb.TaskFailureDetails) -> pb.HistoryEvent:
-    """Return the failure of the request for a lock, which the SDK has for calls only.
-
-    Entities that are locked already are unlocked; the others ignore that.
-    """
+    # The SDK has failures for calls only. Entities that are locked already are unlocked; others ignore that.
     request_id = event.eventRaised.name
     entity_id, number = ctx._entity_lock_task_id_map.pop(request_id)
     ctx._exit_critical_section()
@@ -194,7 +184,6 @@ def _failure_details(text: str) -> pb.TaskFailureDetails:
 
 
 def _event_in_place(event: pb.HistoryEvent, **body: Any) -> pb.HistoryEvent:
-    """Return another event in the place of one."""
     return pb.HistoryEvent(eventId=event.eventId, timestamp=event.timestamp, **body)
 
 

@@ -75,9 +75,6 @@ class Handler:
     """A declared function.
 
     Attributes:
-        name: What operations put into `handler`.
-        dependency: The one whose policy, circuit and client it uses.
-        function: Makes one attempt.
         retry: Changes to the dependency's policy; None for none.
         repeatable: Whether to run it again when an execution ended and nobody knows whether it took effect;
             None means: yes, but requests only where the dependency deduplicates.
@@ -244,5 +241,5 @@ def load_handlers(modules: Iterable[str]) -> None:
 
 
 def _defined_at(function: Function) -> tuple[str, str]:
-    """Return where a function is defined, which stays the same when its module is imported again."""
+    # This stays the same when its module is imported again.
     return function.__module__, function.__qualname__

@@ -87,8 +87,8 @@ _TABLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")
 _KEY: Final = re.compile(r"[^/\\#?\x00-\x1f\x7f-\x9f]{0,512}")
 _PROPERTY: Final = re.compile(r"(?!(?:PartitionKey|RowKey|Timestamp)$)[^\W\d]\w{0,254}")
 _MAX_PROPERTIES: Final = 252
+# Azure Tables store text as UTF-16, 64 KiB for one property.
 _TEXT_CHARS: Final = 32_768
-"""Azure Tables store text as UTF-16, 64 KiB for one property."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,6 @@ class TableWrite:
 
 
 def _is_storable(value: object) -> bool:
-    """Whether a property's value is text, a number that fits, or a boolean; dates go in as text."""
     match value:
         case bool():
             return True

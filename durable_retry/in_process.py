@@ -40,8 +40,8 @@ type Context = task.OrchestrationContext | df.DurableOrchestrationContext
 SOURCE: Final = "app"
 """Source of operations that `Operations` submits."""
 
+# Calls so far by each orchestration's context, which every replay makes anew.
 _calls: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-"""Calls so far by each orchestration's context, which every replay makes anew."""
 
 
 type Calling[R] = Generator[task.Task[Any], Any, R]
@@ -103,7 +103,7 @@ def call(context: Context, function: Any = None, /, *args: Any, **fields: Any) -
 
 
 def _input_of_call(document: dict[str, Any], since: datetime) -> dict[str, Any]:
-    """Return the input of the child: one that the host could not take is not sent, but why it is refused."""
+    # What the host could not take is not sent, but why it is refused.
     try:
         return {"document": _checked_document(document), "since": to_rfc3339(since)}
     except InvalidInputError as error:

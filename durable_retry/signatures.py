@@ -31,8 +31,8 @@ from durable_retry.engine.base.json_input import json_problems, plain_json
 from durable_retry.engine.base.validation import InvalidInputError, Problem, problems_of
 from durable_retry.handlers import Call, Outcome
 
+# Functions whose signature a process remembers; each costs pydantic about a millisecond.
 _KEPT: Final = 1_024
-"""Functions whose signature a process remembers; each costs pydantic about a millisecond."""
 
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -46,12 +46,9 @@ class Signature:
     """What the function of an operation takes and returns.
 
     Attributes:
-        python: Its parameters as Python sees them.
         call_parameter: The parameter that takes the `Call`; None when none does.
         model_parameter: The parameter that takes the whole input; None when each takes a member.
         input_type: The model, or an object with a member for each parameter.
-        input: Reads and writes the input.
-        result: Reads the result, or the value of an `Outcome`.
     """
 
     python: inspect.Signature
@@ -190,7 +187,6 @@ def _only_model(taken: Mapping[str, inspect.Parameter]) -> str | None:
 
 
 def _members(taken: Mapping[str, inspect.Parameter]) -> Any:
-    """Return the type of an object with a member for each parameter."""
     members: dict[str, Any] = {}
     for name, parameter in taken.items():
         annotation = Any if parameter.annotation is parameter.empty else parameter.annotation

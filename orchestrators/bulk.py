@@ -42,9 +42,9 @@ looked at every few seconds."""
 FORM_WITH_ENDS: Final = 5
 _FIRST_COUNT: Final = timedelta(seconds=2)
 _LONGEST_COUNT: Final = timedelta(minutes=15)
+# Ends are counted each time the bulk action is an eighth older: what it shows is late by a part of its age,
+# and one that waits for days costs little.
 _AGE_PER_COUNT: Final = 8
-"""Ends are counted each time the bulk action is an eighth older: what it shows is late by a part of its age,
-and one that waits for days costs little."""
 
 
 @dataclass(slots=True)
@@ -52,10 +52,6 @@ class BulkReplay:
     """One execution of the orchestration.
 
     Attributes:
-        ctx: The durable context.
-        pace: Size and interval of its batches.
-        progress: Counts so far.
-        cancel: Completes when someone cancels.
         end: The state in which it will end, once it only waits for what it started; None before.
     """
 
@@ -121,7 +117,6 @@ def replay(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Steps[dict[
     """Run a bulk replay: one page of dead letters per execution, so that the history stays short.
 
     Args:
-        ctx: The durable context.
         given: `replay_id`, `filter`, `rate_per_second`, `matched`, `note`, `created_at`, `form`, `by`;
             `action` unless it is a replay; when it continues as new `progress`, `page` when it is in the
             middle of one, and `end` when only ends are left to count. A selection begins with its `page`.
@@ -156,16 +151,12 @@ def _next_page(bulk: BulkReplay) -> Steps[Any]:
 
 
 def _action_members(bulk: BulkReplay) -> dict[str, Any]:
-    """Return what the inputs of older versions do not have."""
+    # The inputs of older versions do not have them.
     return {name: bulk.given[name] for name in ("action", "by") if name in bulk.given}
 
 
 def _replay_all(bulk: BulkReplay, ids: list[str]) -> Steps[list[str]]:
-    """Replay dead letters batch by batch, until none is left, someone cancels, or the history is long.
-
-    Returns:
-        Those that are left.
-    """
+    """Replay dead letters batch by batch, until the history is long; return those that are left."""
     waiting, looks = list(ids), 0
     while waiting and looks < LOOKS_PER_HISTORY and not bulk.cancel.is_complete:
         batch, waiting = waiting[: bulk.pace.batch], waiting[bulk.pace.batch :]
@@ -213,7 +204,6 @@ def _count_until_over(bulk: BulkReplay, end: ReplayState) -> Steps[dict[str, Any
 
 
 def _count_ends(bulk: BulkReplay) -> Steps[EndCounts]:
-    """Count and keep how what was started has ended."""
     sums: Counter[str] = Counter()
     cursor, is_more = None, True
     while is_more:

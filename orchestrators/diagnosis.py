@@ -15,18 +15,14 @@ from .steps import Steps
 
 blueprint = df.Blueprint()
 
+# After this the diagnosis gives up, so that it does not stay in the task hub for ever.
 _ENTITY_ANSWERS_WITHIN: Final = timedelta(minutes=5)
-"""After this the diagnosis gives up, so that it does not stay in the task hub for ever."""
 
 _TIMER: Final = timedelta(seconds=1)
 
 
 def diagnosis(ctx: task.OrchestrationContext, _: object) -> Steps[None]:
-    """Call an entity, wait for a timer, call an activity; the custom status says what was reached, and when.
-
-    Args:
-        ctx: The durable context.
-    """
+    """Call an entity, a timer, an activity; the custom status says what was reached, and when."""
     reached: dict[str, Any] = {}
 
     def note(part: str) -> None:

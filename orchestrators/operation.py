@@ -73,8 +73,8 @@ from .steps import (
 
 blueprint = df.Blueprint()
 
+# How soon a key is claimed again while another orchestration works on it: its answer will be ours.
 _CLAIM_AGAIN: Final = timedelta(seconds=30)
-"""How soon a key is claimed again while another orchestration works on it: its answer will be ours."""
 
 _DETAIL_CHARS: Final = 500
 
@@ -83,7 +83,6 @@ def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[d
     """Carry one operation to its end.
 
     Args:
-        ctx: The durable context.
         input_: `{"operation": OperationInput, "form": FORM}`; when it continues as new, what `Run.carried_on`
             returned.
 
@@ -103,14 +102,14 @@ def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[d
 
 
 def _report_end(ctx: task.OrchestrationContext, waiting: Any, document: dict[str, Any]) -> None:
-    """Report the end to the batch or the saga that waits for this operation."""
+    # A batch, a saga or a call waits for this operation.
     completion = Completion.of(document)
     if isinstance(waiting, str) and completion is not None:
         ctx.send_event(waiting, ENDED_EVENT, data=completion.to_json())
 
 
 def _end_unreadable(ctx: task.OrchestrationContext, given: Any, error: Exception) -> Steps[dict[str, Any]]:
-    """End an operation whose input this version cannot read; a person gets the input as it is."""
+    # A person gets the input as it is.
     operation_id, now = ctx.instance_id, ctx.current_utc_datetime.replace(tzinfo=UTC)
     detail = cut_text(
         f"the input of {operation_id} cannot be read: {type(error).__name__}: {error}", _DETAIL_CHARS
@@ -131,8 +130,7 @@ def _claim_key(run: Run) -> Steps[dict[str, Any] | None]:
     """Claim the key in its idempotency record, before any side effect.
 
     Returns:
-        None when this run owns the key. Otherwise the status document to return: the key was used before, and
-        this start (a duplicate after a purge) does nothing; or the key cannot be claimed.
+        None when this run owns the key; otherwise the status document to return, of who owns it.
     """
     failures = 0
     while True:
@@ -169,12 +167,9 @@ def _claim_key(run: Run) -> Steps[dict[str, Any] | None]:
 
 
 def _to_some_end(run: Run) -> Steps[dict[str, Any] | None]:
-    """Make attempts until the operation has ended; a bug in this app makes it a dead letter.
-
-    A failed orchestration would end the operation where nobody looks. What the dependency did until then is
-    not known here, so the category is `ambiguous`. A replay that does not fit its history is raised outside
-    of this generator and stays a failure.
-    """
+    # A failed orchestration would end the operation where nobody looks. What the dependency did until then is
+    # not known here, so the category is `ambiguous`. A replay that does not fit its history is raised outside
+    # of this generator and stays a failure.
     try:
         answered = None if run.holds_claim else (yield from _claim_key(run))
         return answered or (yield from _to_the_end(run))
@@ -188,7 +183,6 @@ def _to_some_end(run: Run) -> Steps[dict[str, Any] | None]:
 
 
 def _to_the_end(run: Run) -> Steps[dict[str, Any] | None]:
-    """Make attempts until the operation has ended."""
     while not run.cancelled:
         if run.is_long:
             run.ctx.continue_as_new(run.carried_on(), save_events=True)
@@ -218,7 +212,6 @@ def _one_step(run: Run) -> Steps[dict[str, Any] | None]:
 
 
 def _make_attempt(run: Run) -> Steps[Decision]:
-    """Make one attempt; when it needs a probe's permit or a slot, ask for that first."""
     while True:
         answer = yield from _call_attempt(run)
         step_at = None
@@ -239,7 +232,6 @@ def _make_attempt(run: Run) -> Steps[Decision]:
 
 
 def _sent_operation(run: Run) -> dict[str, Any]:
-    """Return the operation as an attempt gets it, or where it finds a large one."""
     if run.digest is not None:
         return {"operation_id": run.operation.operation_id, "digest": run.digest}
     # Events go out after success only, so an attempt does not carry them.
@@ -247,7 +239,7 @@ def _sent_operation(run: Run) -> dict[str, Any]:
 
 
 def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked | BlockedStep]:
-    """Call the activity `attempt`; a failure of the activity itself is an answer too."""
+    # A failure of the activity itself is an answer too.
     attempt = run.state.history.next_attempt
     run.show(OperationState.RUNNING)
     call = {
@@ -275,7 +267,7 @@ def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked | B
 
 
 def _commit_success(run: Run, result: Mapping[str, Any]) -> Steps[dict[str, Any]]:
-    """Make the success durable: alone it needs no table, with writes or events it is one transaction."""
+    """Make the success durable: with writes or events it is one transaction, alone it needs no table."""
     result = dict(result)
     writes, events = result.pop("writes", []), result.pop("events", [])
     events = [*events, *(dict(event) for event in run.operation.on_success)]
@@ -299,10 +291,8 @@ def _commit_success(run: Run, result: Mapping[str, Any]) -> Steps[dict[str, Any]
 
 
 def _start_outbox(run: Run) -> None:
-    """Start the orchestration that sends the events, without waiting for it: the operation has succeeded.
-
-    The start is part of the turn that ends the operation; if it is lost, the sweeper of the outbox makes it.
-    """
+    # Nobody waits for it: the operation has succeeded. If the turn that ends it is lost, the sweeper starts
+    # it.
     outbox_id = run.operation.outbox_id
     given = {"operation_id": outbox_id, "form": FORM}
     run.ctx.call_sub_orchestrator(function_name(OUTBOX), input=given, instance_id=outbox_instance(outbox_id))
@@ -334,12 +324,12 @@ def _dead_letter(run: Run, decision: DeadLetter) -> Steps[dict[str, Any]]:
 
 
 def _with_steps_run(operation: OperationInput) -> OperationInput:
-    """Return a handler's operation with the run whose steps a replay continues."""
+    # A replay continues the steps of this run.
     return operation if operation.handler is None else replace(operation, steps_run=operation.remembered_run)
 
 
 def _compensation_failed(saga_id: str, decision: DeadLetter) -> DeadLetter:
-    """Return the dead letter of a compensation: its saga cannot undo a step."""
+    # Its saga cannot undo a step.
     detail = f"saga {saga_id} cannot undo a step: {decision.reason.value}: {decision.detail}"
     return DeadLetter(decision.category, DeadLetterReason.COMPENSATION_FAILED, detail)
 

@@ -51,12 +51,8 @@ class Sending:
     """The state of one execution between two turns, rebuilt by every replay.
 
     Attributes:
-        ctx: The durable context.
         scope: `operation_id`, and `event_id` when only that event is to be sent.
         place: The location of their rows, as JSON.
-        deliveries: What is left to send, in order.
-        circuit_changed: Completes when someone changed a circuit by hand.
-        form: The form of the history, see `engine.base.names.FORM`.
         waited_for: The instant of the latest wait; None before the first.
     """
 
@@ -114,7 +110,6 @@ class Sending:
             self.show()
 
     def _release_waiting(self) -> None:
-        """Let the deliveries go that waited for the circuit before it changed."""
         change = self.circuit_changed.get_result()
         self.circuit_changed = self.ctx.wait_for_external_event(CIRCUIT_EVENT)
         try:
@@ -133,7 +128,6 @@ def outbox(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None
     """Send the pending events of one operation until none is left.
 
     Args:
-        ctx: The durable context.
         input_: `operation_id`, the `OperationInput.outbox_id` of a run, and `event_id` when only that event
             is to be sent; `form`; when it continues as new, what `Sending.carried_on` returned.
     """

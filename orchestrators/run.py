@@ -35,8 +35,8 @@ from .steps import (
     fired_early,
 )
 
+# The name in metrics of the pause before a retry, which has no `WaitKind`.
 _RETRY: Final = "retry"
-"""The name in metrics of the pause before a retry, which has no `WaitKind`."""
 
 STEPS_PER_HISTORY: Final = 20
 """Attempts and waits after which the orchestration continues as new: every turn replays all of the history
@@ -49,14 +49,10 @@ class Run:
 
     Attributes:
         ctx: The durable context; the only source of time and of identifiers.
-        operation: What the operation started with.
         holds_claim: Whether this run claimed the key, in this execution or in an earlier one.
-        state: Where the retry loop stands.
-        cancel: Completes when someone cancels the operation.
         form: The form of the history, see `engine.base.names.FORM`.
         digest: The digest of a large operation, which attempts read from the instance's input; None when they
             get it.
-        steps: Attempts and waits since the history last began.
         retry_now: Completes when someone ends a wait; None until the first one, as most have none.
         circuit_changed: Completes when someone changed the circuit by hand; None as above.
         waits_for: The dependency that a wait is for: the operation's, or that of a step.
@@ -190,7 +186,7 @@ class Run:
                 return
 
     def _is_retried_now(self, request: Any) -> bool:
-        """Whether the request means this wait, and not an earlier one that ended before it arrived."""
+        # An earlier wait may have ended before its request arrived.
         if not isinstance(request, dict) or request.get("attempt") != self.state.history.next_attempt:
             return False
         self.note_action(RETRY_NOW_EVENT, request)
@@ -198,7 +194,7 @@ class Run:
 
 
 def _has_circuit_changed(change: Any, began_at: datetime) -> bool:
-    """Whether the circuit changed since a wait began: earlier changes are part of the wait."""
+    # Earlier changes are part of the wait.
     try:
         return from_rfc3339(change["at"]) >= began_at
     except (KeyError, TypeError, ValueError):

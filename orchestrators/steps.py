@@ -37,10 +37,10 @@ _LONGEST_WAIT_SECONDS: Final = 300
 EARLY_BY: Final = timedelta(seconds=1)
 """By how much a timer may fire early: Azure Storage cuts the time for which a message is hidden to whole
 seconds. A timer that asks for so much more cannot fire early."""
+# Early timers in a row that are waited out: clocks that disagree must not make a wait endless.
 _MAX_EARLY: Final = 3
-"""Early timers in a row that are waited out: clocks that disagree must not make a wait endless."""
+# 2 s doubled eight times is above the longest wait; more would only grow the number.
 _DOUBLINGS: Final = 8
-"""2 s doubled eight times is above the longest wait; more would only grow the number."""
 
 
 def wait_after(failures: int) -> timedelta:
@@ -54,8 +54,6 @@ def fired_early(form: int, until: datetime, now: datetime, times: int) -> bool:
 
     Args:
         form: The form of the history, see `engine.base.names.FORM`; in form 1 no timer follows.
-        until: The instant.
-        now: The orchestrator's replay-safe time.
         times: How many timers of this wait fired early before.
     """
     return form > 1 and now < until and times < _MAX_EARLY
@@ -66,10 +64,6 @@ def after_early(until: datetime, now: datetime) -> datetime:
 
     No timer fires earlier than `EARLY_BY`. A clock that sees it earlier is behind the one that set the timer,
     and must not wait for as long as the two differ.
-
-    Args:
-        until: The instant of the wait.
-        now: The orchestrator's replay-safe time, before that instant.
     """
     return min(until, now + EARLY_BY) + EARLY_BY
 
@@ -81,7 +75,6 @@ def call_until_success(ctx: task.OrchestrationContext, activity: str, input_: di
     done meanwhile. The wait is a durable timer, so an outage costs a turn every five minutes.
 
     Args:
-        ctx: The durable context.
         activity: One of `engine.base.names` that is idempotent and raises for passing trouble only.
     """
     failures = 0
@@ -149,7 +142,6 @@ def call_entity(
     """Call an entity again for as long as it fails; its operations bear that.
 
     Args:
-        ctx: The durable context.
         input_: The same for every call.
         is_enough: Whether so many failures in a row, from 1, are enough.
 
@@ -172,10 +164,7 @@ class Asking:
     """Who asks the entities of a dependency.
 
     Attributes:
-        ctx: The durable context.
-        operation: The one whose attempt needs the answer.
         dependency: The one whose circuit or limiter is asked.
-        form: The form of the history, see `engine.base.names.FORM`.
     """
 
     ctx: task.OrchestrationContext

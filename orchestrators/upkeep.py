@@ -20,7 +20,6 @@ def retention(ctx: task.OrchestrationContext, part: dict[str, Any]) -> Steps[Non
     """Repeat the step of one part while it has more to remove.
 
     Args:
-        ctx: The durable context.
         part: `kind` and `shard`.
     """
     for _ in range(STEPS_PER_EXECUTION):

@@ -33,7 +33,6 @@ def release_waiting(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> S
     All may be woken at once: each asks the circuit again, and is released in its turn.
 
     Args:
-        ctx: The durable context.
         input_: `dependency`, and `hand`, the manual change; `progress` of an earlier execution.
 
     Returns:

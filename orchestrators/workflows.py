@@ -47,7 +47,6 @@ class CompletionReports:
     was terminated by hand: these are found by a look.
 
     Attributes:
-        ctx: The durable context.
         quiet_looks: Looks in a row that found nothing ended; they make the next wait longer.
     """
 
@@ -60,11 +59,7 @@ class CompletionReports:
         self._next = self.ctx.wait_for_external_event(ENDED_EVENT)
 
     def wait(self) -> Steps[list[Completion]]:
-        """Wait until an operation has ended, or until it is time to look.
-
-        Returns:
-            The ends that were reported; empty when it is time to look.
-        """
+        """Wait until ends are reported, and return them; none when it is time to look."""
         if self._look is None:
             # One timer at a time: each abandoned one would cost a turn.
             self._look = self.ctx.create_timer(min(_FIRST_LOOK * 2 ** min(self.quiet_looks, 10), _LAST_LOOK))
@@ -92,7 +87,7 @@ class CompletionReports:
 
 
 def _read_completion(data: Any) -> Completion | None:
-    """Read a report; anyone may send an event, and in any form."""
+    # Anyone may send an event, and in any form.
     try:
         return Completion.from_json(data)
     except (KeyError, TypeError, ValueError):
@@ -107,7 +102,6 @@ def batch(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None]
     """Run the items of a batch.
 
     Args:
-        ctx: The durable context.
         input_: `batch_id`, and `progress`, the JSON form of a `BatchProgress`.
     """
     batch_id, progress = input_["batch_id"], BatchProgress.from_json(input_["progress"])
@@ -133,7 +127,6 @@ def batch(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None]
 def _store_and_start(
     ctx: task.OrchestrationContext, batch_id: str, progress: BatchProgress, completions: Iterable[Completion]
 ) -> Steps[BatchProgress]:
-    """Store the ends of items, and start as many others."""
     ended = [
         {"indices": list(progress.running[completion.operation_id]), "ending": completion.to_json()}
         for completion in completions
@@ -151,7 +144,7 @@ def _store_and_start(
 def _look_at_items(
     ctx: task.OrchestrationContext, batch_id: str, progress: BatchProgress
 ) -> Steps[BatchProgress]:
-    """Look at every item that runs: the activity stores those that ended without a report."""
+    # The activity stores the ends of those that ended without a report.
     indices = sorted(index for items in progress.running.values() for index in items)
     request = {"batch_id": batch_id, "ended": [], "start": indices}
     answer = yield from call_until_success(ctx, BATCH_STEP, request)
@@ -170,7 +163,6 @@ def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[s
     """Carry a saga to its end.
 
     Args:
-        ctx: The durable context.
         input_: `saga`: the JSON form of a `Saga`, as far as it has come.
 
     Returns:
@@ -227,7 +219,6 @@ def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> St
     """Run one operation for `durable_retry.call`.
 
     Args:
-        ctx: The durable context; the instance's id makes the key of an operation that has none.
         input_: `document`, the body of `POST /api/operations`, and `since`, when the caller's execution
             began; or `problems`: why it is not sent. When it continues as new `operation_id`.
 

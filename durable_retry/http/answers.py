@@ -65,12 +65,7 @@ def sentence(error: Exception) -> str:
 
 
 class ForbiddenError(ProblemError):
-    """403: the caller's role does not allow it.
-
-    Args:
-        role: The role of the caller.
-        needed: The roles that may call the route.
-    """
+    """403: the caller's role does not allow it."""
 
     status = HTTPStatus.FORBIDDEN
     type_ = FORBIDDEN
@@ -129,7 +124,6 @@ def etag_of(document: Any, without: Collection[str] = ()) -> str:
     """Return the weak entity tag of a document: the same while it says the same.
 
     Args:
-        document: What is answered.
         without: Names of fields, at any depth, that change with the time of asking alone.
     """
     text = json.dumps(_without_members(document, without) if without else document)
@@ -166,11 +160,7 @@ def unless_known(answer: func.HttpResponse, condition: str | None) -> func.HttpR
 
 
 def required[T](thing: T | None, what: str) -> T:
-    """Return what was looked up.
-
-    Args:
-        thing: None when there is none.
-        what: As `NotFoundError` has it.
+    """Return what was looked up; `what` names it as `NotFoundError` has it.
 
     Raises:
         NotFoundError: There is none.
@@ -191,11 +181,8 @@ def problem(
     """Return a problem document.
 
     Args:
-        status: The status of the answer, repeated in the body.
         detail: What is wrong with this request, as a sentence for a person.
         type_: URI reference of the kind of problem; `about:blank` when the status says it all.
-        errors: Every mistake of an invalid input.
-        headers: Beside Content-Type.
     """
     document = ProblemDocument(
         type=type_, title=status.phrase, status=status, detail=detail, errors=tuple(errors)

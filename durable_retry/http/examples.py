@@ -7,6 +7,7 @@ others come from here: a member's name says what stands there, since a name mean
 from collections.abc import Mapping
 from typing import Any, Final
 
+# What stands in a member of this name, where its type allows that.
 _WORDS: Final[Mapping[str, Any]] = {
     "action_id": "bulk-0b8f6a52d3c94e0f8a4f3f3c3a7b9d10",
     "attempt_count": 2,
@@ -59,8 +60,8 @@ _WORDS: Final[Mapping[str, Any]] = {
     "title": "Open dead letters",
     "type": "charge.completed",
 }
-"""What stands in a member of this name, where its type allows that."""
 
+# Names in objects that have a member for each of something; of a dependency where the member is not here.
 _NAMES: Final = {
     "by_reason": "RetriesExhausted",
     "classify": "404",
@@ -70,8 +71,8 @@ _NAMES: Final = {
     "unavailable": "health",
     "waits": "retry",
 }
-"""Names in objects that have a member for each of something; of a dependency where the member is not here."""
 
+# Members that are null as a rule.
 _NULL: Final = frozenset(
     {
         *("archived_at", "archived_by", "auth", "dead_letter", "error", "expires_at", "failed_again"),
@@ -79,7 +80,6 @@ _NULL: Final = frozenset(
         *("silence", "throttled_until", "tripped_by", "waiting_until"),
     }
 )
-"""Members that are null as a rule."""
 
 _INSTANT: Final = "2026-11-21T09:30:00Z"
 _OF_TYPE: Final[Mapping[Any, Any]] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True}

@@ -87,13 +87,7 @@ _NO_KEY: Final = {"description": "The key is missing or wrong. The host's own an
 
 
 def openapi_document(routes: Iterable[Route], version: str, prefix: str) -> dict[str, Any]:
-    """Return the OpenAPI document.
-
-    Args:
-        routes: The whole table.
-        version: The version of the API.
-        prefix: Path of the API, such as `/api`.
-    """
+    """Return the OpenAPI document."""
     listed = list(routes)
     schemas = _component_schemas(listed)
     examples = Examples(schemas)

@@ -17,9 +17,7 @@ class Parameter[T]:
     """A query parameter, or the description of a request header.
 
     Attributes:
-        name: As it is sent.
         schema: JSON schema of its value.
-        description: What it does, as a sentence.
         read: Turns the text into the value; raises ValueError where it cannot.
         mistake: What is said of a value that `read` refuses.
         place: `query` or `header`.

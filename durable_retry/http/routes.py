@@ -60,8 +60,8 @@ PAGING: Final = (LIMIT, CURSOR)
 
 _log = logging.getLogger(__name__)
 
+# Query parameters in which the Functions host takes its keys.
 _OF_THE_HOST: Final = frozenset({"code", "clientId"})
-"""Query parameters in which the Functions host takes its keys."""
 
 
 def read_body(request: func.HttpRequest, *, limit_bytes: int | None = None) -> Any:
@@ -139,7 +139,6 @@ class RouteAnswer:
     """An answer that a route gives.
 
     Attributes:
-        description: When it is given.
         model: The model of its body; None when any JSON object, or a file, stands there.
         headers: Names of those it may have, of `api.HEADERS`.
         media_type: The media type of its body; "" when it has none.
@@ -172,18 +171,10 @@ class Route:
     """A declared route.
 
     Attributes:
-        method: HTTP method.
         path: Below `/api/`, with `{parameters}`; `{*path}` takes slashes too, which OpenAPI cannot say.
-        tag: The part of the API that it belongs to.
-        summary: The first line of the function's docstring.
-        description: All of it.
-        answers: Every answer that is no problem.
         errors: The statuses of its problem documents; 400, and 413 with a body, are added to them.
-        parameters: The parameters of query and header; those of the path are read off it.
         body: Model that validates the request body; None when there is none.
-        body_required: False when the body may be left out.
         takes_cloud_events: Whether the body may come as the `data` of a CloudEvent.
-        anonymous: Whether it needs no key.
         only_reads: Whether a reader may call it although it is no GET.
         for_callers: Whether a caller may call it, who submits work and looks at it by its id.
     """
@@ -255,10 +246,6 @@ class Routes:
     A function takes, by name and in any order, what it needs of: `req`, the request; `hub`, the durable
     client's configuration; `query`, a `Query`; `body`, validated by the declared model; `who`, the
     `Caller`; and the parameters of its path.
-
-    Attributes:
-        blueprint: With every function of theirs.
-        table: Every declaration.
     """
 
     def __init__(self, tag: str, refusals: Refusals | None = None) -> None:
@@ -299,7 +286,7 @@ class Routes:
         return register
 
     def _bind_function(self, route: Route, function: RouteFunction) -> RouteFunction:
-        """Register a function with the host, which gives it the durable client only when it takes `hub`."""
+        # The host gives the durable client only to functions that take `hub`.
         answer = _answering_function(route, function, self._refusals)
         registered: Any = answer
         if "hub" in inspect.signature(answer).parameters:
@@ -311,7 +298,6 @@ class Routes:
 
 
 def _answering_function(route: Route, function: RouteFunction, refusals: Refusals) -> RouteFunction:
-    """Return what the host calls: it reads the arguments, and answers with a problem instead of failing."""
     names = inspect.signature(function).parameters.keys()
     unknown = names - {"req", "hub", "query", "body", "who", *route.path_parameters}
     if unknown:
@@ -368,7 +354,6 @@ def _checked_body(route: Route, request: func.HttpRequest) -> BaseModel:
 
 
 def _problem_of(error: Exception, refusals: Refusals) -> func.HttpResponse | None:
-    """Return the problem document of an exception; None when it is a defect of the app."""
     means = next((means for kind, means in refusals.items() if isinstance(error, kind)), None)
     match error if means is None else means(error):
         case InvalidInputError() as wrong:

@@ -25,7 +25,6 @@ async def accept_batch(hub: TaskHub, workflow: WorkflowRequest, document: Any) -
     """Keep a batch and start it, unless its key was used before.
 
     Args:
-        workflow: Names it.
         document: A body of `POST /api/batches`.
 
     Raises:
@@ -47,7 +46,6 @@ async def accept_batch(hub: TaskHub, workflow: WorkflowRequest, document: Any) -
 
 
 async def _kept_batch(workflow: WorkflowRequest, request: BatchRequest, print_: str) -> Batch:
-    """Store a new batch with all its items."""
     now = clock.now()
     batch = Batch(
         batch_id=workflow.id,
@@ -103,7 +101,7 @@ async def accept_saga(hub: TaskHub, workflow: WorkflowRequest, document: Any) ->
 
 
 async def _note_saga(hub: TaskHub, saga: Saga) -> None:
-    """List a saga under the time of its first submission."""
+    # Under the time of its first submission.
     known = await hub.read_instance(saga.saga_id)
     created_at = to_rfc3339(saga.created_at) if known is None else known.input["saga"]["created_at"]
     await store.note_created(SAGA_SOURCE, saga.saga_id, created_at)

@@ -27,8 +27,8 @@ PAGES_PER_STEP: Final = 5
 
 _YEAR_SECONDS: Final = 31_536_000.0
 
+# After these, operations that wait for the circuit are woken.
 _RELEASING: Final = frozenset({ManualControl.CLOSE, ManualControl.DISABLE, ManualControl.RESET})
-"""After these, operations that wait for the circuit are woken."""
 
 
 class ListedCircuit(CircuitDocument):
@@ -131,7 +131,7 @@ async def control_circuit(
 
 
 async def _check_epoch(hub: TaskHub, dependency: Dependency, epoch: int | None) -> None:
-    """Refuse a change of an epoch that is over; the circuit itself checks again when the change arrives."""
+    # The circuit itself checks again when the change arrives.
     if epoch is None:
         return
     current = (await _listed_circuit(hub, dependency)).epoch
@@ -162,7 +162,6 @@ async def wake_some(
     """Wake operations on the next pages that wait for a circuit; waking one twice is harmless.
 
     Args:
-        dependency: The one whose circuit is meant.
         changed_at: Since when every worker sees its change.
         position: Where the step before ended; None for the first.
 

@@ -62,11 +62,11 @@ class Diagnosis(Answer):
 REACHED: Final = ("start", "entity", "timer", "activity", "index")
 """What the orchestration goes through."""
 
+# Storage that hangs holds a request for minutes; who asks for a diagnosis waits for one.
 _ANSWERS_WITHIN_SECONDS: Final = 10.0
-"""Storage that hangs holds a request for minutes; who asks for a diagnosis waits for one."""
 
+# Sorts before every list of the index.
 _PARTITION: Final = "!diagnosis"
-"""Sorts before every list of the index."""
 
 
 async def start_diagnosis(hub: TaskHub) -> str:

@@ -19,8 +19,8 @@ from durable_retry.stores.dead_letters import records as dead_letter_records
 from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
 
+# A part that takes longer than this to answer counts as failing.
 _PATIENCE_SECONDS: Final = 5.0
-"""A part that takes longer than this to answer counts as failing."""
 
 
 class HealthPart(Answer):
@@ -63,7 +63,7 @@ async def read_health(hub: TaskHub) -> Health:
 
 
 async def _checked_part(check: Awaitable[object]) -> HealthPart:
-    """Wait for a check; give the kind of failure and never an address, since the route needs no key."""
+    # The kind of failure and never an address, since the route needs no key.
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             await check
@@ -72,11 +72,11 @@ async def _checked_part(check: Awaitable[object]) -> HealthPart:
     return HealthPart(healthy=True)
 
 
+# Load balancers ask for the health every few seconds, and this part costs storage requests.
 _KNOWN_FOR_SECONDS: Final = 15.0
-"""Load balancers ask for the health every few seconds, and this part costs storage requests."""
 
+# By task hub: until when, in monotonic seconds, and for how long nothing has begun.
 _known: dict[TaskHub, tuple[float, float]] = {}
-"""By task hub: until when, in monotonic seconds, and for how long nothing has begun."""
 
 
 async def _seconds_without_a_start(hub: TaskHub) -> float:

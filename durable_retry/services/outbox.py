@@ -68,8 +68,8 @@ from durable_retry.stores.outbox.index import (
 from durable_retry.stores.storage.queues import send_message
 from durable_retry.stores.task_hub import TaskHub
 
+# Takes the place of a dependency for messages to queues; it has no secret to mask.
 _QUEUES: Final = Dependency(name="queues")
-"""Takes the place of a dependency for messages to queues; it has no secret to mask."""
 
 
 async def pending_deliveries(
@@ -80,7 +80,6 @@ async def pending_deliveries(
     When there are none, the run's index entry is removed.
 
     Args:
-        outbox_id: `OperationInput.outbox_id` of the run.
         event_id: The only event to send; None for all of them.
     """
     place, pending = await pending_of(outbox_id, clock.now())
@@ -94,11 +93,6 @@ async def deliver_once(
     """Make one attempt to send an event unless its row says that it has ended, and mark a sent one.
 
     A crash between the two sends it again, under the same id, on which receivers deduplicate.
-
-    Args:
-        delivery: The state of sending that event.
-        place: JSON form of the location of its row.
-        number: The number of the attempt, from 1.
 
     Returns:
         A success also when another execution ended the event, or when its row is gone or damaged.
@@ -131,7 +125,7 @@ async def give_up(delivery: Delivery, place: Mapping[str, Any], *, category: str
 
 
 def _dead_letter_of(delivery: Delivery, event: StoredEvent, *, category: str, detail: str) -> dict[str, Any]:
-    """Return the dead letter's entry: the event in place of an operation's request, and its key."""
+    # The event stands in place of an operation's request.
     operation_id = operation_id_of(event.event_id)
     shown = {name: event.event[name] for name in ("queue", "path") if name in event.event}
     return {
@@ -156,11 +150,6 @@ async def deliver(
     """Make one attempt to send an event and return the outcome; it never raises.
 
     A webhook needs the admission of its dependency like any other call: its retry budget and its circuit.
-
-    Args:
-        delivery: The state of sending that event.
-        event: As the outbox has it.
-        number: The number of the attempt, from 1.
     """
     queue, name = event.event.get("queue"), event.event.get("dependency")
     if queue is not None:
@@ -212,11 +201,8 @@ async def _deliver_to_dependency(plan: Plan, event: StoredEvent) -> AttemptOutco
 
 
 def _webhook_plan(plan: Plan, event: StoredEvent) -> Plan:
-    """Return the plan of one attempt: the body is always the same, time and signatures are new.
-
-    Receivers deduplicate on `webhook-id`, so a webhook may be sent again also where the dependency has no
-    idempotency header.
-    """
+    # The body is always the same, time and signatures are new. Receivers deduplicate on `webhook-id`, so a
+    # webhook may be sent again also where the dependency has no idempotency header.
     body = envelope_text(event)
     keys = [signing_key(secret) for secret in plan.dependency.webhook.secrets]
     request: dict[str, Any] = {
@@ -300,7 +286,6 @@ async def find_shown_event(hub: TaskHub, event_id: str) -> OutboxEventDocument:
 
 
 async def _sending_of(hub: TaskHub, event: StoredEvent) -> dict[str, Any]:
-    """Return what the orchestration that sends an event shows of it; nothing before its first attempt."""
     instance_id = outbox_instance(outbox_id_of(event.event_id) or "")
     for each in (f"{instance_id}-{number_of(event.event_id)}", instance_id):
         instance = await hub.read_instance(each)
@@ -324,7 +309,6 @@ def _delivery_shown(status: Mapping[str, Any], event: StoredEvent) -> dict[str, 
 
 
 async def _given_up(event: StoredEvent) -> dict[str, Any]:
-    """Return the attempts of an event that failed, which its dead letter has."""
     found = _DEAD_LETTER.search(event.detail or "")
     record = None if found is None else await find_dead_letter(found[0])
     if record is None:

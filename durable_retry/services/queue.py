@@ -17,16 +17,16 @@ from durable_retry.settings.configuration import targets
 from durable_retry.settings.sources import max_dequeue_count
 from durable_retry.stores.storage.queues import delete_taken, send_message, take_left
 
+# The event source of an envelope that is made here.
 _ENQUEUE_SOURCE: Final = "/api/operations/enqueue"
-"""The event source of an envelope that is made here."""
 
 _GIVEN_UP: Final = Refusal(
     DeadLetterReason.POISON_MESSAGE,
     "the queue gave it up: every delivery ended before it could be taken over",
 )
 
+# Until a poisoned message is delivered again that storage did not take: time for it to recover.
 _POISON_AGAIN_SECONDS: Final = 60
-"""Until a poisoned message is delivered again that storage did not take: time for it to recover."""
 
 
 async def enqueue(submission: Submission, now: datetime) -> OperationInput:
@@ -60,7 +60,7 @@ def message_of(submission: Submission) -> dict[str, Any]:
 
 
 def _name_in_queue(name: ScopedKey) -> ScopedKey:
-    """Keep tenants apart: a message does not say whose it is, so its key has to."""
+    # A message does not say whose it is, so its key has to keep tenants apart.
     if name.scope in {explicit_scope(""), event_scope("")}:
         return name
     return ScopedKey(explicit_scope(""), visible(f"{name.scope}/{name.key}"))

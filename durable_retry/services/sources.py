@@ -74,10 +74,7 @@ class BackpressureMonitor:
     """How far the task hub and dependencies are behind, as this process sampled it.
 
     Attributes:
-        limits: Above these lags something counts as far behind.
         pause_seconds: Maximum wait of `admit`.
-        sleep: Async sleep in seconds.
-        probes: By dependency.
     """
 
     limits: LagLimits
@@ -143,8 +140,6 @@ class HttpAdmission:
 
     Attributes:
         limit: Submissions under way at once; 0 means no limit.
-        monitor: Samples whether the task hub is far behind.
-        under_way: Submissions that were admitted and are not answered.
     """
 
     limit: int
@@ -171,8 +166,8 @@ class HttpAdmission:
             self.under_way -= 1
 
 
+# Failures that another delivery of the same message may not meet.
 _NOT_THE_MESSAGE: Final = (TaskHubUnavailableError, AzureError, BehindError, OSError)
-"""Failures that another delivery of the same message may not meet."""
 
 MAX_DETAIL_CHARS: Final = 2_000
 """A document can have more mistakes than a person reads."""
@@ -195,7 +190,6 @@ class Intake:
     """What the sources of one process share.
 
     Attributes:
-        backpressure: Slows the intake down while the task hub or a dependency is far behind.
         starts: Bounds how many starts are under way at once.
     """
 
@@ -208,9 +202,6 @@ class Intake:
 
     async def accept(self, hub: TaskHub, arrival: Arrival) -> None:
         """Accept one message: afterwards it is an operation, or a dead letter.
-
-        Args:
-            arrival: As its source delivered it.
 
         Raises:
             NotAcceptedError: It is neither, and should be delivered again.
@@ -240,7 +231,6 @@ class Intake:
         return [arrival for line in left for arrival in line]
 
     async def _accept_line(self, hub: TaskHub, line: Sequence[Arrival]) -> Sequence[Arrival]:
-        """Accept messages one after the other; return those from the first that is not accepted."""
         for position, arrival in enumerate(line):
             try:
                 await self.accept(hub, arrival)
@@ -250,7 +240,6 @@ class Intake:
         return ()
 
     async def _start_or_refuse(self, hub: TaskHub, arrival: Arrival) -> Refusal | None:
-        """Start the operation of a message, or return why it never can be started."""
         try:
             return await self._submit_arrival(hub, arrival, self.operation_of(arrival))
         except MalformedBodyError as error:
@@ -336,6 +325,6 @@ def http_admission() -> HttpAdmission:
 
 
 def _lines_by_partition(arrivals: Sequence[Arrival]) -> list[list[Arrival]]:
-    """Group messages by partition; within one they keep their order."""
+    # Sorting is stable: within a partition they keep their order.
     by_partition = sorted(arrivals, key=lambda arrival: arrival.partition)
     return [list(line) for _, line in groupby(by_partition, key=lambda arrival: arrival.partition)]

@@ -79,7 +79,6 @@ class WorkflowRequest:
         Args:
             document: A body of `POST /api/operations`; without a key in it, the key is derived from the
                 workflow's id and the place.
-            place: The place of the item in the workflow.
             unknown: JSON pointers of values that are known later.
 
         Raises:
@@ -134,10 +133,6 @@ def saga_steps(
     workflow: WorkflowRequest, request: SagaRequest, references: References, now: datetime
 ) -> tuple[SagaStep, ...]:
     """Resolve every operation and every compensation.
-
-    Args:
-        request: Its body.
-        references: The results of its steps that others refer to.
 
     Raises:
         InvalidInputError: With every mistake in all of them, each with its pointer.
@@ -230,11 +225,7 @@ async def start_item(
 
 
 async def refuse_item(operation: OperationInput, detail: str, now: datetime) -> Completion:
-    """Store the dead letter of an operation that can never run, and return its end.
-
-    Args:
-        detail: Why, for a person.
-    """
+    """Store the dead letter of an operation that can never run, and return its end."""
     is_compensation = operation.undoes is not None
     reason = DeadLetterReason.COMPENSATION_FAILED if is_compensation else DeadLetterReason.VALIDATION_FAILED
     entry = {
@@ -263,9 +254,7 @@ async def begin_call(
 
     Args:
         document: A body of `POST /api/operations`; without a key in it, the key is the instance's id.
-        instance: Id of the orchestration that waits.
         since: When the caller's execution began: a result of before is refused. None takes any.
-        now: Aware UTC instant.
 
     Returns:
         `operation_id`, or `problems`: `pointer` and `detail` of each.
@@ -334,7 +323,6 @@ async def advance_batch(
 
     Args:
         ended: Items (`indices`) and how their operation ended (`ending`).
-        start: Items to start, or to look at again.
 
     Returns:
         Index and operation id of those that were started and have not ended.
@@ -352,10 +340,7 @@ async def end_batch(batch_id: str, now: datetime) -> None:
 
 
 async def start_batch_items(hub: TaskHub, batch_id: str, indices: Iterable[int]) -> list[tuple[int, str]]:
-    """Start items of a batch, or look at them again; ends that they have are stored. Idempotent.
-
-    Args:
-        indices: The indices of the items.
+    """Start items of a batch, or look at them again, and store the ends that they have. Idempotent.
 
     Returns:
         Index and operation id of those that have not ended.
@@ -365,7 +350,6 @@ async def start_batch_items(hub: TaskHub, batch_id: str, indices: Iterable[int])
 
 
 async def _start_batch_item(hub: TaskHub, batch_id: str, index: int) -> tuple[int, str] | None:
-    """Start one item; None when it has ended already."""
     item = await read_item(batch_id, index)
     if item.has_ended:
         return None
@@ -381,7 +365,6 @@ async def _start_batch_item(hub: TaskHub, batch_id: str, index: int) -> tuple[in
 
 
 async def _dead_letter_of_item(batch_id: str, item: Item) -> Completion:
-    """Store the dead letter of an item that can never be an operation."""
     await keep_message(
         item.text,
         source=BATCH_SOURCE,

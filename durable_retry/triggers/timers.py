@@ -31,11 +31,11 @@ blueprint = RetriedBlueprint()
 
 NAME_PREFIX: Final = "scheduled_"
 
+# The host writes the year 1 where a timer has not fired yet.
 _FIRST_YEAR: Final = 1
-"""The host writes the year 1 where a timer has not fired yet."""
 
+# A task hub that does not answer at all must not keep the alerts back.
 _RECOVER_SECONDS: Final = 60.0
-"""A task hub that does not answer at all must not keep the alerts back."""
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +85,6 @@ def scheduled_operations_blueprint(
     nothing ran is caught up at the next start, from the host's own record of the last fire.
 
     Args:
-        schedules: What to start, and when.
         max_retries: By the platform; -1 for ever.
     """
     blueprint = RetriedBlueprint()

@@ -28,10 +28,8 @@ class HealthMetrics:
     """The health metrics at one instant; None for those that could not be read.
 
     Attributes:
-        dead_letters: The open ones.
         outbox_lag_seconds: Age of the oldest pending event; 0 when none is pending.
         circuits: By dependency, of those with a circuit.
-        now: When they were read.
         retries_exhausted: Operations that used up their attempts in the last hour, of about the first 3,000.
         not_starting_seconds: For how long accepted operations have not begun; 0 while they begin.
         task_hub_away_seconds: For how long the task hub has not answered, above the threshold; 0 while it
@@ -99,19 +97,18 @@ def _gauge_values(value: float | None) -> list[metrics.GaugeValue]:
 
 
 def _values_with_limit(values: Iterable[tuple[str, float]]) -> list[metrics.GaugeValue]:
-    """Return the values of dependencies that have a limit; 0 is none."""
+    # 0 is no limit.
     return [(value, {DEPENDENCY: name}) for name, value in values if value > 0]
 
 
 def _limits_by_dependency(health: HealthMetrics) -> Iterator[tuple[str, LimitSettings]]:
-    """Yield each dependency with its limits of this moment."""
     for name, dependency in dependencies().dependencies.items():
         breaker = health.circuits.get(name) or Breaker()
         yield name, shared_limits_at(health.now, dependency.limits, breaker).settings
 
 
 def _dead_letters(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:
-    """Count by configured dependency. Names from messages are never labels: their number is unbounded."""
+    # Names from messages are never labels: their number is unbounded.
     if health.dead_letters is None:
         return
     counts = dict.fromkeys((*dependencies().dependencies, QUEUE, ""), 0)

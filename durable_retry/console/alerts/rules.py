@@ -39,8 +39,8 @@ CONDITIONS: Final = tuple(_TITLES)
 MAX_TRIES: Final = 60
 """Tries per message and receiver, about one a minute."""
 
+# Less than the minute between two checks: of two workers that check at once, the second finds it begun.
 _RETRY: Final = timedelta(seconds=50)
-"""Less than the minute between two checks: of two workers that check at once, the second finds it begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,6 @@ class AlertDelivery(JsonRecord):
     """A message to one receiver.
 
     Attributes:
-        state: See `DeliveryState`.
-        tries: How often it was begun.
         next_at: Not before this instant is it tried again; None before the first try.
         detail: Why the last try failed, without an address; None when none did.
     """
@@ -97,9 +95,6 @@ class Alert(JsonRecord):
     """The latest change of one condition.
 
     Attributes:
-        condition: See `HealthMetric`.
-        is_raised: True for raised, False for cleared.
-        threshold: At that instant.
         raised_at: When the incident began; None in rows of older versions.
         deliveries: By receiver, the messages about this change.
     """
@@ -168,12 +163,7 @@ class Alert(JsonRecord):
         }
 
     def due(self, receivers: Iterable[str], now: datetime, *, is_silenced: bool) -> list[str]:
-        """Return the receivers to try now.
-
-        Args:
-            receivers: Those that the settings name.
-            is_silenced: Whether a silence covers the condition.
-        """
+        """Return the receivers to try now."""
         if self.is_raised and is_silenced:
             return []
         first = AlertDelivery() if self.is_raised else AlertDelivery(state=DeliveryState.SENT)
@@ -291,7 +281,6 @@ def alert_changes(known: Mapping[str, Alert], metrics: Iterable[HealthMetric], n
     """Return the changes since the known alerts: conditions that exceed their threshold now, or no longer.
 
     Args:
-        known: The latest alert of each condition.
         metrics: The present values. A condition whose value could not be read stays as it is. A raised one
             that is missing here is cleared: it is not measured any more.
     """
@@ -344,5 +333,5 @@ def _compact_instant(instant: datetime) -> str:
 
 
 def _slack_text(text: str) -> str:
-    """Escape what Slack reads as markup."""
+    # What Slack reads as markup.
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -59,15 +59,11 @@ async def write_change(alert: Alert, last: Alert | None) -> bool:
 
 
 async def change_alert(condition: str, change: Callable[[Alert], Alert]) -> bool:
-    """Replace the alert of a condition by what `change` makes of it.
+    """Replace the alert of a condition by what `change` makes of it; return whether it was changed.
 
     Args:
-        condition: The condition that is alerted.
         change: Called again when another worker changed the alert meanwhile; returning what it was given
             changes nothing.
-
-    Returns:
-        Whether it was changed.
     """
     before: Alert | None = None
 

@@ -62,8 +62,8 @@ from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry.spans import DEPENDENCY
 
 _MANY_NOTES: Final = 999
+# One query each, one after the other; mostly the first has a pending event.
 _NOTES_LOOKED_AT: Final = 50
-"""One query each, one after the other; mostly the first has a pending event."""
 
 
 async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
@@ -79,12 +79,11 @@ async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
     return HealthMetrics(letters, lag_seconds, circuits, now, exhausted, not_starting, away)
 
 
+# A part that takes longer is not known in this run.
 _PART_SECONDS: Final = 30.0
-"""A part that takes longer is not known in this run."""
 
 
 async def _answered_part[T](name: str, part: Awaitable[T]) -> T | None:
-    """Return a part; None, with a line in the log, where it does not answer."""
     try:
         async with asyncio.timeout(_PART_SECONDS):
             return await part
@@ -93,8 +92,8 @@ async def _answered_part[T](name: str, part: Awaitable[T]) -> T | None:
         return None
 
 
+# Task hubs that did not answer the last time, and since when; the timer runs on one instance at a time.
 _away_since: dict[TaskHub, datetime] = {}
-"""Task hubs that did not answer the last time, and since when; the timer runs on one instance at a time."""
 
 
 async def _task_hub_away(hub: TaskHub, now: datetime) -> float | None:
@@ -188,14 +187,14 @@ def _write_log(alert: Alert) -> None:
 
 
 _SEND_SECONDS: Final = 5.0
+# The time for all messages of one run; the next run sends the rest.
 _RUN_SECONDS: Final = 15.0
-"""The time for all messages of one run; the next run sends the rest."""
 
 type _Target = Webhook | Receiver
 
 
 async def _send_due(hub: TaskHub, now: datetime) -> None:
-    """Send what is due, each message at most once. Only storage can make this fail."""
+    # Only storage can make this fail.
     settings = alert_settings()
     webhook = settings.alert_webhook
     targets: list[_Target] = [*settings.receivers, *([] if webhook is None else [webhook])]
@@ -214,7 +213,6 @@ async def _send_due(hub: TaskHub, now: datetime) -> None:
 async def _send_of(
     hub: TaskHub, alert: Alert, targets: Mapping[str, _Target], now: datetime, *, is_silenced: bool
 ) -> None:
-    """Send the messages of one alert that are due, all at once."""
     begun: list[str] = []
 
     def begin(found: Alert) -> Alert:
@@ -232,7 +230,7 @@ async def _send_of(
 
 
 async def _send_message(hub: TaskHub, alert: Alert, target: _Target, now: datetime) -> Failure | None:
-    """Send one message; returns why it failed, None for a success."""
+    """Send one message; None for a success."""
     if isinstance(target, Webhook):
         return await _start_operation(hub, alert, target, now)
     body = json.dumps(_message_body(alert, target), separators=(",", ":"), ensure_ascii=False)
@@ -277,7 +275,6 @@ def _failure_of(status: int) -> Failure | None:
 
 
 async def _start_operation(hub: TaskHub, alert: Alert, webhook: Webhook, now: datetime) -> Failure | None:
-    """Send an alert as an operation, retried like any other and deduplicated by the alert's id."""
     call = {"method": "POST", "path": webhook.path, "json": alert.document()}
     document = {"dependency": webhook.dependency, "request": call}
     try:

@@ -98,7 +98,6 @@ async def start_bulk_action(
 
     Args:
         wanted: Its filter; None for a selection.
-        matched: How many there are, for the progress.
 
     Raises:
         TaskHubUnavailableError: It could not be started.
@@ -212,7 +211,6 @@ async def find_bulk_replay(hub: TaskHub, replay_id: str) -> BulkReplayDocument |
 
 
 async def _find_progress(hub: TaskHub, action_id: str) -> tuple[BulkReplayDocument, dict[str, Any]] | None:
-    """Return how far it got, as a bulk replay shows it, and its input."""
     instance = await hub.read_instance(action_id)
     return (
         None
@@ -234,7 +232,6 @@ def _read_progress(instance: Instance) -> tuple[BulkReplayDocument, dict[str, An
 
 
 def _unreadable_progress(instance: Instance, reason: str) -> tuple[BulkReplayDocument, dict[str, Any]]:
-    """Return what is known of a bulk action whose input, custom status or output cannot be read."""
     nothing = {
         "replay_id": instance.instance_id,
         "filter": DeadLetterFilter().to_json(),
@@ -278,7 +275,6 @@ def _selection_of_unfinished(wanted: UnfinishedFilter) -> Selection:
 
 
 async def _ids_of_matching(hub: TaskHub, wanted: UnfinishedFilter, instances: Sequence[Any]) -> list[str]:
-    """Return the ids of those that match; an operation before its first turn is read to see what it is."""
     found = []
     for preview in map(preview_of, instances):
         status, dependency = preview.status, preview.dependency
@@ -317,7 +313,6 @@ async def do_some(
     """Do an action other than a replay to some dead letters or operations. Idempotent.
 
     Args:
-        note: Kept with each dead letter; None for none.
         asked_at: When the batch was begun, by another machine's clock.
 
     Returns:

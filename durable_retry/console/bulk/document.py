@@ -107,7 +107,6 @@ def progress_document(
     """Return the document of `GET /api/dead-letters/replays/{id}`.
 
     Args:
-        progress: Its progress.
         waiting_until: When it next checks the circuit that it waits for; None when it does not wait.
     """
     done = progress.replayed + progress.skipped + progress.failed
@@ -135,11 +134,7 @@ _ENDS: Final = tuple(field.name for field in fields(EndCounts))
 
 
 def action_document(progress: BulkReplayDocument, given: Mapping[str, Any]) -> BulkActionDocument:
-    """Return the document of `GET /api/bulk-actions/{id}`.
-
-    Args:
-        progress: From `progress_document`.
-    """
+    """Return the document of `GET /api/bulk-actions/{id}`."""
     return BulkActionDocument(
         **{name: getattr(progress, name) for name in BulkProgress.model_fields},
         action_id=progress.replay_id,

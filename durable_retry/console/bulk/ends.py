@@ -22,8 +22,8 @@ from durable_retry.stores.task_hub import TaskHub
 
 _AT_ONCE: Final = 8
 _PAGE: Final = 100
+# Pages that one activity counts: at most 1,000 items are looked up, a few seconds of work.
 _PAGES_AT_ONCE: Final = 10
-"""Pages that one activity counts: at most 1,000 items are looked up, a few seconds of work."""
 
 
 async def items_page(
@@ -88,7 +88,6 @@ async def _ends_of_items(
 
 
 async def _end_of(hub: TaskHub, action_id: str, action: BulkAction, item: BulkItem) -> ItemEnd | None:
-    """Return how what was done to an item ended; None while it is under way."""
     if not action.has_later_end:
         return ItemEnd(succeeded=True)
     status, dead_letter_id = await _standing_of_item(hub, action_id, item)

@@ -47,12 +47,9 @@ _SHORTEST: Final = timedelta(seconds=1)
 
 
 async def held_until(hub: TaskHub, dependency_name: str) -> datetime | None:
-    """Return until when replays wait for a dependency's circuit; None when it is neither open nor paused.
+    """Return until when replays wait for a dependency's circuit; None unless it is open or paused.
 
     A circuit that cannot be read delays nothing: the operation checks it before its first attempt.
-
-    Args:
-        dependency_name: The dependency; one that is not configured holds nothing up either.
     """
     dependency = find_dependency(dependency_name)
     if dependency is None or not dependency.circuit.enabled:
@@ -72,6 +69,7 @@ async def held_until(hub: TaskHub, dependency_name: str) -> datetime | None:
 
 _AT_ONCE: Final = 8
 
+# Errors of one dead letter, which do not stop the others.
 _REFUSALS: Final = (
     InvalidInputError,
     KeyTakenError,
@@ -80,7 +78,6 @@ _REFUSALS: Final = (
     ContendedError,
     StorageRefusedError,
 )
-"""Errors of one dead letter, which do not stop the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +85,6 @@ class BatchResult:
     """What became of some dead letters.
 
     Attributes:
-        items: What was done to each that need not wait.
         left: Ids of those that have to wait for a circuit.
         held_until: For how long; None when none has to wait.
     """
@@ -110,8 +106,6 @@ async def replay_some(
     """Replay some dead letters, unless their circuits are open. Idempotent.
 
     Args:
-        replay_id: The bulk replay that they are part of.
-        note: Stored with each replay; None for none.
         asked_at: When this was asked for, by the clock that `held_until` is to be read by; None means this
             machine's. Clocks of machines differ.
 
@@ -145,7 +139,6 @@ async def replay_some(
 async def _held_until_by_dependency(
     hub: TaskHub, records: Iterable[DeadLetterRecord | None]
 ) -> dict[str, datetime]:
-    """Return until when each dependency's circuit holds replays back; the others are left out."""
     names = {record.dependency for record in records if record is not None} - {None}
     found = {name: await held_until(hub, name) for name in sorted(name for name in names if name is not None)}
     return {name: until for name, until in found.items() if until is not None}

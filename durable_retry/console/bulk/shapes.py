@@ -116,14 +116,7 @@ class BulkAction(StrEnum):
 
 
 class OperationsBody(Strict):
-    """A choice among the operations that have not ended.
-
-    Attributes:
-        status: Their state.
-        dependency: Its name.
-        created_after: Created at this instant or later.
-        created_before: Created before this instant.
-    """
+    """A choice among the operations that have not ended."""
 
     status: Literal["pending", "running", "waiting_retry", "waiting_circuit"] | None = None
     dependency: Label | None = None
@@ -243,7 +236,6 @@ class BulkItem(JsonRecord):
         detail: Why it was skipped or failed; None otherwise.
         operation_id: The operation that replays the dead letter, or that was acted on; None when there is
             none.
-        event_id: The event that a replay sent again, in place of an operation; None for others.
         unreadable: Why its row cannot be read, of what is shown in its place; it is never stored.
     """
 

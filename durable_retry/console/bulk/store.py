@@ -19,8 +19,8 @@ from durable_retry.engine.base.unreadable import read_or
 from durable_retry.stores.storage import tables
 from durable_retry.stores.workflows import LISTS_TABLE
 
+# For batches whose orchestration began in 0.1.0, which gives them no instant.
 _WITHOUT_INSTANT: Final = "1970-01-01T00:00:00Z"
-"""For batches whose orchestration began in 0.1.0, which gives them no instant."""
 
 
 async def keep_items(action_id: str, asked_at: str | None, items: Iterable[tuple[int, BulkItem]]) -> None:
@@ -49,7 +49,6 @@ class KeptItem:
     """An item as it is stored.
 
     Attributes:
-        row_key: The row key of its row.
         at: When its batch was asked for; None from an orchestration of 0.1.0.
         end: How that ended; None while nobody has seen that it did.
     """

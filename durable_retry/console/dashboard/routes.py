@@ -42,7 +42,6 @@ class StaticFile:
     """One file as it is served.
 
     Attributes:
-        content_type: The media type with its charset.
         etag: Quoted, derived from the content.
     """
 
@@ -91,7 +90,7 @@ async def get_dashboard_file(req: func.HttpRequest, path: str | None) -> func.Ht
 
 
 def _page_answer(request: func.HttpRequest) -> func.HttpResponse:
-    """Return the page, which names its files relative to the address without a slash at the end."""
+    # The page names its files relative to the address without a slash at the end.
     if urlsplit(request.url).path.endswith("/"):
         return func.HttpResponse(
             status_code=HTTPStatus.PERMANENT_REDIRECT, headers={"Location": "../dashboard"}

@@ -37,21 +37,21 @@ from durable_retry.stores.task_hub import TaskHub
 MAX_READ: Final = 20_000
 """Entries of the index per page."""
 
+# Rows of the index per page; the partition that is begun is read to its end.
 _MAX_ROWS: Final = 1_000
-"""Rows of the index per page; the partition that is begun is read to its end."""
 
+# Documents per page.
 _MAX_DOCUMENTS: Final = 400
-"""Documents per page."""
 
 _READS_AT_ONCE: Final = 16
 
+# The most operations of a searched correlation id that stand first on the first page.
 _MOST_NAMED: Final = 20
-"""The most operations of a searched correlation id that stand first on the first page."""
 
 _KAFKA: Final = "kafka"
 _WITHOUT_PLACE: Final = (TIMER, "event_grid")
+# Sources of our own (`services.workflows`, `console.alerts.watch`): their scopes have no place at all.
 _OWN_SOURCES: Final = ("batch", "saga", "call", "watch")
-"""Sources of our own (`services.workflows`, `console.alerts.watch`): their scopes have no place at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,6 @@ async def _ids_of_correlation(words: str) -> list[str]:
 async def _page_of_correlation_id(
     hub: TaskHub, wanted: OperationFilter, correlation_id: str, limit: int, cursor: str | None
 ) -> OperationSearchPage:
-    """Return a page of the operations of one correlation id, whose rows give their ids."""
     place = None if cursor is None else read_cursor(cursor, _NAMED)
     found: list[dict[str, Any]] = []
     read = 0
@@ -199,7 +198,6 @@ def _created_at(document: Mapping[str, Any]) -> datetime:
 
 
 def _one_page(documents: Iterable[dict[str, Any]], place: "IndexCursor", limit: int) -> OperationSearchPage:
-    """Return a page of documents that were all read."""
     placed = sorted(
         ((_created_at(one), one["operation_id"], one) for one in documents),
         key=lambda entry: entry[:2],
@@ -213,7 +211,6 @@ def _one_page(documents: Iterable[dict[str, Any]], place: "IndexCursor", limit: 
 
 
 async def _documents_of_ids(hub: TaskHub, ids: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the documents of those that exist, in the order of the ids."""
     found = await map_bounded(partial(find_status, hub), ids, _READS_AT_ONCE)
     return [document for document in found if document is not None]
 
@@ -226,6 +223,7 @@ def _document_in_place(document: dict[str, Any], entry: OperationEntry) -> dict[
     return document | known | {"created_at": to_rfc3339(entry.created_at)}
 
 
+# An operation in one of these is in the list of those that failed.
 _FAILED_ONLY: Final = frozenset(
     {
         OperationState.WAITING_RETRY,
@@ -234,7 +232,6 @@ _FAILED_ONLY: Final = frozenset(
         OperationState.CANCELLED,
     }
 )
-"""An operation in one of these is in the list of those that failed."""
 
 
 @dataclass(slots=True)
@@ -242,8 +239,6 @@ class _Search:
     """One page of a search, under way.
 
     Attributes:
-        place: Where the next partition of the index begins.
-        found: The documents so far, the newest first.
         rows: Rows of the index that were read.
         entries: Entries in them.
         documents: Documents that were read.
@@ -279,7 +274,6 @@ class _Search:
         return len(self.found) == self.limit or self.documents >= _MAX_DOCUMENTS
 
     async def _joined_partitions(self) -> AsyncIterator[tuple[datetime, list[OperationEntry]]]:
-        """Iterate over the lists that the search needs, joined, by partitions of one time."""
         if self.wanted.status in _FAILED_ONLY:
             kinds = [OperationList.FAILED]
         else:

@@ -81,11 +81,11 @@ class Question:
 _EXACT: Final = ("status", "dependency", "handler", "source", "key", "correlation_id")
 
 
+# Items and the cursor of the next page.
 type _Items = tuple[list[FoundItem], str | None]
-"""Items and the cursor of the next page."""
 
+# Takes the most items and a cursor.
 type _List = Callable[[int, str | None], Awaitable[_Items]]
-"""Takes the most items and a cursor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,6 @@ class _ListCursor:
     """Where a list continues.
 
     Attributes:
-        page: The list's own cursor of the page to read; None for the first page.
         behind: Position of the last item of that page that was shown; None when none was.
     """
 
@@ -132,8 +131,6 @@ async def _read_pages(
     """Read one page of each list; return the newest that match, and where each list continues.
 
     Args:
-        lists: By name.
-        places: The places of those that have more.
         size: The size of the pages; the same each time, since a page is read again until all of it was shown.
     """
     pages = await asyncio.gather(*(lists[name](size, place.page) for name, place in places.items()))
@@ -185,7 +182,6 @@ def _cursor_of_places(places: Mapping[str, _ListCursor]) -> str:
 
 
 def _lists_for_question(hub: TaskHub, question: Question, tenant: str) -> dict[str, _List]:
-    """Return the lists that can answer a question, by name."""
     operations = partial(_list_of_operations, hub, question, tenant)
     lists: dict[str, tuple[FoundType, type[StrEnum] | None, frozenset[str], _List]] = {
         "operations": (FoundType.OPERATION, OperationState, NAMED, operations),

@@ -89,7 +89,6 @@ class Figures:
         """Count an attempt that ended.
 
         Args:
-            number: Its number within the operation, from 1.
             category: The category of its failure; None for a success.
             counted: False when it never left this side.
         """
@@ -282,7 +281,6 @@ def step_for(begin: datetime, end: datetime, minutes_since: datetime) -> timedel
     """Return the length of a step: the shortest that keeps a range at no more than `MOST_POINTS`.
 
     Args:
-        end: Its end, at most `LONGEST_RANGE` later.
         minutes_since: Before this instant minutes are folded, and no step is shorter than `CELL`.
     """
     steps = STEPS if begin >= minutes_since else STEPS[1:]
@@ -298,14 +296,7 @@ def floored(instant: datetime, step: timedelta) -> datetime:
 def points_of(
     cells: Iterable[tuple[datetime, Figures]], begin: datetime, end: datetime, step: timedelta
 ) -> tuple[MetricPoint, ...]:
-    """Return the steps of a range, also those in which nothing happened.
-
-    Args:
-        cells: Figures by the beginning of their minute or cell, in any order.
-        begin: Start of the range; the first step begins at it or before.
-        end: Its end, exclusive.
-        step: Length of a step.
-    """
+    """Return the steps of a range, also those in which nothing happened."""
     first = floored(begin, step)
     points = [Figures() for _ in range(max(1, ceil((end - first) / step)))]
     for at, figures in cells:

@@ -150,7 +150,7 @@ class Minutes:
             self._is_changed = False
 
     def _figures_of_dependency(self, dependency: str) -> Figures:
-        """Return the present minute's figures for a change. The caller holds the lock."""
+        # The caller holds the lock.
         key = (self._present_minute(), dependency)
         slot = self._slots.get(key)
         if slot is None:

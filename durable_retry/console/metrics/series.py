@@ -66,14 +66,7 @@ async def keep_metrics(_hub: TaskHub, now: datetime) -> None:
 
 
 async def fold_metrics(now: datetime, seconds: float) -> int:
-    """Fold the minutes of each hour that no process writes to any more.
-
-    Args:
-        seconds: After this time the rest is left to the next run.
-
-    Returns:
-        Number of hours that were folded.
-    """
+    """Fold the minutes of hours that no process writes to any more, for so long; return how many hours."""
     until, folded = clock.monotonic_seconds() + seconds, 0
     hour = await read_folded_until(now)
     with suppress(StorageRefusedError):  # an overlapping run folds the same hour

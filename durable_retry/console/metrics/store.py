@@ -31,12 +31,12 @@ TABLE: Final = "RetryMetrics"
 
 FLUSH_SECONDS: Final = 5.0
 """What a process that is killed can lose."""
+# Pause between writes while storage is away.
 _MOST_FLUSH_SECONDS: Final = 60.0
-"""Pause between writes while storage is away."""
+# Changes in one transaction; the service takes 100.
 _AT_ONCE: Final = 90
-"""Changes in one transaction; the service takes 100."""
+# How long the end of a process waits for a write that is under way.
 _LEAVE_SECONDS: Final = 3.0
-"""How long the end of a process waits for a write that is under way."""
 
 _HOUR: Final = timedelta(hours=1)
 
@@ -95,7 +95,7 @@ class MetricsWriter:
             tables.with_table(TABLE, methodcaller("submit_transaction", changes))
 
     def _is_over(self, error: Exception) -> bool:
-        """Whether a transaction failed as the process ends, see `tables.replace_at_end`; `end` follows."""
+        # The interpreter starts no thread any more (`tables.replace_at_end`); `end` follows and writes.
         return isinstance(error, RuntimeError) and not self._ending.is_set()
 
     def _row_of_minute(self, day: str, one: Unsaved) -> tables.Row:
@@ -179,8 +179,8 @@ async def _cells_of_minutes(day: datetime, dependency: str, first: datetime, las
     )
 
 
+# How far back to look for minutes that were never folded, where nothing was folded yet.
 _UNKNOWN_SINCE: Final = timedelta(days=1)
-"""How far back to look for minutes that were never folded, where nothing was folded yet."""
 
 
 async def read_folded_until(now: datetime) -> datetime:
@@ -204,9 +204,6 @@ async def fold_hour(hour: datetime) -> int:
 
     Args:
         hour: Its beginning; no process writes minutes of it any more.
-
-    Returns:
-        Number of minute rows that were folded.
 
     Raises:
         StorageRefusedError: Somebody else folds the same hour; the next run looks again.
@@ -245,14 +242,7 @@ async def _fold_rows(hour: datetime, dependency: str, rows: Iterable[tables.Row]
 
 
 async def remove_before(instant: datetime, limit: int) -> int:
-    """Delete rows of days that ended before an instant, the oldest first.
-
-    Args:
-        instant: The present instant, less what is kept.
-
-    Returns:
-        Number of deleted rows; `limit` means that there may be more.
-    """
+    """Delete rows of days that ended before an instant, the oldest first; return how many."""
     found = await tables.rows_after(TABLE, "!~", limit=limit, only=tables.KEYS)
     old = [row for row in found if row["PartitionKey"] < _day_key(instant)]
     for _, of_day in groupby(old, lambda row: str(row["PartitionKey"])):

@@ -36,8 +36,8 @@ from durable_retry.triggers.http import circuits, dead_letters
 routes = Routes("the app")
 operation_routes = Routes("operations")
 
+# Dead letters, groups and failed events in the overview.
 _SHOWN: Final = 8
-"""Dead letters, groups and failed events in the overview."""
 
 _MOST_EVENTS: Final = 50
 WINDOW: Final = whole_number("window_seconds", 60, 604_800, 900, "How far back.")
@@ -135,7 +135,7 @@ async def get_overview(query: Query, hub: TaskHub) -> func.HttpResponse:
 
 
 async def _part_or_failure(part: Awaitable[Any]) -> tuple[Any, str | None]:
-    """Return a part, or the kind of its failure: the others are shown without it."""
+    # The others are shown without it.
     try:
         return await part, None
     except (TaskHubUnavailableError, AzureError) as error:
@@ -191,6 +191,7 @@ async def _alerts_part(_hub: TaskHub) -> tuple[RaisedAlert, ...]:
     return tuple(_glance_at(RaisedAlert, each) for each in await raised_alerts())
 
 
+# What does not depend on the window, by name.
 _PARTS: Final[dict[str, Callable[[TaskHub], Awaitable[Any]]]] = {
     "circuits": _circuits_part,
     "dead_letters": _dead_letters,
@@ -198,7 +199,6 @@ _PARTS: Final[dict[str, Callable[[TaskHub], Awaitable[Any]]]] = {
     "alerts": _alerts_part,
     "health": read_health,
 }
-"""What does not depend on the window, by name."""
 
 
 @operation_routes.get(

@@ -9,8 +9,8 @@ from durable_retry import clock
 from durable_retry.concurrency import LoopOwned
 
 _FRESH_SECONDS: Final = 2.0
+# An answer is shared for two seconds, or for this many times what it took if that is longer.
 _FRESH_FACTOR: Final = 8
-"""An answer is shared for two seconds, or for this many times what it took if that is longer."""
 
 
 _MOST_SHARED: Final = 32
@@ -30,7 +30,6 @@ async def shared[T](key: tuple[Any, ...], make: Callable[[], Awaitable[T]]) -> T
     """Return an answer that was made a moment ago, or make it: once for all who ask at the same time.
 
     Args:
-        key: Names the answer within this event loop.
         make: Called when there is none that is fresh; what it raises is not kept.
     """
     answers = _shared.get()

@@ -114,9 +114,6 @@ async def operation_summary(hub: TaskHub, window_seconds: int) -> OperationSumma
     """Count the operations of a window, which ends now, and all that have not ended.
 
     Those that ended count when they did, the others when they were accepted.
-
-    Args:
-        window_seconds: Length of the window, at least a minute.
     """
 
     async def count() -> OperationSummary:
@@ -206,10 +203,7 @@ class _Open:
     """An operation that had not ended when it was last looked at.
 
     Attributes:
-        entry: The entry of the index.
         status: The status of its document; before that was read, what the index says.
-        attempt_count: The number of attempts in its document.
-        next_attempt_at: The next attempt at of its document.
         looked_at: When its document was read, in monotonic seconds; None before that.
         due: When to read it again.
     """
@@ -223,19 +217,19 @@ class _Open:
 
 
 _MICROSECOND: Final = timedelta(microseconds=1)
+# How far back each refresh reads the index: for longer than an operation's first attempt and its note.
 _RECENT: Final = timedelta(minutes=5)
-"""How far back each refresh reads the index: for longer than an operation's first attempt and its note."""
 _MOST_FAILED: Final = 20_000
+# Entries of the index for each refresh.
 _MOST_ACCEPTED: Final = 5_000
-"""Entries of the index for each refresh."""
 _MOST_ROWS: Final = 1_000
 _MOST_DOCUMENTS: Final = 200
 _READS_AT_ONCE: Final = 16
 _MOST_OPEN: Final = 50_000
 _MOST_ENDED: Final = 50_000
 _AGAIN_SECONDS: Final = 2.0
+# A document is read again when its wait ends, within these seconds.
 _LATEST_AGAIN_SECONDS: Final = 30.0
-"""A document is read again when its wait ends, within these seconds."""
 
 
 @dataclass(slots=True)

@@ -45,8 +45,6 @@ class StepGate:
 
     Attributes:
         hub: Where the circuits are; None admits everything.
-        operation: The one that is attempted.
-        number: Number of the attempt, from 1.
         held: What an earlier request has reached; None for nothing.
     """
 
@@ -103,10 +101,6 @@ async def attempt_if_admitted(
 
     Args:
         dependency: What it calls; None when it is not configured any more: then the attempt says so.
-        operation: The one that is attempted.
-        number: Its number, from 1.
-        admission: What the operation has reached in the admission of this attempt.
-        attempt: Makes it.
     """
     if dependency is None or not dependency.needs_admission:
         return await attempt()

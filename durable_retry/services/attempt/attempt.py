@@ -59,8 +59,6 @@ async def attempt_operation(
     """Make one attempt of an operation, if its retry budget and its circuit let it start.
 
     Args:
-        operation: The one that is attempted.
-        number: Its number, from 1.
         admission: What the operation has reached in the admission of this attempt.
         step: What it has reached for a step that calls another dependency; None for nothing.
     """
@@ -84,10 +82,7 @@ async def attempt_operation(
 
 
 async def _with_result_apart(operation: OperationInput, outcome: AttemptOutcome) -> AttemptOutcome:
-    """Return an outcome whose result is stored apart when it is large.
-
-    The call has succeeded. When its result cannot be stored, the history carries it as it carries small ones.
-    """
+    """Store a large result apart; the history carries one that cannot be stored, as it carries small ones."""
     if outcome.category is not None or not isinstance(outcome.result, Mapping):
         return outcome
     try:
@@ -108,8 +103,8 @@ class OperationElsewhereError(Exception):
     """The instance of an operation holds another operation, or is gone; the orchestration sends its own."""
 
 
+# Operations that a process remembers; each is as large as a request may be.
 _MOST_READ: Final = 64
-"""Operations that a process remembers; each is as large as a request may be."""
 
 _read: OrderedDict[tuple[str, str], OperationInput] = OrderedDict()
 
@@ -138,8 +133,8 @@ async def read_by_digest(hub: TaskHub, operation_id: str, digest: str) -> Operat
     return operation
 
 
+# Nothing has held the attempt up.
 _AT_ONCE: Final = AdmissionState(asks_for_slot=True)
-"""Nothing has held the attempt up."""
 
 
 async def observed(
@@ -148,14 +143,7 @@ async def observed(
     attempt: AttemptCall,
     fact_of: Callable[[OperationInput, AttemptOutcome], AttemptEnded | DeliveryEnded],
 ) -> AttemptOutcome:
-    """Make an attempt inside its span, and report its end; a repeated execution is reported again.
-
-    Args:
-        operation: The one that is attempted.
-        number: Its number, from 1.
-        attempt: Makes it.
-        fact_of: Makes the fact to report.
-    """
+    """Make an attempt inside its span, and report its end; a repeated execution is reported again."""
     with spans.attempt(operation, number) as span:
         outcome = await attempt()
         spans.attempt_ended(span, outcome)
@@ -169,10 +157,7 @@ async def make_attempt(
     """Make one attempt without asking for admission.
 
     Args:
-        operation: The one that is attempted.
-        number: Its number, from 1.
         gate: Admits its steps at other dependencies; None for those that ask nobody.
-        was_held: Whether an earlier request for admission was refused.
 
     Raises:
         StepBlockedError: A step may not start yet.
@@ -228,7 +213,7 @@ async def _run_handler(plan: Plan, name: str, gate: StepGate) -> AttemptOutcome:
 
 
 async def _with_marker(plan: Plan, make: Callable[[Plan], Awaitable[AttemptOutcome]]) -> AttemptOutcome:
-    """Make an attempt that has a marker; without it when a step must wait, and the attempt is made again."""
+    # When a step must wait the attempt is made again, so its marker goes.
     try:
         return await make(plan)
     except StepBlockedError:

@@ -57,8 +57,8 @@ _log = logging.getLogger(__name__)
 MAX_STEPS: Final = 100
 """In one attempt of a handler."""
 
+# For a step to end that was cancelled; one that does not is left behind.
 _CANCEL_SECONDS: Final = 2.0
-"""For a step to end that was cancelled; one that does not is left behind."""
 
 type ChangeStep = Callable[[str, StepRule], Awaitable[StepRecord]]
 """`await change(name, rule)`: changes the record of one step, see `stores.operations.steps.change_step`."""
@@ -73,9 +73,6 @@ class _Running:
     """A step between its begin and its end.
 
     Attributes:
-        begun: As it was stored.
-        plan: What it calls.
-        is_repeatable: Whether it may run again when it is not known whether it ran.
         policy: Its own; None for the operation's.
         ending: What stores its end; None while its function runs.
     """
@@ -99,12 +96,7 @@ class Calls:
     """The calls and steps of one attempt of a handler.
 
     Attributes:
-        plan: The plan of the attempt.
-        change: Keeps the steps.
-        gate: Admits steps to dependencies other than the operation's.
-        outcome_of: Returns the outcome of an attempt by what its function raised.
         stopped: Why the attempt must end; None while it need not.
-        seen: What its requests show.
         errors: What failed steps raised. Of those that run side by side the handler raises one.
     """
 
@@ -266,7 +258,7 @@ class Calls:
         return StepInterrupted(str(error))
 
     async def _note_end(self, begun: StepRecord, ending: StepRule) -> None:
-        """Store how a step ended, which is known; without it, it counts as one whose process died."""
+        # Without its end, a step counts as one whose process died.
         try:
             await self.change(begun.name, ending)
         except StepStoppedError as error:

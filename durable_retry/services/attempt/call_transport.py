@@ -17,8 +17,8 @@ from durable_retry.services.attempt.http_client import transport_of
 from durable_retry.services.attempt.http_pool import PROGRESS, SendProgress
 from durable_retry.services.attempt.http_request import Plan, own_headers
 
+# The extension of a request that says whether it must not be sent again.
 _SENT_ONCE: Final = "durable_retry.sent_once"
-"""The extension of a request that says whether it must not be sent again."""
 
 
 def may_repeat_work(plan: Plan, request: httpx.Request) -> bool:
@@ -41,12 +41,7 @@ class Seen:
 
 
 class CallTransport(httpx.AsyncBaseTransport):
-    """Sends the requests of one call over the pooled connections; closing it leaves them open.
-
-    Attributes:
-        key: The key that every request carries.
-        may_have_acted: See `Seen`; of this call's requests.
-    """
+    """Sends the requests of one call over the pooled connections; closing it leaves them open."""
 
     def __init__(self, plan: Plan, seen: Seen, key: str, *, is_repeatable: bool) -> None:
         self.key = key
@@ -96,7 +91,7 @@ class CallTransport(httpx.AsyncBaseTransport):
 
 
 class _WatchedStream(httpx.AsyncByteStream):
-    """The body of an answer; says so when it cannot be read to its end."""
+    """The body of an answer; notes that it cannot be read to its end."""
 
     def __init__(self, inner: Any, note_failure: Callable[[BaseException], None]) -> None:
         self._inner = inner
@@ -111,5 +106,5 @@ class _WatchedStream(httpx.AsyncByteStream):
             raise
 
     async def aclose(self) -> None:
-        """Close the answer's body."""
+        """Close the body."""
         await self._inner.aclose()

@@ -16,7 +16,6 @@ class FailedAnswer:
     """An answer that is no success.
 
     Attributes:
-        status_code: As it came.
         headers: Names in lower case.
         method: The method of the request; "" when it is not known.
         body: The beginning of its text; "" when it has none, or was not read.

@@ -42,6 +42,7 @@ from durable_retry.stores.operations.writes import count_start
 from durable_retry.telemetry.spans import ATTEMPT as ATTEMPT_NUMBER
 from durable_retry.telemetry.spans import fields_of
 
+# Exceptions that a change of the handler ends, and no repetition.
 _BUGS: Final = (
     TypeError,
     AttributeError,
@@ -54,7 +55,6 @@ _BUGS: Final = (
     ZeroDivisionError,
     InvalidInputError,  # an event, a write or an outcome that can never be committed
 )
-"""Exceptions that a change of the handler ends, and no repetition."""
 
 _log = logging.getLogger(__name__)
 
@@ -65,8 +65,6 @@ async def attempt_handler(
     """Run a handler once and return the outcome; whatever it raises becomes an outcome.
 
     Args:
-        plan: The plan of the attempt.
-        handler: What to run.
         change: Keeps its steps; None means in Azure Tables.
         gate: Admits its steps at other dependencies; None for all of them.
 
@@ -125,7 +123,6 @@ async def _attempt_handler(plan: Plan, handler: Handler, calls: Calls) -> Attemp
 
 
 def _cut_off(plan: Plan, handler: Handler, error: Exception) -> AttemptOutcome | None:
-    """Return the outcome of a function that never began, or must not run twice, and was cut off."""
     if isinstance(error.__cause__, NoFreeThreadError):
         detail = "no thread was free for a function that is not async"
         return plan.outcome(category=Category.TRANSIENT, error=detail, counted=False)
@@ -136,10 +133,8 @@ def _cut_off(plan: Plan, handler: Handler, error: Exception) -> AttemptOutcome |
 
 
 def _unknown(outcome: AttemptOutcome) -> AttemptOutcome:
-    """Return the outcome of a handler that failed after a request that may have acted, by whatever it raised.
-
-    What the handler raised says nothing of the request, and the next attempt or a replay would send it again.
-    """
+    # What the handler raised says nothing of the request, and the next attempt or a replay would send it
+    # again.
     if outcome.category is Category.AMBIGUOUS:
         return outcome
     error = f"a request that must not be sent twice may have taken effect, then: {outcome.error}"
@@ -147,7 +142,6 @@ def _unknown(outcome: AttemptOutcome) -> AttemptOutcome:
 
 
 def _refused_by_dependency(plan: Plan, error: Exception, answer: FailedAnswer) -> AttemptOutcome:
-    """Return the outcome of an answer that a handler's library raised for, as for a request."""
     hint = _hint_of(error)
     if isinstance(error, httpx.HTTPStatusError):
         unprotected = may_repeat_work(plan, error.request)
@@ -166,7 +160,6 @@ def _refused_by_dependency(plan: Plan, error: Exception, answer: FailedAnswer) -
 
 
 def _outcome_of(handler: Handler, plan: Plan, error: Exception) -> AttemptOutcome:
-    """Return the outcome by what a handler raised, or a step of it, whose dependency is that of the plan."""
     names = names_of(error)
     answer = answer_of(error)
     if answer is not None and not plan.dependency.classify.keys() & set(names):
@@ -190,7 +183,6 @@ def _outcome_of(handler: Handler, plan: Plan, error: Exception) -> AttemptOutcom
 
 
 def _hint_of(error: Exception) -> RetryHint | None:
-    """Return the wait that an error asks for: that of the answer which it is about, or the handler's own."""
     if (answer := answer_of(error)) is not None:
         return parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
     seconds = error.retry_after if isinstance(error, Transient | Throttled) else None
@@ -242,7 +234,7 @@ async def begun_too_often(plan: Plan, handler: Handler) -> AttemptOutcome | None
 
 
 async def _noted_start(plan: Plan) -> int:
-    """Return how often an attempt has begun; 1 when storage does not answer, so that the handler can run."""
+    # When storage does not answer the handler runs all the same.
     try:
         return await count_start(plan.operation.run_id, plan.number, plan.limit.started_at)
     except AzureError as error:

@@ -25,8 +25,8 @@ from durable_retry.telemetry import spans
 
 _URLS_KEPT: Final = 256
 
+# Requests that say so when their body is empty (RFC 9110, section 8.6).
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
-"""Requests that say so when their body is empty (RFC 9110, section 8.6)."""
 
 
 _NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=[])
@@ -38,7 +38,6 @@ class _Pooled:
 
     Attributes:
         made_for: The dependency; another object of the same name is another configuration.
-        transport: Sends.
         headers: Name and value of what every request carries, by name in lower case.
         limits: The time limits of every request, as httpx's extension `timeout` has them.
     """
@@ -57,9 +56,7 @@ class BoundedResponse:
     """A dependency's response, with its body up to a limit.
 
     Attributes:
-        status_code: As it came.
         headers: As they came, names in lower case.
-        body: At most the limit.
         is_cut: Whether there was more.
     """
 
@@ -83,11 +80,7 @@ class Request:
 
 
 class TracedTransport(httpx.AsyncBaseTransport):
-    """Sends requests, each in a span of its own whose place in the trace goes out with it.
-
-    Attributes:
-        inner: Does the sending.
-    """
+    """Sends requests, each in a span of its own whose place in the trace goes out with it."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self.inner = inner
@@ -110,7 +103,6 @@ class EscapedBaseUrlError(ValueError):
 
 
 def _pooled_client(dependency: Dependency) -> _Pooled:
-    """Return the running loop's client and connections of a dependency, making them at first use."""
     pool = _pools.get()
     known = pool.get(dependency.name)
     if known is None or known.made_for is not dependency:
@@ -171,8 +163,6 @@ async def send(
     """Send a request and read its answer, all of it within `seconds`.
 
     Args:
-        dependency: Where to; the URL is below its base URL, see `target_url`.
-        request: What to send.
         seconds: For everything: a free connection, connecting, sending, waiting and reading.
         limit_bytes: The most of the body that is read.
         progress: Updated as the request goes on, also when this raises.
@@ -204,7 +194,7 @@ async def _exchange_request(
 
 
 def _httpx_request(pooled: _Pooled, request: Request, progress: SendProgress) -> httpx.Request:
-    """Return what httpx's client would build, in a quarter of its time; none of it depends on an answer."""
+    # A quarter of the time that httpx's client takes to build the same; none of it depends on an answer.
     own = {name.lower() for name in request.headers}
     headers = [("Host", request.url.netloc.decode())]
     headers += [header for name, header in pooled.headers.items() if name not in own]
@@ -229,7 +219,7 @@ def _httpx_request(pooled: _Pooled, request: Request, progress: SendProgress) ->
 
 
 def _decoded_parts(response: httpx.Response, headers: dict[str, str]) -> AsyncIterator[bytes]:
-    """Return the body's parts; httpx decompresses a body that the server compressed without being asked."""
+    # httpx decompresses a body that the server compressed without being asked.
     stream = response.stream
     if "content-encoding" in headers or not isinstance(stream, httpx.AsyncByteStream):
         return response.aiter_bytes()
@@ -277,11 +267,7 @@ _transports: Callable[[Dependency], httpx.AsyncBaseTransport] = _make_transport
 
 @contextmanager
 def sending_over(make: Callable[[Dependency], httpx.AsyncBaseTransport]) -> Iterator[None]:
-    """Let clients that are made inside the block send over other transports; for tests.
-
-    Args:
-        make: Returns the transport of a dependency.
-    """
+    """Let clients that are made inside the block send over other transports; for tests."""
     global _transports  # noqa: PLW0603 - the one place where the network is swapped
     previous = _transports
     _transports = make
@@ -292,7 +278,7 @@ def sending_over(make: Callable[[Dependency], httpx.AsyncBaseTransport]) -> Iter
 
 
 def _own_headers(dependency: Dependency) -> dict[str, str]:
-    """Return the headers that the file sets, revealed: the one place where secrets become text."""
+    # The one place where secrets become text.
     # Uncompressed: otherwise the limit on the bytes read would not bound the size of the body.
     headers = {"Accept-Encoding": "identity"}
     for name, value in dependency.headers.items():
@@ -304,7 +290,7 @@ def _own_headers(dependency: Dependency) -> dict[str, str]:
 
 @cache
 def _tls_context() -> ssl.SSLContext:
-    """Load the trusted certificates once: it takes longer than most calls."""
+    # Once: loading the trusted certificates takes longer than most calls.
     context = httpx.create_ssl_context(trust_env=False)
     context.set_alpn_protocols(["http/1.1"])  # Otherwise a server may choose HTTP/2.
     return context

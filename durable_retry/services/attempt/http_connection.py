@@ -17,18 +17,18 @@ from typing import Any, Final, cast, override
 import httptools
 import httpx
 
+# llhttp has no limit of its own; h11, the parser of httpx's own transport, takes as much.
 _MAX_HEAD_BYTES: Final = 100 * 1024
-"""llhttp has no limit of its own; h11, the parser of httpx's own transport, takes as much."""
 
+# Reading pauses while so much of a body waits for its reader.
 _MAX_BUFFERED_BYTES: Final = 256 * 1024
-"""Reading pauses while so much of a body waits for its reader."""
 
+# Responses below it (1xx) come before the real one.
 _FINAL_STATUS: Final = 200
-"""Responses below it (1xx) come before the real one."""
 
 _TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+# RFC 9110, 5.5: CR, LF and NUL are dangerous; with a line break a value would become a header of its own.
 _FIELD_VALUE: Final = re.compile(rb"[^\x00\r\n]*")
-"""RFC 9110, 5.5: CR, LF and NUL are dangerous; with a line break a value would become a header of its own."""
 _TARGET: Final = re.compile(rb"[\x21-\x7e]+")
 
 _NO_LIMIT: Final = nullcontext()

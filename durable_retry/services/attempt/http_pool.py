@@ -20,12 +20,12 @@ PROGRESS: Final = "durable_retry.send_progress"
 _PORTS: Final = {"http": 80, "https": 443}
 
 
+# RFC 8305, section 5: wait before the next address is tried beside the first.
 _HAPPY_EYEBALLS_SECONDS: Final = 0.25
-"""RFC 8305, section 5: wait before the next address is tried beside the first."""
 
 
+# Scheme, host and port: requests to the same origin share connections.
 type _Origin = tuple[str, str, int]
-"""Scheme, host and port: requests to the same origin share connections."""
 
 
 @dataclass(slots=True)
@@ -55,7 +55,6 @@ class PooledTransport(httpx.AsyncBaseTransport):
     """Sends requests over HTTP/1.1 connections that are kept alive, for one event loop.
 
     Attributes:
-        tls: For https.
         max_connections: Per transport; a request waits for a free one.
         max_idle: Connections that are kept for later; the others are closed after use.
         idle_seconds: An idle connection is closed after this. Many servers close after 5 s, and a request
@@ -166,13 +165,13 @@ class PooledTransport(httpx.AsyncBaseTransport):
             connection.close()
 
     def _forget_connection(self, connection: HttpConnection) -> None:
-        """Forget a connection that the peer closed; idle ones only, a busy one is released by its request."""
+        # Idle ones only: a busy one is released by its request.
         for idle in self._idle.values():
             if connection in idle:
                 idle.remove(connection)
 
     def _sweep_later(self) -> None:
-        """Close idle connections when their time is over, with one timer for all."""
+        # One timer for all.
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(self.idle_seconds, self._close_expired)
 

@@ -33,8 +33,8 @@ from durable_retry.services.attempt.http_client import (
 from durable_retry.services.attempt.http_pool import SendProgress
 from durable_retry.settings.configuration import app_settings
 
+# A shorter value protects nothing, and masking it would riddle innocent text.
 _SHORTEST_SECRET_CHARS: Final = 6
-"""A shorter value protects nothing, and masking it would riddle innocent text."""
 
 _ERROR_CHARS: Final = 300
 
@@ -70,10 +70,7 @@ class Plan:
     """One attempt about to be made.
 
     Attributes:
-        operation: The one that is attempted.
-        number: Its number, from 1.
         dependency: What it calls, secrets included.
-        limit: How much time it has.
         deduplicated_by: The header on which the receiver recognises a repeated request; None means the one
             that the dependency's settings name.
     """
@@ -124,7 +121,7 @@ _hidden: Final[dict[str, _Hidden]] = {}
 
 
 def _hidden_of(dependency: Dependency) -> _Hidden:
-    """Return these of a dependency; they are computed once, since every attempt uses them several times."""
+    # Computed once: every attempt uses them several times.
     known = _hidden.get(dependency.name)
     if known is None or known.made_for is not dependency:
         known = _Hidden(dependency, _secret_texts(dependency), _reserved_headers(dependency))
@@ -140,7 +137,7 @@ def error_line(error: BaseException, dependency: Dependency) -> str:
 
 
 def _secret_texts(dependency: Dependency) -> list[str]:
-    """Return secret texts, the longest first; of `Bearer abc` also the part after the scheme."""
+    # The longest first; of `Bearer abc` also the part after the scheme.
     values = [value for value in dependency.headers.values() if isinstance(value, Secret)]
     if dependency.auth is not None:
         values.append(dependency.auth.value)
@@ -148,6 +145,7 @@ def _secret_texts(dependency: Dependency) -> list[str]:
     return sorted((text for text in texts if len(text) >= _SHORTEST_SECRET_CHARS), key=len, reverse=True)
 
 
+# Only headers that help a person are stored: others may hold cookies and tokens.
 _KEPT_HEADERS: Final = frozenset(
     {
         "content-type",
@@ -164,7 +162,6 @@ _KEPT_HEADERS: Final = frozenset(
         "traceparent",
     }
 )
-"""Only headers that help a person are stored: others may hold cookies and tokens."""
 
 _HEADER_CHARS: Final = 1_024
 
@@ -178,7 +175,6 @@ def kept_result(
     parts of its JSON in `values`.
 
     Args:
-        dependency: The one whose credentials are masked.
         limit_bytes: The most of the body that is kept.
         wanted: JSON pointers into the result as it would be without a limit.
     """
@@ -201,7 +197,6 @@ def kept_result(
 
 
 def _json_of(answer: BoundedResponse, text: str) -> dict[str, Any]:
-    """Return `json` of a whole body that is some; empty when it is none."""
     if not _is_declared_json(answer):
         return {}
     try:

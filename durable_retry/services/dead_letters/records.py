@@ -51,7 +51,6 @@ async def list_groups(limit: int, after: tuple[int, str] | None = None) -> Page[
     """Return the root causes of open dead letters, the one with the most of them first.
 
     Args:
-        limit: The most to return.
         after: The count, negative, and the name of the last group of the page before; None to begin.
     """
     ordered = sorted(await read_groups(), key=_group_position)
@@ -98,8 +97,6 @@ async def annotate(dead_letter_id: str, text: str, by: str | None) -> DeadLetter
 
 
 def _shown_letter(record: DeadLetterRecord) -> DeadLetterDocument:
-    """Return the document of a dead letter, masked by the rules of its dependency."""
-
     def unreadable(why: str) -> DeadLetterDocument:
         at = to_rfc3339(record.created_at)
         stand_in = unreadable_record(

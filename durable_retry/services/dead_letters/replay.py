@@ -66,8 +66,8 @@ from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import spans
 from durable_retry.telemetry.spans import OUTCOME
 
+# A dead letter is written before its operation ends, so a quick replay can meet the end of the last run.
 _WAITS_SECONDS: Final = (0.0, 0.1, 0.3, 0.9)
-"""A dead letter is written before its operation ends, so a quick replay can meet the end of the last run."""
 _MOST_SHOWN: Final = 20
 
 
@@ -119,7 +119,6 @@ async def is_started(hub: TaskHub, operation: OperationInput) -> bool:
 
 
 async def _check_key(hub: TaskHub, operation: OperationInput) -> None:
-    """Refuse to replace the run of another request under the same key."""
     record = await read_record(hub, operation.operation_id)
     if record is None or record.fingerprint == operation.fingerprint:
         return
@@ -142,7 +141,6 @@ async def replay_dead_letter(
     """Replay an open dead letter.
 
     Args:
-        edits: What to change before.
         replay_id: The bulk replay that this is part of; None for a single one.
 
     Returns:
@@ -233,7 +231,7 @@ async def _start_left_over(hub: TaskHub, record: DeadLetterRecord) -> None:
 
 
 async def _was_started(hub: TaskHub, record: DeadLetterRecord, started: Replay) -> bool:
-    """Return whether a replay was started, whatever has become of it since."""
+    # Whatever has become of it since.
     if started.dead_letter_id is not None:
         return True  # It has failed again, and that dead letter may be replayed by now.
     if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
@@ -263,7 +261,6 @@ def _replay_of_operation(record: DeadLetterRecord, edits: ReplayBody, now: datet
 
 
 def _replay_of_message(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
-    """Start the message's operation as its source would have."""
     _refuse_edits(edits.edits - {"message"}, "a message")
     _refuse_key(edits)
     before = record.message or ""
@@ -279,7 +276,7 @@ def _replay_of_message(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
 
 
 def _body_of(text: str) -> bytes:
-    """Undo what `engine.sources.arrivals.kept_text` did to bytes that are no text."""
+    # Undoes what `engine.sources.arrivals.kept_text` did to bytes that are no text.
     if not text.startswith(DATA_PREFIX):
         return text.encode("utf-8", "replace")
     try:
@@ -289,12 +286,12 @@ def _body_of(text: str) -> bytes:
 
 
 def _place_of(source: str) -> str:
-    """Return the scope of a source's message ids: the key is then the same as at the first delivery."""
+    # The scope of a source's message ids: the key is then the same as at the first delivery.
     return OPERATIONS_QUEUE if source == QUEUE_SOURCE else intake().settings.places.get(source, "")
 
 
 def _replay_of_event(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
-    """Send an event again that could not be delivered; its operation has succeeded."""
+    # Its operation has succeeded.
     _refuse_edits(edits.edits, "an event")
     _refuse_key(edits)
     return Prepared(OperationInput.from_json(record.operation or {}), ())
@@ -312,7 +309,6 @@ def _refuse_key(edits: ReplayBody) -> None:
 
 
 async def _start_replay(hub: TaskHub, record: DeadLetterRecord, operation: OperationInput) -> None:
-    """Start what replays a dead letter. Idempotent."""
     if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
         await resend(hub, event_id_of(record), clock.now())
     elif record.operation is None:

@@ -22,8 +22,8 @@ from durable_retry.stores.task_hub import TaskHub
 
 _WAITING: Final = frozenset({OperationState.WAITING_RETRY.value, OperationState.WAITING_CIRCUIT.value})
 
+# How long one call to the task hub waits; it holds a connection meanwhile.
 _WAIT_SECONDS: Final = 30.0
-"""How long one call to the task hub waits; it holds a connection meanwhile."""
 
 
 async def find_operation(hub: TaskHub, operation_id: str) -> OperationDocument:
@@ -111,7 +111,6 @@ async def _required_status(hub: TaskHub, operation_id: str) -> dict[str, Any]:
 async def _send_wish(
     hub: TaskHub, document: dict[str, Any], event: str, data: dict[str, Any]
 ) -> SteeredOperation:
-    """Send a person's wish to the orchestration, and report it."""
     try:
         await hub.raise_event(document["operation_id"], event, data)
     except InstanceEndedError:

@@ -40,12 +40,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The same operation was submitted before; nothing was started.
-
-    Attributes:
-        document: Its status document.
-        finished: Whether that is the last one.
-    """
+    """The same operation was submitted before; `finished` says whether its document is the last one."""
 
     document: dict[str, Any]
     finished: bool
@@ -76,7 +71,6 @@ async def submit(hub: TaskHub, operation: OperationInput, *, is_new_key: bool = 
     the caller would get 202 for what is finished (200 with its document) or is another operation (422).
 
     Args:
-        operation: The resolved operation.
         is_new_key: Whether the key was generated just now, so that no record can exist.
 
     Raises:
@@ -107,7 +101,6 @@ async def _start_operation_once(hub: TaskHub, operation: OperationInput, *, is_n
 async def _start_run(
     hub: TaskHub, operation: OperationInput, start_id: str, *, is_new_key: bool
 ) -> SubmitResult:
-    """Start an operation, and see whether it is the one that runs."""
     is_started = await hub.start_operation(operation, start_id)
     if is_started and (is_new_key or hub.starts_are_atomic):
         return Started()

@@ -77,13 +77,13 @@ from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
 RUN_SECONDS: Final = 20.0
 """How long one run looks; in a large task hub the next run goes on from there."""
 
+# What is not started anew stays in the task hub for days. By then it has its dead letter.
 _GIVEN_UP_WITHIN: Final = timedelta(minutes=10)
-"""What is not started anew stays in the task hub for days. By then it has its dead letter."""
 
 _AT_ONCE: Final = 16
 
+# What the ids of the instances begin with that are looked for.
 _PREFIXES: Final = (ID_PREFIX, "batch-", "saga-", "replay-", "bulk-", "release-")
-"""What the ids of the instances begin with that are looked for."""
 
 _OPERATIONS: Final = (OPERATION, STARTED_OPERATION)
 _BULK: Final = (REPLAY, BULK_ACTION)
@@ -109,9 +109,6 @@ async def recover(hub: TaskHub, now: datetime, seconds: float = RUN_SECONDS) -> 
     Azure Storage has no index of states: the server reads the rows of all instances, and returns those few.
     In a hub with very many the time is up before the end, and the next run goes on there.
 
-    Args:
-        seconds: When to stop; the next run goes on.
-
     Raises:
         TaskHubUnavailableError: The task hub did not answer; the next run goes on.
         azure.core.exceptions.AzureError: Storage did not.
@@ -132,7 +129,6 @@ async def recover(hub: TaskHub, now: datetime, seconds: float = RUN_SECONDS) -> 
 
 
 async def _page_of_failed(hub: TaskHub, after: str) -> tuple[Sequence[pb.OrchestrationState], str]:
-    """Return instances that failed or were terminated, and where the next page begins."""
     number, _, token = ("0", "", "") if after == rounds.FIRST else after.partition("|")
     wanted = Selection(runtime_statuses=ENDED_BADLY, prefix=_PREFIXES[int(number)])
     page = await hub.instance_page(wanted, token or None)
@@ -143,7 +139,7 @@ async def _page_of_failed(hub: TaskHub, after: str) -> tuple[Sequence[pb.Orchest
 
 
 async def _recover_instance(hub: TaskHub, state: pb.OrchestrationState, now: datetime) -> Recovery:
-    """Do what follows for one instance; an error of one does not stop the others."""
+    # An error of one instance must not stop the others.
     name = next((each for each in (*_OPERATIONS, *_PARTS) if state.name == function_name(each)), None)
     try:
         instance = None if name is None else await hub.read_instance(state.instanceId)
@@ -180,7 +176,7 @@ async def _recover_operation(hub: TaskHub, instance: Instance, now: datetime) ->
 
 
 async def _is_known_as_cancelled(hub: TaskHub, instance: Instance) -> bool:
-    """Whether an older version completed the key of an operation that was terminated, as cancelled."""
+    # An older version completed the key of an operation that was terminated, as cancelled.
     if instance.runtime_status is not OrchestrationStatus.TERMINATED:
         return False
     with suppress(UnreadableRecordError):
@@ -190,7 +186,7 @@ async def _is_known_as_cancelled(hub: TaskHub, instance: Instance) -> bool:
 
 
 async def _started_anew(hub: TaskHub, name: str, instance: Instance) -> Recovery:
-    """Start an orchestration under its id with its input. Its side effects keep their names."""
+    # Its side effects keep their names.
     given = instance.input | {"form": FORM, "restarts": restarts_of(instance) + 1}
     _log.warning("%s is started anew: %s", instance.instance_id, failure_detail(instance))
     await hub.start_instance(name, instance.instance_id, given, again=True)
@@ -224,7 +220,7 @@ def completion_of(instance: Instance, now: datetime) -> dict[str, Any]:
 
 
 async def _report_end(hub: TaskHub, instance: Instance, completion: dict[str, Any]) -> None:
-    """Report the end to the batch, the saga or the call that waits for the operation."""
+    # The batch, the saga or the call waits for the operation.
     waiting, ended = (
         written_operation(instance.input).get("reports_to"),
         Completion.of(completion["document"]),

@@ -55,8 +55,8 @@ SETTLED_AFTER: Final = timedelta(hours=1)
 """A task hub purges no entity that changed lately: the entity remembers recent messages, to put later ones in
 order. On Azure Storage for half an hour (`entityMessageReorderWindowInMinutes`)."""
 
+# A history waits for the completion of its record no longer: two dozen rounds of `purge_others`.
 _NEEDED_FOR: Final = timedelta(days=1)
-"""A history waits for the completion of its record no longer: two dozen rounds of `purge_others`."""
 
 _log = logging.getLogger(__name__)
 
@@ -179,10 +179,6 @@ async def remove_old(
     In the list of those that failed, an operation that has not ended keeps its entry; its history is purged
     when its end is noted in the index, or by `purge_others`. So is one that `remove_record` still needs.
 
-    Args:
-        part: The part of the index, from 0.
-        parts: How many there are.
-
     Yields:
         How many entries were removed, ten seconds of operations at a time.
 
@@ -207,11 +203,11 @@ async def remove_old(
             yield removed
 
 
+# What the ids of this engine's instances begin with.
 _PREFIXES: Final = (
     *(ID_PREFIX, outbox_instance(""), f"{RETENTION}-", f"{DIAGNOSIS}-"),
     *("batch-", "saga-", "replay-", "bulk-", "release-", "call-"),
 )
-"""What the ids of this engine's instances begin with."""
 
 
 async def purge_others(hub: TaskHub, started_before: datetime, now: datetime, after: str) -> tuple[int, str]:
@@ -221,9 +217,6 @@ async def purge_others(hub: TaskHub, started_before: datetime, now: datetime, af
 
     Args:
         after: Where the step before ended; `rounds.FIRST` for the first.
-
-    Returns:
-        How many, and the next `after`.
 
     Raises:
         TaskHubUnavailableError: The task hub did not answer.

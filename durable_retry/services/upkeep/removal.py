@@ -45,8 +45,8 @@ from durable_retry.stores.storage import rounds, tables
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.stores.workflows import BULK_ACTION, CREATED, LISTS_TABLE, TABLE, find_batch
 
+# Requests to storage take their time on the way, and the account serves many at once.
 _REMOVED_AT_ONCE: Final = 16
-"""Requests to storage take their time on the way, and the account serves many at once."""
 
 
 async def _sum_of[T](remove: Callable[[T], Awaitable[int]], found: Iterable[T]) -> int:
@@ -69,10 +69,6 @@ async def remove_attempt_markers(
     """Delete markers older than an instant; that of the last attempt only when the operation has ended.
 
     An operation may retry for ever, and an attempt is over when a later one has a marker.
-
-    Args:
-        after: Exclusive lower bound of the runs' names.
-        before: Exclusive upper bound; None for all.
 
     Returns:
         Number of deleted markers, and the next `after`, as `rounds.partitions_after` returns it. At most
@@ -103,11 +99,6 @@ async def remove_steps(
 
     They live as long as the record of the operation's key, and as long as a dead letter that may be replayed
     with them.
-
-    Args:
-        changed_before: Aware UTC instant; younger ones stay.
-        after: Exclusive lower bound of the operations' ids.
-        before: Exclusive upper bound; None for all.
 
     Returns:
         Number of operations whose steps were deleted, and the next `after`. At most `STEPS_PER_STEP` rows
@@ -152,13 +143,10 @@ DEAD_LETTERS_PER_STEP: Final = 200
 
 
 async def remove_archived_dead_letters(archived_before: datetime) -> int:
-    """Delete dead letters that were archived before an instant, at most `DEAD_LETTERS_PER_STEP`.
+    """Delete dead letters archived before an instant, `DEAD_LETTERS_PER_STEP` at most; return how many.
 
     The record is deleted first, since lists do not show entries without a record; the due entry last, so the
     next run repeats what a crash interrupted.
-
-    Returns:
-        Number of dead letters handled.
     """
     return await _sum_of(_remove_archived, await due(archived_before, DEAD_LETTERS_PER_STEP))
 
@@ -183,7 +171,6 @@ async def remove_sent_events(
     The commit row is deleted with the last event: until then a repeated commit must find it.
 
     Args:
-        shard: The shard of the outbox's index.
         purged_before: The history of their sending is purged too, if it began before this instant; None: not.
 
     Returns:
@@ -294,7 +281,6 @@ async def remove_listed(hub: TaskHub, kind: str, created_before: datetime, after
 
 
 async def _page_of_older(table: str, partition: str, created_before: datetime, after: str) -> tables.Page:
-    """Return the next entries of a list by age that are older than an instant."""
     oldest = f"{age(created_before)}."
     cursor = None if after == rounds.FIRST else max(after, oldest)
     return await tables.rows_between(table, partition, after=oldest, cursor=cursor, limit=BATCHES_PER_STEP)

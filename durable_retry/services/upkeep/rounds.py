@@ -91,12 +91,7 @@ class RetentionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetentionPart:
-    """One part of what is removed.
-
-    Attributes:
-        kind: The kind of what is listed.
-        shard: The part of the kind, from 0.
-    """
+    """One part of what is removed."""
 
     kind: RetentionKind
     shard: int
@@ -138,10 +133,7 @@ async def look_at(hub: TaskHub, kind: RetentionKind, now: datetime) -> None:
 
 
 async def remove_past(hub: TaskHub, part: RetentionPart, now: datetime, seconds: float) -> bool:
-    """Remove one part of what is past its time, until nothing is left or the time is up.
-
-    Returns:
-        Whether more may be left.
+    """Remove one part until nothing is left or the time is up; return whether more may be left.
 
     Raises:
         TaskHubUnavailableError: The task hub did not answer; the next run goes on.
@@ -167,8 +159,8 @@ async def _repeat_until_drained(step: Callable[[], Awaitable[int]], most: int) -
             return
 
 
+# Takes a cursor; returns how many were removed, and the cursor behind them.
 type _Walk = Callable[[str], Awaitable[tuple[int, str]]]
-"""Takes a cursor; returns how many were removed, and the cursor behind them."""
 
 
 async def _finish_round(walk: _Walk, table: str, name: str, now: datetime) -> AsyncGenerator[int]:
@@ -198,7 +190,7 @@ async def finish_left_over(hub: TaskHub, now: datetime) -> int:
 
 
 async def _finish_change(hub: TaskHub, intent: Intent) -> bool:
-    """Finish one change; an error of one change does not stop the others."""
+    # An error of one change must not stop the others.
     try:
         await finish_replay(hub, intent)
     except (TaskHubUnavailableError, AzureError):
@@ -209,12 +201,11 @@ async def _finish_change(hub: TaskHub, intent: Intent) -> bool:
     return True
 
 
+# Between which ids of operations each part of markers and steps is: eight of the digits 2 to 7, a to z.
 _BOUNDS: Final = (rounds.FIRST, "op-b~", "op-j~", "op-r~", None)
-"""Between which ids of operations each part of markers and steps is: eight of the digits 2 to 7, a to z."""
 
 
 def _bounds_of_shard(shard: int, after: str) -> tuple[str, str | None]:
-    """Return the exclusive bounds of a walk through one part."""
     return (str(_BOUNDS[shard]) if after == rounds.FIRST else after), _BOUNDS[shard + 1]
 
 

@@ -12,8 +12,8 @@ from durable_retry.stores.task_hub import TaskHub
 LOOKED_AT: Final = 5
 """The newest operations that are old enough: one that hangs by itself says little, all of them say enough."""
 
+# Operations accepted earlier say nothing of today.
 _OLDEST: Final = timedelta(days=1)
-"""Operations accepted earlier say nothing of today."""
 
 
 async def seconds_without_a_start(hub: TaskHub, now: datetime, patience: timedelta) -> float:
@@ -22,9 +22,6 @@ async def seconds_without_a_start(hub: TaskHub, now: datetime, patience: timedel
     It looks at the newest operations that are older than `patience`. One that has made an attempt, waits for
     its circuit, a limit or a retry, or has ended, has begun. The cost is a request for the index, and one for
     each operation that the index does not show as begun.
-
-    Args:
-        patience: After which an operation is expected to have begun.
 
     Raises:
         TaskHubUnavailableError: The task hub did not answer.

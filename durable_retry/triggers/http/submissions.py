@@ -122,7 +122,6 @@ def trace_of(request: func.HttpRequest) -> TraceContext | None:
 
 
 def _read_envelope(request: func.HttpRequest) -> ParsedEnvelope:
-    """Read the body, which may be a CloudEvent of either form."""
     document = read_body(request)
     if header(request, "ce-specversion") is None:
         return parse_envelope(document)

@@ -67,9 +67,6 @@ class AcceptedSaga(Answer):
 def workflow_of(request: func.HttpRequest, source: str) -> WorkflowRequest:
     """Return the workflow that the header `Idempotency-Key` names, or a new one without it.
 
-    Args:
-        source: `batch` or `saga`.
-
     Raises:
         InvalidInputError: The header cannot be read.
     """
@@ -85,11 +82,6 @@ def _accepted_answer(
     outcome: SubmissionOutcome,
     answer: Callable[[str, str], Answer],
 ) -> func.HttpResponse:
-    """Return 202 with what `answer` makes of the id and the URL of the status.
-
-    Raises:
-        KeyReusedError: The key belongs to another request.
-    """
     if outcome is SubmissionOutcome.KEY_REUSED:
         raise KeyReusedError
     status_url = f"{url_of(request)}/{workflow.id}"

@@ -24,8 +24,8 @@ from durable_retry.triggers.sources.streams import (
 from durable_retry.triggers.timers import run_of, scheduled_operations_blueprint
 
 _KAFKA_SECRETS: Final = ("consumer_group", "username", "password")
+# Optional properties of the trigger: those that it reads itself, and those with a few allowed values.
 _KAFKA_CHOICES: Final = {"protocol": "kafka_protocol", "authentication_mode": "kafka_authentication"}
-"""Optional properties of the trigger: those that it reads itself, and those with a few allowed values."""
 
 
 def source_blueprints(stderr: TextIO | None = None) -> list[df.Blueprint]:
@@ -66,7 +66,7 @@ def _needed_settings(source: str) -> str:
 
 
 def _kafka_options(settings: IntakeSettings) -> dict[str, Any]:
-    """Let the trigger read its settings itself, so that a password stays out of the function's metadata."""
+    # The trigger reads its settings itself, so that a password stays out of the function's metadata.
     read = {
         option: settings.reference_to(f"kafka_{option}")
         for option in _KAFKA_SECRETS

@@ -26,8 +26,8 @@ service_bus_blueprint = df.Blueprint()
 SERVICE_BUS: Final = "service_bus"
 EVENT_GRID: Final = "event_grid"
 
+# A Service Bus queue grants 10 by default; the others are for a task hub that is away.
 _FREE_DELIVERIES: Final = 3
-"""A Service Bus queue grants 10 by default; the others are for a task hub that is away."""
 
 
 @queue_blueprint.queue_trigger(arg_name="message", queue_name=OPERATIONS_QUEUE, connection=STORAGE)

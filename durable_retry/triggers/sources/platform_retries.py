@@ -37,7 +37,6 @@ class RetriedBlueprint(df.Blueprint, func.SettingsApi):
         """Let the host repeat a failed batch after growing pauses, while its partition waits.
 
         Args:
-            function: What the decorators before this one made.
             max_retries: After the first run; -1 for ever.
         """
         return self.retry(
@@ -86,10 +85,6 @@ class RetriedBlueprint(df.Blueprint, func.SettingsApi):
 
 async def accept_batch(hub: TaskHub, arrivals: Sequence[Arrival], context: func.Context) -> None:
     """Accept a batch; in the last run that the platform grants, keep what is left as dead letters.
-
-    Args:
-        arrivals: In the order of delivery.
-        context: The context of the invocation; says which run this is.
 
     Raises:
         NotAcceptedError: The host should run it again.

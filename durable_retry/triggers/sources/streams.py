@@ -24,17 +24,12 @@ EVENT_HUBS: Final = "event_hubs"
 KAFKA: Final = "kafka"
 COSMOS_DB: Final = "cosmos_db"
 
+# Members that the service adds to each document.
 _OF_COSMOS_DB: Final = frozenset({"id", "ttl", "_rid", "_self", "_etag", "_attachments", "_ts", "_lsn"})
-"""Members that the service adds to each document."""
 
 
 def event_hubs_blueprint(max_retries: int, consumer_group: str) -> RetriedBlueprint:
-    """Return the blueprint of Event Hubs.
-
-    Args:
-        max_retries: By the platform; -1 for ever.
-        consumer_group: The group that has these checkpoints.
-    """
+    """Return the blueprint of Event Hubs."""
     blueprint = RetriedBlueprint()
     trigger = blueprint.event_hub_message_trigger(
         arg_name="events",
@@ -93,7 +88,6 @@ def kafka_blueprint(max_retries: int, options: dict[str, Any]) -> RetriedBluepri
     Source: `KafkaEventDataConvertManager` of the Functions Kafka extension.
 
     Args:
-        max_retries: By the platform; -1 for ever.
         options: Further properties of the trigger, such as `consumer_group` and how to authenticate.
     """
     blueprint = RetriedBlueprint()
@@ -134,19 +128,14 @@ def kafka_arrivals(events: Sequence[func.KafkaEvent]) -> Iterator[Arrival]:
 
 
 def _kafka_headers(headers: Any) -> Iterator[tuple[str, str]]:
-    """Read the headers of an event: the extension gives each as a name and its bytes in base64."""
+    # The extension gives each as a name and its bytes in base64.
     for header in headers or ():
         with suppress(KeyError, TypeError, ValueError):  # not of that form, or no text
             yield header["Key"], base64.b64decode(header["Value"]).decode()
 
 
 def cosmos_db_blueprint(max_retries: int, lease_container: str) -> RetriedBlueprint:
-    """Return the blueprint of the Cosmos DB change feed; a range of the container is its partition.
-
-    Args:
-        max_retries: By the platform; -1 for ever.
-        lease_container: Where the host notes how far it is.
-    """
+    """Return the blueprint of the Cosmos DB change feed; a range of the container is its partition."""
     blueprint = RetriedBlueprint()
     trigger = blueprint.cosmos_db_trigger(
         arg_name="documents",
@@ -174,8 +163,6 @@ def cosmos_db_arrivals(documents: str, place: str, pointer: str) -> Iterator[Arr
     """Read a batch; a change is named by its document's `id` and the `_etag` that the change gave it.
 
     Args:
-        documents: A JSON list.
-        place: Database and container.
         pointer: The pointer of the operation in each document (setting COSMOS_OPERATION); "" is the document
             itself, without `id` and what the service adds.
     """
@@ -203,7 +190,7 @@ def _changes_in(documents: str, pointer: str) -> list[tuple[str, str, str]]:
 
 
 def _operation_in(document: Any, pointer: str) -> Any:
-    """Return the operation in a document; None, which fails validation, where the pointer leads nowhere."""
+    # None, where the pointer leads nowhere, fails validation.
     if pointer:
         inside = pointed_at(document, pointer)
         return inside[0] if inside else None
