@@ -170,9 +170,10 @@ def test_lists_are_filtered_by_status_dependency_and_time(system: System, key: s
     def found(**query: str) -> set[str]:
         return {one["operation_id"] for one in listed(system, limit=200, **query)} & {early, failed, late}
 
-    assert found() == {early, failed, late}
-    assert found(status="waiting_retry") == {early}
-    assert found(status="dead_lettered") == {failed}
+    # What the lists read is written a little later.
+    eventually(lambda: found() == {early, failed, late}, "all are listed")
+    eventually(lambda: found(status="waiting_retry") == {early}, "it is listed as waiting")
+    eventually(lambda: found(status="dead_lettered") == {failed}, "it is listed as a dead letter")
     assert found(dependency="patient") == {early, failed}
     assert found(dependency="patient", status="succeeded") == set()
     assert found(created_after=created_at) == {late}
