@@ -47,6 +47,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             reason = "is not about the app at E2E_URL"
         if reason is not None:
             item.add_marker(pytest.mark.skip(reason=reason))
+        item.add_marker(pytest.mark.xdist_group(_worker_group(item)))
+
+
+def _worker_group(item: pytest.Item) -> str:
+    """Return what shares one process with a test: its file, or its folder where that shares servers.
+
+    A start of the app takes 3.5 s of processor time, and each process would start its own.
+    """
+    shared = {"system", "tailored", "seen", "azurite"} & set(getattr(item, "fixturenames", ()))
+    return str(item.path.parent if shared else item.path)
 
 
 @pytest.fixture(scope="module", autouse=True)
