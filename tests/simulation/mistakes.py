@@ -55,7 +55,7 @@ class Mistake:
     first: int = 0
 
 
-async def _marker_without_token(run_id: str, attempt: int, now: datetime) -> Marked | None:
+async def _marker_without_token(run_id: str, attempt: int, now: datetime, *_more: Any) -> Marked | None:
     keys = operation_writes._keys_of_marker(run_id, attempt)
     row = {**keys, "marked_at": to_rfc3339(now)}
     try:

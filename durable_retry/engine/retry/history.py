@@ -104,6 +104,7 @@ class AttemptOutcome(JsonRecord):
         counted: False when the attempt never left our side (no free connection, no configuration): it is made
             again under the same number and costs no attempt.
         step: What failed, if it was a step with a policy of its own; else None.
+        unsent: The name of this execution, when it sent nothing and may have left its marker; else None.
         is_our_bug: Whether a handler failed by a mistake in its code, which shows nothing of the dependency.
             Not stored: only the worker's report to the circuit needs it.
         is_elsewhere: Whether what failed is a step at another dependency, so that it shows nothing of the
@@ -122,6 +123,7 @@ class AttemptOutcome(JsonRecord):
     result: Any = None
     counted: bool = True
     step: Annotated[StepFailure | None, Form(omits_none=True)] = None
+    unsent: Annotated[str | None, Form(omits_none=True)] = None
     is_our_bug: Annotated[bool, Form(is_stored=False)] = False
     is_elsewhere: Annotated[bool, Form(is_stored=False)] = False
     rate_left: Annotated[RateLeft | None, Form(is_stored=False)] = None

@@ -67,6 +67,7 @@ class AdmissionState(JsonRecord):
         ahead: How many older attempts waited for a slot when it last asked; None when not known.
         asks_for_slot: The orchestration asks for a slot when the worker wants one. Older versions do not, and
             their attempts go without.
+        unsent: The executions of this attempt that sent nothing and may have left its marker.
     """
 
     waiting: bool = False
@@ -79,6 +80,7 @@ class AdmissionState(JsonRecord):
     slot_since: Annotated[datetime | None, Form(omits_none=True)] = None
     ahead: Annotated[int | None, Form(omits_none=True)] = None
     asks_for_slot: bool = False
+    unsent: Annotated[tuple[str, ...] | None, Form(omits_none=True)] = None
 
     def valid_permit(self, now: datetime) -> Permitted | None:
         """Return the permit unless its lease expired: a probe must not go when another may have begun."""
@@ -255,9 +257,10 @@ type StepResult = AttemptOutcome | WorkerFailed | Blocked | Permitted | Slot | S
 type Action = Decision | RequestProbe | RequestSlot | AttemptNow
 
 
-def _uncounted(admission: AdmissionState) -> AdmissionState:
-    """Return what is left of an attempt that never left: the retry budget's token, and its age."""
-    return AdmissionState(promised=True, slot_since=admission.slot_since)
+def _uncounted(admission: AdmissionState, unsent: str | None = None) -> AdmissionState:
+    """Return what is left of an attempt that never left: the retry budget's token, its age, its markers."""
+    known = admission.unsent if unsent is None else (*(admission.unsent or ()), unsent)
+    return AdmissionState(promised=True, slot_since=admission.slot_since, unsent=known)
 
 
 def after(
@@ -297,9 +300,8 @@ def _after(
         case AttemptOutcome():
             decision = after_attempt(operation, state.history, result, now, state.due_at)
             history = record(state.history, result, decision)
-            return _state_with_decision(
-                history, AdmissionState() if result.counted else _uncounted(state.admission), decision
-            )
+            left = AdmissionState() if result.counted else _uncounted(state.admission, result.unsent)
+            return _state_with_decision(history, left, decision)
         case WorkerFailed():
             decision = after_own_failure(operation, state.history, result.error, now)
             return _state_with_decision(

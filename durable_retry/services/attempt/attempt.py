@@ -8,10 +8,11 @@ The result of an attempt is an outcome; only a failure of our own storage raises
 
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
+from uuid import uuid4
 
 from azure.core.exceptions import AzureError
 
@@ -22,7 +23,7 @@ from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.operation import OperationInput, digest_of
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState, Blocked, BlockedStep, StepAdmission
-from durable_retry.errors import StorageRefusedError
+from durable_retry.errors import ContendedError, StorageRefusedError
 from durable_retry.facts import report
 from durable_retry.handler_registry import find_handler
 from durable_retry.services.attempt.admission import (
@@ -71,7 +72,14 @@ async def attempt_operation(
             operation,
             number=number,
             admission=admission,
-            attempt=partial(make_attempt, operation, number, gate, was_held=admission != _AT_ONCE),
+            attempt=partial(
+                make_attempt,
+                operation,
+                number,
+                gate,
+                was_held=admission != _AT_ONCE,
+                unsent=admission.unsent or (),
+            ),
         )
     except StepBlockedError as error:
         answer = error.step
@@ -152,22 +160,30 @@ async def observed(
 
 
 async def make_attempt(
-    operation: OperationInput, number: int, gate: StepGate | None = None, *, was_held: bool = False
+    operation: OperationInput,
+    number: int,
+    gate: StepGate | None = None,
+    *,
+    was_held: bool = False,
+    unsent: Collection[str] = (),
 ) -> AttemptOutcome:
     """Make one attempt without asking for admission.
 
     Args:
         gate: Admits its steps at other dependencies; None for those that ask nobody.
+        unsent: Earlier executions of this attempt that sent nothing.
 
     Raises:
         StepBlockedError: A step may not start yet.
     """
     ended = partial(AttemptEnded, was_held=was_held)
-    make = partial(_make_attempt, operation, number, gate or StepGate(None, operation, number))
+    make = partial(_make_attempt, operation, number, gate or StepGate(None, operation, number), unsent)
     return await observed(operation, number, make, ended)
 
 
-async def _make_attempt(operation: OperationInput, number: int, gate: StepGate) -> AttemptOutcome:
+async def _make_attempt(
+    operation: OperationInput, number: int, gate: StepGate, unsent: Collection[str]
+) -> AttemptOutcome:
     limit = start_clock(operation)
     dependency = find_dependency(operation.dependency)
     if dependency is None:
@@ -183,8 +199,10 @@ async def _make_attempt(operation: OperationInput, number: int, gate: StepGate) 
     if (outcome := _too_late(plan)) is not None:
         return outcome
     if operation.handler is not None:
-        return await _run_handler(plan, operation.handler, gate)
-    return await (_at_most_once(plan, attempt_request) if needs_marker(plan) else attempt_request(plan))
+        return await _run_handler(plan, operation.handler, gate, unsent)
+    if not needs_marker(plan):
+        return await attempt_request(plan)
+    return await _at_most_once(plan, attempt_request, unsent)
 
 
 def _too_late(plan: Plan) -> AttemptOutcome | None:
@@ -194,14 +212,14 @@ def _too_late(plan: Plan) -> AttemptOutcome | None:
     return plan.outcome(category=Category.DEADLINE_EXCEEDED, error=error, counted=False)
 
 
-async def _run_handler(plan: Plan, name: str, gate: StepGate) -> AttemptOutcome:
+async def _run_handler(plan: Plan, name: str, gate: StepGate, unsent: Collection[str]) -> AttemptOutcome:
     handler = find_handler(name)
     if handler is None:
         error = f"handler {name} is not registered here any more"
         return plan.outcome(category=Category.TRANSIENT, error=error, counted=False)
     run = partial(attempt_handler, handler=handler, gate=gate)
     if handler.repeatable is False:
-        return await _at_most_once(plan, run)
+        return await _at_most_once(plan, run, unsent)
     if (too_often := await begun_too_often(plan, handler)) is not None:
         return too_often
     # The time that our own storage took must not count against the handler.
@@ -217,27 +235,40 @@ async def _with_marker(plan: Plan, make: Callable[[Plan], Awaitable[AttemptOutco
     try:
         return await make(plan)
     except StepBlockedError:
-        await _note_outcome(plan, plan.outcome(counted=False))
-        raise
+        left = plan.outcome(category=Category.TRANSIENT, error="its marker was not removed", counted=False)
+        if await _note_outcome(plan, left):
+            raise
+        return left
 
 
-async def _at_most_once(plan: Plan, make: Callable[[Plan], Awaitable[AttemptOutcome]]) -> AttemptOutcome:
+async def _at_most_once(
+    plan: Plan, make: Callable[[Plan], Awaitable[AttemptOutcome]], unsent: Collection[str]
+) -> AttemptOutcome:
     """Make an attempt that must not be made twice; a second execution returns the outcome of the first."""
-    marked = await insert_marker(plan.operation.run_id, plan.number, plan.limit.started_at)
+    run, started_at, execution = plan.operation.run_id, plan.limit.started_at, uuid4().hex
+    try:
+        marked = await insert_marker(run, plan.number, started_at, execution, unsent)
+    except (AzureError, StorageRefusedError, ContendedError) as error:
+        return plan.outcome(
+            category=Category.TRANSIENT,
+            error=f"its marker was not written: {type(error).__name__}",
+            counted=False,
+            unsent=execution,
+        )
     if marked is None:
         # The time that our own storage took must not count against the dependency.
         begun = replace(plan, limit=start_clock(plan.operation))
         outcome = _too_late(begun) or await _with_marker(begun, make)
         await _note_outcome(begun, outcome)
-        return outcome
+        return outcome if outcome.counted else replace(outcome, unsent=execution)
     if marked.outcome is not None:
         return AttemptOutcome.from_json(marked.outcome)
-    error = "an earlier execution of this attempt may have taken effect; its outcome is not known"
-    return plan.outcome(category=Category.AMBIGUOUS, error=error)
+    unknown = "an earlier execution of this attempt may have taken effect; its outcome is not known"
+    return plan.outcome(category=Category.AMBIGUOUS, error=unknown)
 
 
-async def _note_outcome(plan: Plan, outcome: AttemptOutcome) -> None:
-    """Write an outcome beside its marker; if that fails, the orchestration still gets it as the answer.
+async def _note_outcome(plan: Plan, outcome: AttemptOutcome) -> bool:
+    """Write an outcome beside its marker; return whether that succeeded. The orchestration gets it anyway.
 
     An attempt that never left our side is made again under its number, so its marker is removed instead.
     """
@@ -255,3 +286,5 @@ async def _note_outcome(plan: Plan, outcome: AttemptOutcome) -> None:
             type(error).__name__,
             extra=fields_of(plan.operation, {ATTEMPT_NUMBER: plan.number}),
         )
+        return False
+    return True

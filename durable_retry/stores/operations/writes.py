@@ -7,9 +7,9 @@ Markers are for requests that the dependency does not deduplicate, and must be s
        crash: the attempt       crash: the next execution finds a marker
        is made again            without outcome: ambiguous, never sent again
 
-The marker holds a token of its execution. An insert can take effect although its answer is lost, or is 503 in
-every try; the row that the client's own repeated insert then meets, or that is read back, has the token of
-this execution. One that cannot read it back either sends nothing, and a later one in its process may.
+The marker holds the name of its execution. An insert can take effect although its answer is lost, or is 503
+in every try; what is then read back has the name of this execution. One that cannot read it back sends
+nothing and says so in its answer, so that a later one, in whatever process, may take the marker over.
 
 An activity is executed at least once, so the same attempt can run twice, even concurrently. Only the
 execution that inserts the marker may send.
@@ -37,8 +37,8 @@ finds pending rows at a cost that depends on what is pending only.
 """
 
 import json
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -63,11 +63,6 @@ from durable_retry.stores.storage import contents, rounds, tables
 
 TABLE: Final = "AttemptMarkers"
 
-_unsent: Final[OrderedDict[str, None]] = OrderedDict()
-"""Tokens of executions that raised before they sent anything: their markers may be there all the same."""
-
-_MOST_UNSENT: Final = 10_000
-
 
 @dataclass(frozen=True, slots=True)
 class Marked:
@@ -80,49 +75,46 @@ class Marked:
     outcome: dict[str, Any] | None
 
 
-async def insert_marker(operation_id: str, attempt: int, now: datetime) -> Marked | None:
+@dataclass(frozen=True, slots=True)
+class _Marker:
+    execution: str
+    outcome: str = ""
+
+
+async def insert_marker(
+    operation_id: str, attempt: int, now: datetime, execution: str = "", unsent: Collection[str] = ()
+) -> Marked | None:
     """Insert the marker of one attempt; None when this execution may send it.
 
     Args:
         attempt: From 1.
         now: Aware UTC instant; only retention uses it.
+        execution: A name that no other execution has; "" makes one.
+        unsent: Executions that sent nothing: a marker of theirs is taken over.
+
+    Raises:
+        azure.core.exceptions.AzureError: Storage failed; the marker may be there.
+        StorageRefusedError: Storage does not take it now.
+        ContendedError: Others kept changing it.
     """
-    keys, token = _keys_of_marker(operation_id, attempt), uuid4().hex
-    try:
-        row = await _inserted_marker(keys | {"marked_at": to_rfc3339(now), "execution": token})
-    except BaseException:
-        _unsent[token] = None
-        if len(_unsent) > _MOST_UNSENT:
-            _unsent.popitem(last=False)
-        raise
-    owner = token if row is None else str(row.get("execution"))
-    if owner == token or _is_taken_over(owner):
+    keys, execution = _keys_of_marker(operation_id, attempt), execution or uuid4().hex
+    row = {"marked_at": to_rfc3339(now), "execution": execution}
+
+    def rule(known: _Marker | None) -> _Marker:
+        return _Marker(execution) if known is None or known.execution in unsent else known
+
+    if not unsent:  # One request, where the change is two.
+        with suppress(AzureError):
+            if await tables.insert_if_absent(TABLE, keys | row):
+                return None
+    marker = await tables.change_row(TABLE, keys, rule, read=_read_marker, write=lambda _: row)
+    if marker.execution == execution:
         return None
-    text = "" if row is None else contents.unpacked("outcome", row)
-    return Marked(json.loads(text) if text else None)
+    return Marked(json.loads(marker.outcome) if marker.outcome else None)
 
 
-def _is_taken_over(owner: str) -> bool:
-    """Whether the execution of a token sent nothing, as known here; of two later ones one gets the token."""
-    try:
-        _unsent.pop(owner)
-    except KeyError:
-        return False
-    return True
-
-
-async def _inserted_marker(row: tables.Row) -> tables.Row | None:
-    """Insert a marker; return the row that is there, which may be this one; None when this one is new."""
-    failure: AzureError | None = None
-    try:
-        if await tables.insert_if_absent(TABLE, row):
-            return None
-    except AzureError as error:
-        failure = error
-    stored = await tables.read(TABLE, row["PartitionKey"], row["RowKey"])
-    if stored is None and failure is not None:
-        raise failure
-    return stored or {}
+def _read_marker(row: tables.Row) -> _Marker:
+    return _Marker(str(row.get("execution")), contents.unpacked("outcome", row))
 
 
 async def count_start(operation_id: str, attempt: int, now: datetime) -> int:

@@ -1,4 +1,7 @@
 import asyncio
+import json
+import os
+import sys
 from datetime import timedelta
 from typing import Any
 from unittest.mock import AsyncMock
@@ -8,14 +11,17 @@ import pytest
 
 from activities.operation import attempt
 from durable_retry import clock
-from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.names import FORM, Category
 from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.loop import RetryState, after
 from durable_retry.engine.retry.policy import Timeouts
 from durable_retry.services.attempt import attempt as attempt_module
 from durable_retry.services.attempt import http_request as http_attempt
 from durable_retry.services.attempt.attempt import make_attempt
-from scripts.processes import free_port
+from orchestrators.steps import attempt_answer_of
+from scripts.processes import ROOT, free_port
+from tests.support.azurite import Storage
 from tests.support.builders import an_operation
 from tests.support.hub import binding_for
 from tests.support.target import Target
@@ -230,6 +236,38 @@ class TestUnprotected:
             first = await attempted(key, "/echo", dependency="unsafe", query={"case": key})
         second = await attempted(key, "/echo", dependency="unsafe", query={"case": key})
         assert (first.counted, second.status_code) == (False, 200)
+
+    async def test_a_marker_that_its_process_could_not_read_is_taken_over_by_an_execution_in_another(
+        self, key: str, storage: Storage, target: Target
+    ) -> None:
+        dependency = f'[dependencies.unsafe]\nbase_url = "{target.url}"\nidempotency = {{ header = "" }}\n'
+        request = {"method": "POST", "path": "/echo", "query": {"case": key}, "headers": {}}
+        operation = an_operation(
+            operation_id=f"op-{key}", key=key, dependency="unsafe", deadline_at=None, request=request
+        )
+        state, answers = RetryState(), []
+        for unread in (True, True, False):
+            ticket = state.admission.to_json()
+            call = {"operation": operation.to_json(), "attempt": state.history.next_attempt, "ticket": ticket}
+            given = {"dependencies": dependency, "call": call, "unread": unread}
+            answered = await in_a_process(given, storage)
+            answer = attempt_answer_of(answered, state.history.next_attempt)
+            assert isinstance(answer, AttemptOutcome)
+            answers.append((answer.counted, answer.status_code))
+            state, _ = after(operation, state, answer, clock.now(), FORM)
+        assert answers == [(False, None), (False, None), (True, 200)]
+
+
+async def in_a_process(given: dict[str, Any], storage: Storage) -> Any:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.support.one_attempt"),
+        cwd=ROOT,
+        env={**os.environ, "AzureWebJobsStorage": storage.connection_string},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate(json.dumps(given).encode())
+    return json.loads(output)
 
 
 def a_get() -> dict[str, Any]:

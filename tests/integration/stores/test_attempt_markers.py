@@ -1,10 +1,10 @@
 import asyncio
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from azure.core.exceptions import HttpResponseError, ServiceResponseError
 
-from durable_retry.stores.operations import writes
 from durable_retry.stores.operations.writes import Marked, insert_marker, write_outcome
 from durable_retry.stores.storage import tables
 from tests.support.builders import NOON
@@ -80,31 +80,43 @@ async def test_an_insert_that_is_answered_503_in_every_try_still_allows_this_exe
     assert await insert_marker("op-503", 1, NOON) == Marked(None)
 
 
-async def test_an_execution_that_could_not_read_its_marker_back_leaves_it_to_one_later_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def unread_marker(name: str, execution: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inserts a marker whose execution learns neither that it was inserted nor that it is there."""
     with monkeypatch.context() as fault:
         fault.setattr(tables, "insert_if_absent", insert_and_answer_503)
-        fault.setattr(tables, "read", read_503)
+        fault.setattr(tables, "read_version", read_503)
         with pytest.raises(HttpResponseError):
-            await insert_marker("op-unread", 1, NOON)
-    marked = await asyncio.gather(*(insert_marker("op-unread", 1, NOON) for _ in range(3)))
-    assert marked.count(None) == 1
-    assert await insert_marker("op-unread", 1, NOON) == Marked(None)
+            await insert_marker(name, 1, NOON, execution)
 
 
-async def test_only_so_many_executions_that_sent_nothing_are_remembered(
+async def test_of_later_executions_one_takes_over_the_marker_of_one_that_sent_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(writes, "_MOST_UNSENT", 1)
+    await unread_marker("op-unread", "first", monkeypatch)
+    marked = await asyncio.gather(*(insert_marker("op-unread", 1, NOON, unsent=["first"]) for _ in range(3)))
+    assert marked.count(None) == 1
+    assert await insert_marker("op-unread", 1, NOON, unsent=["first"]) == Marked(None)
+
+
+async def test_a_marker_that_may_stand_for_a_call_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    await unread_marker("op-kept", "first", monkeypatch)
+    assert await insert_marker("op-kept", 1, NOON, unsent=["second"]) == Marked(None)
+
+
+async def test_a_takeover_that_is_answered_503_in_every_try_still_allows_this_execution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replace_version = tables.replace_version
+
+    async def replace_and_answer_503(*given: Any) -> bool:
+        assert await replace_version(*given)
+        raise UNAVAILABLE
+
+    await unread_marker("op-over", "first", monkeypatch)
     with monkeypatch.context() as fault:
-        fault.setattr(tables, "insert_if_absent", insert_and_answer_503)
-        fault.setattr(tables, "read", read_503)
-        for name in ("op-forgotten", "op-remembered"):
-            with pytest.raises(HttpResponseError):
-                await insert_marker(name, 1, NOON)
-    assert await insert_marker("op-forgotten", 1, NOON) == Marked(None)
-    assert await insert_marker("op-remembered", 1, NOON) is None
+        fault.setattr(tables, "replace_version", replace_and_answer_503)
+        assert await insert_marker("op-over", 1, NOON, unsent=["first"]) is None
+    assert await insert_marker("op-over", 1, NOON, unsent=["first"]) == Marked(None)
 
 
 async def test_an_insert_that_never_arrived_fails_and_leaves_no_marker(

@@ -178,6 +178,16 @@ def test_an_attempt_that_never_left_keeps_its_token_and_its_number(result: StepR
     assert (state.history.next_attempt, state.history.own_failures) == (3, 1)
 
 
+def test_executions_that_sent_nothing_are_known_to_the_next_until_the_attempt_is_made() -> None:
+    state = RetryState()
+    for name in ("first", "second"):
+        state, _ = following(an_outcome(Category.TRANSIENT, counted=False, unsent=name), state)
+    state, _ = following(WorkerFailed("the worker failed"), state)
+    assert state.admission.unsent == ("first", "second")
+    state, _ = following(an_outcome(Category.TRANSIENT), state)
+    assert state.admission.unsent is None
+
+
 def test_a_refusal_ends_it() -> None:
     _, action = following(an_outcome(Category.MALFORMED))
     assert isinstance(action, DeadLetter)
