@@ -4,11 +4,9 @@ from typing import Final
 
 from durable_retry.console.alerts import routes as alerts
 from durable_retry.console.alerts.watch import check_alerts
-from durable_retry.console.bulk import replay_routes as replays
 from durable_retry.console.bulk import routes as bulk
 from durable_retry.console.dashboard import routes as dashboard
-from durable_retry.console.finding import operation_routes as operations
-from durable_retry.console.finding import routes as search
+from durable_retry.console.finding import routes as finding
 from durable_retry.console.metrics import minutes
 from durable_retry.console.metrics import routes as metrics
 from durable_retry.console.metrics.series import keep_metrics
@@ -16,13 +14,13 @@ from durable_retry.console.overview import routes as overview
 from durable_retry.services.upkeep.steps import EACH_MINUTE, EACH_ROUND
 
 ROUTES: Final = (
-    operations.routes,
+    finding.operation_routes,
     overview.operation_routes,
     metrics.routes,
-    replays.routes,
-    search.routes,
+    bulk.replay_routes,
+    finding.routes,
     overview.routes,
-    bulk.routes,
+    bulk.action_routes,
     alerts.routes,
     dashboard.routes,
 )

@@ -14,8 +14,8 @@ from typing import Any
 import azure.functions as func
 
 from durable_retry import clock
-from durable_retry.console.bulk import replay_routes as replays
 from durable_retry.console.bulk import routes as bulk_actions
+from durable_retry.console.bulk import routes as replays
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import OPERATION
 from durable_retry.engine.circuit import CircuitState, breaker_from_json

@@ -24,7 +24,7 @@ from durable_retry.console.bulk.document import (
 from durable_retry.console.bulk.shapes import (
     FINISHED_REPLAY,
     BulkAction,
-    BulkActionBody,
+    BulkBody,
     BulkItem,
     ItemOutcome,
     ReplayProgress,
@@ -72,14 +72,14 @@ _AT_ONCE: Final = 8
 type Wanted = DeadLetterFilter | UnfinishedFilter | None
 
 
-async def count_matches(hub: TaskHub, wanted: Wanted, ids: Sequence[str] = ()) -> tuple[int, bool]:
+async def count_matches(hub: TaskHub, wanted: Wanted, selection: Sequence[str]) -> tuple[int, bool]:
     """Return how many an action would meet, and whether all were looked at.
 
     Raises:
         TaskHubUnavailableError: The task hub did not answer.
     """
     if wanted is None:
-        return len(dict.fromkeys(ids)), True
+        return len(selection), True
     if isinstance(wanted, DeadLetterFilter):
         return await count_dead_letters(wanted), True
     count, seen, cursor = 0, 0, None
@@ -92,66 +92,34 @@ async def count_matches(hub: TaskHub, wanted: Wanted, ids: Sequence[str] = ()) -
 
 
 async def start_bulk_action(
-    hub: TaskHub, body: BulkActionBody, wanted: Wanted, *, matched: int, now: datetime, by: str | None
+    hub: TaskHub, body: BulkBody, wanted: Wanted, *, matched: int, now: datetime, by: str | None
 ) -> str:
-    """Start a bulk action and return its id.
-
-    Args:
-        wanted: Its filter; None for a selection.
+    """Start a bulk action and return its id; `wanted` is its filter, None for a selection.
 
     Raises:
         TaskHubUnavailableError: It could not be started.
     """
     is_replay = body.what is BulkAction.REPLAY
-    ids = list(dict.fromkeys(body.ids or ()))
-    more: dict[str, Any] = {"selected": len(ids)}
-    if ids:
-        more["page"] = {"ids": ids, "cursor": None}
-    if not is_replay:
-        more["action"] = body.action
-    input_ = {
+    action_id = f"{'replay' if is_replay else 'bulk'}-{uuid.uuid4().hex}"
+    created_at = to_rfc3339(now)
+    await note_created(workflows.BULK_ACTION, action_id, created_at)
+    if is_replay:
+        await note_created(workflows.REPLAY, action_id, created_at)
+    input_: dict[str, Any] = {
+        "replay_id": action_id,
+        "created_at": created_at,
+        "form": FORM,
         "filter": DeadLetterFilter().to_json() if wanted is None else wanted.to_json(),
         "rate_per_second": body.rate_per_second,
         "matched": matched,
         "note": body.note,
         "by": by,
     }
-    return await _start_action(hub, input_ | more, now, is_replay=is_replay)
-
-
-async def start_bulk_replay(
-    hub: TaskHub,
-    wanted: DeadLetterFilter,
-    *,
-    rate_per_second: float,
-    matched: int,
-    note: str | None,
-    now: datetime,
-    by: str | None = None,
-) -> str:
-    """Start a bulk replay and return its id; `by` is None when nobody said who asks for it.
-
-    Raises:
-        TaskHubUnavailableError: It could not be started.
-    """
-    input_ = {
-        "filter": wanted.to_json(),
-        "rate_per_second": rate_per_second,
-        "matched": matched,
-        "note": note,
-        "by": by,
-    }
-    return await _start_action(hub, input_, now, is_replay=True)
-
-
-async def _start_action(hub: TaskHub, input_: dict[str, Any], now: datetime, *, is_replay: bool) -> str:
-    action_id = f"{'replay' if is_replay else 'bulk'}-{uuid.uuid4().hex}"
-    created_at = to_rfc3339(now)
-    await note_created(workflows.BULK_ACTION, action_id, created_at)
-    if is_replay:
-        await note_created(workflows.REPLAY, action_id, created_at)
-    whole = {"replay_id": action_id, "created_at": created_at, "form": FORM, **input_}
-    await hub.start_instance(REPLAY if is_replay else BULK_ACTION, action_id, whole, again=False)
+    if not is_replay:
+        input_["action"] = body.what.value
+    if ids := body.selection:
+        input_ |= {"selected": len(ids), "page": {"ids": ids, "cursor": None}}
+    await hub.start_instance(REPLAY if is_replay else BULK_ACTION, action_id, input_, again=False)
     return action_id
 
 
@@ -201,11 +169,7 @@ async def find_bulk_action(hub: TaskHub, action_id: str) -> BulkActionDocument |
 
 
 async def find_bulk_replay(hub: TaskHub, replay_id: str) -> BulkReplayDocument | None:
-    """Return a bulk replay's document, as `find_bulk_action`.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
+    """Return a bulk replay's document; None and errors as `find_bulk_action`."""
     found = await _find_progress(hub, replay_id) if _REPLAY_ID.fullmatch(replay_id) else None
     return None if found is None else found[0]
 

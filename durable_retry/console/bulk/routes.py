@@ -1,6 +1,10 @@
-"""HTTP: replay, archive, cancel or retry now many; see how far it got, and cancel it."""
+"""HTTP: replay, archive, cancel or retry now many; see how far it got, and cancel it.
+
+A bulk replay is a bulk action too; its own routes show it in the words of dead letters.
+"""
 
 from http import HTTPStatus
+from typing import Final
 
 import azure.functions as func
 
@@ -11,13 +15,14 @@ from durable_retry.console.bulk.actions import (
     cancel_bulk,
     count_matches,
     find_bulk_action,
+    find_bulk_replay,
     list_bulk_actions,
+    list_bulk_replays,
     start_bulk_action,
 )
-from durable_retry.console.bulk.document import BulkActionDocument, BulkItemDocument
+from durable_retry.console.bulk.document import BulkActionDocument, BulkItemDocument, BulkReplayDocument
 from durable_retry.console.bulk.ends import items_page
-from durable_retry.console.bulk.replay_routes import started_answer
-from durable_retry.console.bulk.shapes import BulkActionBody
+from durable_retry.console.bulk.shapes import BulkActionBody, BulkReplayBody
 from durable_retry.engine.base.answers import Answer, Page
 from durable_retry.http.answers import ConflictError, json_answer, required, sentence
 from durable_retry.http.callers import Caller
@@ -28,7 +33,9 @@ from durable_retry.http.routes import (
     MISSING,
     OK,
     PAGING,
+    Declaration,
     Query,
+    Refusals,
     RouteAnswer,
     Routes,
     accepted,
@@ -36,8 +43,14 @@ from durable_retry.http.routes import (
     shown,
     url_of,
 )
+from durable_retry.triggers.http.dead_letters import REFUSALS
 
-routes = Routes("bulk actions", {BulkActionEndedError: lambda error: ConflictError(sentence(error))})
+_ENDED: Final[Refusals] = {BulkActionEndedError: lambda error: ConflictError(sentence(error))}
+
+replay_routes = Routes("dead letters", {**REFUSALS, **_ENDED})
+action_routes = Routes("bulk actions", _ENDED)
+
+_POLL_SECONDS: Final = 2
 
 
 class BulkMatches(Answer):
@@ -45,6 +58,12 @@ class BulkMatches(Answer):
 
     matched: int
     complete: bool
+
+
+class MatchedDeadLetters(Answer):
+    """How many open dead letters a filter finds."""
+
+    matched: int
 
 
 class StartedBulkAction(Answer):
@@ -55,13 +74,104 @@ class StartedBulkAction(Answer):
     status_url: str
 
 
-@routes.post(
+class StartedBulkReplay(Answer):
+    """A bulk replay that was started, and how many open dead letters its filter found."""
+
+    replay_id: str
+    matched: int
+    status_url: str
+
+
+def _start(started: type[Answer], counted: type[Answer]) -> tuple[RouteAnswer, ...]:
+    dry = RouteAnswer(OK, "The count of a dry run.", counted)
+    return (dry, *accepted(started, "It was started.", "Location", "Retry-After"))
+
+
+def _started_answer(started: StartedBulkAction | StartedBulkReplay) -> func.HttpResponse:
+    headers = {"Location": started.status_url, "Retry-After": str(_POLL_SECONDS)}
+    return json_answer(started, HTTPStatus.ACCEPTED, headers)
+
+
+_ITEMS: Final[Declaration] = {
+    "parameters": PAGING,
+    "answers": page(Page[BulkItemDocument]),
+    "errors": (MISSING, AWAY),
+}
+
+
+async def _items_answer(hub: TaskHub, action_id: str, query: Query) -> func.HttpResponse:
+    return json_answer(await items_page(hub, action_id, limit=query[LIMIT], cursor=query[CURSOR]))
+
+
+@replay_routes.post(
+    "dead-letters/replays",
+    body=BulkReplayBody,
+    answers=_start(StartedBulkReplay, MatchedDeadLetters),
+    errors=(AWAY,),
+)
+async def start_replay_of_many(
+    req: func.HttpRequest, body: BulkReplayBody, who: Caller, hub: TaskHub
+) -> func.HttpResponse:
+    """Replay every open dead letter that a filter finds, or count them."""
+    now = clock.now()
+    wanted = body.filter.wanted(now)
+    matched, _ = await count_matches(hub, wanted, body.selection)
+    if body.dry_run:
+        return json_answer(MatchedDeadLetters(matched=matched))
+    replay_id = await start_bulk_action(hub, body, wanted, matched=matched, now=now, by=who.known_name)
+    url = f"{url_of(req)}/{replay_id}"
+    return _started_answer(StartedBulkReplay(replay_id=replay_id, matched=matched, status_url=url))
+
+
+@replay_routes.get(
+    "dead-letters/replays", parameters=PAGING, answers=page(Page[BulkReplayDocument]), errors=(AWAY,)
+)
+async def list_replays_of_many(query: Query, hub: TaskHub) -> func.HttpResponse:
+    """List bulk replays, the newest first."""
+    return json_answer(await list_bulk_replays(hub, query[LIMIT], query[CURSOR]))
+
+
+@replay_routes.get(
+    "dead-letters/replays/{replay_id}", answers=shown(BulkReplayDocument), errors=(MISSING, AWAY)
+)
+async def get_replay_of_many(replay_id: str, hub: TaskHub) -> func.HttpResponse:
+    """Show how far a bulk replay got."""
+    return json_answer(await _required_bulk_replay(hub, replay_id))
+
+
+@replay_routes.get("dead-letters/replays/{replay_id}/items", **_ITEMS)
+async def list_items_of_replay(replay_id: str, query: Query, hub: TaskHub) -> func.HttpResponse:
+    """List what became of each dead letter of a bulk replay, the latest first.
+
+    `status` is that of its operation now. One whose turn has not come is not listed.
+    """
+    await _required_bulk_replay(hub, replay_id)
+    return await _items_answer(hub, replay_id, query)
+
+
+@replay_routes.delete(
+    "dead-letters/replays/{replay_id}",
+    answers=accepted(BulkReplayDocument, "It was signalled."),
+    errors=(MISSING, CONFLICT, AWAY),
+)
+async def cancel_replay_of_many(replay_id: str, hub: TaskHub) -> func.HttpResponse:
+    """Cancel a bulk replay; what was replayed stays so.
+
+    The batch under way ends first.
+    """
+    document = await _required_bulk_replay(hub, replay_id)
+    await cancel_bulk(hub, replay_id, document, "bulk replay")
+    return json_answer(document, HTTPStatus.ACCEPTED)
+
+
+async def _required_bulk_replay(hub: TaskHub, replay_id: str) -> BulkReplayDocument:
+    return required(await find_bulk_replay(hub, replay_id), "bulk replay of this id")
+
+
+@action_routes.post(
     "bulk-actions",
     body=BulkActionBody,
-    answers=(
-        RouteAnswer(OK, "The count of a dry run.", BulkMatches),
-        *accepted(StartedBulkAction, "It was started.", "Location", "Retry-After"),
-    ),
+    answers=_start(StartedBulkAction, BulkMatches),
     errors=(AWAY,),
 )
 async def start_action_on_many(
@@ -70,42 +180,37 @@ async def start_action_on_many(
     """Replay or archive many dead letters, cancel or retry now many operations, or count them."""
     now = clock.now()
     wanted = body.wanted(now)
-    matched, complete = await count_matches(hub, wanted, body.ids or ())
+    matched, complete = await count_matches(hub, wanted, body.selection)
     if body.dry_run:
         return json_answer(BulkMatches(matched=matched, complete=complete))
     action_id = await start_bulk_action(hub, body, wanted, matched=matched, now=now, by=who.known_name)
-    started = StartedBulkAction(action_id=action_id, matched=matched, status_url=f"{url_of(req)}/{action_id}")
-    return started_answer(started, started.status_url)
+    url = f"{url_of(req)}/{action_id}"
+    return _started_answer(StartedBulkAction(action_id=action_id, matched=matched, status_url=url))
 
 
-@routes.get("bulk-actions", parameters=PAGING, answers=page(Page[BulkActionDocument]), errors=(AWAY,))
+@action_routes.get("bulk-actions", parameters=PAGING, answers=page(Page[BulkActionDocument]), errors=(AWAY,))
 async def list_actions_on_many(query: Query, hub: TaskHub) -> func.HttpResponse:
     """List bulk actions, bulk replays among them, the newest first."""
     return json_answer(await list_bulk_actions(hub, query[LIMIT], query[CURSOR]))
 
 
-@routes.get("bulk-actions/{action_id}", answers=shown(BulkActionDocument), errors=(MISSING, AWAY))
+@action_routes.get("bulk-actions/{action_id}", answers=shown(BulkActionDocument), errors=(MISSING, AWAY))
 async def get_action_on_many(action_id: str, hub: TaskHub) -> func.HttpResponse:
     """Show how far a bulk action got."""
     return json_answer(await _required_bulk_action(hub, action_id))
 
 
-@routes.get(
-    "bulk-actions/{action_id}/items",
-    parameters=PAGING,
-    answers=page(Page[BulkItemDocument]),
-    errors=(MISSING, AWAY),
-)
+@action_routes.get("bulk-actions/{action_id}/items", **_ITEMS)
 async def list_items_of_action(action_id: str, query: Query, hub: TaskHub) -> func.HttpResponse:
     """List what became of each item of a bulk action, the latest first.
 
     `status` is that of the operation now. One whose turn has not come is not listed.
     """
     await _required_bulk_action(hub, action_id)
-    return json_answer(await items_page(hub, action_id, limit=query[LIMIT], cursor=query[CURSOR]))
+    return await _items_answer(hub, action_id, query)
 
 
-@routes.delete(
+@action_routes.delete(
     "bulk-actions/{action_id}",
     answers=accepted(BulkActionDocument, "It was signalled."),
     errors=(MISSING, CONFLICT, AWAY),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from math import ceil
-from typing import Annotated, Any, Final, Literal, Self, TypedDict
+from typing import Annotated, Any, Final, Literal, Self, TypedDict, override
 
 from pydantic import AfterValidator, Field
 
@@ -78,24 +78,6 @@ class FilterBody(Strict):
         ).until(now)
 
 
-class BulkReplayBody(Strict):
-    """The body of `POST /api/dead-letters/replays`.
-
-    Attributes:
-        filter: The dead letters that are meant; required, `{}` means all.
-        rate_per_second: The most per second, on average.
-        dry_run: Whether to count only.
-        note: Stored with each replay.
-    """
-
-    model_config = with_example(filter={"dependency": "payments"}, rate_per_second=5.0, dry_run=True)
-
-    filter: FilterBody
-    rate_per_second: Annotated[float, Field(ge=0.001, le=100)] = 5.0
-    dry_run: bool = False
-    note: NoteText | None = None
-
-
 class BulkAction(StrEnum):
     """What is done to many: the first two to dead letters, the others to operations."""
 
@@ -113,6 +95,38 @@ class BulkAction(StrEnum):
     def has_later_end(self) -> bool:
         """Whether what it starts ends later; otherwise an item is over when it was acted on."""
         return self in {BulkAction.REPLAY, BulkAction.CANCEL}
+
+
+class BulkBody(Strict):
+    """What a bulk replay and another bulk action are asked for with.
+
+    Attributes:
+        rate_per_second: The most per second, on average.
+        dry_run: Whether to count only.
+        note: Stored with each dead letter.
+    """
+
+    rate_per_second: Annotated[float, Field(ge=0.001, le=100)] = 5.0
+    dry_run: bool = False
+    note: NoteText | None = None
+
+    @property
+    def what(self) -> BulkAction:
+        """The action."""
+        return BulkAction.REPLAY
+
+    @property
+    def selection(self) -> list[str]:
+        """The ids that are meant, each once; none where a filter says which."""
+        return []
+
+
+class BulkReplayBody(BulkBody):
+    """The body of `POST /api/dead-letters/replays`; `filter` is required, and `{}` means all."""
+
+    model_config = with_example(filter={"dependency": "payments"}, rate_per_second=5.0, dry_run=True)
+
+    filter: FilterBody
 
 
 class OperationsBody(Strict):
@@ -149,7 +163,7 @@ MAX_SELECTED: Final = 200
 type SelectedId = Annotated[str, Field(min_length=1, max_length=100)]
 
 
-class BulkActionBody(Strict):
+class BulkActionBody(BulkBody):
     """The body of `POST /api/bulk-actions`: a filter or a selection.
 
     Attributes:
@@ -157,9 +171,6 @@ class BulkActionBody(Strict):
         filter: Which: for dead letters as `POST /api/dead-letters/replays` takes it; for operations `status`,
             `dependency`, `created_after` and `created_before`. `{}` means all that are open or not ended.
         ids: Which, in place of a filter.
-        rate_per_second: The most per second, on average.
-        dry_run: Whether to count only.
-        note: Stored with each dead letter.
     """
 
     model_config = with_example(action="archive", filter={"dependency": "payments"}, dry_run=True)
@@ -167,14 +178,16 @@ class BulkActionBody(Strict):
     action: Literal["replay", "archive", "cancel", "retry_now"]
     filter: dict[str, Any] | None = None
     ids: Annotated[list[SelectedId], Field(min_length=1, max_length=MAX_SELECTED)] | None = None
-    rate_per_second: Annotated[float, Field(ge=0.001, le=100)] = 5.0
-    dry_run: bool = False
-    note: NoteText | None = None
 
     @property
+    @override
     def what(self) -> BulkAction:
-        """The action."""
         return BulkAction(self.action)
+
+    @property
+    @override
+    def selection(self) -> list[str]:
+        return list(dict.fromkeys(self.ids or ()))
 
     def wanted(self, now: datetime) -> "DeadLetterFilter | UnfinishedFilter | None":
         """Return the filter; None for a selection.

@@ -15,8 +15,8 @@ from durable_retry.engine.dead_letters.record import DeadLetterRecord
 from durable_retry.engine.operations.status import last_error
 from durable_retry.engine.outbox import OutboxEvent
 
-NAMED: Final = frozenset({"dependency", "handler", "source", "key", "correlation_id"})
-"""What operations and dead letters are asked by."""
+NAMES: Final = ("dependency", "handler", "source", "key", "correlation_id")
+"""What operations and dead letters are asked by; each the whole of it."""
 
 
 class FoundType(StrEnum):
@@ -58,7 +58,7 @@ def found_operation(document: Mapping[str, Any]) -> FoundItem:
         type=FoundType.OPERATION,
         id=document["operation_id"],
         status=document["status"],
-        **{name: document.get(name) for name in NAMED},
+        **{name: document.get(name) for name in NAMES},
         operation_id=document["operation_id"],
         error=_error_of(document),
         attempt_count=document["attempt_count"],
@@ -83,7 +83,7 @@ def found_dead_letter(record: DeadLetterRecord) -> FoundItem:
         type=FoundType.DEAD_LETTER,
         id=record.id,
         status=record.status,
-        **{name: getattr(record, name) for name in NAMED if name != "handler"},
+        **{name: getattr(record, name) for name in NAMES if name != "handler"},
         handler=(record.operation or {}).get("handler"),
         operation_id=record.operation_id,
         error=f"{record.reason.value}: {record.detail}",

@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from durable_retry.concurrency import map_bounded
 from durable_retry.console.finding.cursors import IndexCursor, cursor_text, read_cursor
+from durable_retry.console.finding.found import NAMES
+from durable_retry.console.finding.question import Question
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
-from durable_retry.engine.base.text import mentions
 from durable_retry.engine.base.unreadable import UNREADABLE
 from durable_retry.engine.operations.naming import (
     FIELDS_SCOPE,
@@ -27,7 +28,6 @@ from durable_retry.engine.operations.naming import (
     operation_id_for,
     source_scope,
 )
-from durable_retry.engine.operations.status import last_error
 from durable_retry.settings.sources import TIMER, intake_settings
 from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets, ids_of_correlation
 from durable_retry.stores.operations.notes import write_noted
@@ -54,62 +54,6 @@ _WITHOUT_PLACE: Final = (TIMER, "event_grid")
 _OWN_SOURCES: Final = ("batch", "saga", "call", "watch")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationFilter:
-    """Conditions on operations; None means any.
-
-    Attributes:
-        source: Where it came from: `http`, `queue`, ...
-        key: The whole key.
-        correlation_id: The whole correlation id.
-        words: Each must stand in the key, the correlation id, the operation id or the last error.
-        created_after: Created at this instant or later.
-        created_before: Created before this instant.
-    """
-
-    status: OperationState | None = None
-    dependency: str | None = None
-    handler: str | None = None
-    source: str | None = None
-    key: str | None = None
-    correlation_id: str | None = None
-    words: str | None = None
-    created_after: datetime | None = None
-    created_before: datetime | None = None
-
-    def may_match(self, entry: OperationEntry) -> bool:
-        """Return whether an operation may match, as far as the index shows; its time is not looked at."""
-        return self._may_be(entry.status) and self._fits_document(
-            {name: getattr(entry, name) for name in (*_EXACT, "operation_id")}, entry.error
-        )
-
-    def _may_be(self, noted: OperationState | None) -> bool:
-        if self.status in (None, noted):
-            return True
-        # The index always has these two; a cancelled operation may have ended otherwise before that arrived.
-        if self.status in {OperationState.DEAD_LETTERED, OperationState.CANCELLED}:
-            return False
-        return noted not in {OperationState.SUCCEEDED, OperationState.DEAD_LETTERED}
-
-    def matches(self, document: Mapping[str, Any]) -> bool:
-        """Return whether the operation of a status document matches, whenever it was created."""
-        state = OperationState(document["status"])
-        return self.status in (None, state) and self._fits_document(document, last_error(document))
-
-    def is_in_time(self, created_at: datetime) -> bool:
-        """Return whether an operation that was created at an instant can match."""
-        is_late = self.created_after is None or created_at >= self.created_after
-        return is_late and (self.created_before is None or created_at < self.created_before)
-
-    def _fits_document(self, shown: Mapping[str, Any], error: str) -> bool:
-        exact = all(getattr(self, name) in (None, shown.get(name)) for name in _EXACT)
-        return exact and (self.words is None or mentions(self.words, *map(shown.get, _SEARCHED), error))
-
-
-_EXACT: Final = ("dependency", "handler", "source", "key", "correlation_id")
-_SEARCHED: Final = ("operation_id", "key", "correlation_id")
-
-
 @dataclass(frozen=True, slots=True)
 class OperationSearchPage:
     """A page of status documents, the newest first; `cursor` continues behind it, None at the end."""
@@ -119,7 +63,7 @@ class OperationSearchPage:
 
 
 async def find_operations(
-    hub: TaskHub, wanted: OperationFilter, *, tenant: str, limit: int, cursor: str | None
+    hub: TaskHub, wanted: Question, *, tenant: str, limit: int, cursor: str | None
 ) -> OperationSearchPage:
     """Return the operations that match, the newest first.
 
@@ -160,7 +104,7 @@ async def _ids_of_correlation(words: str) -> list[str]:
 
 
 async def _page_of_correlation_id(
-    hub: TaskHub, wanted: OperationFilter, correlation_id: str, limit: int, cursor: str | None
+    hub: TaskHub, wanted: Question, correlation_id: str, limit: int, cursor: str | None
 ) -> OperationSearchPage:
     place = None if cursor is None else read_cursor(cursor, _NAMED)
     found: list[dict[str, Any]] = []
@@ -189,8 +133,8 @@ def named_ids(name: str, tenant: str) -> list[str]:
     return [name, *(operation_id_for(scope, name) for scope in dict.fromkeys(scopes))]
 
 
-def _is_wanted(wanted: OperationFilter, document: Mapping[str, Any]) -> bool:
-    return wanted.is_in_time(_created_at(document)) and wanted.matches(document)
+def _is_wanted(wanted: Question, document: Mapping[str, Any]) -> bool:
+    return wanted.is_in_time(_created_at(document)) and wanted.matches_operation(document)
 
 
 def _created_at(document: Mapping[str, Any]) -> datetime:
@@ -219,7 +163,7 @@ def _document_in_place(document: dict[str, Any], entry: OperationEntry) -> dict[
     """Return a document; one that cannot be read has what the index knows of it, and stands in its place."""
     if UNREADABLE not in document:
         return document
-    known = {name: getattr(entry, name) for name in _EXACT if getattr(entry, name) is not None}
+    known = {name: getattr(entry, name) for name in NAMES if getattr(entry, name) is not None}
     return document | known | {"created_at": to_rfc3339(entry.created_at)}
 
 
@@ -245,7 +189,7 @@ class _Search:
     """
 
     hub: TaskHub
-    wanted: OperationFilter
+    wanted: Question
     limit: int
     place: IndexCursor
     found: list[dict[str, Any]] = field(default_factory=list)
@@ -317,7 +261,7 @@ class _Search:
             present = {(_created_at(one), one["operation_id"]): one for one in documents}
             for position in (one.position for one in taken):
                 document = present.get(position)
-                if document is not None and self.wanted.matches(document):
+                if document is not None and self.wanted.matches_operation(document):
                     self.found.append(document)
             self.documents += len(taken)
             self.place = replace(self.place, before=taken[-1].created_at, last_id=taken[-1].operation_id)

@@ -1,26 +1,45 @@
-"""HTTP: find anything by one question."""
+"""HTTP: the list of operations, and finding anything by one question."""
 
-from typing import Final
+from typing import Any, Final
 
 import azure.functions as func
 
 from durable_retry.binding import TaskHub
+from durable_retry.console.finding.cursors import BadCursorError
 from durable_retry.console.finding.found import FoundItem, FoundType
-from durable_retry.console.finding.operation_routes import (
-    BAD_CURSOR,
-    CORRELATION_ID,
-    DEPENDENCY,
-    HANDLER,
-    KEY,
-    SOURCE,
-)
-from durable_retry.console.finding.search import Question, search
+from durable_retry.console.finding.operations import MAX_READ, find_operations
+from durable_retry.console.finding.question import Question
+from durable_retry.console.finding.search import search
 from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.engine.operations.document import ListedOperation
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, CURSOR, LIMIT, one_of, text
-from durable_retry.http.routes import AWAY, OK, Query, RouteAnswer, Routes, tenant_of
+from durable_retry.http.routes import AWAY, OK, Query, Refusals, RouteAnswer, Routes, tenant_of
 
-routes = Routes("search", BAD_CURSOR)
+_BAD_CURSOR: Final[Refusals] = {
+    BadCursorError: lambda error: InvalidInputError([Problem("/cursor", str(error))])
+}
+
+operation_routes = Routes("operations", _BAD_CURSOR)
+routes = Routes("search", _BAD_CURSOR)
+
+DEPENDENCY: Final = text("dependency", "Only of this dependency.")
+HANDLER: Final = text("handler", "Only of this handler.")
+SOURCE: Final = text("source", "Only of this source: `http`, `queue`, `batch`, ...")
+KEY: Final = text(
+    "key",
+    "Only of this key, the whole of it; read at once, whatever else there is. A tenant sends its header.",
+)
+CORRELATION_ID: Final = text("correlation_id", "Only of this correlation id, the whole of it.")
+
+STATE: Final = one_of("status", OperationState)
+OPERATION_WORDS: Final = text(
+    "q",
+    "Each word stands in the key, the correlation id, the operation id or the last error, as a part of it "
+    "and in whatever case. The operation of exactly this key or id is read at once and is on the first page.",
+)
 
 WORDS: Final = text(
     "q",
@@ -30,13 +49,48 @@ WORDS: Final = text(
 TYPE: Final = one_of("type", FoundType)
 STATUS: Final = text("status", "Only of this status, in the words of the item's type.")
 
+_NAMED: Final = (DEPENDENCY, HANDLER, SOURCE, KEY, CORRELATION_ID)
+_PLACED: Final = (CREATED_AFTER, CREATED_BEFORE, LIMIT, CURSOR)
+
+
+def _question_of(query: Query, **more: Any) -> Question:
+    return Question(
+        dependency=query[DEPENDENCY],
+        handler=query[HANDLER],
+        source=query[SOURCE],
+        key=query[KEY],
+        correlation_id=query[CORRELATION_ID],
+        created_after=query[CREATED_AFTER],
+        created_before=query[CREATED_BEFORE],
+        **more,
+    )
+
+
+@operation_routes.get(
+    "operations",
+    parameters=(STATE, *_NAMED, OPERATION_WORDS, *_PLACED),
+    answers=(
+        RouteAnswer(
+            OK,
+            f"A page, the newest first. It looks at about {MAX_READ:,} "
+            "operations, so it may be short or empty while `next_cursor`, which looks further, is not null.",
+            Page[ListedOperation],
+        ),
+    ),
+    errors=(AWAY,),
+)
+async def list_operations(req: func.HttpRequest, query: Query, hub: TaskHub) -> func.HttpResponse:
+    """List operations, the newest first."""
+    question = _question_of(query, status=query[STATE], words=query[OPERATION_WORDS])
+    tenant, limit, cursor = tenant_of(req), query[LIMIT], query[CURSOR]
+    found = await find_operations(hub, question, tenant=tenant, limit=limit, cursor=cursor)
+    items = tuple(map(ListedOperation.read, found.documents))
+    return json_answer(Page[ListedOperation](items=items, next_cursor=found.cursor))
+
 
 @routes.get(
     "search",
-    parameters=(
-        *(WORDS, TYPE, STATUS, DEPENDENCY, HANDLER, SOURCE, KEY, CORRELATION_ID),
-        *(CREATED_AFTER, CREATED_BEFORE, LIMIT, CURSOR),
-    ),
+    parameters=(WORDS, TYPE, STATUS, *_NAMED, *_PLACED),
     answers=(
         RouteAnswer(
             OK,
@@ -49,17 +103,6 @@ STATUS: Final = text("status", "Only of this status, in the words of the item's 
 )
 async def search_everything(req: func.HttpRequest, query: Query, hub: TaskHub) -> func.HttpResponse:
     """Find operations, dead letters, outbox events, batches, sagas and bulk replays."""
-    question = Question(
-        words=query[WORDS],
-        kind=query[TYPE],
-        status=query[STATUS],
-        dependency=query[DEPENDENCY],
-        handler=query[HANDLER],
-        source=query[SOURCE],
-        key=query[KEY],
-        correlation_id=query[CORRELATION_ID],
-        created_after=query[CREATED_AFTER],
-        created_before=query[CREATED_BEFORE],
-    )
-    found = await search(hub, question, tenant=tenant_of(req), limit=query[LIMIT], cursor=query[CURSOR])
-    return json_answer(found)
+    question = _question_of(query, status=query[STATUS], words=query[WORDS], kind=query[TYPE])
+    tenant, limit, cursor = tenant_of(req), query[LIMIT], query[CURSOR]
+    return json_answer(await search(hub, question, tenant=tenant, limit=limit, cursor=cursor))

@@ -9,7 +9,6 @@ next page; what it finds then can be newer than what was shown.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from typing import Final
@@ -17,18 +16,18 @@ from typing import Final
 from durable_retry.console.bulk.actions import find_bulk_replay
 from durable_retry.console.finding.cursors import BadCursorError, cursor_content, cursor_text
 from durable_retry.console.finding.found import (
-    NAMED,
+    NAMES,
     FoundItem,
     FoundType,
     found_dead_letter,
     found_event,
     found_operation,
 )
-from durable_retry.console.finding.operations import OperationFilter, find_operations, named_ids
+from durable_retry.console.finding.operations import find_operations, named_ids
+from durable_retry.console.finding.question import Question
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import EventState, OperationState
-from durable_retry.engine.base.text import mentions
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.workflows.document import SagaDocument, SagaPart
@@ -41,45 +40,6 @@ from durable_retry.stores.workflows import list_batches, list_created
 
 _EVENTS_READ, _WORKFLOWS_READ = 200, 50
 """Rows of one page of a list that has no index of names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What is looked for; None means any.
-
-    Attributes:
-        words: Each must stand in a name, an id or the error of an item.
-        kind: Only these.
-        status: Its state, in the words of its kind.
-        source: Where it came from: `http`, `queue`, ...
-        key: The whole key.
-        correlation_id: The whole correlation id.
-        created_after: Created at this instant or later.
-        created_before: Created before this instant.
-    """
-
-    words: str | None = None
-    kind: FoundType | None = None
-    status: str | None = None
-    dependency: str | None = None
-    handler: str | None = None
-    source: str | None = None
-    key: str | None = None
-    correlation_id: str | None = None
-    created_after: datetime | None = None
-    created_before: datetime | None = None
-
-    def matches(self, item: "FoundItem") -> bool:
-        """Return whether an item is what is looked for, its words aside."""
-        return (
-            all(getattr(self, name) in (None, getattr(item, name)) for name in _EXACT)
-            and (self.created_after is None or item.created_at >= self.created_after)
-            and (self.created_before is None or item.created_at < self.created_before)
-        )
-
-
-_EXACT: Final = ("status", "dependency", "handler", "source", "key", "correlation_id")
-
 
 # Items and the cursor of the next page.
 type _Items = tuple[list[FoundItem], str | None]
@@ -182,10 +142,10 @@ def _cursor_of_places(places: Mapping[str, _ListCursor]) -> str:
 
 
 def _lists_for_question(hub: TaskHub, question: Question, tenant: str) -> dict[str, _List]:
-    operations = partial(_list_of_operations, hub, question, tenant)
+    operations, named = partial(_list_of_operations, hub, question, tenant), frozenset(NAMES)
     lists: dict[str, tuple[FoundType, type[StrEnum] | None, frozenset[str], _List]] = {
-        "operations": (FoundType.OPERATION, OperationState, NAMED, operations),
-        "dead_letters": (FoundType.DEAD_LETTER, Status, NAMED, partial(_dead_letters, question)),
+        "operations": (FoundType.OPERATION, OperationState, named, operations),
+        "dead_letters": (FoundType.DEAD_LETTER, Status, named, partial(_dead_letters, question)),
     }
     for state in EventState:
         ours = partial(_list_of_events, question, state, frozenset(named_ids(question.words or "", tenant)))
@@ -200,7 +160,7 @@ def _lists_for_question(hub: TaskHub, question: Question, tenant: str) -> dict[s
             partial(_list_of_replays, hub, question),
         ),
     }
-    asked = {name for name in _EXACT if name != "status" and getattr(question, name) is not None}
+    asked = {name for name in NAMES if getattr(question, name) is not None}
     return {
         name: read
         for name, (kind, states, known, read) in lists.items()
@@ -213,18 +173,7 @@ def _lists_for_question(hub: TaskHub, question: Question, tenant: str) -> dict[s
 async def _list_of_operations(
     hub: TaskHub, question: Question, tenant: str, limit: int, cursor: str | None
 ) -> _Items:
-    wanted = OperationFilter(
-        status=None if question.status is None else OperationState(question.status),
-        dependency=question.dependency,
-        handler=question.handler,
-        source=question.source,
-        key=question.key,
-        correlation_id=question.correlation_id,
-        words=question.words,
-        created_after=question.created_after,
-        created_before=question.created_before,
-    )
-    page = await find_operations(hub, wanted, tenant=tenant, limit=limit, cursor=cursor)
+    page = await find_operations(hub, question, tenant=tenant, limit=limit, cursor=cursor)
     return [found_operation(document) for document in page.documents], page.cursor
 
 
@@ -257,7 +206,7 @@ async def _list_of_events(
         found_event(event)
         for event in events
         if event.operation_id in operation_ids
-        or _has_words(question, *(getattr(event, name) for name in names))
+        or question.has_words(*(getattr(event, name) for name in names))
     ], following
 
 
@@ -272,7 +221,7 @@ async def _list_of_batches(question: Question, limit: int, cursor: str | None) -
             unreadable=each.unreadable,
         )
         for each in batches
-        if _has_words(question, each.batch_id, each.status)
+        if question.has_words(each.batch_id, each.status)
     ], following
 
 
@@ -288,7 +237,7 @@ async def _list_of_sagas(hub: TaskHub, question: Question, limit: int, cursor: s
             unreadable=each.unreadable,
         )
         for each in sagas
-        if _has_words(question, each.saga_id, each.status, *_saga_names(each))
+        if question.has_words(each.saga_id, each.status, *_saga_names(each))
     ], following
 
 
@@ -297,7 +246,7 @@ async def _list_of_replays(hub: TaskHub, question: Question, limit: int, cursor:
     items = []
     for each in replays:
         error = "\n".join(failure.detail for failure in each.failures) or None
-        if _has_words(question, each.replay_id, each.status, error, each.note, *each.filter.values()):
+        if question.has_words(each.replay_id, each.status, error, each.note, *each.filter.values()):
             item = FoundItem(
                 type=FoundType.REPLAY,
                 id=each.replay_id,
@@ -316,12 +265,6 @@ async def _list_by_age[D](
 ) -> tuple[list[D], str | None]:
     limit = min(limit, _WORKFLOWS_READ)
     return await list_created(kind, find, limit=limit, cursor=cursor)
-
-
-def _has_words(question: Question, *texts: object) -> bool:
-    return question.words is None or mentions(
-        question.words, *(text for text in texts if isinstance(text, str))
-    )
 
 
 def _parts_of(saga: SagaDocument) -> list[SagaPart]:

@@ -8,7 +8,7 @@ import azure.functions as func
 import pytest
 
 from durable_retry import clock
-from durable_retry.console.bulk import replay_routes as replays
+from durable_retry.console.bulk import routes as replays
 from durable_retry.console.bulk.shapes import BulkItem, ItemOutcome
 from durable_retry.console.bulk.store import keep_items
 from durable_retry.engine.base.instants import to_rfc3339

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.console.finding.operation_routes import list_operations
+from durable_retry.console.finding.routes import list_operations
 from durable_retry.engine.operations.document import ListedOperation
 from durable_retry.services.sources import http_admission
 from durable_retry.settings.configuration import app_settings

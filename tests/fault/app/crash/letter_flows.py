@@ -4,8 +4,7 @@ import re
 from typing import override
 
 from durable_retry import clock
-from durable_retry.console.bulk.replay_routes import start_replay_of_many
-from durable_retry.console.bulk.routes import start_action_on_many
+from durable_retry.console.bulk.routes import start_action_on_many, start_replay_of_many
 from durable_retry.engine.base.names import EventState, outbox_instance
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import ReplayBody

@@ -11,12 +11,8 @@ import pytest
 from durable_retry import clock
 from durable_retry.console.finding import operations as operation_search
 from durable_retry.console.finding.cursors import BadCursorError
-from durable_retry.console.finding.operations import (
-    MAX_READ,
-    OperationFilter,
-    OperationSearchPage,
-    find_operations,
-)
+from durable_retry.console.finding.operations import MAX_READ, OperationSearchPage, find_operations
+from durable_retry.console.finding.question import Question
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.naming import explicit_scope, operation_id_for
@@ -29,7 +25,7 @@ from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON
 from tests.support.tables import TablesInMemory
 
-ANY = OperationFilter()
+ANY = Question()
 
 
 @dataclass
@@ -107,7 +103,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     return hub
 
 
-async def page(wanted: OperationFilter, limit: int = 50, cursor: str | None = None) -> OperationSearchPage:
+async def page(wanted: Question, limit: int = 50, cursor: str | None = None) -> OperationSearchPage:
     return await find_operations(TaskHub(""), wanted, tenant="", limit=limit, cursor=cursor)
 
 
@@ -115,7 +111,7 @@ def ids(found: OperationSearchPage) -> list[str]:
     return [one["operation_id"] for one in found.documents]
 
 
-async def pages(wanted: OperationFilter, limit: int = 50) -> list[list[str]]:
+async def pages(wanted: Question, limit: int = 50) -> list[list[str]]:
     found, cursor = [], None
     while True:
         one = await page(wanted, limit, cursor)
@@ -126,7 +122,7 @@ async def pages(wanted: OperationFilter, limit: int = 50) -> list[list[str]]:
             return found
 
 
-async def everything(wanted: OperationFilter, limit: int = 50) -> list[str]:
+async def everything(wanted: Question, limit: int = 50) -> list[str]:
     return [each for listed in await pages(wanted, limit) for each in listed]
 
 
@@ -162,7 +158,7 @@ async def test_a_rare_match_is_found_by_following_the_cursor(hub: Hub) -> None:
     for number in range(2 * MAX_READ):
         hub.add(f"op-{number}", timedelta(milliseconds=number))
     hub.add("op-rare", timedelta(hours=9), source="queue")
-    found = await pages(OperationFilter(source="queue"))
+    found = await pages(Question(source="queue"))
     assert [*chain(*found)] == ["op-rare"]
     assert found[0] == []
     assert len(found) <= 4
@@ -176,7 +172,7 @@ async def test_a_page_reads_a_bounded_number_of_rows_though_each_has_one_entry(
         hub.add(f"op-{number}", timedelta(minutes=number))
     await hub.write()
     rows = rows_read(monkeypatch)
-    first = await page(OperationFilter(source="queue"))
+    first = await page(Question(source="queue"))
     assert (first.documents, first.cursor is None) == ([], False)
     assert sum(rows) <= 5_000
 
@@ -201,7 +197,7 @@ async def test_a_state_that_the_index_does_not_show_is_read_and_a_page_reads_a_b
     for number in range(1_000):
         state = "running" if number % 7 == 0 else "succeeded"
         hub.add(f"op-{number}", timedelta(seconds=number), status=state)
-    wanted = OperationFilter(status=OperationState.RUNNING)
+    wanted = Question(status=OperationState.RUNNING)
     first = await page(wanted, limit=200)
     assert 0 < len(first.documents) < 200
     assert first.cursor is not None
@@ -214,7 +210,7 @@ async def test_the_few_that_failed_are_found_among_many_without_reading_these(hu
     for number in range(3_000):
         hub.add(f"op-{number}", timedelta(seconds=number))
     hub.add("op-rare", timedelta(hours=9), status=status)
-    assert await pages(OperationFilter(status=OperationState(status))) == [["op-rare"]]
+    assert await pages(Question(status=OperationState(status))) == [["op-rare"]]
     assert hub.asked == ["op-rare"]
 
 
@@ -223,7 +219,7 @@ async def test_what_has_ended_is_not_read_for_a_list_of_what_runs(hub: Hub, stat
     for number in range(1_000):
         hub.add(f"op-{number}", timedelta(seconds=number), status="dead_lettered")
     hub.add("op-rare", timedelta(hours=9), status=status)
-    assert await pages(OperationFilter(status=OperationState(status))) == [["op-rare"]]
+    assert await pages(Question(status=OperationState(status))) == [["op-rare"]]
     assert hub.asked == ["op-rare"]
 
 
@@ -237,7 +233,7 @@ async def test_the_few_dead_are_found_among_many_that_wait_and_one_that_was_canc
     late = replace(hub.held[-1][1], status=OperationState.WAITING_RETRY, noted_us=2)
     hub.held.append((OperationList.FAILED, late))
     for status, found in (("dead_lettered", "op-dead"), ("cancelled", "op-over")):
-        assert await pages(OperationFilter(status=OperationState(status))) == [[found]]
+        assert await pages(Question(status=OperationState(status))) == [[found]]
     assert hub.asked == ["op-dead", "op-over"]
 
 
@@ -247,14 +243,14 @@ async def test_a_success_whose_writes_were_refused_is_found_among_the_dead_whate
     hub.add("op-refused", status="dead_lettered")
     kind, dead = hub.held[-1]
     hub.held.append((kind, replace(dead, status=OperationState.SUCCEEDED, noted_us=dead.noted_us + 1)))
-    assert await pages(OperationFilter(status=OperationState.DEAD_LETTERED)) == [["op-refused"]]
+    assert await pages(Question(status=OperationState.DEAD_LETTERED)) == [["op-refused"]]
 
 
 async def test_one_that_failed_and_recovered_is_not_read_for_a_list_of_those_that_wait(hub: Hub) -> None:
     hub.add("op-1", status="waiting_retry")
     entry = hub.held[-1][1]
     hub.held.append((OperationList.FAILED, replace(entry, status=OperationState.SUCCEEDED, noted_us=2)))
-    assert await everything(OperationFilter(status=OperationState.WAITING_RETRY)) == []
+    assert await everything(Question(status=OperationState.WAITING_RETRY)) == []
     assert hub.asked == []
 
 
@@ -279,7 +275,7 @@ async def test_a_correlation_id_is_read_at_once_however_old_it_is(
         hub.add(f"op-x{age}", timedelta(days=age), correlation_id="order-42")
     await hub.write()
     rows = rows_read(monkeypatch)
-    wanted = OperationFilter(correlation_id="order-42")
+    wanted = Question(correlation_id="order-42")
     assert await pages(wanted, 2) == [["op-x1", "op-x2"], ["op-x3"]]
     assert await everything(replace(wanted, created_before=NOON - timedelta(days=2))) == ["op-x3"]
     assert rows == []
@@ -288,22 +284,22 @@ async def test_a_correlation_id_is_read_at_once_however_old_it_is(
 async def test_a_key_is_read_at_once(hub: Hub) -> None:
     operation_id = hub.add(operation_id_for(explicit_scope(""), "order-42"), key="order-42")
     hub.add("op-other", key="order-43")
-    assert await pages(OperationFilter(key="order-42")) == [[operation_id]]
-    assert await pages(OperationFilter(key="order-42", status=OperationState.RUNNING)) == [[]]
-    assert await pages(OperationFilter(key="order-42", created_before=NOON)) == [[]]
+    assert await pages(Question(key="order-42")) == [[operation_id]]
+    assert await pages(Question(key="order-42", status=OperationState.RUNNING)) == [[]]
+    assert await pages(Question(key="order-42", created_before=NOON)) == [[]]
 
 
 async def test_operations_of_one_key_in_several_scopes_are_paged_too(hub: Hub) -> None:
     scopes = (explicit_scope(""), "fields:", "source:queue/operations", f"source:{CALL_SOURCE}")
     for age, scope in enumerate(scopes):
         hub.add(operation_id_for(scope, "k"), timedelta(seconds=age), key="k")
-    found = await pages(OperationFilter(key="k"), limit=2)
+    found = await pages(Question(key="k"), limit=2)
     assert [len(each) for each in found] == [2, 2]
     assert [*chain(*found)] == hub.newest_first()
 
 
 async def test_an_id_is_read_at_once(hub: Hub) -> None:
-    assert await pages(OperationFilter(words=hub.add("op-there"))) == [["op-there"]]
+    assert await pages(Question(words=hub.add("op-there"))) == [["op-there"]]
 
 
 @pytest.mark.parametrize("words", ["order-42", "ORDER-42", "42 reset", "connection reset"])
@@ -313,7 +309,7 @@ async def test_words_stand_in_the_key_the_correlation_id_or_the_last_error(hub: 
     hub.add("op-2", timedelta(seconds=2), key="order-42/reset/connection")
     hub.add("op-3", timedelta(seconds=3), correlation_id="order-42:connection-reset")
     hub.add("op-4", timedelta(seconds=4))
-    assert await everything(OperationFilter(words=words), 2) == ["op-1", "op-2", "op-3"]
+    assert await everything(Question(words=words), 2) == ["op-1", "op-2", "op-3"]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 50])
@@ -324,14 +320,14 @@ async def test_the_operation_of_exactly_this_key_is_on_the_first_page_and_on_no_
         hub.add(f"op-{number}", timedelta(seconds=number))
     related = [hub.add(f"op-x{age}", timedelta(seconds=age), correlation_id="order-42-b") for age in (1, 2)]
     old = hub.add(operation_id_for(explicit_scope(""), "order-42"), timedelta(hours=9), key="order-42")
-    found = await pages(OperationFilter(words="order-42"), limit)
+    found = await pages(Question(words="order-42"), limit)
     assert old in found[0]
     assert sorted(chain(*found)) == sorted([*related, old])
 
 
 async def test_a_tenant_finds_its_own_key(hub: Hub) -> None:
     hub.add(operation_id_for(explicit_scope("acme"), "k"), key="k")
-    found = await find_operations(TaskHub(""), OperationFilter(key="k"), tenant="acme", limit=5, cursor=None)
+    found = await find_operations(TaskHub(""), Question(key="k"), tenant="acme", limit=5, cursor=None)
     assert len(found.documents) == 1
 
 
@@ -340,13 +336,13 @@ async def test_filters_narrow_each_other(hub: Hub) -> None:
     hub.add("op-2", timedelta(seconds=1), dependency="stock", source="http")
     hub.add("op-3", timedelta(seconds=2), status="dead_lettered")
     for wanted, expected in (
-        (OperationFilter(dependency="stock"), ["op-1", "op-2"]),
-        (OperationFilter(dependency="stock", source="queue"), ["op-1"]),
-        (OperationFilter(handler="ship"), ["op-1"]),
-        (OperationFilter(correlation_id="c", source="http"), []),
-        (OperationFilter(status=OperationState.DEAD_LETTERED), ["op-3"]),
-        (OperationFilter(created_after=NOON - timedelta(seconds=1)), ["op-1", "op-2"]),
-        (OperationFilter(created_before=NOON), ["op-2", "op-3"]),
+        (Question(dependency="stock"), ["op-1", "op-2"]),
+        (Question(dependency="stock", source="queue"), ["op-1"]),
+        (Question(handler="ship"), ["op-1"]),
+        (Question(correlation_id="c", source="http"), []),
+        (Question(status=OperationState.DEAD_LETTERED), ["op-3"]),
+        (Question(created_after=NOON - timedelta(seconds=1)), ["op-1", "op-2"]),
+        (Question(created_before=NOON), ["op-2", "op-3"]),
     ):
         assert await everything(wanted) == expected
 
@@ -356,7 +352,7 @@ async def test_filters_narrow_each_other(hub: Hub) -> None:
     ["", "x", "bm90IGpzb24=", "WzEsIDJd", "WyJpbmRleCIsIDFd", "WyJpbmRleCIsIFtudWxsLCAiIiwgWzFdXV0="],
 )
 async def test_a_cursor_from_elsewhere_is_refused(hub: Hub, cursor: str) -> None:
-    for wanted in (ANY, OperationFilter(correlation_id="order-42")):
+    for wanted in (ANY, Question(correlation_id="order-42")):
         with pytest.raises(BadCursorError):
             await page(wanted, cursor=cursor)
     assert hub.asked == []

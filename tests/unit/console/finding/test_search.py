@@ -11,8 +11,9 @@ import pytest
 from durable_retry.console.finding import search as module
 from durable_retry.console.finding.cursors import BadCursorError
 from durable_retry.console.finding.found import FoundType
-from durable_retry.console.finding.operations import OperationFilter, OperationSearchPage
-from durable_retry.console.finding.search import Question, search
+from durable_retry.console.finding.operations import OperationSearchPage
+from durable_retry.console.finding.question import Question
+from durable_retry.console.finding.search import search
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import EventState
 from durable_retry.engine.outbox import OutboxEvent
@@ -44,7 +45,7 @@ class Lists:
     gap: int = 0
 
     async def find_operations(
-        self, _hub: TaskHub, _wanted: OperationFilter, *, tenant: str, limit: int, cursor: str | None
+        self, _hub: TaskHub, _wanted: Question, *, tenant: str, limit: int, cursor: str | None
     ) -> OperationSearchPage:
         self.asked["operations"] += 1
         assert tenant == "acme"
