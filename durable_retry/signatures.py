@@ -67,7 +67,7 @@ class Signature:
         try:
             return self.input.validate_python(document)
         except ValidationError as error:
-            raise _invalid("/input", error, self.input_type) from None
+            raise _invalid_input("/input", error, self.input_type) from None
 
     def bound(self, document: Any, call: Call) -> inspect.BoundArguments:
         """Return the arguments for an input.
@@ -111,18 +111,19 @@ def with_call(
     return bound
 
 
-def stored_result(adapter: TypeAdapter[Any], value: Any, pointer: str) -> Any:
-    """Return a function's result as plain JSON.
+def stored_result(adapter: TypeAdapter[Any], value: Any, pointer: str) -> tuple[Any, str]:
+    """Return a function's result as plain JSON, and as the text of that.
 
     Raises:
         InvalidInputError: It is not what the function is annotated to return, or has no JSON form.
     """
     document = plain_json(value, pointer)
+    text = json.dumps(document)
     try:
-        read_result(adapter, json.dumps(document))
+        read_result(adapter, text)
     except ValidationError as error:
-        raise _invalid(pointer, error, Any) from None
-    return document
+        raise _invalid_input(pointer, error, Any) from None
+    return document, text
 
 
 def read_result(adapter: TypeAdapter[Any], text: str) -> Any:
@@ -135,7 +136,7 @@ def read_result(adapter: TypeAdapter[Any], text: str) -> Any:
     return adapter.validate_json(text, by_alias=True, by_name=True)
 
 
-def _invalid(place: str, error: ValidationError, shape: Any) -> InvalidInputError:
+def _invalid_input(place: str, error: ValidationError, shape: Any) -> InvalidInputError:
     return InvalidInputError(Problem(place + each.pointer, each.detail) for each in problems_of(error, shape))
 
 
@@ -152,8 +153,8 @@ def signature_of(function: Callable[..., Any]) -> Signature:
         if parameter.kind in _VARIADIC:
             raise SignatureError(f"its parameter {parameter} takes anything: name what it takes")
     model = _only_model(taken)
-    shape = _members(taken) if model is None else taken[model].annotation
-    return Signature(python, call_parameter, model, shape, _adapter(shape, "takes"), result_of(function))
+    shape = _type_of_arguments(taken) if model is None else taken[model].annotation
+    return Signature(python, call_parameter, model, shape, _adapter_for(shape, "takes"), result_of(function))
 
 
 @lru_cache(_KEPT)
@@ -186,7 +187,7 @@ def _only_model(taken: Mapping[str, inspect.Parameter]) -> str | None:
     return name if is_model else None
 
 
-def _members(taken: Mapping[str, inspect.Parameter]) -> Any:
+def _type_of_arguments(taken: Mapping[str, inspect.Parameter]) -> Any:
     members: dict[str, Any] = {}
     for name, parameter in taken.items():
         annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
@@ -206,7 +207,7 @@ def result_of(function: Callable[..., Any]) -> TypeAdapter[Any]:
     """
     python, _ = parameters_of(function)
     annotation = python.return_annotation
-    return _adapter(Any if annotation is python.empty else _value_type(annotation), "returns")
+    return _adapter_for(Any if annotation is python.empty else _value_type(annotation), "returns")
 
 
 def _value_type(annotation: Any) -> Any:
@@ -220,7 +221,7 @@ def _value_type(annotation: Any) -> Any:
     return annotation
 
 
-def _adapter(shape: Any, verb: str) -> TypeAdapter[Any]:
+def _adapter_for(shape: Any, verb: str) -> TypeAdapter[Any]:
     try:
         return TypeAdapter(shape)
     except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:

@@ -95,7 +95,7 @@ def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[d
         document = yield from _end_unreadable(ctx, input_, error)
         _report_end(ctx, written_operation(input_).get("reports_to"), document)
         return document
-    ended = yield from _to_some_end(run)
+    ended = yield from _end_whatever_happens(run)
     if ended is not None:
         _report_end(ctx, run.operation.reports_to, ended)
     return ended
@@ -147,7 +147,7 @@ def _claim_key(run: Run) -> Steps[dict[str, Any] | None]:
             failures += 1
             ended = after_failed_claim(run.operation, failures, error.details.message, run.now, run.form)
             if ended is not None:
-                return (yield from _dead_letter(run, ended))
+                return (yield from _end_as_dead_letter(run, ended))
             yield run.ctx.create_timer(wait_after(failures))
             continue
         match ClaimAnswer(answer["answer"]):
@@ -166,36 +166,36 @@ def _claim_key(run: Run) -> Steps[dict[str, Any] | None]:
                 assert_never(never)
 
 
-def _to_some_end(run: Run) -> Steps[dict[str, Any] | None]:
+def _end_whatever_happens(run: Run) -> Steps[dict[str, Any] | None]:
     # A failed orchestration would end the operation where nobody looks. What the dependency did until then is
     # not known here, so the category is `ambiguous`. A replay that does not fit its history is raised outside
     # of this generator and stays a failure.
     try:
         answered = None if run.holds_claim else (yield from _claim_key(run))
-        return answered or (yield from _to_the_end(run))
+        return answered or (yield from _attempt_until_ended(run))
     except Exception as error:  # noqa: BLE001 - whatever it is, the operation must end where a person sees it
         detail = cut_text(f"the app itself failed: {type(error).__name__}: {error}", _DETAIL_CHARS)
         return (
-            yield from _dead_letter(
+            yield from _end_as_dead_letter(
                 run, DeadLetter(Category.AMBIGUOUS, DeadLetterReason.AMBIGUOUS_OUTCOME, detail)
             )
         )
 
 
-def _to_the_end(run: Run) -> Steps[dict[str, Any] | None]:
+def _attempt_until_ended(run: Run) -> Steps[dict[str, Any] | None]:
     while not run.cancelled:
         if run.is_long:
             run.ctx.continue_as_new(run.carried_on(), save_events=True)
             return None
         run.steps += 1
-        finished = yield from _one_step(run)
+        finished = yield from _make_one_step(run)
         if finished is not None:
             return finished
     run.note_action(CANCEL_EVENT, run.cancel.get_result())
     return _finish_operation(run, OperationState.CANCELLED)
 
 
-def _one_step(run: Run) -> Steps[dict[str, Any] | None]:
+def _make_one_step(run: Run) -> Steps[dict[str, Any] | None]:
     """Make one attempt and wait as decided; return the status document when the operation ended."""
     late = overdue(run.operation, run.state.history, run.state.due_at, run.now, run.form)
     decision = late or (yield from _make_attempt(run))
@@ -203,7 +203,7 @@ def _one_step(run: Run) -> Steps[dict[str, Any] | None]:
         case Done():
             return (yield from _commit_success(run, decision.result))
         case DeadLetter():
-            return (yield from _dead_letter(run, decision))
+            return (yield from _end_as_dead_letter(run, decision))
         case Wait():
             yield from run.wait(decision)
             return None
@@ -284,7 +284,7 @@ def _commit_success(run: Run, result: Mapping[str, Any]) -> Steps[dict[str, Any]
     }
     committed = yield from call_until_success(run.ctx, COMMIT, commit)
     if committed["rejected"] is not None:
-        return (yield from _dead_letter(run, _dead_letter_of_unwritable(committed["rejected"])))
+        return (yield from _end_as_dead_letter(run, _dead_letter_of_unwritable(committed["rejected"])))
     if committed["events"]:
         _start_outbox(run)
     return _finish_operation(run, OperationState.SUCCEEDED, result=result, events=tuple(committed["events"]))
@@ -302,7 +302,7 @@ def _dead_letter_of_unwritable(detail: str) -> DeadLetter:
     return DeadLetter(Category.MALFORMED, DeadLetterReason.REJECTED_BY_HANDLER, detail)
 
 
-def _dead_letter(run: Run, decision: DeadLetter) -> Steps[dict[str, Any]]:
+def _end_as_dead_letter(run: Run, decision: DeadLetter) -> Steps[dict[str, Any]]:
     """Store a dead letter with everything that a person needs to understand and to replay the operation."""
     if run.operation.undoes is not None:
         decision = _compensation_failed(run.operation.undoes, decision)

@@ -139,7 +139,7 @@ def outbox(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None
             ctx.continue_as_new(sending.carried_on(), save_events=True)
             return
         rounds += 1
-        yield from _one_round(sending)
+        yield from _send_one_round(sending)
         if not sending.deliveries:
             # An event may have been resent meanwhile; when none is pending, this removes the index entry.
             sending = yield from _load_deliveries(ctx, sending.scope, sending.circuit_changed, form)
@@ -159,7 +159,7 @@ def _load_deliveries(
     return Sending(ctx, scope, known["place"], deliveries, circuit_changed, form)
 
 
-def _one_round(sending: Sending) -> Steps[None]:
+def _send_one_round(sending: Sending) -> Steps[None]:
     due = due_of(sending.deliveries, sending.now)
     if not due:
         yield from sending.wait()

@@ -59,7 +59,7 @@ ANYBODY: Final = Caller()
 def caller_of(request: func.HttpRequest, settings: CallerSettings) -> Caller:
     """Return who sent a request, as far as the settings recognise callers."""
     header: Callable[[str], str | None] = request.headers.get
-    by_key = _by_key(settings, header(_KEY_HEADER) or request.params.get(_KEY_PARAMETER))
+    by_key = _caller_by_key(settings, header(_KEY_HEADER) or request.params.get(_KEY_PARAMETER))
     if not settings.trusts_principals or (header(_ID) is None and header(_PRINCIPAL) is None):
         return by_key
     claims = frozenset(_role_claims(header(_PRINCIPAL)))
@@ -69,7 +69,7 @@ def caller_of(request: func.HttpRequest, settings: CallerSettings) -> Caller:
     return Caller(None if name is None else name[:_MAX_NAME_CHARS], role)
 
 
-def _by_key(settings: CallerSettings, key: str | None) -> Caller:
+def _caller_by_key(settings: CallerSettings, key: str | None) -> Caller:
     if not settings.caller_keys or not key:
         return ANYBODY
     known = settings.caller_keys.get(sha256(key.encode()).hexdigest())

@@ -155,7 +155,7 @@ async def deliver(
     if queue is not None:
         plan = _plan_of_delivery(delivery, number, _QUEUES)
         return await observed(
-            delivery.operation, number, partial(_to_queue, plan, queue, event), DeliveryEnded
+            delivery.operation, number, partial(_send_to_queue, plan, queue, event), DeliveryEnded
         )
     dependency = find_dependency(name or "")
     if dependency is None:
@@ -182,7 +182,7 @@ def _plan_of_delivery(delivery: Delivery, number: int, dependency: Dependency) -
     return Plan(delivery.operation, number, dependency, start_clock(delivery.operation))
 
 
-async def _to_queue(plan: Plan, queue: str, event: StoredEvent) -> AttemptOutcome:
+async def _send_to_queue(plan: Plan, queue: str, event: StoredEvent) -> AttemptOutcome:
     try:
         await send_message(queue, envelope_text(event))
     except MessageRefusedError as error:
@@ -277,15 +277,15 @@ async def find_shown_event(hub: TaskHub, event_id: str) -> OutboxEventDocument:
     event, more = row.event, dict[str, Any]()
     match event.state:
         case EventState.PENDING:
-            more = await _sending_of(hub, event)
+            more = await _progress_of_event(hub, event)
         case EventState.FAILED:
-            more = await _given_up(event)
+            more = await _attempts_given_up(event)
     data = masking_of(event.event.get("dependency")).shown({"data": event.event.get("data")})
     known = {**dict(event.listed()), "correlation_id": event.correlation_id, **data}
     return OutboxEventDocument(**{**known, **more})
 
 
-async def _sending_of(hub: TaskHub, event: StoredEvent) -> dict[str, Any]:
+async def _progress_of_event(hub: TaskHub, event: StoredEvent) -> dict[str, Any]:
     instance_id = outbox_instance(outbox_id_of(event.event_id) or "")
     for each in (f"{instance_id}-{number_of(event.event_id)}", instance_id):
         instance = await hub.read_instance(each)
@@ -308,7 +308,7 @@ def _delivery_shown(status: Mapping[str, Any], event: StoredEvent) -> dict[str, 
     }
 
 
-async def _given_up(event: StoredEvent) -> dict[str, Any]:
+async def _attempts_given_up(event: StoredEvent) -> dict[str, Any]:
     found = _DEAD_LETTER.search(event.detail or "")
     record = None if found is None else await find_dead_letter(found[0])
     if record is None:

@@ -110,9 +110,9 @@ def _item_of_batch(workflow: WorkflowRequest, index: int, document: Any, now: da
         operation = workflow.resolve(document, str(index), now)
     except UnknownTargetError as error:
         reason = DeadLetterReason.UNKNOWN_DEPENDENCY
-        return Item(index=index, key=_key_of(document), text=text, reason=reason, detail=str(error))
+        return Item(index=index, key=_key_of_item(document), text=text, reason=reason, detail=str(error))
     except InvalidInputError as error:
-        return Item(index=index, key=_key_of(document), text=text, detail=str(error))
+        return Item(index=index, key=_key_of_item(document), text=text, detail=str(error))
     return Item(index=index, key=operation.key, operation=operation)
 
 
@@ -122,7 +122,7 @@ class _Keyed(Strict, extra="ignore"):
     key: Key | None = None
 
 
-def _key_of(document: Any) -> str | None:
+def _key_of_item(document: Any) -> str | None:
     try:
         return None if json_problems(document) else validated(_Keyed, document).key
     except InvalidInputError:
@@ -272,13 +272,13 @@ async def begin_call(
         case KeyReused():
             detail = _KEY_REUSED
         case Replayed(found, finished=True) if since is not None:
-            detail = await _why_too_old(hub, found, instance, since)
+            detail = await _why_result_is_too_old(hub, found, instance, since)
     if detail is not None:
         return {"problems": [Problem("/key", detail).to_json()]}
     return {"operation_id": operation.operation_id}
 
 
-async def _why_too_old(
+async def _why_result_is_too_old(
     hub: TaskHub, document: Mapping[str, Any], instance: str, since: datetime
 ) -> str | None:
     """Return why a result is refused; None when it is none of before, or is that of this very call.

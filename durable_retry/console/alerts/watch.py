@@ -73,7 +73,7 @@ async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
         _answered_part("the outbox", _outbox_lag_seconds(now)),
         _readable_circuits(hub),
         _answered_part("dead letters of the last hour", _retries_exhausted(now)),
-        _answered_part("whether operations begin", _not_starting(hub, now)),
+        _answered_part("whether operations begin", _seconds_not_starting(hub, now)),
         _task_hub_away(hub, now),
     )
     return HealthMetrics(letters, lag_seconds, circuits, now, exhausted, not_starting, away)
@@ -109,7 +109,7 @@ async def _task_hub_away(hub: TaskHub, now: datetime) -> float | None:
     return seconds if seconds > alert_settings().thresholds.task_hub_away_seconds else None
 
 
-async def _not_starting(hub: TaskHub, now: datetime) -> float:
+async def _seconds_not_starting(hub: TaskHub, now: datetime) -> float:
     """Return for how long accepted operations have not begun; 0 when no threshold needs it."""
     seconds = alert_settings().thresholds.not_starting
     return await seconds_without_a_start(hub, now, timedelta(seconds=seconds)) if seconds > 0 else 0.0
@@ -160,7 +160,7 @@ async def check_alerts(hub: TaskHub, now: datetime) -> list[Alert]:
     try:
         return await _check_conditions(hub, now)
     finally:
-        await _send_due(hub, now)
+        await _send_due_alerts(hub, now)
 
 
 async def _check_conditions(hub: TaskHub, now: datetime) -> list[Alert]:
@@ -170,7 +170,7 @@ async def _check_conditions(hub: TaskHub, now: datetime) -> list[Alert]:
     changes = []
     for alert in alert_changes(known, health.with_thresholds(alert_settings().thresholds), now):
         if await write_change(alert, known.get(alert.condition)):
-            _write_log(alert)
+            _log_alert(alert)
             changes.append(alert)
     if changes:
         await remove_old_incidents()
@@ -178,7 +178,7 @@ async def _check_conditions(hub: TaskHub, now: datetime) -> list[Alert]:
     return changes
 
 
-def _write_log(alert: Alert) -> None:
+def _log_alert(alert: Alert) -> None:
     document = alert.document()
     level = logging.WARNING if alert.is_raised else logging.INFO
     values = (alert.condition, alert.state, alert.value, alert.threshold)
@@ -193,7 +193,7 @@ _RUN_SECONDS: Final = 15.0
 type _Target = Webhook | Receiver
 
 
-async def _send_due(hub: TaskHub, now: datetime) -> None:
+async def _send_due_alerts(hub: TaskHub, now: datetime) -> None:
     # Only storage can make this fail.
     settings = alert_settings()
     webhook = settings.alert_webhook
@@ -207,10 +207,10 @@ async def _send_due(hub: TaskHub, now: datetime) -> None:
             for alert in (await known_alerts()).values():
                 is_silenced = any(silence.covers(alert.condition) for silence in silences)
                 if alert.due(by_name, now, is_silenced=is_silenced):
-                    await _send_of(hub, alert, by_name, now, is_silenced=is_silenced)
+                    await _send_alert(hub, alert, by_name, now, is_silenced=is_silenced)
 
 
-async def _send_of(
+async def _send_alert(
     hub: TaskHub, alert: Alert, targets: Mapping[str, _Target], now: datetime, *, is_silenced: bool
 ) -> None:
     begun: list[str] = []
@@ -221,7 +221,7 @@ async def _send_of(
 
     if not await change_alert(alert.condition, begin):
         return
-    sent = await asyncio.gather(*(_send_message(hub, alert, targets[name], now) for name in begun))
+    sent = await asyncio.gather(*(_send_alert_to(hub, alert, targets[name], now) for name in begun))
     ended = dict(zip(begun, sent, strict=True))
     for name, failure in ended.items():
         if failure is not None:
@@ -229,11 +229,11 @@ async def _send_of(
     await change_alert(alert.condition, lambda found: found.tried(ended) if found.id == alert.id else found)
 
 
-async def _send_message(hub: TaskHub, alert: Alert, target: _Target, now: datetime) -> Failure | None:
+async def _send_alert_to(hub: TaskHub, alert: Alert, target: _Target, now: datetime) -> Failure | None:
     """Send one message; None for a success."""
     if isinstance(target, Webhook):
-        return await _start_operation(hub, alert, target, now)
-    body = json.dumps(_message_body(alert, target), separators=(",", ":"), ensure_ascii=False)
+        return await _send_as_operation(hub, alert, target, now)
+    body = json.dumps(_body_for_receiver(alert, target), separators=(",", ":"), ensure_ascii=False)
     headers = {"Content-Type": "application/json; charset=utf-8"}
     if target.format is Format.WEBHOOK:
         keys = [signing_key(secret) for secret in alert_settings().alert_webhook_secret]
@@ -244,12 +244,12 @@ async def _send_message(hub: TaskHub, alert: Alert, target: _Target, now: dateti
             httpx.AsyncClient(timeout=_SEND_SECONDS, trust_env=False) as client,
             client.stream("POST", target.url.reveal(), content=body.encode(), headers=headers) as response,
         ):
-            return _failure_of(response.status_code)
+            return _failure_of_status(response.status_code)
     except (httpx.HTTPError, OSError, TimeoutError) as error:
         return Failure(type(error).__name__)
 
 
-def _message_body(alert: Alert, receiver: Receiver) -> dict[str, Any]:
+def _body_for_receiver(alert: Alert, receiver: Receiver) -> dict[str, Any]:
     host = alert_settings().website_hostname
     link = None if not host else f"https://{host}{api_path()}/dashboard#/alerts"
     match receiver.format:
@@ -266,7 +266,7 @@ def _message_body(alert: Alert, receiver: Receiver) -> dict[str, Any]:
 _PASSING: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
 
 
-def _failure_of(status: int) -> Failure | None:
+def _failure_of_status(status: int) -> Failure | None:
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return None
     return Failure(
@@ -274,7 +274,7 @@ def _failure_of(status: int) -> Failure | None:
     )
 
 
-async def _start_operation(hub: TaskHub, alert: Alert, webhook: Webhook, now: datetime) -> Failure | None:
+async def _send_as_operation(hub: TaskHub, alert: Alert, webhook: Webhook, now: datetime) -> Failure | None:
     call = {"method": "POST", "path": webhook.path, "json": alert.document()}
     document = {"dependency": webhook.dependency, "request": call}
     try:

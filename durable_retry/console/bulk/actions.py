@@ -164,17 +164,19 @@ async def find_bulk_action(hub: TaskHub, action_id: str) -> BulkActionDocument |
     Raises:
         TaskHubUnavailableError: The task hub did not answer.
     """
-    found = await _find_progress(hub, action_id) if _ID.fullmatch(action_id) else None
+    found = await _find_bulk_progress(hub, action_id) if _ID.fullmatch(action_id) else None
     return None if found is None else action_document(*found)
 
 
 async def find_bulk_replay(hub: TaskHub, replay_id: str) -> BulkReplayDocument | None:
     """Return a bulk replay's document; None and errors as `find_bulk_action`."""
-    found = await _find_progress(hub, replay_id) if _REPLAY_ID.fullmatch(replay_id) else None
+    found = await _find_bulk_progress(hub, replay_id) if _REPLAY_ID.fullmatch(replay_id) else None
     return None if found is None else found[0]
 
 
-async def _find_progress(hub: TaskHub, action_id: str) -> tuple[BulkReplayDocument, dict[str, Any]] | None:
+async def _find_bulk_progress(
+    hub: TaskHub, action_id: str
+) -> tuple[BulkReplayDocument, dict[str, Any]] | None:
     instance = await hub.read_instance(action_id)
     return (
         None
@@ -293,7 +295,7 @@ async def do_some(
             why_not = await act(each)
         except (ContendedError, StorageRefusedError, FullError, UnreadableDeadLetterError) as error:
             return BulkItem.failed(each, error)
-        if why_not is not None and await _was_done(hub, action, each, by, asked_at - CLOCK_LEAD):
+        if why_not is not None and await _was_done_to_item(hub, action, each, by, asked_at - CLOCK_LEAD):
             why_not = None  # By an execution of this batch that was cut short.
         outcome = ItemOutcome.DONE if why_not is None else ItemOutcome.SKIPPED
         return BulkItem(id=each, outcome=outcome, detail=why_not, operation_id=operation_id)
@@ -301,7 +303,9 @@ async def do_some(
     return await map_bounded(one, ids, _AT_ONCE)
 
 
-async def _was_done(hub: TaskHub, action: BulkAction, item_id: str, by: str | None, since: datetime) -> bool:
+async def _was_done_to_item(
+    hub: TaskHub, action: BulkAction, item_id: str, by: str | None, since: datetime
+) -> bool:
     """Whether the same person did this to an item since an instant, as far as the item shows."""
     if action.is_of_dead_letters:
         record = await find_dead_letter(item_id)

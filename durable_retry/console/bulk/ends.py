@@ -62,7 +62,7 @@ async def count_ends(hub: TaskHub, action_id: str, action: BulkAction, cursor: s
     for _ in range(_PAGES_AT_ONCE):
         page, cursor = await list_items(action_id, limit=_PAGE, cursor=cursor)
         ends = await _ends_of_items(hub, action_id, action, [each for each in page if each.item.is_started])
-        counts.update(_count_of(end) for _, end in ends)
+        counts.update(_name_of_count(end) for _, end in ends)
         new = [(kept, end) for kept, end in ends if end is not None and kept.end is None]
         await keep_ends(action_id, new)
         if cursor is None:
@@ -70,7 +70,7 @@ async def count_ends(hub: TaskHub, action_id: str, action: BulkAction, cursor: s
     return {**counts, "cursor": cursor}
 
 
-def _count_of(end: ItemEnd | None) -> str:
+def _name_of_count(end: ItemEnd | None) -> str:
     if end is None:
         return "under_way"
     return "succeeded" if end.succeeded else "failed_again"
@@ -82,12 +82,12 @@ async def _ends_of_items(
     async def end(kept: KeptItem) -> ItemEnd | None:
         if kept.end is not None:
             return kept.end
-        return await _end_of(hub, action_id, action, kept.item)
+        return await _end_of_item(hub, action_id, action, kept.item)
 
     return list(zip(items, await map_bounded(end, items, _AT_ONCE), strict=True))
 
 
-async def _end_of(hub: TaskHub, action_id: str, action: BulkAction, item: BulkItem) -> ItemEnd | None:
+async def _end_of_item(hub: TaskHub, action_id: str, action: BulkAction, item: BulkItem) -> ItemEnd | None:
     if not action.has_later_end:
         return ItemEnd(succeeded=True)
     status, dead_letter_id = await _standing_of_item(hub, action_id, item)

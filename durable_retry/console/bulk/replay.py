@@ -123,7 +123,7 @@ async def replay_some(
         else:
             free.append((place, record or dead_letter_id))
     body = ReplayBody() if note is None else ReplayBody(note=note)
-    items = await _all_of(hub, [found for _, found in free], body, replay_id, by)
+    items = await _replay_records(hub, [found for _, found in free], body, replay_id, by)
     await keep_items(
         replay_id,
         optional_to_rfc3339(asked_at),
@@ -144,7 +144,7 @@ async def _held_until_by_dependency(
     return {name: until for name, until in found.items() if until is not None}
 
 
-async def _all_of(
+async def _replay_records(
     hub: TaskHub, found: Iterable[DeadLetterRecord | str], body: ReplayBody, replay_id: str, by: str | None
 ) -> list[BulkItem]:
     async def one(each: DeadLetterRecord | str) -> BulkItem:
@@ -163,7 +163,7 @@ async def _replay_record(
     try:
         operation_id = await replay_dead_letter(hub, record.id, body, clock.now(), replay_id=replay_id, by=by)
     except (NoSuchDeadLetterError, WrongStatusError) as error:
-        return await _done_before(hub, record, replay_id, str(error))
+        return await _item_replayed_before(hub, record, replay_id, str(error))
     except _REFUSALS as error:
         return BulkItem.failed(record.id, error)
     return _replayed_item(record, operation_id)
@@ -179,7 +179,7 @@ def _replayed_item(record: DeadLetterRecord, operation_id: str) -> BulkItem:
     )
 
 
-async def _done_before(hub: TaskHub, record: DeadLetterRecord, replay_id: str, why: str) -> BulkItem:
+async def _item_replayed_before(hub: TaskHub, record: DeadLetterRecord, replay_id: str, why: str) -> BulkItem:
     """Return the item of a dead letter that is not open: this bulk replay or somebody else replayed it.
 
     An execution that was cut short may have marked the dead letter and not started its operation. The start

@@ -82,7 +82,7 @@ class StartedBulkReplay(Answer):
     status_url: str
 
 
-def _start(started: type[Answer], counted: type[Answer]) -> tuple[RouteAnswer, ...]:
+def _answers_to_start(started: type[Answer], counted: type[Answer]) -> tuple[RouteAnswer, ...]:
     dry = RouteAnswer(OK, "The count of a dry run.", counted)
     return (dry, *accepted(started, "It was started.", "Location", "Retry-After"))
 
@@ -106,7 +106,7 @@ async def _items_answer(hub: TaskHub, action_id: str, query: Query) -> func.Http
 @replay_routes.post(
     "dead-letters/replays",
     body=BulkReplayBody,
-    answers=_start(StartedBulkReplay, MatchedDeadLetters),
+    answers=_answers_to_start(StartedBulkReplay, MatchedDeadLetters),
     errors=(AWAY,),
 )
 async def start_replay_of_many(
@@ -171,7 +171,7 @@ async def _required_bulk_replay(hub: TaskHub, replay_id: str) -> BulkReplayDocum
 @action_routes.post(
     "bulk-actions",
     body=BulkActionBody,
-    answers=_start(StartedBulkAction, BulkMatches),
+    answers=_answers_to_start(StartedBulkAction, BulkMatches),
     errors=(AWAY,),
 )
 async def start_action_on_many(

@@ -38,7 +38,7 @@ KEPT_FAILURES: Final = 20
 _DETAIL_CHARS: Final = 200
 
 
-def _one_of(words: type[StrEnum]) -> AfterValidator:
+def _one_of_words(words: type[StrEnum]) -> AfterValidator:
     names = [word.value for word in words]
     return checked(lambda text: None if text in names else f"must be one of {', '.join(names)}")
 
@@ -58,8 +58,8 @@ class FilterBody(Strict):
     """A choice of dead letters, as in the query of the list; only open ones can be replayed."""
 
     status: Literal["open"] = "open"
-    reason: Annotated[str, _one_of(DeadLetterReason)] | None = None
-    category: Annotated[str, _one_of(Category)] | None = None
+    reason: Annotated[str, _one_of_words(DeadLetterReason)] | None = None
+    category: Annotated[str, _one_of_words(Category)] | None = None
     dependency: Label | None = None
     group: Label | None = None
     created_after: InstantText | None = None

@@ -82,13 +82,15 @@ async def find_operations(
     place = IndexCursor(before=wanted.created_before) if cursor is None else IndexCursor.read(cursor)
     if wanted.key is not None:
         found = await _documents_of_ids(hub, named_ids(wanted.key, tenant))
-        return _one_page([one for one in found if _is_wanted(wanted, one)], place, limit)
+        return _page_of_documents([one for one in found if _is_wanted_document(wanted, one)], place, limit)
     found = []
     if wanted.words is not None and cursor is None:
         found = await _documents_of_ids(
             hub, [*named_ids(wanted.words, tenant), *await _ids_of_correlation(wanted.words)]
         )
-        found = list({one["operation_id"]: one for one in found if _is_wanted(wanted, one)}.values())[:limit]
+        found = list(
+            {one["operation_id"]: one for one in found if _is_wanted_document(wanted, one)}.values()
+        )[:limit]
         if any(one["operation_id"] == wanted.words for one in found):
             return OperationSearchPage(found, None)
         place = replace(place, shown=tuple(one["operation_id"] for one in found))
@@ -112,7 +114,7 @@ async def _page_of_correlation_id(
     while True:
         page = await ids_of_correlation(correlation_id, limit=limit - len(found), cursor=place)
         documents = await _documents_of_ids(hub, dict.fromkeys(page.operation_ids))
-        found += (one for one in documents if _is_wanted(wanted, one))
+        found += (one for one in documents if _is_wanted_document(wanted, one))
         read, place = read + len(page.operation_ids), page.cursor
         if place is None or len(found) == limit or read >= _MAX_DOCUMENTS:
             return OperationSearchPage(found, None if place is None else cursor_text([_NAMED, place]))
@@ -133,7 +135,7 @@ def named_ids(name: str, tenant: str) -> list[str]:
     return [name, *(operation_id_for(scope, name) for scope in dict.fromkeys(scopes))]
 
 
-def _is_wanted(wanted: Question, document: Mapping[str, Any]) -> bool:
+def _is_wanted_document(wanted: Question, document: Mapping[str, Any]) -> bool:
     return wanted.is_in_time(_created_at(document)) and wanted.matches_operation(document)
 
 
@@ -141,7 +143,9 @@ def _created_at(document: Mapping[str, Any]) -> datetime:
     return from_rfc3339(document["created_at"])
 
 
-def _one_page(documents: Iterable[dict[str, Any]], place: "IndexCursor", limit: int) -> OperationSearchPage:
+def _page_of_documents(
+    documents: Iterable[dict[str, Any]], place: "IndexCursor", limit: int
+) -> OperationSearchPage:
     placed = sorted(
         ((_created_at(one), one["operation_id"], one) for one in documents),
         key=lambda entry: entry[:2],

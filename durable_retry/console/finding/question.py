@@ -58,11 +58,11 @@ class Question:
 
     def may_match(self, entry: OperationEntry) -> bool:
         """Return whether an operation may match, as far as the index shows; its time is not looked at."""
-        return self._may_be(entry.status) and self._fits_document(
+        return self._may_have_status(entry.status) and self._fits_document(
             {name: getattr(entry, name) for name in (*NAMES, "operation_id")}, entry.error
         )
 
-    def _may_be(self, noted: OperationState | None) -> bool:
+    def _may_have_status(self, noted: OperationState | None) -> bool:
         if self.status in (None, noted):
             return True
         # The index always has these two; a cancelled operation may have ended otherwise before that arrived.

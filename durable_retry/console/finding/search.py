@@ -145,7 +145,7 @@ def _lists_for_question(hub: TaskHub, question: Question, tenant: str) -> dict[s
     operations, named = partial(_list_of_operations, hub, question, tenant), frozenset(NAMES)
     lists: dict[str, tuple[FoundType, type[StrEnum] | None, frozenset[str], _List]] = {
         "operations": (FoundType.OPERATION, OperationState, named, operations),
-        "dead_letters": (FoundType.DEAD_LETTER, Status, named, partial(_dead_letters, question)),
+        "dead_letters": (FoundType.DEAD_LETTER, Status, named, partial(_list_of_dead_letters, question)),
     }
     for state in EventState:
         ours = partial(_list_of_events, question, state, frozenset(named_ids(question.words or "", tenant)))
@@ -177,7 +177,7 @@ async def _list_of_operations(
     return [found_operation(document) for document in page.documents], page.cursor
 
 
-async def _dead_letters(question: Question, limit: int, cursor: str | None) -> _Items:
+async def _list_of_dead_letters(question: Question, limit: int, cursor: str | None) -> _Items:
     wanted = DeadLetterFilter(
         status=None if question.status is None else Status(question.status),
         dependency=question.dependency,
@@ -267,14 +267,14 @@ async def _list_by_age[D](
     return await list_created(kind, find, limit=limit, cursor=cursor)
 
 
-def _parts_of(saga: SagaDocument) -> list[SagaPart]:
+def _parts_of_saga(saga: SagaDocument) -> list[SagaPart]:
     return [part for step in saga.steps for part in (step.compensation, step) if part is not None]
 
 
 def _saga_names(saga: SagaDocument) -> list[str | None]:
-    names = [text for part in _parts_of(saga) for text in (part.key, part.operation_id, part.error)]
+    names = [text for part in _parts_of_saga(saga) for text in (part.key, part.operation_id, part.error)]
     return [*(step.name for step in saga.steps), *names]
 
 
 def _saga_error(saga: SagaDocument) -> str | None:
-    return next((part.error for part in _parts_of(saga) if part.error), None)
+    return next((part.error for part in _parts_of_saga(saga) if part.error), None)

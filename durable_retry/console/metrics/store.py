@@ -81,7 +81,7 @@ class MetricsWriter:
                     try:
                         self._write_rows([self._row_of_minute(day, one) for one in some])
                     except Exception as error:  # noqa: BLE001 - the minutes stay, and are written later
-                        if not self._is_over(error):
+                        if not self._is_process_over(error):
                             _log.warning("metrics were not written: %s: %s", type(error).__name__, error)
                         return False
                     self._minutes.saved(some)
@@ -94,7 +94,7 @@ class MetricsWriter:
             changes = [("upsert", row, {"mode": UpdateMode.REPLACE}) for row in rows]
             tables.with_table(TABLE, methodcaller("submit_transaction", changes))
 
-    def _is_over(self, error: Exception) -> bool:
+    def _is_process_over(self, error: Exception) -> bool:
         # The interpreter starts no thread any more (`tables.replace_at_end`); `end` follows and writes.
         return isinstance(error, RuntimeError) and not self._ending.is_set()
 
@@ -153,12 +153,12 @@ async def _cells_of_hours(day: datetime, dependencies: Sequence[str]) -> list[Ce
     before = f"h|{max(dependencies)}|~" if dependencies else "h|"
     page = await tables.rows_between(TABLE, _day_key(day), after=after, before=before)
     cells: list[Cell] = []
-    for of_hour in contents.readable(TABLE, page.rows, partial(_cells_at, day)):
+    for of_hour in contents.readable(TABLE, page.rows, partial(_cells_of_row, day)):
         cells.extend(cell for cell in of_hour if cell[0] in dependencies)
     return cells
 
 
-def _cells_at(day: datetime, row: tables.Row) -> list[Cell]:
+def _cells_of_row(day: datetime, row: tables.Row) -> list[Cell]:
     _, dependency, hour = row["RowKey"].split("|")
     at = day + timedelta(hours=int(hour))
     return [
@@ -175,7 +175,7 @@ async def _cells_of_minutes(day: datetime, dependency: str, first: datetime, las
         before=f"m|{dependency}|{last:%H%M}|~",
     )
     return contents.readable(
-        TABLE, page.rows, lambda row: (dependency, _minute_of(day, row), _figures_of(row))
+        TABLE, page.rows, lambda row: (dependency, _minute_of_row(day, row), _figures_of_row(row))
     )
 
 
@@ -187,10 +187,10 @@ async def read_folded_until(now: datetime) -> datetime:
     """Return the instant before which minutes are folded."""
     text = (await rounds.read_round(TABLE)).after
     unknown = floored(now - _UNKNOWN_SINCE, _HOUR)
-    return unknown if text == rounds.FIRST else read_or(lambda: _folded_until(text), lambda _: unknown)
+    return unknown if text == rounds.FIRST else read_or(lambda: _instant_of_fold(text), lambda _: unknown)
 
 
-def _folded_until(text: str) -> datetime:
+def _instant_of_fold(text: str) -> datetime:
     until = datetime.fromisoformat(text)
     if until.tzinfo is None:
         raise ValueError(f"{text!r} has no offset")
@@ -211,12 +211,12 @@ async def fold_hour(hour: datetime) -> int:
     page = await tables.rows_between(TABLE, _day_key(hour), after="m|", before="m|~", only=tables.KEYS)
     places = contents.readable(TABLE, page.rows, lambda row: str(row["RowKey"]).split("|")[1:3])
     names = {name for name, minute in places if minute[:2] == f"{hour:%H}"}
-    folded = sum([await _fold_hour(hour, name) for name in sorted(names)])
+    folded = sum([await _fold_hour_of_dependency(hour, name) for name in sorted(names)])
     await rounds.write_round(TABLE, rounds.Round((hour + _HOUR).isoformat()))
     return folded
 
 
-async def _fold_hour(hour: datetime, dependency: str) -> int:
+async def _fold_hour_of_dependency(hour: datetime, dependency: str) -> int:
     begin = f"m|{dependency}|{hour:%H}"
     page = await tables.rows_between(TABLE, _day_key(hour), after=begin, before=f"{begin}~")
     for some in batched(page.rows, _AT_ONCE, strict=False):
@@ -230,7 +230,7 @@ async def _fold_rows(hour: datetime, dependency: str, rows: Iterable[tables.Row]
     held = [] if stored is None else contents.readable(TABLE, [stored.row], _figures_of_hour)
     merged = held[0] if held else {}
     listed = list(rows)
-    minutes = contents.readable(TABLE, listed, lambda row: (_minute_of(hour, row), _figures_of(row)))
+    minutes = contents.readable(TABLE, listed, lambda row: (_minute_of_row(hour, row), _figures_of_row(row)))
     for at, figures in minutes:
         merged.setdefault(str(floored(at, CELL).minute), Figures()).add(figures)
     # Also those that cannot be read: they would be looked at again for ever.
@@ -264,12 +264,12 @@ def _instant_of_minute(minute: int) -> datetime:
     return datetime.fromtimestamp(minute * 60, UTC)
 
 
-def _minute_of(day: datetime, row: tables.Row) -> datetime:
+def _minute_of_row(day: datetime, row: tables.Row) -> datetime:
     text = row["RowKey"].split("|")[2]
     return day.replace(hour=int(text[:2]), minute=int(text[2:]))
 
 
-def _figures_of(row: tables.Row) -> Figures:
+def _figures_of_row(row: tables.Row) -> Figures:
     return Figures.from_json(json.loads(row["figures"]))
 
 

@@ -161,7 +161,7 @@ async def _circuits_part(hub: TaskHub) -> tuple[CircuitGlance, ...]:
     )
 
 
-async def _dead_letters(_hub: TaskHub) -> OpenDeadLettersGlance:
+async def _dead_letters_part(_hub: TaskHub) -> OpenDeadLettersGlance:
     summary, groups, latest = await asyncio.gather(
         summarize(), latest_groups(_SHOWN), list_letters(DeadLetterFilter(status=Status.OPEN), limit=_SHOWN)
     )
@@ -194,7 +194,7 @@ async def _alerts_part(_hub: TaskHub) -> tuple[RaisedAlert, ...]:
 # What does not depend on the window, by name.
 _PARTS: Final[dict[str, Callable[[TaskHub], Awaitable[Any]]]] = {
     "circuits": _circuits_part,
-    "dead_letters": _dead_letters,
+    "dead_letters": _dead_letters_part,
     "outbox": _outbox_part,
     "alerts": _alerts_part,
     "health": read_health,

@@ -7,7 +7,6 @@ step ──> begin ──has a result──> that result
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -69,7 +68,7 @@ class StepInterrupted(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
+class _RunningStep:
     """A step between its begin and its end.
 
     Attributes:
@@ -110,7 +109,7 @@ class Calls:
     _is_over: bool = False
     _active: dict[asyncio.Event, asyncio.Task[Any] | None] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
-    _running: dict[str, _Running] = field(default_factory=dict)
+    _running: dict[str, _RunningStep] = field(default_factory=dict)
     _failed: list[tuple[Exception, Plan, StepFailure | None]] = field(default_factory=list)
 
     def call(self, repeatable: bool | None = None) -> Call:  # noqa: FBT001 - as `operation` has it
@@ -118,7 +117,7 @@ class Calls:
         repeatable = bool(self.plan.deduplication_header) if repeatable is None else repeatable
         key = self.plan.operation.sent_key
         transport = CallTransport(self.plan, self.seen, key, is_repeatable=repeatable)
-        return _call_of(self.plan, transport, self.plan.number, self._begin_step)
+        return _call_over(self.plan, transport, self.plan.number, self._begin_step)
 
     def failed_step(self, error: Exception) -> tuple[Plan, StepFailure | None]:
         """Return the plan of the step by which the handler failed, and what decides for its policy."""
@@ -155,7 +154,7 @@ class Calls:
                 name = running.begun.name
                 raise self._stop_steps(StepStoppedError(f"its time was over while step {name} was running"))
             # A step that had ended is stored as it ended: it was cut off while that was being stored.
-            await self._note_end(running.begun, running.ending or partial(fail, begun=running.begun))
+            await self._note_end_of_step(running.begun, running.ending or partial(fail, begun=running.begun))
         own = ((running.plan, running.failure) for running in self._running.values() if running.failure)
         return next(own, (self.plan, None))
 
@@ -171,23 +170,23 @@ class Calls:
             ended.set()
 
     async def _run_step(self, step: Step) -> Any:
-        self._check_name(step.name)
-        plan, adapter = self._plan_of(step), _readable_result(step.function)
-        policy, is_repeatable = self._policy_of(step, plan), _is_repeatable(step, plan)
+        self._check_step_name(step.name)
+        plan, adapter = self._plan_of_step(step), _result_adapter_of(step.function)
+        policy, is_repeatable = self._policy_of_step(step, plan), _is_repeatable_step(step, plan)
         execution = self._execution_of_step(step.name, is_repeatable=is_repeatable)
-        begun = await self._changed_record(step.name, partial(begin, execution=execution))
+        begun = await self._changed_step_record(step.name, partial(begin, execution=execution))
         if begun.result is not None:
             return read_result(adapter, begun.result)
-        running = self._running[step.name] = _Running(begun, plan, is_repeatable, policy)
+        running = self._running[step.name] = _RunningStep(begun, plan, is_repeatable, policy)
         key = self.plan.operation.step_key(step.name)
         seen = self.seen if plan is self.plan else Seen()
         transport = CallTransport(plan, seen, key, is_repeatable=is_repeatable)
-        own = _call_of(plan, transport, begun.attempts, _refuse_steps)
+        own = _call_over(plan, transport, begun.attempts, _refuse_nested_step)
         try:
-            returned = await self.gate.run(plan, partial(_call_step, step, own), self.outcome_of)
-            result = _result_text(step.name, stored_result(adapter, returned, f"/steps/{step.name}"))
+            returned = await self.gate.run(plan, partial(_run_step_function, step, own), self.outcome_of)
+            result = _text_of_step_result(step.name, adapter, returned)
         except StepBlockedError as error:
-            await self._note_end(begun, partial(hold, begun=begun))
+            await self._note_end_of_step(begun, partial(hold, begun=begun))
             del self._running[step.name]
             raise self._stop_steps(error) from error
         except Exception as error:
@@ -199,16 +198,16 @@ class Calls:
             self._failed.append((error, plan, running.failure))
             ending = partial(fail, begun=begun)
             self._running[step.name] = replace(running, ending=ending)
-            await self._note_end(begun, ending)
+            await self._note_end_of_step(begun, ending)
             del self._running[step.name]
             raise
         ending = partial(succeed, begun=begun, result=result)
         self._running[step.name] = replace(running, ending=ending)
-        stored = await self._changed_record(step.name, ending)
+        stored = await self._changed_step_record(step.name, ending)
         del self._running[step.name]
         return read_result(adapter, stored.result or "null")
 
-    def _plan_of(self, step: Step) -> Plan:
+    def _plan_of_step(self, step: Step) -> Plan:
         if step.dependency is None:
             return self.plan
         dependency = find_dependency(step.dependency)
@@ -217,14 +216,14 @@ class Calls:
             raise InvalidInputError([Problem("/step", detail)])
         return replace(self.plan, dependency=dependency)
 
-    def _check_name(self, name: str) -> None:
+    def _check_step_name(self, name: str) -> None:
         if name in self._names:
             raise InvalidInputError([Problem("/step", f"{name!r} is the name of an earlier step")])
         if len(self._names) >= MAX_STEPS:
             raise InvalidInputError([Problem("/step", f"a handler has at most {MAX_STEPS} steps")])
         self._names.add(name)
 
-    def _policy_of(self, step: Step, plan: Plan) -> RetryPolicy | None:
+    def _policy_of_step(self, step: Step, plan: Plan) -> RetryPolicy | None:
         base = self.plan.operation.policy if step.dependency is None else plan.dependency.retry
         if step.retry is None:
             return None if step.dependency is None else base
@@ -245,7 +244,7 @@ class Calls:
             dead_letter_id=dead_letter_id_of(operation.to_json()),
         )
 
-    async def _changed_record(self, name: str, rule: StepRule) -> StepRecord:
+    async def _changed_step_record(self, name: str, rule: StepRule) -> StepRecord:
         if self.stopped is not None:
             raise StepInterrupted
         try:
@@ -257,7 +256,7 @@ class Calls:
         self.stopped = self.stopped or error
         return StepInterrupted(str(error))
 
-    async def _note_end(self, begun: StepRecord, ending: StepRule) -> None:
+    async def _note_end_of_step(self, begun: StepRecord, ending: StepRule) -> None:
         # Without its end, a step counts as one whose process died.
         try:
             await self.change(begun.name, ending)
@@ -273,17 +272,17 @@ class Calls:
             )
 
 
-def _is_repeatable(step: Step, plan: Plan) -> bool:
+def _is_repeatable_step(step: Step, plan: Plan) -> bool:
     return bool(plan.deduplication_header) if step.repeatable is None else step.repeatable
 
 
-async def _call_step(step: Step, own: Call) -> Any:
+async def _run_step_function(step: Step, own: Call) -> Any:
     python, call_parameter = parameters_of(step.function)
     bound = with_call(python.bind_partial(*step.args, **step.kwargs), call_parameter, own)
     return await run_function(step.function, *bound.args, **bound.kwargs)
 
 
-def _call_of(
+def _call_over(
     plan: Plan, transport: CallTransport, attempt: int, run_step: Callable[[Step], Awaitable[Any]]
 ) -> Call:
     return Call(
@@ -296,25 +295,21 @@ def _call_of(
     )
 
 
-async def _refuse_steps(step: Step) -> Any:
+async def _refuse_nested_step(step: Step) -> Any:
     raise InvalidInputError([Problem("/step", f"{step.name!r} is inside of another step")])
 
 
-def _result_text(name: str, document: Any) -> str:
-    """Return a step's result as JSON text.
-
-    Raises:
-        InvalidInputError: It is too large.
-    """
-    text = json.dumps(document)
+def _text_of_step_result(name: str, adapter: TypeAdapter[Any], returned: Any) -> str:
+    pointer = f"/steps/{name}"
+    _, text = stored_result(adapter, returned, pointer)
     size = len(text.encode())
     if size > MAX_RESULT_BYTES:
         detail = f"has {size} bytes; the result of a step takes {MAX_RESULT_BYTES}"
-        raise InvalidInputError([Problem(f"/steps/{name}", detail)])
+        raise InvalidInputError([Problem(pointer, detail)])
     return text
 
 
-def _readable_result(function: Callable[..., Any]) -> TypeAdapter[Any]:
+def _result_adapter_of(function: Callable[..., Any]) -> TypeAdapter[Any]:
     """Return what reads a step's stored result back as what its function is annotated to return.
 
     Raises:

@@ -76,16 +76,16 @@ class CallTransport(httpx.AsyncBaseTransport):
     def _note_failure(self, error: BaseException) -> None:
         names = names_of(error)
         overrides = self._plan.dependency.classify
-        self._note(classify_failure(names, unprotected=True, overrides=overrides).category)
+        self._note_category(classify_failure(names, unprotected=True, overrides=overrides).category)
 
     def _note_status(self, answer: httpx.Response) -> None:
         hint = parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
         overrides = self._plan.dependency.classify
-        self._note(
+        self._note_category(
             classify_status(answer.status_code, retry_hint=hint, unprotected=True, overrides=overrides)
         )
 
-    def _note(self, category: Category | None) -> None:
+    def _note_category(self, category: Category | None) -> None:
         if category is Category.AMBIGUOUS:
             self.may_have_acted = self._seen.may_have_acted = True
 

@@ -75,10 +75,10 @@ async def attempt_handler(
     operation = plan.operation
     in_tables = partial(change_step, operation.operation_id, operation.remembered_run)
     gate = gate or StepGate(None, operation, plan.number)
-    calls = Calls(plan, change or in_tables, gate, partial(_outcome_of, handler))
+    calls = Calls(plan, change or in_tables, gate, partial(_outcome_of_error, handler))
     try:
         try:
-            outcome = await _attempt_handler(plan, handler, calls)
+            outcome = await _run_within_time_limit(plan, handler, calls)
         finally:
             await calls.end_steps()
     except BaseException:
@@ -94,7 +94,7 @@ async def attempt_handler(
     raise calls.stopped
 
 
-async def _attempt_handler(plan: Plan, handler: Handler, calls: Calls) -> AttemptOutcome:
+async def _run_within_time_limit(plan: Plan, handler: Handler, calls: Calls) -> AttemptOutcome:
     try:
         bound = handler.signature.bound(plan.operation.input, calls.call(handler.repeatable))
     except InvalidInputError as error:
@@ -111,18 +111,18 @@ async def _attempt_handler(plan: Plan, handler: Handler, calls: Calls) -> Attemp
     except (ValidationError, EscapedBaseUrlError) as error:
         outcome = plan.outcome(category=Category.MALFORMED, error=error_line(error, plan.dependency))
     except Exception as error:  # noqa: BLE001 - any other error of a handler is transient: docs/handlers.md
-        if limit.expired() and (ended := _cut_off(plan, handler, error)) is not None:
+        if limit.expired() and (ended := _outcome_of_cut_off(plan, handler, error)) is not None:
             return ended
         failed_plan, step = await calls.cut_off() if limit.expired() else calls.failed_step(error)
-        outcome = _outcome_of(handler, failed_plan, error)
+        outcome = _outcome_of_error(handler, failed_plan, error)
         outcome = replace(outcome, step=step, is_elsewhere=failed_plan.dependency is not plan.dependency)
     if calls.seen.may_have_acted:
-        return _unknown(outcome)
-    hints = filter(None, [outcome.retry_hint, *map(_hint_of, calls.errors)])
+        return _ambiguous_outcome(outcome)
+    hints = filter(None, [outcome.retry_hint, *map(_retry_hint_of, calls.errors)])
     return replace(outcome, retry_hint=max(hints, key=lambda hint: hint.delay_seconds, default=None))
 
 
-def _cut_off(plan: Plan, handler: Handler, error: Exception) -> AttemptOutcome | None:
+def _outcome_of_cut_off(plan: Plan, handler: Handler, error: Exception) -> AttemptOutcome | None:
     if isinstance(error.__cause__, NoFreeThreadError):
         detail = "no thread was free for a function that is not async"
         return plan.outcome(category=Category.TRANSIENT, error=detail, counted=False)
@@ -132,7 +132,7 @@ def _cut_off(plan: Plan, handler: Handler, error: Exception) -> AttemptOutcome |
     return None
 
 
-def _unknown(outcome: AttemptOutcome) -> AttemptOutcome:
+def _ambiguous_outcome(outcome: AttemptOutcome) -> AttemptOutcome:
     # What the handler raised says nothing of the request, and the next attempt or a replay would send it
     # again.
     if outcome.category is Category.AMBIGUOUS:
@@ -141,8 +141,8 @@ def _unknown(outcome: AttemptOutcome) -> AttemptOutcome:
     return replace(outcome, category=Category.AMBIGUOUS, error=error, retry_hint=None, step=None)
 
 
-def _refused_by_dependency(plan: Plan, error: Exception, answer: FailedAnswer) -> AttemptOutcome:
-    hint = _hint_of(error)
+def _outcome_of_refusal(plan: Plan, error: Exception, answer: FailedAnswer) -> AttemptOutcome:
+    hint = _retry_hint_of(error)
     if isinstance(error, httpx.HTTPStatusError):
         unprotected = may_repeat_work(plan, error.request)
     else:
@@ -159,11 +159,11 @@ def _refused_by_dependency(plan: Plan, error: Exception, answer: FailedAnswer) -
     )
 
 
-def _outcome_of(handler: Handler, plan: Plan, error: Exception) -> AttemptOutcome:
+def _outcome_of_error(handler: Handler, plan: Plan, error: Exception) -> AttemptOutcome:
     names = names_of(error)
     answer = answer_of(error)
     if answer is not None and not plan.dependency.classify.keys() & set(names):
-        return _refused_by_dependency(plan, error, answer)
+        return _outcome_of_refusal(plan, error, answer)
     if isinstance(error, _BUGS) and not plan.dependency.classify.keys() & set(names):
         _log.error(
             "handler %s has a bug, seen in %s",
@@ -178,11 +178,11 @@ def _outcome_of(handler: Handler, plan: Plan, error: Exception) -> AttemptOutcom
     return plan.outcome(
         category=classified.category,
         error=error_line(error, plan.dependency),
-        retry_hint=_hint_of(error),
+        retry_hint=_retry_hint_of(error),
     )
 
 
-def _hint_of(error: Exception) -> RetryHint | None:
+def _retry_hint_of(error: Exception) -> RetryHint | None:
     if (answer := answer_of(error)) is not None:
         return parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
     seconds = error.retry_after if isinstance(error, Transient | Throttled) else None
@@ -209,7 +209,8 @@ def _result_document(returned: Any, adapter: TypeAdapter[Any]) -> dict[str, Any]
         InvalidInputError: What it returned cannot be stored or sent as it is.
     """
     outcome = returned if isinstance(returned, Outcome) else Outcome(returned)
-    result: dict[str, Any] = {"value": stored_result(adapter, outcome.value, "/value")}
+    value, _ = stored_result(adapter, outcome.value, "/value")
+    result: dict[str, Any] = {"value": value}
     if writes := [write.to_json() for write in outcome.writes]:
         result["writes"] = writes
     if events := tuple(outcome.events):
@@ -226,14 +227,14 @@ async def begun_too_often(plan: Plan, handler: Handler) -> AttemptOutcome | None
     The task hub gives an attempt whose process died to another worker and does not count: a handler that ends
     its process each time would be run for ever. An attempt that ends is not begun again under its number.
     """
-    starts = await _noted_start(plan)
+    starts = await _noted_count_of_starts(plan)
     if starts < MAX_OWN_FAILURES:
         return None
     error = f"handler {handler.name} began this attempt {starts - 1} times and never ended it"
     return plan.outcome(category=Category.AMBIGUOUS, error=f"{error}: its process died")
 
 
-async def _noted_start(plan: Plan) -> int:
+async def _noted_count_of_starts(plan: Plan) -> int:
     # When storage does not answer the handler runs all the same.
     try:
         return await count_start(plan.operation.run_id, plan.number, plan.limit.started_at)

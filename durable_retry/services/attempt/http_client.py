@@ -187,7 +187,7 @@ async def _exchange_request(
     try:
         # Not `dict(headers)`, which searches all of them for each name.
         headers = dict(response.headers.items())
-        body, is_cut = await _read_up_to(_decoded_parts(response, headers), limit_bytes)
+        body, is_cut = await _read_body_up_to(_decoded_parts(response, headers), limit_bytes)
     finally:
         await response.aclose()
     return BoundedResponse(response.status_code, headers, body, is_cut)
@@ -226,7 +226,7 @@ def _decoded_parts(response: httpx.Response, headers: dict[str, str]) -> AsyncIt
     return aiter(stream)
 
 
-async def _read_up_to(parts: AsyncIterator[bytes], limit_bytes: int) -> tuple[bytes, bool]:
+async def _read_body_up_to(parts: AsyncIterator[bytes], limit_bytes: int) -> tuple[bytes, bool]:
     body = bytearray()
     async for chunk in parts:
         body += chunk
@@ -247,7 +247,7 @@ def make_client(dependency: Dependency, transport: httpx.AsyncBaseTransport) -> 
 
     client = httpx.AsyncClient(
         base_url=dependency.base_url,
-        headers=_own_headers(dependency),
+        headers=_configured_headers(dependency),
         timeout=httpx.Timeout(None, connect=dependency.timeouts.connect_seconds),
         follow_redirects=False,
         trust_env=False,
@@ -277,7 +277,7 @@ def sending_over(make: Callable[[Dependency], httpx.AsyncBaseTransport]) -> Iter
         _transports = previous
 
 
-def _own_headers(dependency: Dependency) -> dict[str, str]:
+def _configured_headers(dependency: Dependency) -> dict[str, str]:
     # The one place where secrets become text.
     # Uncompressed: otherwise the limit on the bytes read would not bound the size of the body.
     headers = {"Accept-Encoding": "identity"}

@@ -262,20 +262,23 @@ def _replay_of_operation(record: DeadLetterRecord, edits: ReplayBody, now: datet
 
 def _replay_of_message(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
     _refuse_edits(edits.edits - {"message"}, "a message")
-    _refuse_key(edits)
+    _refuse_downstream_key(edits)
     before = record.message or ""
     after = before if edits.message is None else edits.message
     if edits.message is None and record.is_cut:
         kept = f"only the first {len(before)} of {record.message_chars or 'more'} characters were kept"
         raise InvalidInputError([Problem("/message", f"{kept}: replay it with the whole message")])
     arrival = Arrival(
-        source=record.source, body=_body_of(after), place=_place_of(record.source), native_id=record.key
+        source=record.source,
+        body=_bytes_of_message(after),
+        place=_place_of_source(record.source),
+        native_id=record.key,
     )
     operation = replace(intake().operation_of(arrival), replay_of=record.id)
     return Prepared(operation, changes_between({"message": before}, {"message": after}))
 
 
-def _body_of(text: str) -> bytes:
+def _bytes_of_message(text: str) -> bytes:
     # Undoes what `engine.sources.arrivals.kept_text` did to bytes that are no text.
     if not text.startswith(DATA_PREFIX):
         return text.encode("utf-8", "replace")
@@ -285,7 +288,7 @@ def _body_of(text: str) -> bytes:
         return text.encode()
 
 
-def _place_of(source: str) -> str:
+def _place_of_source(source: str) -> str:
     # The scope of a source's message ids: the key is then the same as at the first delivery.
     return OPERATIONS_QUEUE if source == QUEUE_SOURCE else intake().settings.places.get(source, "")
 
@@ -293,7 +296,7 @@ def _place_of(source: str) -> str:
 def _replay_of_event(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
     # Its operation has succeeded.
     _refuse_edits(edits.edits, "an event")
-    _refuse_key(edits)
+    _refuse_downstream_key(edits)
     return Prepared(OperationInput.from_json(record.operation or {}), ())
 
 
@@ -303,7 +306,7 @@ def _refuse_edits(names: frozenset[str], content: str) -> None:
         raise InvalidInputError(Problem(f"/{name}", detail) for name in sorted(names))
 
 
-def _refuse_key(edits: ReplayBody) -> None:
+def _refuse_downstream_key(edits: ReplayBody) -> None:
     if edits.downstream_key is not None:
         raise InvalidInputError([Problem("/downstream_key", "can be chosen for an operation only")])
 

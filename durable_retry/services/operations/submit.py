@@ -86,7 +86,7 @@ async def submit(hub: TaskHub, operation: OperationInput, *, is_new_key: bool = 
 
 
 async def _start_operation_once(hub: TaskHub, operation: OperationInput, *, is_new_key: bool) -> SubmitResult:
-    if not is_new_key and (known := await _from_record(hub, operation)) is not None:
+    if not is_new_key and (known := await _answer_from_record(hub, operation)) is not None:
         return known
     start_id = uuid.uuid4().hex
     try:
@@ -118,7 +118,7 @@ async def _start_run(
     return Replayed(document, is_finished(document))
 
 
-async def _from_record(hub: TaskHub, operation: OperationInput) -> SubmitResult | None:
+async def _answer_from_record(hub: TaskHub, operation: OperationInput) -> SubmitResult | None:
     """Answer from the record of the key; None when it holds no end yet (or the key is new)."""
     try:
         record = await read_record(hub, operation.operation_id)

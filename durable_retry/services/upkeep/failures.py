@@ -157,7 +157,7 @@ async def _recover_instance(hub: TaskHub, state: pb.OrchestrationState, now: dat
 
 async def _recover_operation(hub: TaskHub, instance: Instance, now: datetime) -> Recovery:
     if is_started_anew(instance):
-        return await _started_anew(hub, STARTED_OPERATION, instance)
+        return await _start_anew(hub, STARTED_OPERATION, instance)
     if await _is_known_as_cancelled(hub, instance):
         await hub.purge_instance(instance.instance_id)
         return Recovery.PURGED
@@ -185,7 +185,7 @@ async def _is_known_as_cancelled(hub: TaskHub, instance: Instance) -> bool:
     return False
 
 
-async def _started_anew(hub: TaskHub, name: str, instance: Instance) -> Recovery:
+async def _start_anew(hub: TaskHub, name: str, instance: Instance) -> Recovery:
     # Its side effects keep their names.
     given = instance.input | {"form": FORM, "restarts": restarts_of(instance) + 1}
     _log.warning("%s is started anew: %s", instance.instance_id, failure_detail(instance))
@@ -196,7 +196,7 @@ async def _started_anew(hub: TaskHub, name: str, instance: Instance) -> Recovery
 async def _recover_part(hub: TaskHub, name: str, instance: Instance, now: datetime) -> Recovery:
     is_stopped = name in _BULK and instance.runtime_status is OrchestrationStatus.TERMINATED
     if instance.input and not is_stopped and restarts_of(instance) < MOST_RESTARTS:
-        return await _started_anew(hub, name, instance)
+        return await _start_anew(hub, name, instance)
     if instance.updated_at < now - _GIVEN_UP_WITHIN:
         return Recovery.NONE
     await keep_message(

@@ -22,14 +22,13 @@ from durable_retry.engine.base.names import (
 )
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.status import last_error
-from durable_retry.services.upkeep.lost_ends import complete_lost_end
+from durable_retry.services.upkeep.lost_ends import complete_lost_end, states_in_list
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.instances import ENDED_BADLY
 from durable_retry.stores.operations.index import (
     TABLE,
     OperationEntry,
     OperationList,
-    buckets,
     close_gap,
     gaps,
     remove_older,
@@ -56,12 +55,12 @@ SETTLED_AFTER: Final = timedelta(hours=1)
 order. On Azure Storage for half an hour (`entityMessageReorderWindowInMinutes`)."""
 
 # A history waits for the completion of its record no longer: two dozen rounds of `purge_others`.
-_NEEDED_FOR: Final = timedelta(days=1)
+_HISTORY_NEEDED_FOR: Final = timedelta(days=1)
 
 _log = logging.getLogger(__name__)
 
 
-_PLACE: Final = "lost-notes"
+_LOST_NOTES_PLACE: Final = "lost-notes"
 
 
 async def add_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
@@ -76,7 +75,7 @@ async def add_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
     Raises:
         TaskHubUnavailableError: The task hub did not answer; the next run repeats it.
     """
-    place = await rounds.read_round(TABLE, _PLACE)
+    place = await rounds.read_round(TABLE, _LOST_NOTES_PLACE)
     is_new = place.after == rounds.FIRST
     begun_at = now if is_new else read_or(lambda: from_rfc3339(place.begun_at), lambda _: now)
     # Those that are found meanwhile have a round of their own: this one may have passed what they lost.
@@ -84,15 +83,15 @@ async def add_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
     if not lost:
         return 0
     since = min(lost.values())
-    failed = await _noted(OperationList.FAILED, None)
-    added = await _add_accepted(hub, since, now, failed) if is_new else 0
+    failed = await states_in_list(OperationList.FAILED, None)
+    added = await _add_accepted_operations(hub, since, now, failed) if is_new else 0
     stop_at, after = clock.monotonic_seconds() + seconds, place.after
     while True:
         page = await hub.instance_page(
             Selection(created_before=since), None if after == rounds.FIRST else after
         )
-        changed = [each for each in page.instances if _changed_at(each) >= since]
-        added += sum([await _add(hub, preview_of(each), failed, is_known=True) for each in changed])
+        changed = [each for each in page.instances if _instance_changed_at(each) >= since]
+        added += sum([await _add_to_index(hub, preview_of(each), failed, is_known=True) for each in changed])
         after = page.following or rounds.FIRST
         if after == rounds.FIRST or clock.monotonic_seconds() >= stop_at:
             break
@@ -100,34 +99,23 @@ async def add_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
     if after == rounds.FIRST:
         for name in lost:
             await close_gap(name)
-    await rounds.write_round(TABLE, rounds.Round(after, to_rfc3339(begun_at)), _PLACE)
+    await rounds.write_round(TABLE, rounds.Round(after, to_rfc3339(begun_at)), _LOST_NOTES_PLACE)
     _log.warning("added %d operations to the index that an ended process had not written", added)
     return added
 
 
-async def _noted(kind: OperationList, since: datetime | None) -> dict[str, OperationState | None]:
-    """Return the operations of a list with their states there, of those created since; None for all."""
-    noted: dict[str, OperationState | None] = {}
-    async for begin, _, entries in buckets(kind, None):
-        # A replay is listed once more, at its own time, before.
-        noted = {each.operation_id: each.status for each in entries} | noted
-        if since is not None and begin <= since:
-            break
-    return noted
-
-
-async def _add_accepted(
+async def _add_accepted_operations(
     hub: TaskHub, since: datetime, now: datetime, failed: Mapping[str, OperationState | None]
 ) -> int:
-    known = await _noted(OperationList.ALL, since)
+    known = await states_in_list(OperationList.ALL, since)
     added = 0
     # Up to now: a process renews its row half a minute after the last time, or when storage is back.
     async for one in scan_operations(hub, created_after=since, created_before=now):
-        added += await _add(hub, one, failed, is_known=one.operation_id in known)
+        added += await _add_to_index(hub, one, failed, is_known=one.operation_id in known)
     return added
 
 
-async def _add(
+async def _add_to_index(
     hub: TaskHub, seen: OperationPreview, failed: Mapping[str, OperationState | None], *, is_known: bool
 ) -> bool:
     """Add an operation that the index does not have, or not as it is; return whether it was added."""
@@ -140,7 +128,7 @@ async def _add(
     return True
 
 
-def _changed_at(instance: pb.OrchestrationState) -> datetime:
+def _instance_changed_at(instance: pb.OrchestrationState) -> datetime:
     changed_at: datetime = instance.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC)
     return changed_at
 
@@ -204,7 +192,7 @@ async def remove_old(
 
 
 # What the ids of this engine's instances begin with.
-_PREFIXES: Final = (
+_ID_PREFIXES: Final = (
     *(ID_PREFIX, outbox_instance(""), f"{RETENTION}-", f"{DIAGNOSIS}-"),
     *("batch-", "saga-", "replay-", "bulk-", "release-", "call-"),
 )
@@ -222,7 +210,7 @@ async def purge_others(hub: TaskHub, started_before: datetime, now: datetime, af
         TaskHubUnavailableError: The task hub did not answer.
     """
     place, _, token = ("0", "", "") if after == rounds.FIRST else after.partition("|")
-    prefix = _PREFIXES[int(place)]
+    prefix = _ID_PREFIXES[int(place)]
     # An operation that ended badly is purged with its dead letter.
     badly = () if prefix == ID_PREFIX else ENDED_BADLY
     statuses = (OrchestrationStatus.COMPLETED, *badly)
@@ -232,8 +220,8 @@ async def purge_others(hub: TaskHub, started_before: datetime, now: datetime, af
 
     async def purge_one(state: pb.OrchestrationState) -> bool:
         may_go = prefix != ID_PREFIX or await remove_record(hub, state.instanceId, now)
-        was_seen = state.createdTimestamp.ToDatetime(tzinfo=UTC) < started_before - _NEEDED_FOR
-        had_ended = state.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC) < now - _NEEDED_FOR
+        was_seen = state.createdTimestamp.ToDatetime(tzinfo=UTC) < started_before - _HISTORY_NEEDED_FOR
+        had_ended = state.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC) < now - _HISTORY_NEEDED_FOR
         if not may_go and not (was_seen and had_ended):
             return False
         await hub.purge_instance(state.instanceId)
@@ -245,4 +233,4 @@ async def purge_others(hub: TaskHub, started_before: datetime, now: datetime, af
     if page.following is not None:
         return purged, f"{place}|{page.following}"
     following = int(place) + 1
-    return purged, f"{following}|" if following < len(_PREFIXES) else rounds.FIRST
+    return purged, f"{following}|" if following < len(_ID_PREFIXES) else rounds.FIRST

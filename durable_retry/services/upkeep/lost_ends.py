@@ -61,8 +61,8 @@ async def complete_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
     completed = 0
     while since < until and clock.monotonic_seconds() < stop_at:
         end = min(since + WINDOW, until)
-        failed = await _noted_states(OperationList.FAILED, since, end)
-        for some in batched(await _noted_states(OperationList.ALL, since, end), _AT_ONCE, strict=False):
+        failed = await states_in_list(OperationList.FAILED, since, end)
+        for some in batched(await states_in_list(OperationList.ALL, since, end), _AT_ONCE, strict=False):
             looks = (_was_completed(hub, each, failed.get(each)) for each in some)
             completed += sum(await asyncio.gather(*looks))
         since = end
@@ -72,16 +72,26 @@ async def complete_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
     return completed
 
 
-async def _noted_states(
-    kind: OperationList, since: datetime, before: datetime
+async def states_in_list(
+    kind: OperationList, since: datetime | None, before: datetime | None = None
 ) -> dict[str, OperationState | None]:
-    """Return the operations of a list that were accepted in a window, with their states there."""
-    noted: dict[str, OperationState | None] = {}
+    """Return the operations of a list with their states there, of those accepted in a window.
+
+    Args:
+        since: Where the window begins; None for all.
+        before: Where it ends, exclusive; None for now.
+    """
+    states: dict[str, OperationState | None] = {}
     async for begin, _, entries in buckets(kind, before):
-        noted |= {each.operation_id: each.status for each in entries if since <= each.created_at < before}
-        if begin <= since:
+        # A replay is listed once more, at its own time: the latest entry counts.
+        states = {
+            each.operation_id: each.status
+            for each in entries
+            if (since is None or since <= each.created_at) and (before is None or each.created_at < before)
+        } | states
+        if since is not None and begin <= since:
             break
-    return noted
+    return states
 
 
 async def _was_completed(hub: TaskHub, operation_id: str, failed: OperationState | None) -> bool:

@@ -49,7 +49,7 @@ from durable_retry.stores.workflows import BULK_ACTION, CREATED, LISTS_TABLE, TA
 _REMOVED_AT_ONCE: Final = 16
 
 
-async def _sum_of[T](remove: Callable[[T], Awaitable[int]], found: Iterable[T]) -> int:
+async def _remove_few_at_once[T](remove: Callable[[T], Awaitable[int]], found: Iterable[T]) -> int:
     """Remove what was found, a few at once; return how many there were in all."""
     total = 0
     for few in batched(found, _REMOVED_AT_ONCE, strict=False):
@@ -86,7 +86,7 @@ async def remove_attempt_markers(
         return len(old)
 
     runs, following = await marked_runs(after, MARKERS_PER_STEP, before)
-    return await _sum_of(remove, runs), following
+    return await _remove_few_at_once(remove, runs), following
 
 
 STEPS_PER_STEP: Final = 1_000
@@ -109,16 +109,16 @@ async def remove_steps(
     """
 
     async def remove(remembered: steps.RememberedSteps) -> int:
-        if remembered.changed_at >= changed_before or await _are_needed(hub, remembered, now):
+        if remembered.changed_at >= changed_before or await _are_steps_needed(hub, remembered, now):
             return 0
         await steps.forget_steps(remembered)
         return 1
 
     found, following = await steps.remembered_steps(after, STEPS_PER_STEP, before)
-    return await _sum_of(remove, found), following
+    return await _remove_few_at_once(remove, found), following
 
 
-async def _are_needed(hub: TaskHub, remembered: steps.RememberedSteps, now: datetime) -> bool:
+async def _are_steps_needed(hub: TaskHub, remembered: steps.RememberedSteps, now: datetime) -> bool:
     try:
         record = await read_record(hub, remembered.operation_id)
     except UnreadableRecordError:
@@ -148,7 +148,7 @@ async def remove_archived_dead_letters(archived_before: datetime) -> int:
     The record is deleted first, since lists do not show entries without a record; the due entry last, so the
     next run repeats what a crash interrupted.
     """
-    return await _sum_of(_remove_archived, await due(archived_before, DEAD_LETTERS_PER_STEP))
+    return await _remove_few_at_once(_remove_archived, await due(archived_before, DEAD_LETTERS_PER_STEP))
 
 
 async def _remove_archived(waiting: tuple[IndexEntry, datetime]) -> int:
@@ -179,20 +179,20 @@ async def remove_sent_events(
     entries = await list_older(EventState.SENT, created_before, EVENTS_PER_STEP, shard)
 
     async def remove(run: tuple[str, Sequence[EndedEvent]]) -> int:
-        await _remove_sent(*run)
+        await _remove_sent_of_run(*run)
         if purged_before is not None:
             await hub.purge_completed(outbox_instance(run[0]), purged_before)
         return len(run[1])
 
     # Events of one run have one instant, so their entries are neighbours.
     by_run = groupby(entries, lambda entry: outbox_id_of(entry.event_id) or "")
-    removed = await _sum_of(remove, [(outbox_id, list(some)) for outbox_id, some in by_run])
+    removed = await _remove_few_at_once(remove, [(outbox_id, list(some)) for outbox_id, some in by_run])
     # An event that was made pending again is listed again when it ends.
     await drop_entries(entries)
     return removed
 
 
-async def _remove_sent(outbox_id: str, entries: Sequence[EndedEvent]) -> None:
+async def _remove_sent_of_run(outbox_id: str, entries: Sequence[EndedEvent]) -> None:
     location = entries[0].location
     if location == own_location(outbox_id) and await remove_sent_run(outbox_id):
         return
@@ -220,7 +220,7 @@ async def remove_old_commits(committed_before: datetime, shard: int) -> int:
         return 1
 
     notes = await list_old_commits(committed_before, COMMITS_PER_STEP, shard)
-    removed = await _sum_of(remove, notes)
+    removed = await _remove_few_at_once(remove, notes)
     await drop_entries(notes)
     return removed
 
@@ -250,7 +250,7 @@ async def remove_batches(created_before: datetime, after: str) -> tuple[int, str
         return 1
 
     page = await _page_of_older(TABLE, CREATED, created_before, after)
-    return await _sum_of(remove, page.rows), page.cursor or rounds.FIRST
+    return await _remove_few_at_once(remove, page.rows), page.cursor or rounds.FIRST
 
 
 async def remove_listed(hub: TaskHub, kind: str, created_before: datetime, after: str) -> tuple[int, str]:
@@ -277,7 +277,7 @@ async def remove_listed(hub: TaskHub, kind: str, created_before: datetime, after
         return 1
 
     page = await _page_of_older(LISTS_TABLE, kind, created_before, after)
-    return await _sum_of(remove, page.rows), page.cursor or rounds.FIRST
+    return await _remove_few_at_once(remove, page.rows), page.cursor or rounds.FIRST
 
 
 async def _page_of_older(table: str, partition: str, created_before: datetime, after: str) -> tables.Page:
