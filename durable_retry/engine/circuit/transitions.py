@@ -229,7 +229,9 @@ def probe_requested(
         return breaker, Permitted(epoch=breaker.epoch)
     for lease in breaker.leases:
         if lease.lease_id == request.lease_id:
-            return breaker, _permit_of_lease(breaker, lease)
+            held = replace(lease, asked_at=max(request.at, lease.asked_at or request.at))
+            leases = tuple(held if each is lease else each for each in breaker.leases)
+            return replace(breaker, leases=leases), _permit_of_lease(breaker, held)
     if is_repeated(breaker.probed, request.lease_id, request.at):
         return breaker, refused(request.operation_id, now + RECHECK, breaker.waiting, ALL_PROBES_UNDER_WAY)
     if probes_free(breaker, settings) == 0:

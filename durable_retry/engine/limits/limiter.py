@@ -358,12 +358,12 @@ def give_back(limiter: Limiter, slot: Slot, received_at: datetime) -> Limiter:
     """Free a slot; one that expired, was given back before, or is held by a later request is left alone."""
     limiter, now = limiter.at(received_at)
     lease = None if slot.lease_id is None else limiter.lease_of(slot.lease_id)
-    if lease is None:
-        # It may have overtaken a repetition of its request, which must not be granted any more.
-        answered = with_ask(limiter.answered, slot.lease_id or "", slot.asked_at)
-        return replace(limiter, answered=answered)
-    if slot.asked_at is not None and lease.asked_at is not None and slot.asked_at < lease.asked_at:
-        return limiter
-    held_seconds = (now - lease.began_at).total_seconds()
-    mean = limiter.held_seconds + HELD_WEIGHT * (held_seconds - limiter.held_seconds)
-    return replace(limiter.without(lease), held_seconds=round(mean, 3))
+    if lease is not None:
+        if slot.asked_at is not None and lease.asked_at is not None and slot.asked_at < lease.asked_at:
+            return limiter
+        held_seconds = (now - lease.began_at).total_seconds()
+        mean = limiter.held_seconds + HELD_WEIGHT * (held_seconds - limiter.held_seconds)
+        limiter = replace(limiter.without(lease), held_seconds=round(mean, 3))
+    # It may have overtaken a repetition of its request, which must not be granted any more: also where the
+    # state after that request was not stored, and the lease is that of an earlier one.
+    return replace(limiter, answered=with_ask(limiter.answered, slot.lease_id or "", slot.asked_at))

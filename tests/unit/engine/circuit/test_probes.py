@@ -64,6 +64,17 @@ def test_a_probe_that_says_nothing_gives_its_lease_back() -> None:
     assert desk.read(31).probes_free == 1
 
 
+def test_no_probe_is_granted_to_a_repetition_of_a_request_whose_probe_is_over() -> None:
+    """A turn that was not committed asks again, and has the same lease."""
+    desk = tripped()
+    assert desk.ask(30) == desk.ask(32)
+    desk.conclude(33, CallHealth.SILENT)
+    request = ProbeRequest("op-1", 1, after(32), 10.0)
+    desk.breaker, answer = PermitMessage(request, desk.settings).apply(desk.breaker, after(34))
+    assert isinstance(answer, Refused)
+    assert isinstance(desk.ask(35), Permitted)
+
+
 def test_no_more_probes_than_allowed_are_in_flight() -> None:
     desk = tripped(with_settings(half_open_calls=2))
     answers = [desk.ask(30, f"op-{number}") for number in range(4)]

@@ -225,6 +225,20 @@ def test_a_quiet_time_allows_no_burst() -> None:
     assert isinstance(second, SlotPostponed)
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_slot_that_was_given_back_is_not_lent_to_a_repetition_of_its_request(*, is_stored: bool) -> None:
+    """A turn that was not committed asks again; the state after that may be lost with its worker."""
+    first, again = (replace(asking(1), asked_at=after(seconds)) for seconds in (0, 30))
+    limiter, _ = acquire(Limiter(), first, NOON)
+    repeated, slot = acquire(limiter, again, after(30))
+    assert isinstance(slot, Slot)
+    limiter = give_back(repeated if is_stored else limiter, slot, after(31))
+    limiter, answer = acquire(limiter, again, after(32))
+    assert (isinstance(answer, SlotPostponed), limiter.leases) == (True, ())
+    _, answer = acquire(limiter, replace(again, asked_at=after(33)), after(33))
+    assert isinstance(answer, Slot)
+
+
 def test_time_never_runs_backwards() -> None:
     limiter, _ = acquire(Limiter(), asking(1, TWO_A_SECOND), NOON)
     limiter, answer = acquire(limiter, asking(2, TWO_A_SECOND), after(-30))
