@@ -16,6 +16,7 @@ from durable_retry.services.upkeep.starting import seconds_without_a_start
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.group import SettingsError
 from durable_retry.stores.dead_letters import records as dead_letter_records
+from durable_retry.stores.operations import notes
 from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
 
@@ -35,7 +36,7 @@ class Health(Answer):
 
     status: Annotated[
         Literal["healthy", "degraded", "unhealthy"],
-        Field(description="`degraded`: operations are accepted, and do not begin."),
+        Field(description="`degraded`: operations are accepted, and do not begin, or are not listed."),
     ]
     parts: dict[str, HealthPart]
 
@@ -55,11 +56,29 @@ async def read_health(hub: TaskHub) -> Health:
     parts = dict(zip(checks, results, strict=True))
     if not all(part.healthy for part in parts.values()):
         return Health(status="unhealthy", parts=parts)
+    parts |= {"starting": await _starting_part(hub), "index": _index_part()}
+    works = all(part.healthy for part in parts.values())
+    return Health(status="healthy" if works else "degraded", parts=parts)
+
+
+async def _starting_part(hub: TaskHub) -> HealthPart:
     seconds = await _seconds_without_a_start(hub)
     if seconds <= alert_settings().alert_not_starting_seconds:
-        return Health(status="healthy", parts=parts | {"starting": HealthPart(healthy=True)})
+        return HealthPart(healthy=True)
     detail = f"accepted operations have not begun for {seconds:.0f} s; `retryctl doctor` names the part"
-    return Health(status="degraded", parts=parts | {"starting": HealthPart(healthy=False, detail=detail)})
+    return HealthPart(healthy=False, detail=detail)
+
+
+def _index_part() -> HealthPart:
+    waiting = notes.unwritten()
+    if waiting is None:
+        return HealthPart(healthy=True)
+    seconds = (clock.now() - waiting.since).total_seconds()
+    detail = (
+        f"storage has not taken the index of operations for {seconds:.0f} s; {waiting.entries} entries wait "
+        "in this process, and are lost if it is killed"
+    )
+    return HealthPart(healthy=False, detail=detail)
 
 
 async def _checked_part(check: Awaitable[object]) -> HealthPart:

@@ -170,7 +170,7 @@ async def _recover_operation(hub: TaskHub, instance: Instance, now: datetime) ->
         # A purge by id does not look: it may have erased a replay that was started since the look above.
         await start_if_lost(hub, kept.dead_letter_id)
         return Recovery.PURGED
-    await complete_record(hub, instance.instance_id, kept.completion)
+    await complete_record(hub, instance.instance_id, kept.completion, record)
     await _report_end(hub, instance, kept.completion)
     return Recovery.DEAD_LETTER
 

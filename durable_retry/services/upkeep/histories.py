@@ -148,9 +148,7 @@ async def remove_record(hub: TaskHub, operation_id: str, now: datetime) -> bool:
     except UnreadableRecordError as error:
         _log.warning("the record of %s cannot be read, and stays: %s", operation_id, error)
         return True
-    if record is None:
-        return True
-    if record.expires_at is None:
+    if record is None or record.expires_at is None:
         return not await complete_lost_end(hub, operation_id)
     is_settled = record.expires_at <= now - SETTLED_AFTER
     if not is_settled or not await purge_record(hub, operation_id):

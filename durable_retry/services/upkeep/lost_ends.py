@@ -113,7 +113,7 @@ async def _was_completed(hub: TaskHub, operation_id: str, failed: OperationState
 
 
 async def complete_lost_end(hub: TaskHub, operation_id: str) -> bool:
-    """Complete the record of an operation that has ended; return whether it was in progress all the same.
+    """Complete the record of an operation that has ended; return whether it lacked the end.
 
     Raises:
         UnreadableRecordError: Nobody can read the record.
@@ -123,12 +123,16 @@ async def complete_lost_end(hub: TaskHub, operation_id: str) -> bool:
 
 
 async def _complete_record(hub: TaskHub, operation_id: str, record: Record | None) -> bool:
-    if record is None or record.document is not None:
+    if record is not None and record.document is not None:
         return False
     instance = await hub.read_instance(operation_id)
     if instance is None or instance.runtime_status is not OrchestrationStatus.COMPLETED:
         return False
     if instance.output is None:
         return False
-    await complete_record(hub, operation_id, completion_of(instance, instance.updated_at))
+    completion = completion_of(instance, instance.updated_at)
+    ttl = timedelta(seconds=completion["ttl_seconds"])
+    if record is None and instance.updated_at + ttl <= clock.now():
+        return False  # It has expired.
+    await complete_record(hub, operation_id, completion, record)
     return True

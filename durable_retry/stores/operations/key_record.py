@@ -32,9 +32,17 @@ async def read_record(hub: TaskHub, operation_id: str) -> Record | None:
     return None if state is None else Record.from_json(state)
 
 
-async def complete_record(hub: TaskHub, operation_id: str, completion: Mapping[str, Any]) -> None:
-    """Complete the record of an operation's key, by a signal; see the entity for what it takes."""
-    await hub.signal_entity(record_id(operation_id), "complete", dict(completion))
+async def complete_record(
+    hub: TaskHub, operation_id: str, completion: Mapping[str, Any], seen: Record | None
+) -> None:
+    """Complete the record of the key of an operation that is over, by a signal; see the entity.
+
+    Args:
+        seen: The record as it was read before the end was seen, perhaps of an earlier run: the claim of the
+            later one may be lost with the state of the entity. It is completed unless it was claimed since.
+    """
+    run = None if seen is None else seen.run + (seen.owner != completion["owner"])
+    await hub.signal_entity(record_id(operation_id), "complete", {**completion, "run": run})
 
 
 async def expire_record(hub: TaskHub, operation_id: str, at: datetime) -> None:

@@ -69,6 +69,7 @@ class _Writer:
         timer: The timer of the next write; None while none is planned.
         last_write: When it began, in the loop's seconds.
         pause_seconds: From its beginning to that of the next one, at least.
+        failing_since: Since when storage has not taken what is written; None while it takes it.
         renewed: When its row under `writer` was last written, in the loop's seconds; None while it has none.
         dropped_since: Since when entries were dropped, as too many waited for storage; None while none were.
         lock: One write at a time.
@@ -82,6 +83,7 @@ class _Writer:
     timer: asyncio.TimerHandle | None = None
     last_write: float = float("-inf")
     pause_seconds: float = _PAUSE_SECONDS
+    failing_since: datetime | None = None
     renewed: float | None = None
     dropped_since: datetime | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -236,9 +238,9 @@ def _note_entry(kind: OperationList, entry: OperationEntry) -> None:
         _note_on_some_loop(kind, entry)
         return
     writer = _writers.get()
-    writer.held.append((kind, entry))
     while _without_loop:
         writer.held.append(_without_loop.popleft())
+    writer.held.append((kind, entry))  # The last one: see `_note_submitted`.
     wait = max(_SOON_SECONDS, writer.last_write + writer.pause_seconds - loop.time())
     if writer.timer is not None and writer.timer.when() <= loop.time() + writer.pause_seconds:
         return
@@ -280,6 +282,26 @@ async def write_noted() -> None:
         await _write_held(writer, asyncio.get_running_loop())
 
 
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """Entries of this process that wait because storage does not take them: lost if it is killed now."""
+
+    entries: int
+    since: datetime
+
+
+def unwritten() -> Unwritten | None:
+    """Return what waits for storage that fails; None while it takes what is written."""
+    failing = [
+        Unwritten(len(writer.held), writer.failing_since)
+        for writer in list(_writers.values.values())
+        if writer.failing_since is not None
+    ]
+    if not failing:
+        return None
+    return Unwritten(sum(each.entries for each in failing), min(each.since for each in failing))
+
+
 def write_at_end() -> None:
     """Write what is still held when the process ends; what fails then is left to upkeep."""
     homeless = _Writer(held=list(_without_loop))
@@ -309,9 +331,10 @@ async def _write_held(writer: _Writer, loop: asyncio.AbstractEventLoop) -> None:
         except Exception as error:  # noqa: BLE001 - no operation waits for the index, or fails with it
             _hold_again(writer, held)
             writer.pause_seconds = min(2 * writer.pause_seconds, _MOST_PAUSE_SECONDS)
+            writer.failing_since = writer.failing_since or clock.now()
             _warn_of_failure(writer, error)
         else:
-            writer.pause_seconds = _PAUSE_SECONDS
+            writer.pause_seconds, writer.failing_since = _PAUSE_SECONDS, None
     if writer.timer is None and (writer.held or writer.renewed is not None):
         _plan_write(writer, loop, writer.pause_seconds if writer.held else _RENEWED_SECONDS)
 

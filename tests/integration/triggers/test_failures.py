@@ -244,7 +244,7 @@ async def test_what_an_older_version_completed_as_cancelled_stays_so() -> None:
         )
         completion = {"owner": "op-test", "fingerprint": "f1", "document": status.to_json()}
         await complete_record(
-            hub.binding, "op-test", completion | {"now": to_rfc3339(NOW), "ttl_seconds": 3_600}
+            hub.binding, "op-test", completion | {"now": to_rfc3339(NOW), "ttl_seconds": 3_600}, None
         )
         async with asyncio.timeout(60):
             while not await is_complete(hub, "op-test"):  # noqa: ASYNC110 # asks over gRPC

@@ -83,6 +83,44 @@ async def test_a_completion_that_was_lost_is_made_up_for_within_a_quarter_of_an_
     assert record.expires_at == instance.updated_at + timedelta(days=1)
 
 
+async def test_an_end_is_made_up_for_whose_claim_was_lost_too(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = await end(hub, monkeypatch)
+    await replay_unrecorded(hub, monkeypatch)
+    assert await read_record(hub.binding, "op-test") == before
+    assert await complete_lost_end(hub.binding, "op-test")
+    record = await completed(hub)
+    instance = await hub.binding.read_instance("op-test")
+    assert instance is not None
+    assert (record.owner, record.document) == ("op-test.dl-1", instance.output)
+
+
+async def test_an_end_without_any_record_is_made_up_for_as_long_as_it_is_kept(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await replay_unrecorded(hub, monkeypatch)
+    assert await read_record(hub.binding, "op-test") is None
+    with clock.reading(lambda: NOW + timedelta(days=2)):
+        assert not await complete_lost_end(hub.binding, "op-test")
+    assert await complete_lost_end(hub.binding, "op-test")
+    assert (await completed(hub)).owner == "op-test.dl-1"
+
+
+async def replay_unrecorded(hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a replay to its end; what the record of its key is after the claim and the end is lost."""
+    done: list[Any] = []
+    with monkeypatch.context() as dead:
+        dead.setattr(IdempotencyRecord, "set_state", lambda _self, _state: None)
+        dead.setattr(IdempotencyRecord, "complete", lambda _self, request: done.append(request))
+        replay = an_operation(created_at=NOW, deadline_at=None, replay_of="dl-1")
+        assert await hub.binding.start_operation(replay, "again", again=True)
+        await hub.binding.wait_for_end("op-test", 20)
+        async with asyncio.timeout(20):
+            while not done:  # noqa: ASYNC110 # as above
+                await asyncio.sleep(0.02)
+
+
 async def test_each_operation_is_looked_at_once(hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch) -> None:
     await end(hub, monkeypatch)
     looked_at: list[str] = []

@@ -86,7 +86,7 @@ async def let_go(stage: TaskHubStage, operation: OperationInput) -> None:
         "now": to_rfc3339(clock.now()),
         "ttl_seconds": 3600.0,
     }
-    await complete_record(stage.binding, operation.operation_id, completion)
+    await complete_record(stage.binding, operation.operation_id, completion, None)
 
 
 async def is_there(stage: TaskHubStage, dependency: Dependency, operation: OperationInput) -> bool:

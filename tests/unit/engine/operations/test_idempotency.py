@@ -197,6 +197,14 @@ def test_the_end_of_a_replay_whose_claim_was_lost_is_kept() -> None:
     assert claimed(ended, owner="one.dl-1", replay=True, at=9, accepted_at=after(1)).record == ended
 
 
+def test_an_end_that_upkeep_saw_completes_no_claim_that_was_made_since() -> None:
+    seen = claimed(accepted_at=NOON).record
+    end = {"owner": "one.dl-1", "run": seen.run + 1}  # The claim of its run was lost.
+    assert completed(seen, at=5, **end).document == DONE
+    since = claimed(seen, owner="one.dl-2", replay=True, at=4, accepted_at=after(4)).record
+    assert completed(since, at=5, **end) == since
+
+
 def test_another_start_of_the_owner_waits_for_the_completion_of_the_one_before() -> None:
     first = claimed(accepted_at=NOON).record
     second = claimed(first, at=10, accepted_at=after(9))

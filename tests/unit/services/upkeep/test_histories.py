@@ -272,7 +272,9 @@ async def test_a_record_is_purged_when_its_time_is_over_and_else_ends_then(
     async def expire_record(_hub: TaskHub, _operation_id: str, at: datetime) -> None:
         done.append(at)
 
-    async def complete_lost_end(_hub: TaskHub, _operation_id: str) -> bool:
+    async def complete_lost_end(_hub: TaskHub, operation_id: str) -> bool:
+        if operation_id == "op-none":  # It has expired.
+            return False
         done.append("complete")
         return True
 

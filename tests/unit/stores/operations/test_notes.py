@@ -24,6 +24,8 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
 from durable_retry.facts import report
+from durable_retry.services import health
+from durable_retry.services.health import HealthPart
 from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.stores.operations.index import (
     NAMES_TABLE,
@@ -238,6 +240,40 @@ async def test_what_waits_for_storage_is_announced_and_written_later(storage: St
     assert {one.operation_id for one in await listed()} == {"op-1", "op-2"}
     await operation_notes._write_held(operation_notes._writers.get(), loop())  # Nothing came for a while.
     assert storage.rows("writer") == []
+
+
+@pytest.mark.usefixtures("storage")
+async def test_a_success_after_an_end_that_waited_for_a_loop_is_noted_in_its_own_entry() -> None:
+    operation_notes._writers.values.clear()
+    cancelled = OperationStatus(
+        operation=an_operation(operation_id="op-1"),
+        state=OperationState.CANCELLED,
+        history=History(),
+        updated_at=NOON,
+    )
+    await asyncio.to_thread(report, OperationEnded(cancelled.to_json(), None))
+    note_accepted(an_operation(operation_id="op-2"))
+    note_success(an_operation(operation_id="op-2"))
+    await write_noted()
+    assert [entry.operation_id for entry in await listed(OperationList.FAILED)] == ["op-1"]
+    assert [entry.status for entry in await listed()] == [OperationState.SUCCEEDED]
+
+
+async def test_what_waits_while_storage_fails_is_shown_in_the_health(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert health._index_part() == HealthPart(healthy=True)
+    storage.is_away = True
+    for number in range(2):
+        note_accepted(an_operation(operation_id=f"op-{number}"))
+        await write_noted()
+    monkeypatch.setattr(clock, "now", lambda: NOON + timedelta(seconds=35))
+    part = health._index_part()
+    assert not part.healthy
+    assert (part.detail or "").startswith("storage has not taken the index of operations for 35 s; 2 entries")
+    storage.is_away = False
+    await write_noted()
+    assert health._index_part().healthy
 
 
 async def test_what_is_too_much_to_hold_is_left_to_upkeep(
