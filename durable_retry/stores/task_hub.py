@@ -4,16 +4,16 @@ The SDK's public query reads every page before it returns, so `TaskHub.instance_
 """
 
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from typing import Any, Final, Self
 
 import grpc
 from azure.durable_functions import DurableFunctionsClient
-from durabletask.client import OrchestrationQuery, OrchestrationState, OrchestrationStatus
+from durabletask.client import OrchestrationQuery, OrchestrationStatus
 from durabletask.entities import EntityInstanceId
 from durabletask.internal import orchestrator_service_pb2 as pb
 from durabletask.internal.client_helpers import build_query_instances_req
@@ -213,29 +213,25 @@ class TaskHub:
                     raise InstanceEndedError(instance_id) from error
                 raise
 
-    async def purge_instance(self, instance_id: str) -> bool:
-        """Purge one instance if it has ended; return whether it was.
+    async def purge_instance(
+        self, instance_id: str, completed_before: datetime | None = None
+    ) -> Instance | None:
+        """Purge one instance if it has ended; return what was seen of it before, None if it stays.
 
-        The purge by id of Azure Storage does not look: it also erases one that was started again.
+        The purge by id of Azure Storage does not look: it also erases one that was started again since.
+
+        Args:
+            completed_before: Only if it completed and was started before this instant; None for any end.
         """
-        return await self._purge_if(instance_id, lambda state: state.runtime_status in _ENDED)
-
-    async def purge_completed(self, instance_id: str, started_before: datetime) -> bool:
-        """Purge one instance that completed and was started before an instant; return whether it was."""
-
-        def is_old(state: OrchestrationState) -> bool:
-            is_completed = state.runtime_status is OrchestrationStatus.COMPLETED
-            return is_completed and state.created_at.replace(tzinfo=UTC) < started_before
-
-        return await self._purge_if(instance_id, is_old)
-
-    async def _purge_if(self, instance_id: str, may_go: Callable[[OrchestrationState], bool]) -> bool:
+        instance = await self.read_instance(instance_id)
+        if instance is None or instance.runtime_status not in _ENDED:
+            return None
+        is_completed = instance.runtime_status is OrchestrationStatus.COMPLETED
+        if completed_before and not (is_completed and instance.created_at < completed_before):
+            return None
         async with self._asked_client() as client:
-            state = await client.get_orchestration_state(instance_id, fetch_payloads=False)
-            if state is None or not may_go(state):
-                return False
             await client.purge_orchestration(instance_id)
-        return True
+        return instance
 
     async def instance_page(self, selection: Selection, token: str | None) -> InstancePage:
         """Read one page of instances.

@@ -56,7 +56,7 @@ from durable_retry.engine.operations.completion import (
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import STEPS_RUN
 from durable_retry.errors import InstanceEndedError, TaskHubUnavailableError
-from durable_retry.services.dead_letters.replay import start_if_lost
+from durable_retry.services.upkeep.purges import purge_operation
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation, keep_unreadable
 from durable_retry.stores.instances import ENDED_BADLY, Instance
@@ -159,16 +159,14 @@ async def _recover_operation(hub: TaskHub, instance: Instance, now: datetime) ->
     if is_started_anew(instance):
         return await _start_anew(hub, STARTED_OPERATION, instance)
     if await _is_known_as_cancelled(hub, instance):
-        await hub.purge_instance(instance.instance_id)
+        await purge_operation(hub, instance.instance_id)
         return Recovery.PURGED
     kept = await keep_failed(instance, now)
     record = await read_record(hub, instance.instance_id)
     if record is not None and record.document is not None:
         # Without its history, retention may not find it.
         await expire_record(hub, instance.instance_id, max(now, record.expires_at or now))
-        await hub.purge_instance(instance.instance_id)
-        # A purge by id does not look: it may have erased a replay that was started since the look above.
-        await start_if_lost(hub, kept.dead_letter_id)
+        await purge_operation(hub, instance.instance_id, dead_letter_id=kept.dead_letter_id)
         return Recovery.PURGED
     await complete_record(hub, instance.instance_id, kept.completion, record)
     await _report_end(hub, instance, kept.completion)

@@ -23,6 +23,7 @@ from durable_retry.engine.base.names import (
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.status import last_error
 from durable_retry.services.upkeep.lost_ends import complete_lost_end, states_in_list
+from durable_retry.services.upkeep.purges import purge_operation
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.instances import ENDED_BADLY
 from durable_retry.stores.operations.index import (
@@ -177,7 +178,7 @@ async def remove_old(
 
     async def purge_one(operation_id: str) -> None:
         if await remove_record(hub, operation_id, now):
-            await hub.purge_completed(operation_id, created_before)
+            await purge_operation(hub, operation_id, completed_before=created_before)
 
     async def purge(entries: Sequence[OperationEntry]) -> None:
         for some in batched(entries, PURGED_AT_ONCE, strict=False):
@@ -222,8 +223,9 @@ async def purge_others(hub: TaskHub, started_before: datetime, now: datetime, af
         had_ended = state.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC) < now - _HISTORY_NEEDED_FOR
         if not may_go and not (was_seen and had_ended):
             return False
-        await hub.purge_instance(state.instanceId)
-        return True
+        if prefix == ID_PREFIX:
+            return await purge_operation(hub, state.instanceId)
+        return await hub.purge_instance(state.instanceId) is not None
 
     purged = 0
     for few in batched((each for each in page.instances if each.name in names), PURGED_AT_ONCE, strict=False):

@@ -181,7 +181,7 @@ async def remove_sent_events(
     async def remove(run: tuple[str, Sequence[EndedEvent]]) -> int:
         await _remove_sent_of_run(*run)
         if purged_before is not None:
-            await hub.purge_completed(outbox_instance(run[0]), purged_before)
+            await hub.purge_instance(outbox_instance(run[0]), purged_before)
         return len(run[1])
 
     # Events of one run have one instant, so their entries are neighbours.

@@ -32,6 +32,8 @@ from durable_retry.services.upkeep.failures import Recovery, recover
 from durable_retry.services.upkeep.histories import purge_others
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.dead_letters.records import dead_letter_id_of, keep_operation
+from durable_retry.stores.instances import Instance
 from durable_retry.stores.operations.key_record import complete_record, read_record
 from durable_retry.stores.operations.status import MOST_RESTARTS, document_of, find_status
 from durable_retry.stores.storage.rounds import FIRST
@@ -140,23 +142,59 @@ async def test_a_replay_that_the_purge_of_its_failed_run_erased_is_started_again
             while not await is_complete(hub, "op-test"):  # noqa: ASYNC110 # asks over gRPC
                 await asyncio.sleep(0.05)
         (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
-        purge = TaskHub.purge_instance
-
-        async def start_answered(*_: Any, **_more: Any) -> bool:
-            return True
-
-        async def purge_behind_a_replay(self: TaskHub, instance_id: str) -> bool:
-            with monkeypatch.context() as meanwhile:
-                # The purge erases it before anybody sees it.
-                meanwhile.setattr(TaskHub, "start_operation", start_answered)
-                await replay_dead_letter(self, letter.id, ReplayBody(), NOW)
-            return await purge(self, instance_id)
-
-        monkeypatch.setattr(TaskHub, "purge_instance", purge_behind_a_replay)
+        replay_before_purge(letter.id, monkeypatch)
         assert await recover(hub.binding, NOW) == {Recovery.PURGED: 1}
         instance = await hub.binding.read_instance("op-test")
         assert instance is not None
         assert instance.input["operation"]["replay_of"] == letter.id
+        await close_clients()
+
+
+def replay_before_purge(dead_letter_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each purge erase a replay that nobody has seen yet."""
+    purge = TaskHub.purge_instance
+
+    async def start_answered(*_: Any, **_more: Any) -> bool:
+        return True
+
+    async def purge_behind_a_replay(self: TaskHub, *given: Any) -> Instance | None:
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(TaskHub, "start_operation", start_answered)
+            await replay_dead_letter(self, dead_letter_id, ReplayBody(), NOW)
+        return await purge(self, *given)
+
+    monkeypatch.setattr(TaskHub, "purge_instance", purge_behind_a_replay)
+
+
+def dead_unless_replayed(ctx: task.OrchestrationContext, given: Any) -> Generator[Any, Any, Any]:
+    """End with the dead letter that was kept for it; wait for ever where that is replayed."""
+    if given["operation"].get("replay_of") is not None:
+        yield from never_ending(ctx, given)
+    yield ctx.create_timer(timedelta(milliseconds=1))
+    operation = an_operation()
+    status = OperationStatus(
+        operation=operation, state=OperationState.DEAD_LETTERED, history=History(), updated_at=NOW
+    )
+    return status.to_json() | {"dead_letter": LETTER | {"id": dead_letter_id_of(operation.to_json())}}
+
+
+LETTER = {"category": "malformed", "reason": "RejectedByDependency", "detail": "status 400"}
+
+
+async def test_a_replay_that_retention_erased_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    configured = using(
+        parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"\n', {})
+    )
+    entry = {"operation": an_operation().to_json(), "attempts": [], **LETTER}
+    with configured, task_hub_stage(instead={OPERATION: dead_unless_replayed}) as hub:
+        dead_letter_id = await keep_operation(entry, NOW)
+        await hub.binding.start_instance(OPERATION, "op-test", start_input(an_operation()), again=False)
+        assert await hub.binding.wait_for_end("op-test", 20) is not None
+        replay_before_purge(dead_letter_id, monkeypatch)
+        await purged(hub, datetime.now(UTC) + timedelta(days=1))
+        instance = await hub.binding.read_instance("op-test")
+        assert instance is not None
+        assert instance.input["operation"]["replay_of"] == dead_letter_id
         await close_clients()
 
 

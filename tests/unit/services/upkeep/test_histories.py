@@ -207,10 +207,9 @@ async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
     purged: list[str] = []
     removed_records: list[str] = []
 
-    async def purge_ended(_hub: TaskHub, operation_id: str, started_before: datetime) -> bool:
-        assert started_before == NOON - timedelta(days=7)
+    async def purge_ended(_hub: TaskHub, operation_id: str, completed_before: datetime) -> None:
+        assert completed_before == NOON - timedelta(days=7)
         purged.append(operation_id)
-        return True
 
     async def remove_record(_hub: TaskHub, operation_id: str, now: datetime) -> bool:
         assert (operation_id in purged, now) == (False, NOON)
@@ -218,7 +217,7 @@ async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
         return operation_id != "op-9"
 
     monkeypatch.setattr(operation_index, "has_ended", has_ended)
-    monkeypatch.setattr(TaskHub, "purge_completed", purge_ended)
+    monkeypatch.setattr(TaskHub, "purge_instance", purge_ended)
     monkeypatch.setattr(operation_index, "remove_record", remove_record)
     waiting = {"status": OperationState.WAITING_RETRY}
     for age in (1, 8, 9):

@@ -1,0 +1,39 @@
+"""The purge of an operation's history, wherever upkeep decides that it may go.
+
+A purge by id does not look at the instance. Between the look before it and the purge, a person may replay the
+dead letter with which the operation ended: that run would be erased after it was answered with 202.
+"""
+
+from datetime import datetime
+
+from durable_retry.services.dead_letters.replay import start_if_lost
+from durable_retry.stores.task_hub import TaskHub
+
+
+async def purge_operation(
+    hub: TaskHub,
+    operation_id: str,
+    *,
+    completed_before: datetime | None = None,
+    dead_letter_id: str | None = None,
+) -> bool:
+    """Purge the history of an operation that has ended, and start a replay again that went with it.
+
+    Args:
+        completed_before: Only if it completed and was started before this instant; None for any end.
+        dead_letter_id: With which it ended; None where its output says so.
+
+    Returns:
+        Whether it was purged.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    purged = await hub.purge_instance(operation_id, completed_before)
+    if purged is None:
+        return False
+    letter = (purged.output or {}).get("dead_letter")
+    known = letter.get("id") if isinstance(letter, dict) else None
+    if dead_letter_id or known:
+        await start_if_lost(hub, str(dead_letter_id or known))
+    return True
