@@ -1,6 +1,5 @@
 """Batches and sagas as they are submitted and shown: accept one, look at one, list them."""
 
-from functools import partial
 from typing import Any
 
 from durable_retry import clock
@@ -118,6 +117,7 @@ async def find_saga(hub: TaskHub, saga_id: str) -> SagaDocument | None:
 
 async def list_sagas(hub: TaskHub, limit: int, cursor: str | None) -> Page[SagaDocument]:
     """Return sagas, the newest first."""
-    find = partial(sagas.find_saga, hub)
-    found, following = await store.list_created(SAGA_SOURCE, find, limit=limit, cursor=cursor)
+    found, following = await store.list_created(
+        hub, SAGA_SOURCE, sagas.document_of_saga, limit=limit, cursor=cursor
+    )
     return Page[SagaDocument](items=tuple(found), next_cursor=following)

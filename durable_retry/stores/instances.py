@@ -58,6 +58,20 @@ class Instance:
         )
 
 
+def unseen_instance(instance_id: str, created_at: datetime, reason: str) -> Instance:
+    """Return what stands for an instance of which only its creation is known."""
+    return Instance(
+        instance_id=instance_id,
+        runtime_status=OrchestrationStatus.RUNNING,
+        created_at=created_at,
+        updated_at=created_at,
+        input={},
+        custom_status=None,
+        output=None,
+        unreadable=reason,
+    )
+
+
 def json_object(text: str | None) -> dict[str, Any] | None:
     """Parse a JSON object; None for anything else, since anyone may have put it there.
 

@@ -16,14 +16,21 @@ instance is gone, because its history was purged, is removed by `services.upkeep
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import batched
 from typing import Final
 
-from durable_retry.engine.base.instants import age, from_ms, from_rfc3339, optional_from_rfc3339, to_rfc3339
+from durable_retry.engine.base.instants import (
+    age,
+    from_age,
+    from_ms,
+    from_rfc3339,
+    optional_from_rfc3339,
+    to_rfc3339,
+)
 from durable_retry.engine.base.names import FINISHED, DeadLetterReason, OperationState
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.completion import Completion
@@ -37,7 +44,10 @@ from durable_retry.engine.workflows.document import (
     counts_of,
 )
 from durable_retry.engine.workflows.shapes import BatchState
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.stores.instances import Instance, unseen_instance
 from durable_retry.stores.storage import contents, tables
+from durable_retry.stores.task_hub import TaskHub
 
 TABLE: Final = "Batches"
 CREATED: Final = "created"
@@ -335,15 +345,23 @@ async def note_created(kind: str, instance_id: str, created_at: str) -> None:
 
 
 async def list_created[D](
-    kind: str, find: Callable[[str], Awaitable[D | None]], *, limit: int, cursor: str | None
+    hub: TaskHub, kind: str, document_of: Callable[[Instance], D], *, limit: int, cursor: str | None
 ) -> tuple[list[D], str | None]:
     """Return documents, the newest first, and the cursor of the next ones (None at the end).
 
     Args:
         kind: The kind of the list, one of `LISTED`.
-        find: Reads the document of an instance; None when there is none.
+        document_of: Gets an instance, an unreadable one where the task hub does not answer.
         limit: The most documents to return; less can come with a cursor.
     """
     page = await tables.rows_between(LISTS_TABLE, kind, limit=limit, cursor=cursor)
-    found = await asyncio.gather(*(find(row["RowKey"].partition("-")[2]) for row in page.rows))
-    return [document for document in found if document is not None], page.cursor
+    found = await asyncio.gather(*(_listed_instance(hub, row) for row in page.rows))
+    return [document_of(instance) for instance in found if instance is not None], page.cursor
+
+
+async def _listed_instance(hub: TaskHub, row: tables.Row) -> Instance | None:
+    digits, _, instance_id = str(row["RowKey"]).partition("-")
+    try:
+        return await hub.read_instance(instance_id)
+    except TaskHubUnavailableError as error:
+        return unseen_instance(instance_id, from_age(digits), str(error))

@@ -31,6 +31,7 @@ from durable_retry.engine.outbox import envelope_text, event_id_for
 from durable_retry.stores import workflows
 from durable_retry.stores.dead_letters import index, intents, records
 from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.instances import Instance, unseen_instance
 from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations import results, steps
 from durable_retry.stores.operations import writes as operation_writes
@@ -39,6 +40,7 @@ from durable_retry.stores.outbox import events as outbox
 from durable_retry.stores.outbox import index as outbox_index
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import lists, rounds
+from durable_retry.stores.task_hub import TaskHub
 from tests.replay.stored import Documents
 from tests.support.builders import NOON, an_entry, an_operation, outcome
 from tests.support.tables import TablesInMemory
@@ -275,7 +277,8 @@ async def read_every_row(held: TablesInMemory) -> dict[str, Any]:
         "batches": await workflows.list_batches(50, None),
         "items": [await workflows.read_item("batch-1", number) for number in range(2)],
         "created": [
-            await workflows.list_created(kind, _itself, limit=50, cursor=None) for kind in workflows.LISTED
+            await workflows.list_created(_HubOfIds(""), kind, _id_of_instance, limit=50, cursor=None)
+            for kind in workflows.LISTED
         ],
         "bulk items": await _bulk_items(),
         "indexed": [
@@ -307,8 +310,13 @@ async def _commits() -> list[Any]:
     return [note for some in notes for note in some]
 
 
-async def _itself(instance_id: str) -> dict[str, Any]:
-    return {"id": instance_id}
+class _HubOfIds(TaskHub):
+    async def read_instance(self, instance_id: str) -> Instance | None:
+        return unseen_instance(instance_id, NOON, "")
+
+
+def _id_of_instance(instance: Instance) -> dict[str, Any]:
+    return {"id": instance.instance_id}
 
 
 def _without_versions(value: Any) -> Any:

@@ -146,15 +146,17 @@ async def cancel_bulk(hub: TaskHub, action_id: str, document: BulkProgress, what
 
 async def list_bulk_actions(hub: TaskHub, limit: int, cursor: str | None) -> Page[BulkActionDocument]:
     """Return bulk actions, bulk replays among them, the newest first."""
-    find = partial(find_bulk_action, hub)
-    found, following = await workflows.list_created(workflows.BULK_ACTION, find, limit=limit, cursor=cursor)
+    found, following = await workflows.list_created(
+        hub, workflows.BULK_ACTION, _action_of_instance, limit=limit, cursor=cursor
+    )
     return Page[BulkActionDocument](items=tuple(found), next_cursor=following)
 
 
 async def list_bulk_replays(hub: TaskHub, limit: int, cursor: str | None) -> Page[BulkReplayDocument]:
     """Return bulk replays, the newest first."""
-    find = partial(find_bulk_replay, hub)
-    found, following = await workflows.list_created(workflows.REPLAY, find, limit=limit, cursor=cursor)
+    found, following = await workflows.list_created(
+        hub, workflows.REPLAY, replay_of_instance, limit=limit, cursor=cursor
+    )
     return Page[BulkReplayDocument](items=tuple(found), next_cursor=following)
 
 
@@ -164,25 +166,27 @@ async def find_bulk_action(hub: TaskHub, action_id: str) -> BulkActionDocument |
     Raises:
         TaskHubUnavailableError: The task hub did not answer.
     """
-    found = await _find_bulk_progress(hub, action_id) if _ID.fullmatch(action_id) else None
-    return None if found is None else action_document(*found)
+    instance = await hub.read_instance(action_id) if _ID.fullmatch(action_id) else None
+    return None if instance is None else _action_of_instance(instance)
 
 
 async def find_bulk_replay(hub: TaskHub, replay_id: str) -> BulkReplayDocument | None:
     """Return a bulk replay's document; None and errors as `find_bulk_action`."""
-    found = await _find_bulk_progress(hub, replay_id) if _REPLAY_ID.fullmatch(replay_id) else None
-    return None if found is None else found[0]
+    instance = await hub.read_instance(replay_id) if _REPLAY_ID.fullmatch(replay_id) else None
+    return None if instance is None else replay_of_instance(instance)
 
 
-async def _find_bulk_progress(
-    hub: TaskHub, action_id: str
-) -> tuple[BulkReplayDocument, dict[str, Any]] | None:
-    instance = await hub.read_instance(action_id)
-    return (
-        None
-        if instance is None
-        else read_or(partial(_read_progress, instance), partial(_unreadable_progress, instance))
-    )
+def _action_of_instance(instance: Instance) -> BulkActionDocument:
+    return action_document(*_progress_of_instance(instance))
+
+
+def replay_of_instance(instance: Instance) -> BulkReplayDocument:
+    """Return the document of a bulk replay's instance; with `unreadable` where not all of it can be read."""
+    return _progress_of_instance(instance)[0]
+
+
+def _progress_of_instance(instance: Instance) -> tuple[BulkReplayDocument, dict[str, Any]]:
+    return read_or(partial(_read_progress, instance), partial(_unreadable_progress, instance))
 
 
 def _read_progress(instance: Instance) -> tuple[BulkReplayDocument, dict[str, Any]]:

@@ -6,21 +6,25 @@ however many operations there are, and so does a correlation id, which has rows 
 Everything else reads the index (`stores.operations.index`) back in time: all operations, or those that failed
 where only they can match, or both where the words of an error count. What may match is read from the task hub
 and shown if it does. One page reads a bounded number of each; its cursor continues where it stopped.
+
+While the task hub does not answer, the index does: what it has of an operation is shown, with the reason.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
 from durable_retry.concurrency import map_bounded
-from durable_retry.console.finding.cursors import IndexCursor, cursor_text, read_cursor
+from durable_retry.console.finding.cursors import BadCursorError, IndexCursor, cursor_text, read_cursor
 from durable_retry.console.finding.found import NAMES
 from durable_retry.console.finding.question import Question
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.instants import from_microseconds, from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
 from durable_retry.engine.base.unreadable import UNREADABLE
+from durable_retry.engine.operations.document import ListedOperation
 from durable_retry.engine.operations.naming import (
     FIELDS_SCOPE,
     event_scope,
@@ -28,6 +32,7 @@ from durable_retry.engine.operations.naming import (
     operation_id_for,
     source_scope,
 )
+from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.settings.sources import TIMER, intake_settings
 from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets, ids_of_correlation
 from durable_retry.stores.operations.notes import write_noted
@@ -73,11 +78,32 @@ async def find_operations(
 
     Raises:
         BadCursorError: The cursor was not given out here.
-        TaskHubUnavailableError: The task hub did not answer.
+        TaskHubUnavailableError: It did not answer, and the cursor is of the list of a correlation id.
     """
     if cursor is None:
         await write_noted()
-    if wanted.key is None and wanted.correlation_id is not None:
+    try:
+        return await _find_at_hub(hub, wanted, tenant, limit, cursor)
+    except TaskHubUnavailableError as error:
+        with suppress(BadCursorError):
+            return await _found_in_index(hub, wanted, limit, cursor, str(error))
+        raise
+
+
+async def _found_in_index(
+    hub: TaskHub, wanted: Question, limit: int, cursor: str | None, away: str
+) -> OperationSearchPage:
+    place = IndexCursor(before=wanted.created_before) if cursor is None else IndexCursor.read(cursor)
+    search = _Search(hub, wanted, limit, place, away)
+    following = await search.run()
+    return OperationSearchPage(search.found, None if following is None else following.text())
+
+
+async def _find_at_hub(
+    hub: TaskHub, wanted: Question, tenant: str, limit: int, cursor: str | None
+) -> OperationSearchPage:
+    is_named = wanted.key is None and wanted.correlation_id is not None
+    if wanted.correlation_id is not None and is_named and not _is_of_index(cursor):
         return await _page_of_correlation_id(hub, wanted, wanted.correlation_id, limit, cursor)
     place = IndexCursor(before=wanted.created_before) if cursor is None else IndexCursor.read(cursor)
     if wanted.key is not None:
@@ -99,6 +125,13 @@ async def find_operations(
     found += search.found
     found.sort(key=_created_at, reverse=True)
     return OperationSearchPage(found, None if following is None else following.text())
+
+
+def _is_of_index(cursor: str | None) -> bool:
+    """Whether a list goes on in the index, as it began there while the task hub was away."""
+    with suppress(BadCursorError):
+        return cursor is not None and IndexCursor.read(cursor) is not None
+    return False
 
 
 async def _ids_of_correlation(words: str) -> list[str]:
@@ -163,6 +196,29 @@ async def _documents_of_ids(hub: TaskHub, ids: Iterable[str]) -> list[dict[str, 
     return [document for document in found if document is not None]
 
 
+def _document_of_entry(entry: OperationEntry, away: str) -> dict[str, Any]:
+    """Return what the index has of an operation, which may have gone on since."""
+    return ListedOperation(
+        operation_id=entry.operation_id,
+        key=entry.key,
+        dependency=entry.dependency,
+        correlation_id=entry.correlation_id,
+        source=entry.source,
+        status=entry.status or OperationState.PENDING,
+        attempt_count=0,
+        attempts=(),
+        next_attempt_at=None,
+        deadline_at=None,
+        result=None,
+        dead_letter=None,
+        events=(),
+        created_at=entry.created_at,
+        updated_at=max(from_microseconds(entry.noted_us), entry.created_at),
+        handler=entry.handler,
+        unreadable=": ".join(part for part in (away, entry.error) if part),
+    ).to_json()
+
+
 def _document_in_place(document: dict[str, Any], entry: OperationEntry) -> dict[str, Any]:
     """Return a document; one that cannot be read has what the index knows of it, and stands in its place."""
     if UNREADABLE not in document:
@@ -187,6 +243,7 @@ class _Search:
     """One page of a search, under way.
 
     Attributes:
+        away: Why the task hub is not asked, and entries of the index are shown; None where it is.
         rows: Rows of the index that were read.
         entries: Entries in them.
         documents: Documents that were read.
@@ -196,6 +253,7 @@ class _Search:
     wanted: Question
     limit: int
     place: IndexCursor
+    away: str | None = None
     found: list[dict[str, Any]] = field(default_factory=list)
     rows: int = 0
     entries: int = 0
@@ -258,15 +316,20 @@ class _Search:
         while rest and not self._is_page_full:
             missing = self.limit - len(self.found)
             taken, rest = rest[:missing], rest[missing:]
-            read = await _documents_of_ids(self.hub, (one.operation_id for one in taken))
-            entries_by_id = {one.operation_id: one for one in taken}
-            documents = [_document_in_place(one, entries_by_id[one["operation_id"]]) for one in read]
-            # A replay is accepted again: the index has its operation twice, and the later place counts.
-            present = {(_created_at(one), one["operation_id"]): one for one in documents}
-            for position in (one.position for one in taken):
-                document = present.get(position)
-                if document is not None and self.wanted.matches_operation(document):
-                    self.found.append(document)
-            self.documents += len(taken)
+            if self.away is None:
+                self.found += await self._matching_documents(taken)
+                self.documents += len(taken)
+            else:
+                shown = [_document_of_entry(each, self.away) for each in taken]
+                self.found += [each for each in shown if self.wanted.status in (None, each["status"])]
             self.place = replace(self.place, before=taken[-1].created_at, last_id=taken[-1].operation_id)
         return bool(rest)
+
+    async def _matching_documents(self, entries: list[OperationEntry]) -> list[dict[str, Any]]:
+        entries_by_id = {each.operation_id: each for each in entries}
+        read = await _documents_of_ids(self.hub, entries_by_id)
+        documents = [_document_in_place(one, entries_by_id[one["operation_id"]]) for one in read]
+        # A replay is accepted again: the index has its operation twice, and the later place counts.
+        present = {(_created_at(one), one["operation_id"]): one for one in documents}
+        found = (present.get(each.position) for each in entries)
+        return [one for one in found if one is not None and self.wanted.matches_operation(one)]

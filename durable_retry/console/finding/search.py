@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
-from durable_retry.console.bulk.actions import find_bulk_replay
+from durable_retry.console.bulk.actions import replay_of_instance
 from durable_retry.console.finding.cursors import BadCursorError, cursor_content, cursor_text
 from durable_retry.console.finding.found import (
     NAMES,
@@ -34,7 +34,7 @@ from durable_retry.engine.workflows.document import SagaDocument, SagaPart
 from durable_retry.stores.dead_letters.list import DeadLetterSearch, list_dead_letters
 from durable_retry.stores.outbox.events import find_event, list_pending
 from durable_retry.stores.outbox.index import list_ended
-from durable_retry.stores.sagas import find_saga
+from durable_retry.stores.sagas import document_of_saga
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.stores.workflows import list_batches, list_created
 
@@ -226,7 +226,8 @@ async def _list_of_batches(question: Question, limit: int, cursor: str | None) -
 
 
 async def _list_of_sagas(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> _Items:
-    sagas, following = await _list_by_age(FoundType.SAGA, partial(find_saga, hub), limit, cursor)
+    size = min(limit, _WORKFLOWS_READ)
+    sagas, following = await list_created(hub, FoundType.SAGA, document_of_saga, limit=size, cursor=cursor)
     return [
         FoundItem(
             type=FoundType.SAGA,
@@ -242,8 +243,10 @@ async def _list_of_sagas(hub: TaskHub, question: Question, limit: int, cursor: s
 
 
 async def _list_of_replays(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> _Items:
-    replays, following = await _list_by_age(FoundType.REPLAY, partial(find_bulk_replay, hub), limit, cursor)
-    items = []
+    size, items = min(limit, _WORKFLOWS_READ), []
+    replays, following = await list_created(
+        hub, FoundType.REPLAY, replay_of_instance, limit=size, cursor=cursor
+    )
     for each in replays:
         error = "\n".join(failure.detail for failure in each.failures) or None
         if question.has_words(each.replay_id, each.status, error, each.note, *each.filter.values()):
@@ -258,13 +261,6 @@ async def _list_of_replays(hub: TaskHub, question: Question, limit: int, cursor:
             )
             items.append(item)
     return items, following
-
-
-async def _list_by_age[D](
-    kind: str, find: Callable[[str], Awaitable[D | None]], limit: int, cursor: str | None
-) -> tuple[list[D], str | None]:
-    limit = min(limit, _WORKFLOWS_READ)
-    return await list_created(kind, find, limit=limit, cursor=cursor)
 
 
 def _parts_of_saga(saga: SagaDocument) -> list[SagaPart]:

@@ -9,6 +9,7 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.console.bulk import routes as replays
+from durable_retry.console.bulk.actions import replay_of_instance
 from durable_retry.console.bulk.shapes import BulkItem, ItemOutcome
 from durable_retry.console.bulk.store import keep_items
 from durable_retry.engine.base.instants import to_rfc3339
@@ -21,7 +22,8 @@ from durable_retry.stores.workflows import BULK_ACTION, list_created, note_creat
 from durable_retry.stores.workflows import REPLAY as REPLAY_LIST
 from durable_retry.stores.workflows import SAGA as SAGA_LIST
 from durable_retry.triggers.http import workflows
-from tests.support.hub import TaskHubStage
+from scripts.processes import free_port
+from tests.support.hub import TaskHubStage, binding_for
 
 pytestmark = pytest.mark.usefixtures("own_tables")
 
@@ -114,8 +116,25 @@ async def test_a_repeated_entry_is_one() -> None:
     for _ in range(2):
         await note_created(REPLAY_LIST, "replay-1", "2026-11-21T09:00:00Z")
 
-    async def there(found_id: str) -> dict[str, Any]:
-        return {"id": found_id}
+    away = binding_for(free_port())
+    (listed,), following = await list_created(away, REPLAY_LIST, replay_of_instance, limit=5, cursor=None)
+    assert (listed.replay_id, following) == ("replay-1", None)
 
-    listed = await list_created(REPLAY_LIST, there, limit=5, cursor=None)
-    assert listed == ([{"id": "replay-1"}], None)
+
+@pytest.mark.parametrize(
+    ("route", "kind", "instance_id", "name"),
+    [
+        (workflows.list_all_sagas, SAGA_LIST, "saga-away", "saga_id"),
+        (replays.list_replays_of_many, REPLAY_LIST, "replay-away", "replay_id"),
+        (replays.list_actions_on_many, BULK_ACTION, "bulk-away", "action_id"),
+    ],
+)
+async def test_a_list_is_shown_while_the_task_hub_is_away(
+    route: Any, kind: str, instance_id: str, name: str
+) -> None:
+    """What cannot be known is marked."""
+    await note_created(kind, instance_id, "2026-11-21T09:00:00Z")
+    answer = await call(route, binding_for(free_port()))
+    (shown,) = (each for each in answer["items"] if each[name] == instance_id)
+    assert shown["created_at"].startswith("2026-11-21T09:00:00")
+    assert shown["unreadable"].endswith("the task hub answered UNAVAILABLE")

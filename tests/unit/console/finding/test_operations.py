@@ -15,8 +15,10 @@ from durable_retry.console.finding.operations import MAX_READ, OperationSearchPa
 from durable_retry.console.finding.question import Question
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.operations.document import ListedOperation
 from durable_retry.engine.operations.naming import explicit_scope, operation_id_for
 from durable_retry.engine.operations.status import last_error
+from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.workflows import CALL_SOURCE
 from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
 from durable_retry.stores.storage import clients as storage_clients
@@ -120,6 +122,51 @@ async def pages(wanted: Question, limit: int = 50) -> list[list[str]]:
         cursor = one.cursor
         if cursor is None:
             return found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (ANY, ["op-2", "op-1"]),
+        (Question(key="key of op-1"), ["op-1"]),
+        (Question(correlation_id="order-42"), ["op-1"]),
+        (Question(words="TIMEOUT"), ["op-2"]),
+        (Question(words="op-1"), ["op-1"]),
+        (Question(status="waiting_retry"), ["op-2"]),
+        (Question(status="dead_lettered"), []),
+        (Question(dependency="nowhere"), []),
+    ],
+)
+async def test_while_the_task_hub_is_away_the_index_answers(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, wanted: Question, expected: list[str]
+) -> None:
+    failed = {"category": "transient", "status_code": None, "error": "Timeout"}
+    hub.add("op-1", timedelta(seconds=2), correlation_id="order-42")
+    hub.add("op-2", timedelta(seconds=1), status="waiting_retry", attempts=[failed])
+
+    async def is_away(*_: object) -> None:
+        raise TaskHubUnavailableError("the task hub answered UNAVAILABLE")
+
+    monkeypatch.setattr(operation_search, "find_status", is_away)
+    assert await everything(wanted, 1) == expected
+    for shown in (await page(wanted)).documents:
+        reason = ListedOperation.read(shown).unreadable or ""
+        assert reason.startswith("the task hub answered UNAVAILABLE")
+
+
+async def test_a_list_by_correlation_id_does_not_go_on_while_the_task_hub_is_away(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        hub.add(f"op-{number}", timedelta(seconds=number), correlation_id="order-42")
+    first = await page(Question(correlation_id="order-42"), 1)
+
+    async def is_away(*_: object) -> None:
+        raise TaskHubUnavailableError("the task hub answered UNAVAILABLE")
+
+    monkeypatch.setattr(operation_search, "find_status", is_away)
+    with pytest.raises(TaskHubUnavailableError):
+        await page(Question(correlation_id="order-42"), 1, first.cursor)
 
 
 async def everything(wanted: Question, limit: int = 50) -> list[str]:

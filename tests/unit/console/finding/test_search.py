@@ -72,7 +72,9 @@ class Lists:
         self.asked["batches"] += 1
         return paged(self.batches, limit, cursor)
 
-    async def list_created(self, kind: str, *_: Any, **__: Any) -> tuple[list[dict[str, Any]], str | None]:
+    async def list_created(
+        self, _hub: TaskHub, kind: str, *_: Any, **__: Any
+    ) -> tuple[list[dict[str, Any]], str | None]:
         self.asked[kind] += 1
         return [], None
 
