@@ -20,34 +20,21 @@ LOWERED_TO: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveSettings(JsonRecord):
-    """Bounds of an adaptive limit.
+    """Bounds of an adaptive limit."""
 
-    Attributes:
-        min_concurrency: At least 1.
-        max_concurrency: At least 2.
-        latency_seconds: An attempt that takes longer shows overload; 0 means that none does.
-    """
-
-    min_concurrency: int
-    max_concurrency: int
-    latency_seconds: float = 0.0
+    min_concurrency: int  # at least 1
+    max_concurrency: int  # at least 2
+    latency_seconds: float = 0.0  # an attempt that takes longer shows overload; 0 means that none does
 
 
 @dataclass(frozen=True, slots=True)
 class Observed(JsonRecord):
-    """What a worker's attempts showed of a dependency's load since its last report.
+    """What a worker's attempts showed of a dependency's load since its last report."""
 
-    Attributes:
-        good: Answers without overload.
-        overloaded: Throttled, failed or slow attempts.
-        overloaded_began_at: When the latest of these began; None without one.
-        held_back: Whether the lowered limit held attempts up.
-    """
-
-    good: int = 0
-    overloaded: int = 0
-    overloaded_began_at: MsInstant | None = None
-    held_back: bool = False
+    good: int = 0  # answers without overload
+    overloaded: int = 0  # throttled, failed or slow attempts
+    overloaded_began_at: MsInstant | None = None  # when the latest of these began; None without one
+    held_back: bool = False  # whether the lowered limit held attempts up
 
     def plus(self, began_at: datetime, *, is_overload: bool) -> "Observed":
         """Return this with one more attempt."""
@@ -62,14 +49,10 @@ NOTHING_OBSERVED: Final = Observed()
 
 @dataclass(frozen=True, slots=True)
 class Adaptive(JsonRecord):
-    """A lowered limit.
+    """A lowered limit."""
 
-    Attributes:
-        limit: Attempts at once; its whole part counts.
-        lowered_at: When an overload last lowered it. Attempts that began before show nothing new.
-    """
-
-    limit: float
+    limit: float  # attempts at once; its whole part counts
+    # When an overload last lowered it. Attempts that began before show nothing new.
     lowered_at: MsInstant
 
 

@@ -49,15 +49,11 @@ class AttemptHeld:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """An attempt of an operation ended; a repeated execution of the same attempt is reported again.
-
-    Attributes:
-        was_held: Whether this attempt waited for its admission before.
-    """
+    """An attempt of an operation ended; a repeated execution of the same attempt is reported again."""
 
     operation: OperationInput
     outcome: AttemptOutcome
-    was_held: bool
+    was_held: bool  # whether this attempt waited for its admission before
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +66,12 @@ class DeliveryEnded:
 
 @dataclass(frozen=True, slots=True)
 class WaitBegun:
-    """An operation waits.
-
-    Attributes:
-        kind: `retry`, `circuit`, `retry_budget` or `limit`.
-        until: When the wait should end.
-        reasons: Why it is as long as it is.
-    """
+    """An operation waits."""
 
     operation: OperationInput
-    kind: str
-    until: datetime
-    reasons: tuple[str, ...]
+    kind: str  # `retry`, `circuit`, `retry_budget` or `limit`
+    until: datetime  # when the wait should end
+    reasons: tuple[str, ...]  # why it is as long as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,42 +85,27 @@ class WaitEnded:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterKept:
-    """A dead letter of an operation was stored; storing it again reports it again.
+    """A dead letter of an operation was stored; storing it again reports it again."""
 
-    Attributes:
-        operation: The JSON form of its `OperationInput`.
-        error: The last attempt's error, the reason and the detail, a line each.
-    """
-
-    operation: Mapping[str, Any]
-    error: str
+    operation: Mapping[str, Any]  # the JSON form of its `OperationInput`
+    error: str  # the last attempt's error, the reason and the detail, a line each
 
 
 @dataclass(frozen=True, slots=True)
 class ActedOn:
-    """Somebody asked an operation to end, or to wait no longer; it has not done so yet.
+    """Somebody asked an operation to end, or to wait no longer; it has not done so yet."""
 
-    Attributes:
-        document: The status document before.
-        action: `cancel` or `retry_now`.
-    """
-
-    document: Mapping[str, Any]
-    action: str
+    document: Mapping[str, Any]  # the status document before
+    action: str  # `cancel` or `retry_now`
     by: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class OperationEnded:
-    """An operation ended, in whatever way. The record of its key reports it, once.
+    """An operation ended, in whatever way. The record of its key reports it, once."""
 
-    Attributes:
-        document: The last status document.
-        trace: Trace context of the submission; None without tracing.
-    """
-
-    document: Mapping[str, Any]
-    trace: TraceContext | None
+    document: Mapping[str, Any]  # the last status document
+    trace: TraceContext | None  # trace context of the submission; None without tracing
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,16 +83,12 @@ def lane_of(event: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One event that is being sent.
+    """One event that is being sent."""
 
-    Attributes:
-        operation: The event as the retry loop takes it: its id and key are the event's, `dependency` is the
-            lane, policy and deadline are those of the destination.
-        state: Where its retry loop stands.
-    """
-
+    # The event as the retry loop takes it: its id and key are the event's, `dependency` is the lane, policy
+    # and deadline are those of the destination.
     operation: OperationInput
-    state: RetryState
+    state: RetryState  # where its retry loop stands
 
     @property
     def event_id(self) -> str:
@@ -204,33 +200,20 @@ def next_due_at(deliveries: Iterable[Delivery]) -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEvent:
-    """An event as the outbox keeps it.
+    """An event as the outbox keeps it."""
 
-    Attributes:
-        event_id: The same for ever.
-        event: The JSON form of `engine.operations.request.Event`.
-        state: Where it stands.
-        created_at: When the operation's success was committed.
-        pending_since: When it last became pending: a resend begins anew.
-        sent_at: None until it was sent.
-        detail: Why it failed; None unless it did.
-        attempt_count: Attempts since it last became pending; None before it ended, and in rows of older
-            versions.
-        correlation_id: The operation's.
-        trace: The operation's.
-        unreadable: Why its row cannot be read, of what is shown in its place; it is never stored or sent.
-    """
-
-    event_id: str
-    event: Mapping[str, Any]
-    state: EventState
-    created_at: datetime
-    pending_since: datetime
-    sent_at: datetime | None = None
-    detail: str | None = None
+    event_id: str  # the same for ever
+    event: Mapping[str, Any]  # the JSON form of `engine.operations.request.Event`
+    state: EventState  # where it stands
+    created_at: datetime  # when the operation's success was committed
+    pending_since: datetime  # when it last became pending: a resend begins anew
+    sent_at: datetime | None = None  # None until it was sent
+    detail: str | None = None  # why it failed; None unless it did
+    # Attempts since it last became pending; None before it ended, and in rows of older versions.
     attempt_count: int | None = None
-    correlation_id: str | None = None
-    trace: TraceContext | None = None
+    correlation_id: str | None = None  # the operation's
+    trace: TraceContext | None = None  # the operation's
+    # Why its row cannot be read, of what is shown in its place; it is never stored or sent.
     unreadable: str | None = None
 
     def listed(self) -> "OutboxEvent":

@@ -26,17 +26,11 @@ SLOWED_FROM: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RateLeft:
-    """What an answer states of the dependency's rate limit.
+    """What an answer states of the dependency's rate limit."""
 
-    Attributes:
-        remaining: Calls that are left in the present window, above 0.
-        seconds: Until the window ends, above 0.
-        limit: Calls in a whole window; None when the answer does not say.
-    """
-
-    remaining: float
-    seconds: float
-    limit: float | None = None
+    remaining: float  # calls that are left in the present window, above 0
+    seconds: float  # until the window ends, above 0
+    limit: float | None = None  # calls in a whole window; None when the answer does not say
 
 
 class QuotaDocument(Answer):
@@ -52,19 +46,12 @@ class QuotaDocument(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Quota(JsonRecord):
-    """What was left of a dependency's rate limit when it last answered.
+    """What was left of a dependency's rate limit when it last answered."""
 
-    Attributes:
-        remaining: Calls, above 0.
-        limit: Calls in a whole window: as stated, else the most that was seen left.
-        seen_at: When the answer came.
-        until: End of the window; after it the quota says nothing.
-    """
-
-    remaining: float
-    limit: float
-    seen_at: MsInstant
-    until: MsInstant
+    remaining: float  # calls, above 0
+    limit: float  # calls in a whole window: as stated, else the most that was seen left
+    seen_at: MsInstant  # when the answer came
+    until: MsInstant  # end of the window; after it the quota says nothing
 
     @property
     def is_low(self) -> bool:
@@ -112,19 +99,14 @@ def newest(now: datetime, *quotas: Quota | None) -> Quota | None:
 
 @dataclass(frozen=True, slots=True)
 class Pace(JsonRecord):
-    """How fast attempts may start while a quota is low.
+    """How fast attempts may start while a quota is low."""
 
-    Attributes:
-        seconds: Until the window ends, above 0.
-        reason: Why, a few words.
-        longest_seconds: No turn is reserved for later than this; None means the end of the window.
-        may_be_passed: Whether an attempt whose deadline comes before its turn goes at once, since something
-            is left. False beside a configured rate, which nothing passes.
-    """
-
-    seconds: float
-    reason: str
+    seconds: float  # until the window ends, above 0
+    reason: str  # why, a few words
+    # No turn is reserved for later than this; None means the end of the window.
     longest_seconds: Annotated[float | None, Form(omits_none=True)] = None
+    # Whether an attempt whose deadline comes before its turn goes at once, since something is left. False
+    # beside a configured rate, which nothing passes.
     may_be_passed: bool = True
 
     def within(self, longest_seconds: float) -> "Pace":

@@ -24,26 +24,16 @@ _HOW_TO_MAKE: Final = "make one with: openssl rand -base64 32"
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Above these values an alert is raised; 0 switches one off.
+    """Above these values an alert is raised; 0 switches one off."""
 
-    Attributes:
-        dead_letters: Number of open dead letters.
-        dead_letter_age_seconds: Age of the oldest open dead letter.
-        outbox_lag_seconds: Age of the oldest event that is not sent yet.
-        circuit_open_seconds: How long a circuit has let no call through.
-        retries_exhausted_per_hour: Number of operations that became dead letters in the last hour because
-            their attempts were used up.
-        not_starting: For how many seconds accepted operations have not begun.
-        task_hub_away_seconds: How long the task hub has not answered.
-    """
-
-    dead_letters: float = 100.0
-    dead_letter_age_seconds: float = 86_400.0
-    outbox_lag_seconds: float = 300.0
-    circuit_open_seconds: float = 300.0
+    dead_letters: float = 100.0  # number of open dead letters
+    dead_letter_age_seconds: float = 86_400.0  # age of the oldest open dead letter
+    outbox_lag_seconds: float = 300.0  # age of the oldest event that is not sent yet
+    circuit_open_seconds: float = 300.0  # how long a circuit has let no call through
+    # Number of operations that became dead letters in the last hour because their attempts were used up.
     retries_exhausted_per_hour: float = 50.0
-    not_starting: float = 120.0
-    task_hub_away_seconds: float = 30.0
+    not_starting: float = 120.0  # for how many seconds accepted operations have not begun
+    task_hub_away_seconds: float = 30.0  # how long the task hub has not answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +153,7 @@ class AlertSettings(SettingsGroup):
         least=0,
     )
     alert_circuit_open_seconds: float = setting(
-        "Alert when a circuit is open for longer; 0 = off.",
-        _DEFAULTS.circuit_open_seconds,
-        unit="s",
-        least=0,
+        "Alert when a circuit is open for longer; 0 = off.", _DEFAULTS.circuit_open_seconds, unit="s", least=0
     )
     alert_retries_exhausted_per_hour: float = setting(
         "Alert when more operations used up their attempts in the last hour; 0 = off.",

@@ -62,23 +62,18 @@ _DEFAULT_FUNCTION_TIMEOUT_SECONDS: Final = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What the app's own code chose in `durable_retry.register`; see there.
+    """What the app's own code chose in `durable_retry.register`; see there."""
 
-    Attributes:
-        route_prefix: Path of the routes below the host's prefix, without slashes at its ends; "" for none.
-        function_prefix: Begins the names of all functions, also those that histories hold; "" for none.
-        dependencies_file: Used when `DEPENDENCIES_FILE` is not set; None means the default of that setting.
-        handlers: Modules with handlers, before those of `HANDLERS`.
-        sources: Names of the sources; None means those that have their settings.
-        console: Whether the app has the console: lists, search, overview, metrics over time, alerts, bulk
-            actions and the dashboard.
-    """
-
+    # Path of the routes below the host's prefix, without slashes at its ends; "" for none.
     route_prefix: str = ""
+    # Begins the names of all functions, also those that histories hold; "" for none.
     function_prefix: str = ""
+    # Used when `DEPENDENCIES_FILE` is not set; None means the default of that setting.
     dependencies_file: str | Path | None = None
-    handlers: tuple[str, ...] = ()
-    sources: frozenset[str] | None = None
+    handlers: tuple[str, ...] = ()  # modules with handlers, before those of `HANDLERS`
+    sources: frozenset[str] | None = None  # names of the sources; None means those that have their settings
+    # Whether the app has the console: lists, search, overview, metrics over time, alerts, bulk actions and
+    # the dashboard.
     console: bool = True
 
     def wants(self, source: str) -> bool:

@@ -29,15 +29,11 @@ _LAG: Final = LagLimits()
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """The settings of one source; either all are set or none.
+    """The settings of one source; either all are set or none."""
 
-    Attributes:
-        settings: Fields of `IntakeSettings` that are required.
-        connection: The field that names the connection: the setting itself, or settings that begin with it
-            and `__` for a managed identity; None when the source has no connection.
-    """
-
-    settings: tuple[str, ...]
+    settings: tuple[str, ...]  # fields of `IntakeSettings` that are required
+    # The field that names the connection: the setting itself, or settings that begin with it and `__` for a
+    # managed identity; None when the source has no connection.
     connection: str | None = None
 
 

@@ -107,15 +107,10 @@ class ConnectionString:
 
 @dataclass(frozen=True, slots=True)
 class ManagedIdentity:
-    """An identity of the function app: the system-assigned one, or that of an id.
+    """An identity of the function app: the system-assigned one, or that of an id."""
 
-    Attributes:
-        client_id: The id of a user-assigned identity; "" when it is not named so.
-        resource_id: The same by resource id; at most one of the two is set.
-    """
-
-    client_id: str = ""
-    resource_id: str = ""
+    client_id: str = ""  # the id of a user-assigned identity; "" when it is not named so
+    resource_id: str = ""  # the same by resource id; at most one of the two is set
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +123,11 @@ type Identity = ManagedIdentity | SurroundingIdentity
 
 @dataclass(frozen=True, slots=True)
 class IdentityAccount:
-    """An account accessed with an identity.
+    """An account accessed with an identity."""
 
-    Attributes:
-        tables_url: https URL of its tables.
-        queues_url: https URL of its queues.
-        identity: The identity to use.
-    """
-
-    tables_url: str
-    queues_url: str
-    identity: Identity
+    tables_url: str  # https URL of its tables
+    queues_url: str  # https URL of its queues
+    identity: Identity  # the identity to use
 
 
 type StorageAccount = ConnectionString | IdentityAccount

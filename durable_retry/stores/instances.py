@@ -18,28 +18,17 @@ _SHOWN_CHARS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One orchestration instance with its payloads parsed as plain JSON.
+    """One orchestration instance with its payloads parsed as plain JSON."""
 
-    Attributes:
-        instance_id: Equals the operation id.
-        runtime_status: The task hub's status.
-        created_at: Aware UTC instant of its start.
-        updated_at: Aware UTC instant of its last turn.
-        input: Its input; what is no JSON object is its member `text`.
-        custom_status: The last one set; None before the first turn.
-        output: The return value; None while it runs.
-        failure: Why it failed or was terminated; None unless it was.
-        unreadable: Why its custom status or output cannot be read; None when they can, or there are none.
-    """
-
-    instance_id: str
-    runtime_status: OrchestrationStatus
-    created_at: datetime
-    updated_at: datetime
-    input: dict[str, Any]
-    custom_status: dict[str, Any] | None
-    output: dict[str, Any] | None
-    failure: str | None = None
+    instance_id: str  # equals the operation id
+    runtime_status: OrchestrationStatus  # the task hub's status
+    created_at: datetime  # aware UTC instant of its start
+    updated_at: datetime  # aware UTC instant of its last turn
+    input: dict[str, Any]  # its input; what is no JSON object is its member `text`
+    custom_status: dict[str, Any] | None  # the last one set; None before the first turn
+    output: dict[str, Any] | None  # the return value; None while it runs
+    failure: str | None = None  # why it failed or was terminated; None unless it was
+    # Why its custom status or output cannot be read; None when they can, or there are none.
     unreadable: str | None = None
 
     @classmethod

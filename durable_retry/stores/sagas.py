@@ -11,10 +11,7 @@ from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import MAX_BYTES, size_bytes
-from durable_retry.engine.workflows.document import (
-    SagaDocument,
-    saga_document,
-)
+from durable_retry.engine.workflows.document import SagaDocument, saga_document
 from durable_retry.engine.workflows.shapes import Saga, SagaState, SagaStep
 from durable_retry.stores.instances import Instance
 from durable_retry.stores.task_hub import TaskHub

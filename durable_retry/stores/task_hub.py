@@ -72,21 +72,13 @@ _clients: Final = LoopOwned[dict[str, DurableFunctionsClient]](dict)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The instances to read, and how much of each.
+    """The instances to read, and how much of each."""
 
-    Attributes:
-        runtime_statuses: Task hub statuses to include; empty means all.
-        created_after: Lower bound of the creation time, inclusive; None for all.
-        created_before: Upper bound, exclusive on most backends; None for all.
-        with_payloads: Whether to include inputs and outputs; custom statuses are always included.
-        prefix: The prefix of the instance ids; by default that of operations.
-    """
-
-    runtime_statuses: Collection[OrchestrationStatus] = ()
-    created_after: datetime | None = None
-    created_before: datetime | None = None
-    with_payloads: bool = False
-    prefix: str = ID_PREFIX
+    runtime_statuses: Collection[OrchestrationStatus] = ()  # task hub statuses to include; empty means all
+    created_after: datetime | None = None  # lower bound of the creation time, inclusive; None for all
+    created_before: datetime | None = None  # upper bound, exclusive on most backends; None for all
+    with_payloads: bool = False  # whether to include inputs and outputs; custom statuses are always included
+    prefix: str = ID_PREFIX  # the prefix of the instance ids; by default that of operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +96,9 @@ class TaskHub:
     Its client is cached per event loop: the SDK's own binding opens and closes a gRPC channel for every
     invocation of an async function (see docs/decisions/durable-client.md for what that costs). Every method
     that asks the task hub raises `TaskHubUnavailableError` where it does not answer, or refuses.
-
-    Attributes:
-        configuration: What the binding gives.
     """
 
-    configuration: str
+    configuration: str  # what the binding gives
 
     @classmethod
     def of(cls, client: DurableFunctionsClient) -> Self:

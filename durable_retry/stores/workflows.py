@@ -65,53 +65,31 @@ _MAX_TEXT_CHARS: Final = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One item as it was submitted.
+    """One item as it was submitted."""
 
-    Attributes:
-        index: From 0.
-        key: Idempotency key; None for an invalid item without one.
-        operation: The operation to start; None for an invalid item.
-        text: Raw text of an invalid item.
-        reason: The reason of an invalid item.
-        detail: Explains `reason`.
-        has_ended: Whether an end of it is stored.
-        etag: The ETag of its row; "" before it was stored.
-    """
-
-    index: int
-    key: str | None
-    operation: OperationInput | None = None
-    text: str = ""
-    reason: DeadLetterReason = DeadLetterReason.VALIDATION_FAILED
-    detail: str = ""
-    has_ended: bool = False
-    etag: str = ""
+    index: int  # from 0
+    key: str | None  # idempotency key; None for an invalid item without one
+    operation: OperationInput | None = None  # the operation to start; None for an invalid item
+    text: str = ""  # raw text of an invalid item
+    reason: DeadLetterReason = DeadLetterReason.VALIDATION_FAILED  # the reason of an invalid item
+    detail: str = ""  # explains `reason`
+    has_ended: bool = False  # whether an end of it is stored
+    etag: str = ""  # the ETag of its row; "" before it was stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """A batch as it was accepted.
+    """A batch as it was accepted."""
 
-    Attributes:
-        batch_id: `batch-...`, also the orchestration's instance id.
-        fingerprint: What makes two submissions under one key the same.
-        total: Number of items.
-        max_concurrency: Maximum number of items that run at once.
-        tolerated_failures: With more failures the batch is failed.
-        finished_at: None while it runs.
-        counts: Items by status when it finished; None while it runs.
-        unreadable: Why its row cannot be read; None when it can.
-    """
-
-    batch_id: str
-    fingerprint: str
-    total: int
-    max_concurrency: int
-    tolerated_failures: int
+    batch_id: str  # `batch-...`, also the orchestration's instance id
+    fingerprint: str  # what makes two submissions under one key the same
+    total: int  # number of items
+    max_concurrency: int  # maximum number of items that run at once
+    tolerated_failures: int  # with more failures the batch is failed
     created_at: datetime
-    finished_at: datetime | None = None
-    counts: BatchCounts | None = None
-    unreadable: str | None = None
+    finished_at: datetime | None = None  # None while it runs
+    counts: BatchCounts | None = None  # items by status when it finished; None while it runs
+    unreadable: str | None = None  # why its row cannot be read; None when it can
 
 
 async def keep_batch(batch: Batch, items: Sequence[Item]) -> None:
@@ -195,11 +173,7 @@ async def read_item(batch_id: str, index: int) -> Item:
 
 async def note_running(batch_id: str, item: Item) -> None:
     """Mark an item running, unless its row was changed since it was read."""
-    row = {
-        "PartitionKey": batch_id,
-        "RowKey": _item_key(item.index),
-        "status": OperationState.RUNNING.value,
-    }
+    row = {"PartitionKey": batch_id, "RowKey": _item_key(item.index), "status": OperationState.RUNNING.value}
     await tables.merge_version(TABLE, row, item.etag)
 
 

@@ -99,12 +99,7 @@ def attempted(fact: AttemptEnded | DeliveryEnded) -> None:
         category or name,
         extra=fields_of(
             operation,
-            {
-                ATTEMPT: outcome.number,
-                OUTCOME: name,
-                CATEGORY: category,
-                HTTP_STATUS: outcome.status_code,
-            },
+            {ATTEMPT: outcome.number, OUTCOME: name, CATEGORY: category, HTTP_STATUS: outcome.status_code},
         ),
     )
 

@@ -39,23 +39,14 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric.
+    """One metric."""
 
-    Attributes:
-        name: As exported.
-        kind: Counter, histogram or gauge.
-        unit: In UCUM; `s` for durations.
-        labels: Names of its labels, all with few values.
-        description: What it counts or measures.
-        buckets: Upper bounds of a histogram's buckets, in its unit.
-    """
-
-    name: str
-    kind: MetricKind
-    unit: str
-    labels: tuple[str, ...]
-    description: str
-    buckets: tuple[float, ...] = ()
+    name: str  # as exported
+    kind: MetricKind  # counter, histogram or gauge
+    unit: str  # in UCUM; `s` for durations
+    labels: tuple[str, ...]  # names of its labels, all with few values
+    description: str  # what it counts or measures
+    buckets: tuple[float, ...] = ()  # upper bounds of a histogram's buckets, in its unit
 
 
 SUBMISSIONS: Final = Metric(

@@ -17,16 +17,11 @@ class Signal(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receivers:
-    """The receivers of each signal.
+    """The receivers of each signal."""
 
-    Attributes:
-        otlp: Signals for the OTLP collector that the standard settings name.
-        azure_monitor: Signals for Application Insights.
-        connection: Connection string of Application Insights; "" when it is not used.
-        service: Service name, unless the standard settings set one.
-    """
-
+    # Signals for the OTLP collector that the standard settings name.
     otlp: frozenset[Signal] = field(default_factory=frozenset)
-    azure_monitor: frozenset[Signal] = field(default_factory=frozenset)
+    azure_monitor: frozenset[Signal] = field(default_factory=frozenset)  # signals for Application Insights
+    # Connection string of Application Insights; "" when it is not used.
     connection: str = field(default="", repr=False)
-    service: str = DEFAULT_SERVICE
+    service: str = DEFAULT_SERVICE  # service name, unless the standard settings set one

@@ -22,14 +22,10 @@ it costs without the memory: a lease that is held until it expires, or one turn 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The latest ask for one lease that was answered.
-
-    Attributes:
-        asked_at: When the orchestration asked, by its replay-safe time.
-    """
+    """The latest ask for one lease that was answered."""
 
     lease_id: str
-    asked_at: datetime
+    asked_at: datetime  # when the orchestration asked, by its replay-safe time
 
     def to_json(self) -> list[Any]:
         """Return the stored row."""

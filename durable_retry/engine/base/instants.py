@@ -1,9 +1,7 @@
 """Instants as RFC 3339 text, as milliseconds, and as keys that sort."""
 
 from datetime import UTC, datetime, timedelta
-from typing import (
-    Final,
-)
+from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

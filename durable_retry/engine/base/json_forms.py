@@ -106,20 +106,13 @@ class JsonRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """How a field is stored, given in an `Annotated` type where the type alone does not say it.
+    """How a field is stored, given in an `Annotated` type where the type alone does not say it."""
 
-    Attributes:
-        name: The name of the member; None means the field's name.
-        encode: To JSON; None means by the type.
-        decode: From JSON; None means by the type.
-        is_stored: False leaves the field out; its default takes its place.
-        omits_none: True leaves the member out while it is None: for fields that older code must not meet.
-    """
-
-    name: str | None = None
-    encode: _Convert | None = None
-    decode: _Convert | None = None
-    is_stored: bool = True
+    name: str | None = None  # the name of the member; None means the field's name
+    encode: _Convert | None = None  # to JSON; None means by the type
+    decode: _Convert | None = None  # from JSON; None means by the type
+    is_stored: bool = True  # False leaves the field out; its default takes its place
+    # True leaves the member out while it is None: for fields that older code must not meet.
     omits_none: bool = False
 
 

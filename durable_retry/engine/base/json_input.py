@@ -5,12 +5,8 @@ from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any, Final, NoReturn
 
-from pydantic import (
-    TypeAdapter,
-)
-from pydantic_core import (
-    PydanticSerializationError,
-)
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError
 
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of
 

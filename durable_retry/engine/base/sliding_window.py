@@ -29,14 +29,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
-    """Counts by bucket.
+    """Counts by bucket."""
 
-    Attributes:
-        bucket_ms: width of one bucket in milliseconds, at least 1.
-        buckets: (bucket number since 1970, counts), oldest first, empty ones left out.
-    """
-
-    bucket_ms: int
+    bucket_ms: int  # width of one bucket in milliseconds, at least 1
+    # (bucket number since 1970, counts), oldest first, empty ones left out.
     buckets: tuple[tuple[int, Counts], ...] = ()
 
     @classmethod

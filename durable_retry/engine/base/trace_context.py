@@ -3,11 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import (
-    Any,
-    Final,
-    Self,
-)
+from typing import Any, Final, Self
 
 TRACEPARENT: Final = "traceparent"
 
@@ -30,15 +26,10 @@ _TRACESTATE: Final = re.compile(r"[\x20-\x7e]+")
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """A position in a trace.
+    """A position in a trace."""
 
-    Attributes:
-        traceparent: Version, trace id, span id and flags in the form of the header.
-        tracestate: What vendors add to it; "" when they do not.
-    """
-
-    traceparent: str
-    tracestate: str = ""
+    traceparent: str  # version, trace id, span id and flags in the form of the header
+    tracestate: str = ""  # what vendors add to it; "" when they do not
 
     @property
     def trace_id(self) -> str:

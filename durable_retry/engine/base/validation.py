@@ -23,12 +23,7 @@ from pydantic import (
     create_model,
 )
 from pydantic.annotated_handlers import GetJsonSchemaHandler
-from pydantic_core import (
-    CoreSchema,
-    ErrorDetails,
-    PydanticCustomError,
-    core_schema,
-)
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from durable_retry.engine.base.json_forms import JsonRecord
 
@@ -131,15 +126,10 @@ def checked(problem_of: Callable[[str], str | None]) -> AfterValidator:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """Marks text that must match a pattern as a whole, in validation and in the JSON schema.
+    """Marks text that must match a pattern as a whole, in validation and in the JSON schema."""
 
-    Attributes:
-        pattern: A regular expression that Python and ECMA 262 (JSON Schema) read alike.
-        words: The problem's detail for text that does not match.
-    """
-
-    pattern: str
-    words: str
+    pattern: str  # a regular expression that Python and ECMA 262 (JSON Schema) read alike
+    words: str  # the problem's detail for text that does not match
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         whole = re.compile(self.pattern)
@@ -282,15 +272,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 _CREDENTIALS: Final = frozenset({"authorization", "proxy-authorization", "proxy-authenticate", "cookie"})
 _REFUSED: Final = {
     **dict.fromkeys(
-        (
-            "connection",
-            "keep-alive",
-            "proxy-connection",
-            "te",
-            "trailer",
-            "transfer-encoding",
-            "upgrade",
-        ),
+        ("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
         "belongs to one connection only (RFC 9110 section 7.6.1)",
     ),
     **dict.fromkeys(("host", "content-length", "expect"), "is written by the app itself"),

@@ -14,12 +14,7 @@ from pydantic import Field
 
 from durable_retry.engine.adaptive import Adaptive
 from durable_retry.engine.base.asks import Ask, with_ask
-from durable_retry.engine.base.instants import (
-    from_ms,
-    optional_from_ms,
-    optional_to_ms,
-    to_ms,
-)
+from durable_retry.engine.base.instants import from_ms, optional_from_ms, optional_to_ms, to_ms
 from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant
 from durable_retry.engine.base.sliding_window import SlidingWindow
 from durable_retry.engine.circuit.reporters import Reporters
@@ -125,16 +120,11 @@ _NO_BUDGET = Budget()
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to one probe, until its result arrives or it expires.
-
-    Attributes:
-        expires_at: Then another may probe.
-        asked_at: The instant of the latest request for it; None from an older version.
-    """
+    """The right to one probe, until its result arrives or it expires."""
 
     lease_id: str
-    expires_at: datetime
-    asked_at: datetime | None = None
+    expires_at: datetime  # then another may probe
+    asked_at: datetime | None = None  # the instant of the latest request for it; None from an older version
 
     def to_json(self) -> list[Any]:
         """Return the stored row."""
@@ -149,63 +139,46 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Breaker(JsonRecord):
-    """The shared state of one dependency.
+    """The shared state of one dependency."""
 
-    Attributes:
-        state: One of five.
-        epoch: Goes up by one with each change of state. A result of an older epoch changes nothing.
-        clock: When the last message arrived; time does not run backwards. None before the first message.
-        window: Calls that ended lately, in this closed or disabled epoch.
-        tripped_by: The window that opened the circuit the last time; empty when it never opened.
-        failures_in_a_row: As reported; successes that a worker has not reported yet do not interrupt it.
-        opened_at: Start of the latest break or forced break; None while calls are let through.
-        first_opened_at: Start of the first break since it last let calls through; None while it does, and
-            where an older version opened it.
-        retry_at: End of the break; None while not open, or when forced open without an end.
-        reopenings: Failed probe rounds since the circuit was last closed; each doubled the break.
-        leases: Probes in flight.
-        probed: Requests whose probes are over; one that is delivered again gets no lease.
-        probe_successes: The probes of this half-open round that succeeded.
-        throttled_until: End of the last throttling pause; kept when it is over.
-        waiting: Operations that began to wait, less those that were released.
-        reopened_at: The instant from which the release times of waiting operations count; None while they
-            wait, or when there was no wait.
-        draining_since: When the release really began; later than `reopened_at` by the duration of the probes.
-        expires_at: End of the manual control; None without an end.
-        reason: Why it is in this state.
-        changed_by: Who or what moved it there.
-        audit: The latest uses of manual control.
-        reporters: The reports that were counted.
-        budget: Level of the retry budget.
-        quota: What was left of the dependency's rate limit when a worker last reported it, also after its
-            window; None when it was never low.
-        adaptive: The lowered limit of attempts at once; None while it is not lowered.
-    """
-
-    state: CircuitState = CircuitState.CLOSED
+    state: CircuitState = CircuitState.CLOSED  # one of five
+    # Goes up by one with each change of state. A result of an older epoch changes nothing.
     epoch: int = 1
+    # When the last message arrived; time does not run backwards. None before the first message.
     clock: MsInstant | None = None
-    window: SlidingWindow = _NO_CALLS
+    window: SlidingWindow = _NO_CALLS  # calls that ended lately, in this closed or disabled epoch
+    # The window that opened the circuit the last time; empty when it never opened.
     tripped_by: SlidingWindow = _NO_CALLS
+    # As reported; successes that a worker has not reported yet do not interrupt it.
     failures_in_a_row: int = 0
+    # Start of the latest break or forced break; None while calls are let through.
     opened_at: MsInstant | None = None
+    # End of the break; None while not open, or when forced open without an end.
     retry_at: MsInstant | None = None
-    reopenings: int = 0
-    leases: tuple[Lease, ...] = ()
-    probe_successes: int = 0
-    throttled_until: MsInstant | None = None
-    waiting: int = 0
+    reopenings: int = 0  # failed probe rounds since the circuit was last closed; each doubled the break
+    leases: tuple[Lease, ...] = ()  # probes in flight
+    probe_successes: int = 0  # the probes of this half-open round that succeeded
+    throttled_until: MsInstant | None = None  # end of the last throttling pause; kept when it is over
+    waiting: int = 0  # operations that began to wait, less those that were released
+    # The instant from which the release times of waiting operations count; None while they wait, or when
+    # there was no wait.
     reopened_at: MsInstant | None = None
+    # When the release really began; later than `reopened_at` by the duration of the probes.
     draining_since: MsInstant | None = None
-    expires_at: MsInstant | None = None
-    reason: str = "new"
-    changed_by: str = AUTOMATIC
-    audit: AuditTrail = _NO_TRAIL
-    reporters: Reporters = _NO_REPORTERS
-    budget: Budget = _NO_BUDGET
+    expires_at: MsInstant | None = None  # end of the manual control; None without an end
+    reason: str = "new"  # why it is in this state
+    changed_by: str = AUTOMATIC  # who or what moved it there
+    audit: AuditTrail = _NO_TRAIL  # the latest uses of manual control
+    reporters: Reporters = _NO_REPORTERS  # the reports that were counted
+    budget: Budget = _NO_BUDGET  # level of the retry budget
+    # What was left of the dependency's rate limit when a worker last reported it, also after its window; None
+    # when it was never low.
     quota: Annotated[Quota | None, Form(omits_none=True)] = None
+    # The lowered limit of attempts at once; None while it is not lowered.
     adaptive: Annotated[Adaptive | None, Form(omits_none=True)] = None
-    probed: tuple[Ask, ...] = ()
+    probed: tuple[Ask, ...] = ()  # requests whose probes are over; one that is delivered again gets no lease
+    # Start of the first break since it last let calls through; None while it does, and where an older version
+    # opened it.
     first_opened_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
 
     @property

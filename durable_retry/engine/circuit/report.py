@@ -54,16 +54,11 @@ def _health_of_ambiguous(status_code: int | None) -> CallHealth:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The end of a probe.
-
-    Attributes:
-        epoch: In which it was permitted.
-        health: SILENT returns the lease: the call never left, or was throttled.
-    """
+    """The end of a probe."""
 
     lease_id: str
-    epoch: int
-    health: CallHealth
+    epoch: int  # in which it was permitted
+    health: CallHealth  # SILENT returns the lease: the call never left, or was throttled
 
     def to_json(self) -> list[Any]:
         """Return the stored row."""
@@ -89,37 +84,24 @@ class LastFailure(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Report(JsonRecord):
-    """The results of one worker since its last report.
+    """The results of one worker since its last report."""
 
-    Attributes:
-        reporter: Name of the worker process; 32 characters are kept.
-        sequence: 1 for its first report, one more for each further one.
-        at: When it was made, aware UTC.
-        epoch: In which the counted calls were permitted.
-        window: The calls, by the time they ended.
-        trailing_failures: Failures since the last success, of this report alone.
-        refused: Operations that began to wait for the circuit or for the end of a throttling pause.
-        first_attempts: First attempts that started.
-        retries: Retries that started, or that the retry budget promised.
-        throttled_until: The dependency asked for no calls until then; None when it did not. With `at` it
-            gives the length of the pause, which is what the circuit uses: clocks differ.
-        probes: Probes that ended.
-        last_failure: The latest call that counts as failed; None when none does.
-        quota: What is left of the dependency's rate limit; None unless that is low, or has just been.
-        observed: What an adaptive limit follows; None when it showed nothing, or does not adapt.
-    """
-
-    reporter: str
-    sequence: int
-    at: MsInstant
-    epoch: int
-    window: SlidingWindow
-    trailing_failures: int = 0
-    refused: int = 0
-    first_attempts: int = 0
-    retries: int = 0
+    reporter: str  # name of the worker process; 32 characters are kept
+    sequence: int  # 1 for its first report, one more for each further one
+    at: MsInstant  # when it was made, aware UTC
+    epoch: int  # in which the counted calls were permitted
+    window: SlidingWindow  # the calls, by the time they ended
+    trailing_failures: int = 0  # failures since the last success, of this report alone
+    refused: int = 0  # operations that began to wait for the circuit or for the end of a throttling pause
+    first_attempts: int = 0  # first attempts that started
+    retries: int = 0  # retries that started, or that the retry budget promised
+    # The dependency asked for no calls until then; None when it did not. With `at` it gives the length of the
+    # pause, which is what the circuit uses: clocks differ.
     throttled_until: MsInstant | None = None
-    probes: tuple[ProbeResult, ...] = ()
+    probes: tuple[ProbeResult, ...] = ()  # probes that ended
+    # The latest call that counts as failed; None when none does.
     last_failure: Annotated[LastFailure | None, Form(omits_none=True)] = None
+    # What is left of the dependency's rate limit; None unless that is low, or has just been.
     quota: Annotated[Quota | None, Form(omits_none=True)] = None
+    # What an adaptive limit follows; None when it showed nothing, or does not adapt.
     observed: Annotated[Observed | None, Form(omits_none=True)] = None

@@ -12,12 +12,7 @@ from typing import Any, Self
 from durable_retry.engine.adaptive import NOTHING_OBSERVED, Observed
 from durable_retry.engine.base.instants import from_ms, to_ms
 from durable_retry.engine.base.sliding_window import BUCKETS, Counts, SlidingWindow
-from durable_retry.engine.circuit.report import (
-    CallHealth,
-    LastFailure,
-    ProbeResult,
-    Report,
-)
+from durable_retry.engine.circuit.report import CallHealth, LastFailure, ProbeResult, Report
 from durable_retry.engine.circuit.snapshot import VALID, Snapshot, TakenHere, latest
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.pace import Quota
@@ -42,18 +37,12 @@ TROUBLED_INTERVAL = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """What is remembered of one worker process.
-
-    Attributes:
-        highest: The highest sequence number that was counted.
-        counted: Bit k is set when number `highest - k` was counted.
-        seen_at: When its latest report arrived.
-    """
+    """What is remembered of one worker process."""
 
     name: str
-    highest: int
-    counted: int
-    seen_at: datetime
+    highest: int  # the highest sequence number that was counted
+    counted: int  # bit k is set when number `highest - k` was counted
+    seen_at: datetime  # when its latest report arrived
 
     def has(self, sequence: int) -> bool:
         """Whether this number was counted, or is too old to say."""
@@ -124,15 +113,11 @@ class ReportBuffer:
 
     The caller guards it with a lock of its own. It calls `see` with each new snapshot, `started`, `refused`,
     `asked`, `postponed` and `ended` as these happen, and sends `take()` when `due_at` is reached.
-
-    Attributes:
-        reporter: Unique per process and start, so that a restarted process begins a new sequence.
-        quota: What is left of the dependency's rate limit, by this worker's latest answer; None when none
-            said.
     """
 
-    reporter: str
+    reporter: str  # unique per process and start, so that a restarted process begins a new sequence
     settings: CircuitSettings
+    # What is left of the dependency's rate limit, by this worker's latest answer; None when none said.
     quota: Quota | None = None
     sequence: int = 0
     epoch: int = 0

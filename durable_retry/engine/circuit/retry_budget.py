@@ -59,40 +59,25 @@ class RetryBudgetSettings(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Budget(JsonRecord):
-    """The shared level.
+    """The shared level."""
 
-    Attributes:
-        tokens: Retries that may go now; below zero, retries that were promised and are not paid for yet.
-        at: Instant of that level; None before the first report.
-        firsts: First attempts of the last ten seconds, counted as calls.
-    """
-
+    # Retries that may go now; below zero, retries that were promised and are not paid for yet.
     tokens: float = 0.0
-    at: MsInstant | None = None
-    firsts: SlidingWindow = _NO_FIRSTS
+    at: MsInstant | None = None  # instant of that level; None before the first report
+    firsts: SlidingWindow = _NO_FIRSTS  # first attempts of the last ten seconds, counted as calls
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetSnapshot:
-    """A worker's copy of the level.
+    """A worker's copy of the level."""
 
-    Attributes:
-        tokens: When the copy was taken.
-        per_second: Tokens that arrive each second at the present rate of first attempts.
-        reporters: Workers that share the level: heard in `HEARD_SECONDS`, and the reader; at least 1.
-        taken_at: When the copy was taken.
-        is_counted: Whether the reader itself was heard, so that the others can know of it.
-        workers: Reported within the circuit's window, and the reader; those that are dead among them.
-        is_known: Whether the reader itself did.
-    """
-
-    tokens: float
-    per_second: float
-    reporters: int
-    taken_at: datetime
-    is_counted: bool = True
-    workers: int = 1
-    is_known: bool = True
+    tokens: float  # when the copy was taken
+    per_second: float  # tokens that arrive each second at the present rate of first attempts
+    reporters: int  # workers that share the level: heard in `HEARD_SECONDS`, and the reader; at least 1
+    taken_at: datetime  # when the copy was taken
+    is_counted: bool = True  # whether the reader itself was heard, so that the others can know of it
+    workers: int = 1  # reported within the circuit's window, and the reader; those that are dead among them
+    is_known: bool = True  # whether the reader itself did
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +87,11 @@ class BudgetAllowed:
 
 @dataclass(frozen=True, slots=True)
 class BudgetPostponed:
-    """The retry waits.
+    """The retry waits."""
 
-    Attributes:
-        until: When it may go.
-        reserved: True: its token is taken now, and it goes at `until` without asking again. False: nothing is
-            taken, and it asks again.
-    """
-
-    until: datetime
+    until: datetime  # when it may go
+    # True: its token is taken now, and it goes at `until` without asking again. False: nothing is taken, and
+    # it asks again.
     reserved: bool
 
 

@@ -16,15 +16,10 @@ from durable_retry.engine.pace import Quota
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSettings:
-    """How fast waiting operations are released.
+    """How fast waiting operations are released."""
 
-    Attributes:
-        per_second: Mean rate of release, above 0.
-        minimum_spread_seconds: Even a few operations are released over this long.
-    """
-
-    per_second: float = 50.0
-    minimum_spread_seconds: float = 1.0
+    per_second: float = 50.0  # mean rate of release, above 0
+    minimum_spread_seconds: float = 1.0  # even a few operations are released over this long
 
 
 RELEASE = ReleaseSettings()
@@ -73,39 +68,26 @@ ALL_PROBES_UNDER_WAY = "the circuit is half-open and its probes are under way"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The circuit as read at one instant.
+    """The circuit as read at one instant."""
 
-    Attributes:
-        taken_at: When it was read, aware UTC.
-        state: At that instant; an open circuit whose break is over reads as half-open.
-        epoch: Goes up with each change of state; 0 when it was never read.
-        retry_at: End of the break or of the forced break; None when not open, or without an end.
-        throttled_until: End of the throttling pause; None when there is none.
-        probes_free: Probes that may still start in this half-open round.
-        waiting: Operations that wait, as far as reported.
-        reopened_at: When calls became possible again after the last wait; None when there was none.
-        troubled: The window holds failures, so workers hold no results back.
-        reason: Why it is in this state, for a person.
-        budget: Level of the retry budget; None when it was never read.
-        quota: What was left of the dependency's rate limit; None when no worker reported it as low.
-        concurrency: The lowered limit of attempts at once; None while it is not lowered.
-        ahead: How far the clock of the reader is ahead of the circuit's; negative when it is behind. Only
-            `taken_at` is by the reader's clock; the other instants are by the circuit's.
-    """
-
-    taken_at: datetime
-    state: CircuitState
-    epoch: int
+    taken_at: datetime  # when it was read, aware UTC
+    state: CircuitState  # at that instant; an open circuit whose break is over reads as half-open
+    epoch: int  # goes up with each change of state; 0 when it was never read
+    # End of the break or of the forced break; None when not open, or without an end.
     retry_at: datetime | None = None
-    throttled_until: datetime | None = None
-    probes_free: int = 0
-    waiting: int = 0
+    throttled_until: datetime | None = None  # end of the throttling pause; None when there is none
+    probes_free: int = 0  # probes that may still start in this half-open round
+    waiting: int = 0  # operations that wait, as far as reported
+    # When calls became possible again after the last wait; None when there was none.
     reopened_at: datetime | None = None
-    troubled: bool = False
-    reason: str = ""
-    budget: BudgetSnapshot | None = None
+    troubled: bool = False  # the window holds failures, so workers hold no results back
+    reason: str = ""  # why it is in this state, for a person
+    budget: BudgetSnapshot | None = None  # level of the retry budget; None when it was never read
+    # What was left of the dependency's rate limit; None when no worker reported it as low.
     quota: Quota | None = None
-    concurrency: int | None = None
+    concurrency: int | None = None  # the lowered limit of attempts at once; None while it is not lowered
+    # How far the clock of the reader is ahead of the circuit's; negative when it is behind. Only `taken_at`
+    # is by the reader's clock; the other instants are by the circuit's.
     ahead: timedelta = timedelta(0)
 
     def is_valid(self, now: datetime) -> bool:
@@ -120,16 +102,11 @@ class ClockDifference:
     The circuit's state has the instant of its last change, by the circuit's clock. A state that was not there
     at the read before was written between the two reads, so the difference is known to within the time
     between them. Zero, or what is known already, stays as long as it agrees with that.
-
-    Attributes:
-        ahead: The difference; negative when the worker's clock is behind.
-        began_at: When the last read began, by the worker's clock; None before the first.
-        written_at: The instant in the state that it read; None when nothing was stored.
     """
 
-    ahead: timedelta = timedelta(0)
-    began_at: datetime | None = None
-    written_at: datetime | None = None
+    ahead: timedelta = timedelta(0)  # the difference; negative when the worker's clock is behind
+    began_at: datetime | None = None  # when the last read began, by the worker's clock; None before the first
+    written_at: datetime | None = None  # the instant in the state that it read; None when nothing was stored
 
     def after_read(
         self, began_at: datetime, ended_at: datetime, written_at: datetime | None
@@ -153,19 +130,12 @@ class ClockDifference:
 
 @dataclass(frozen=True, slots=True)
 class TakenHere:
-    """What this worker did since its last snapshot, which therefore does not contain it.
+    """What this worker did since its last snapshot, which therefore does not contain it."""
 
-    Attributes:
-        retries: Tokens of the retry budget that it took.
-        asked: Operations that it sent to ask for a probe.
-        refused: Operations that it refused.
-        throttled_until: End of a pause that the dependency asked this worker for, by its own clock; None
-            when there was none.
-    """
-
-    retries: int = 0
-    asked: int = 0
-    refused: int = 0
+    retries: int = 0  # tokens of the retry budget that it took
+    asked: int = 0  # operations that it sent to ask for a probe
+    refused: int = 0  # operations that it refused
+    # End of a pause that the dependency asked this worker for, by its own clock; None when there was none.
     throttled_until: datetime | None = None
 
     def plus(
@@ -187,38 +157,25 @@ def latest(*instants: datetime | None) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class Permitted(JsonRecord):
-    """The call may go.
+    """The call may go."""
 
-    Attributes:
-        epoch: To be reported with the result.
-        lease_id: The id of the probe; None when it is none.
-        lease_expires_at: A probe's result counts until then.
-        fail_open: The circuit could not be read, so the call goes without its protection; logged and counted.
-        in_share: It counts within the worker's share of the dependency's limits until it ends.
-    """
-
-    epoch: int
-    lease_id: str | None = None
-    lease_expires_at: MsInstant | None = None
+    epoch: int  # to be reported with the result
+    lease_id: str | None = None  # the id of the probe; None when it is none
+    lease_expires_at: MsInstant | None = None  # a probe's result counts until then
+    # The circuit could not be read, so the call goes without its protection; logged and counted.
     fail_open: Annotated[bool, Form(is_stored=False)] = False
+    # It counts within the worker's share of the dependency's limits until it ends.
     in_share: Annotated[bool, Form(is_stored=False)] = False
 
 
 @dataclass(frozen=True, slots=True)
 class Refused(JsonRecord):
-    """The call may not go. No attempt is counted.
+    """The call may not go. No attempt is counted."""
 
-    Attributes:
-        base: When calls may become possible again, for every operation.
-        waiting: How many operations wait for that, as far as known.
-        until: When this operation asks again: its release time after `base`.
-        reason: For the operation's status.
-    """
-
-    base: MsInstant
-    waiting: int
-    until: MsInstant
-    reason: str
+    base: MsInstant  # when calls may become possible again, for every operation
+    waiting: int  # how many operations wait for that, as far as known
+    until: MsInstant  # when this operation asks again: its release time after `base`
+    reason: str  # for the operation's status
 
     def by_clock_ahead(self, difference: timedelta) -> "Refused":
         """Return the refusal by a clock that is ahead by this much."""

@@ -75,9 +75,7 @@ def apply_report(
         settings=budget_settings,
     )
     breaker = replace(
-        breaker,
-        budget=budget,
-        reporters=breaker.reporters.with_report(report.reporter, report.sequence, now),
+        breaker, budget=budget, reporters=breaker.reporters.with_report(report.reporter, report.sequence, now)
     )
     breaker = _after_pause(breaker, report.throttled_until, now)
     quota = newest(now, breaker.quota, report.quota)
@@ -184,19 +182,15 @@ LONGEST_LEASE_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class ProbeRequest(JsonRecord):
-    """The request of an operation to probe a half-open circuit.
-
-    Attributes:
-        attempt: Number of the attempt that would probe, from 1; a repeated request for it gets the same
-            lease.
-        at: When it was made, aware UTC: one that is delivered again after its probe is over gets no lease.
-        lease_seconds: The longest that its call can take: the time limit of an attempt, and room for
-            transport. After that the probe is free again. Limited to 1 s to 1 hour.
-    """
+    """The request of an operation to probe a half-open circuit."""
 
     operation_id: str
+    # Number of the attempt that would probe, from 1; a repeated request for it gets the same lease.
     attempt: int
+    # When it was made, aware UTC: one that is delivered again after its probe is over gets no lease.
     at: MsInstant
+    # The longest that its call can take: the time limit of an attempt, and room for transport. After that the
+    # probe is free again. Limited to 1 s to 1 hour.
     lease_seconds: float
 
     @property
@@ -261,22 +255,17 @@ def _permit_of_lease(breaker: Breaker, lease: Lease) -> Permitted:
 
 @dataclass(frozen=True, slots=True)
 class ManualAction(JsonRecord):
-    """One use of manual control.
+    """One use of manual control."""
 
-    Attributes:
-        control: What to do; stored as `hand`.
-        at: When, aware UTC.
-        for_seconds: How long opening or disabling lasts, above 0; None means until the next manual control.
-            Ignored for closing and resetting, which have no duration.
-        epoch: The epoch of the circuit that the person saw: in any other the action changes nothing. None
-            means that it applies whatever the circuit did meanwhile.
-    """
-
-    control: Annotated[ManualControl, Form(name="hand")]
-    at: MsInstant
+    control: Annotated[ManualControl, Form(name="hand")]  # what to do; stored as `hand`
+    at: MsInstant  # when, aware UTC
     by: str
     reason: str
+    # How long opening or disabling lasts, above 0; None means until the next manual control. Ignored for
+    # closing and resetting, which have no duration.
     for_seconds: float | None = None
+    # The epoch of the circuit that the person saw: in any other the action changes nothing. None means that
+    # it applies whatever the circuit did meanwhile.
     epoch: Annotated[int | None, Form(omits_none=True)] = None
 
 

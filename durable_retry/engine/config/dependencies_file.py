@@ -56,17 +56,11 @@ type Path = tuple[str | int, ...]
 
 @dataclass(slots=True)
 class Expansion:
-    """Replaces references throughout a document, and records where.
+    """Replaces references throughout a document, and records where."""
 
-    Attributes:
-        settings: The app settings.
-        touched: Pointers of the strings that a setting was inserted into.
-        problems: Missing settings and broken references.
-    """
-
-    settings: Mapping[str, str]
-    touched: set[str] = field(default_factory=set)
-    problems: list[Problem] = field(default_factory=list)
+    settings: Mapping[str, str]  # the app settings
+    touched: set[str] = field(default_factory=set)  # pointers of the strings that a setting was inserted into
+    problems: list[Problem] = field(default_factory=list)  # missing settings and broken references
 
     def expanded(self, value: Any, path: Path = ()) -> Any:
         """Return a copy of `value` with every reference replaced; a broken one is left as it is."""
@@ -112,17 +106,11 @@ class ConfigError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The content of the file.
+    """The content of the file."""
 
-    Attributes:
-        dependencies: By name.
-        warnings: What is allowed and may not be meant.
-        masking: The masking of what belongs to no dependency.
-    """
-
-    dependencies: Mapping[str, Dependency]
-    warnings: tuple[Problem, ...] = ()
-    masking: Masking = MASKED
+    dependencies: Mapping[str, Dependency]  # by name
+    warnings: tuple[Problem, ...] = ()  # what is allowed and may not be meant
+    masking: Masking = MASKED  # the masking of what belongs to no dependency
 
 
 def parse_config(

@@ -10,22 +10,15 @@ from durable_retry.engine.dead_letters.record import Facets, Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterFilter(JsonRecord):
-    """Conditions on dead letters; None means any.
+    """Conditions on dead letters; None means any."""
 
-    Attributes:
-        status: See `Status`.
-        reason: A value of `DeadLetterReason`.
-        created_after: Created at this instant or later.
-        created_before: Created before this instant.
-    """
-
-    status: Status | None = None
-    reason: str | None = None
+    status: Status | None = None  # see `Status`
+    reason: str | None = None  # a value of `DeadLetterReason`
     category: str | None = None
     dependency: str | None = None
     group: str | None = None
-    created_after: datetime | None = None
-    created_before: datetime | None = None
+    created_after: datetime | None = None  # created at this instant or later
+    created_before: datetime | None = None  # created before this instant
 
     @property
     def key(self) -> str:

@@ -119,54 +119,33 @@ class Note(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterRecord(JsonRecord):
-    """One dead letter.
+    """One dead letter."""
 
-    Attributes:
-        id: Derived from what failed, so that keeping it twice leaves one.
-        operation_id: None for a message that never became an operation.
-        key: Idempotency key of the operation, or the source's id of the message.
-        source: Where it came from: `http`, `queue`, ...
-        dependency: None when a message names none that is known.
-        reason: Why it needs a person.
-        detail: One line for a person, without secrets.
-        group: Equal for equal root causes.
-        first_failed_at: Start of the first attempt that is still known.
-        attempts: JSON forms of `AttemptRecord`, oldest first.
-        operation: JSON form of the `OperationInput`, without credentials; None for a message.
-        message: Raw text, cut after `MAX_MESSAGE_CHARS`; None for an operation.
-        message_chars: Length of the whole message; None for an operation, and in rows of older versions.
-        archived_by: Who archived it; None when nobody said.
-        unreadable: Why its row cannot be read, of what is shown in its place; such a record is never stored.
-        correlation_id: The caller's; None when not given.
-        replay_of: The dead letter whose replay this is; None for a first failure.
-        status: Where it stands.
-        archived_at: None unless archived.
-        replays: Oldest first.
-        notes: JSON forms of `Note`, oldest first.
-    """
-
-    id: str
-    operation_id: str | None
-    key: str
-    source: str
-    dependency: str | None
+    id: str  # derived from what failed, so that keeping it twice leaves one
+    operation_id: str | None  # None for a message that never became an operation
+    key: str  # idempotency key of the operation, or the source's id of the message
+    source: str  # where it came from: `http`, `queue`, ...
+    dependency: str | None  # None when a message names none that is known
     category: Category
-    reason: DeadLetterReason
-    detail: str
-    group: str
+    reason: DeadLetterReason  # why it needs a person
+    detail: str  # one line for a person, without secrets
+    group: str  # equal for equal root causes
     created_at: datetime
-    first_failed_at: datetime
-    attempts: tuple[Mapping[str, Any], ...] = ()
+    first_failed_at: datetime  # start of the first attempt that is still known
+    attempts: tuple[Mapping[str, Any], ...] = ()  # JSON forms of `AttemptRecord`, oldest first
+    # JSON form of the `OperationInput`, without credentials; None for a message.
     operation: Mapping[str, Any] | None = None
-    message: str | None = None
-    correlation_id: str | None = None
-    replay_of: str | None = None
-    status: Status = Status.OPEN
-    archived_at: datetime | None = None
-    replays: tuple[Replay, ...] = ()
-    notes: tuple[Mapping[str, Any], ...] = ()
+    message: str | None = None  # raw text, cut after `MAX_MESSAGE_CHARS`; None for an operation
+    correlation_id: str | None = None  # the caller's; None when not given
+    replay_of: str | None = None  # the dead letter whose replay this is; None for a first failure
+    status: Status = Status.OPEN  # where it stands
+    archived_at: datetime | None = None  # None unless archived
+    replays: tuple[Replay, ...] = ()  # oldest first
+    notes: tuple[Mapping[str, Any], ...] = ()  # JSON forms of `Note`, oldest first
+    # Length of the whole message; None for an operation, and in rows of older versions.
     message_chars: int | None = None
-    archived_by: str | None = None
+    archived_by: str | None = None  # who archived it; None when nobody said
+    # Why its row cannot be read, of what is shown in its place; such a record is never stored.
     unreadable: Annotated[str | None, Form(is_stored=False)] = None
 
     @property
@@ -296,16 +275,11 @@ def shortened(record: DeadLetterRecord, why: str) -> DeadLetterRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facets:
-    """The values by which a dead letter can be found, besides status and time.
+    """The values by which a dead letter can be found, besides status and time."""
 
-    Attributes:
-        reason: A value of `DeadLetterReason`.
-        dependency: "" for a message that names none.
-    """
-
-    reason: str
+    reason: str  # a value of `DeadLetterReason`
     category: str
-    dependency: str
+    dependency: str  # "" for a message that names none
     group: str
 
     @classmethod

@@ -16,11 +16,7 @@ from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict, pointer_of, with_example
 from durable_retry.engine.dead_letters.record import MAX_MESSAGE_CHARS, DeadLetterRecord, EditedPlace
 from durable_retry.engine.operations.naming import visible
-from durable_retry.engine.operations.operation import (
-    OperationInput,
-    missing_credentials,
-    without_credentials,
-)
+from durable_retry.engine.operations.operation import OperationInput, missing_credentials, without_credentials
 from durable_retry.engine.operations.request import OperationRequest, canonical_json, parse_operation
 from durable_retry.engine.operations.submission import Targets, check_target
 
@@ -76,13 +72,9 @@ def unmasked(edits: ReplayBody, record: DeadLetterRecord, masking: Masking) -> R
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A replay about to be started.
+    """A replay about to be started."""
 
-    Attributes:
-        operation: What will run.
-    """
-
-    operation: OperationInput
+    operation: OperationInput  # what will run
     changes: tuple[EditedPlace, ...]
 
 

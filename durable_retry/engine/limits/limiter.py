@@ -48,31 +48,22 @@ _ASKED_BEFORE: Final = "this request was answered before"
 
 @dataclass(frozen=True, slots=True)
 class Slot(JsonRecord):
-    """The attempt may start.
+    """The attempt may start."""
 
-    Attributes:
-        lease_id: To be given back after the attempt; None when there is nothing to give back.
-        asked_at: When the request asked; given back with the lease. None from or to an older version.
-    """
-
-    lease_id: str | None = None
+    lease_id: str | None = None  # to be given back after the attempt; None when there is nothing to give back
+    # When the request asked; given back with the lease. None from or to an older version.
     asked_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class SlotPostponed(JsonRecord):
-    """The attempt waits.
-
-    Attributes:
-        reserved: True: its start is counted now, and it need not wait for the rate again.
-        reason: The limit that is reached, in a few words.
-        ahead: How many attempts that wait for a slot are older; None when it does not wait for a slot, and
-            from an older version.
-    """
+    """The attempt waits."""
 
     seconds: float
-    reserved: bool
-    reason: str
+    reserved: bool  # true: its start is counted now, and it need not wait for the rate again
+    reason: str  # the limit that is reached, in a few words
+    # How many attempts that wait for a slot are older; None when it does not wait for a slot, and from an
+    # older version.
     ahead: Annotated[int | None, Form(omits_none=True)] = None
 
 
@@ -88,43 +79,31 @@ def slot_answer_from_json(document: Mapping[str, Any]) -> Slot | SlotPostponed:
 
 @dataclass(frozen=True, slots=True)
 class SlotRequest(JsonRecord):
-    """Call `acquire` of the entity `call_limiter`.
+    """Call `acquire` of the entity `call_limiter`."""
 
-    Attributes:
-        lease_id: One per attempt; while it is lent, a request for it gets the same lease.
-        lease_seconds: After that the slot is free again, whatever became of the attempt.
-        reserved: Its start was counted when it was postponed.
-        waited: It found no free slot before; only older versions read it.
-        latest_seconds: A start later than this is of no use: none is reserved. None means any.
-        pace: Why the rate is lower than configured, and for how long; None while it is not.
-        asked_at: When the orchestration asked, by its replay-safe time, which tells a new request from one
-            that is delivered again (`engine.base.asks`); None from an older version.
-        due_at: When the attempt was first due: the oldest goes first. None from an older version.
-    """
-
-    lease_id: str
-    lease_seconds: float
+    lease_id: str  # one per attempt; while it is lent, a request for it gets the same lease
+    lease_seconds: float  # after that the slot is free again, whatever became of the attempt
     settings: Annotated[LimitSettings, Form(name="limits")]
-    reserved: bool = False
-    waited: bool = False
+    reserved: bool = False  # its start was counted when it was postponed
+    waited: bool = False  # it found no free slot before; only older versions read it
+    # A start later than this is of no use: none is reserved. None means any.
     latest_seconds: float | None = None
+    # Why the rate is lower than configured, and for how long; None while it is not.
     pace: Annotated[Pace | None, Form(omits_none=True)] = None
+    # When the orchestration asked, by its replay-safe time, which tells a new request from one that is
+    # delivered again (`engine.base.asks`); None from an older version.
     asked_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
+    # When the attempt was first due: the oldest goes first. None from an older version.
     due_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of an attempt that waits for a slot.
+    """The place of an attempt that waits for a slot."""
 
-    Attributes:
-        due_at: When the attempt was first due.
-        asks_at: When it asks again.
-    """
-
-    due_at: datetime
+    due_at: datetime  # when the attempt was first due
     lease_id: str
-    asks_at: datetime
+    asks_at: datetime  # when it asks again
 
     @property
     def order(self) -> tuple[datetime, str]:
@@ -143,17 +122,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class SlotLease:
-    """One attempt under way.
-
-    Attributes:
-        expires_at: Then the slot is free again.
-        asked_at: The instant of the latest request for it; None from an older version.
-    """
+    """One attempt under way."""
 
     lease_id: str
     began_at: datetime
-    expires_at: datetime
-    asked_at: datetime | None = None
+    expires_at: datetime  # then the slot is free again
+    asked_at: datetime | None = None  # the instant of the latest request for it; None from an older version
 
     def to_json(self) -> list[Any]:
         """Return the stored row."""
@@ -168,25 +142,16 @@ class SlotLease:
 
 @dataclass(frozen=True, slots=True)
 class Limiter(JsonRecord):
-    """State of the entity `call_limiter`.
+    """State of the entity `call_limiter`."""
 
-    Attributes:
-        clock: The latest instant of a message; time does not run backwards.
-        leases: Attempts under way that it granted.
-        next_start_at: The next start, by the rate; None means at once.
-        next_ask_at: When one of those who wait asks again; None when none waits. Only older versions read it.
-        held_seconds: Mean duration of the attempts that gave their slot back.
-        answered: Requests that were answered and hold no lease, or no longer.
-        places: The places of the oldest attempts that wait for a slot, in their order.
-    """
-
-    clock: datetime | None = None
-    leases: tuple[SlotLease, ...] = ()
-    next_start_at: datetime | None = None
+    clock: datetime | None = None  # the latest instant of a message; time does not run backwards
+    leases: tuple[SlotLease, ...] = ()  # attempts under way that it granted
+    next_start_at: datetime | None = None  # the next start, by the rate; None means at once
+    # When one of those who wait asks again; None when none waits. Only older versions read it.
     next_ask_at: datetime | None = None
-    held_seconds: float = 1.0
-    answered: tuple[Ask, ...] = ()
-    places: tuple[Place, ...] = ()
+    held_seconds: float = 1.0  # mean duration of the attempts that gave their slot back
+    answered: tuple[Ask, ...] = ()  # requests that were answered and hold no lease, or no longer
+    places: tuple[Place, ...] = ()  # the places of the oldest attempts that wait for a slot, in their order
 
     def at(self, received_at: datetime) -> "tuple[Limiter, datetime]":
         """Return the state at an instant, without expired leases, and that instant.

@@ -71,15 +71,10 @@ class LimitSettings(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class NeedsSlot:
-    """The worker's share is used up; only the entity grants more. What it needs goes with the request.
+    """The worker's share is used up; only the entity grants more. What it needs goes with the request."""
 
-    Attributes:
-        settings: The limits of this moment: a pace lowers the rate.
-        pace: While the dependency's own rate limit is low; None otherwise.
-    """
-
-    settings: LimitSettings
-    pace: Pace | None = None
+    settings: LimitSettings  # the limits of this moment: a pace lowers the rate
+    pace: Pace | None = None  # while the dependency's own rate limit is low; None otherwise
 
 
 def limits_at(
@@ -141,15 +136,11 @@ def limits_summary(limits: LimitSettings, needed: NeedsSlot) -> LimitsSummary:
 
 @dataclass(slots=True)
 class WorkerShare:
-    """What one worker may start without asking the entity. No I/O, no clock, no lock.
-
-    Attributes:
-        running: Attempts under way within the share.
-        crowded_at: When an attempt was last here that waits for a slot, or has to; None when none was.
-    """
+    """What one worker may start without asking the entity. No I/O, no clock, no lock."""
 
     settings: LimitSettings
-    running: int = 0
+    running: int = 0  # attempts under way within the share
+    # When an attempt was last here that waits for a slot, or has to; None when none was.
     crowded_at: datetime | None = None
     _starts: deque[datetime] = field(default_factory=deque)
 

@@ -102,24 +102,17 @@ _REFUSALS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion(JsonRecord):
-    """The end of an operation.
-
-    Attributes:
-        status: Succeeded, dead-lettered or cancelled.
-        category: The category of a dead letter, else None.
-        attempt_count: Counted attempts in all.
-        error: Why it did not succeed, as one line; None when it did.
-        handler_failed: Whether a handler failed in a way that says nothing of what it did before: by a bug,
-            by a result that cannot be stored, or by an answer to one of its calls.
-        values: The wanted parts of the result of a success, by JSON pointer; None when there are none.
-    """
+    """The end of an operation."""
 
     operation_id: str
-    status: OperationState
-    category: Category | None = None
-    attempt_count: int = 0
-    error: str | None = None
+    status: OperationState  # succeeded, dead-lettered or cancelled
+    category: Category | None = None  # the category of a dead letter, else None
+    attempt_count: int = 0  # counted attempts in all
+    error: str | None = None  # why it did not succeed, as one line; None when it did
+    # Whether a handler failed in a way that says nothing of what it did before: by a bug, by a result that
+    # cannot be stored, or by an answer to one of its calls.
     handler_failed: bool = False
+    # The wanted parts of the result of a success, by JSON pointer; None when there are none.
     values: Annotated[Mapping[str, Any] | None, Form(omits_none=True)] = None
 
     @property

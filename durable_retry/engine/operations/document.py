@@ -7,13 +7,7 @@ from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, mode
 
 from durable_retry.engine.base.answers import Answer, Instant, is_empty
 from durable_retry.engine.base.json_forms import is_none
-from durable_retry.engine.base.names import (
-    FINISHED,
-    Category,
-    DeadLetterReason,
-    EventState,
-    OperationState,
-)
+from durable_retry.engine.base.names import FINISHED, Category, DeadLetterReason, EventState, OperationState
 from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.operations.steps import StepNote
 from durable_retry.engine.retry.history import ActionRecord, AttemptRecord, WaitRecord

@@ -12,15 +12,10 @@ from durable_retry.engine.base.validation import InvalidInputError, Problem
 
 @dataclass(frozen=True, slots=True)
 class EventName:
-    """The globally unique name of an event.
+    """The globally unique name of an event."""
 
-    Attributes:
-        source: The sender, a URI reference; the topic of an Event Grid event.
-        id: Unique for its source.
-    """
-
-    source: str
-    id: str
+    source: str  # the sender, a URI reference; the topic of an Event Grid event
+    id: str  # unique for its source
 
 
 SPEC_VERSION: Final = "1.0"
@@ -32,18 +27,12 @@ _CORRELATION: Final = "correlationid"
 
 @dataclass(frozen=True, slots=True)
 class ParsedEnvelope:
-    """The content of an envelope.
+    """The content of an envelope."""
 
-    Attributes:
-        payload: The operation's body, not validated yet.
-        event: The event's name; None when there was no envelope.
-        place: JSON pointer of the payload in the document.
-        trace: The position in a trace that the envelope carries; None when it carries none.
-    """
-
-    payload: Any
-    event: EventName | None = None
-    place: str = ""
+    payload: Any  # the operation's body, not validated yet
+    event: EventName | None = None  # the event's name; None when there was no envelope
+    place: str = ""  # JSON pointer of the payload in the document
+    # The position in a trace that the envelope carries; None when it carries none.
     trace: TraceContext | None = None
 
 

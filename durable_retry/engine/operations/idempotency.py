@@ -52,29 +52,20 @@ completed one when the claim of a later run was answered and its state was lost.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record(JsonRecord):
-    """The record of one key that is in progress or completed; an absent one is None.
+    """The record of one key that is in progress or completed; an absent one is None."""
 
-    Attributes:
-        state: In progress or completed.
-        owner: Who works on it, or did: `OperationInput.owner`.
-        run: The fencing token of the present claim, see `_run_after`; 1 in records of older versions.
-        accepted_at: When the start that holds the claim was accepted, which distinguishes the starts of one
-            owner; None in records of older versions.
-        contended_at: When another start of the instance first claimed the key in vain; None while none did.
-        fingerprint: The fingerprint of the request that the key stands for.
-        claimed_at: When the present owner claimed it.
-        expires_at: When a completed record goes; None while it is in progress.
-        document: The status document of a completed operation; None while it is in progress.
-    """
-
-    state: RecordState
-    owner: str
-    fingerprint: str
-    claimed_at: datetime
-    expires_at: datetime | None = None
+    state: RecordState  # in progress or completed
+    owner: str  # who works on it, or did: `OperationInput.owner`
+    fingerprint: str  # the fingerprint of the request that the key stands for
+    claimed_at: datetime  # when the present owner claimed it
+    expires_at: datetime | None = None  # when a completed record goes; None while it is in progress
+    # The status document of a completed operation; None while it is in progress.
     document: Mapping[str, Any] | None = None
-    run: int = 1
+    run: int = 1  # the fencing token of the present claim, see `_run_after`; 1 in records of older versions
+    # When the start that holds the claim was accepted, which distinguishes the starts of one owner; None in
+    # records of older versions.
     accepted_at: datetime | None = None
+    # When another start of the instance first claimed the key in vain; None while none did.
     contended_at: datetime | None = None
 
 

@@ -8,11 +8,7 @@ from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import quote
 
-from durable_retry.engine.base.validation import (
-    InvalidInputError,
-    Problem,
-    pointed_at,
-)
+from durable_retry.engine.base.validation import InvalidInputError, Problem, pointed_at
 from durable_retry.engine.operations.envelope import EventName
 from durable_retry.engine.operations.request import canonical_json
 

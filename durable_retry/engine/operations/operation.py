@@ -29,20 +29,11 @@ from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import FORM
 from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.base.validation import (
-    InvalidInputError,
-    Problem,
-    pointer_of,
-)
+from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.naming import ScopedKey, key_or_hash, operation_id_for, outbox_id_for
 from durable_retry.engine.operations.request import OperationRequest
-from durable_retry.engine.retry.policy import (
-    RetryPolicy,
-    Timeouts,
-    overridden,
-    override_problems,
-)
+from durable_retry.engine.retry.policy import RetryPolicy, Timeouts, overridden, override_problems
 
 _CREDENTIAL_HEADERS: Final = frozenset(
     {
@@ -65,58 +56,40 @@ def deadline_of(created_at: datetime, deadline_seconds: float) -> datetime | Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationInput(JsonRecord):
-    """What the `operation` orchestration starts with; holds no secret.
+    """What the `operation` orchestration starts with; holds no secret."""
 
-    Attributes:
-        operation_id: `op-...`, derived from scope and key; also the orchestration's instance id.
-        key: The caller's idempotency key, from which the id is derived; see `sent_key`.
-        source: Where it came from: `http`, `queue`, ...
-        dependency: The name in `dependencies.toml`; of a handler, the one that it names.
-        fingerprint: What makes two submissions under one key the same.
-        policy: Resolved at submit, so that editing the file never changes a running operation.
-        timeouts: As `policy`; `deadline_seconds` is the operation's own.
-        deadline_at: After this nothing more is tried; None means no deadline.
-        ttl_seconds: How long the finished operation's record is kept.
-        handler: The Python handler to run; None for an HTTP request.
-        request: The JSON form of `engine.operations.request.HttpCall`; None for a handler.
-        input: What the handler gets; any JSON.
-        correlation_id: The caller's name for the wider piece of work; None when not given.
-        on_success: JSON forms of `engine.operations.request.Event`, sent after success.
-        replay_of: The dead letter that this operation replays; None for a first run.
-        reports_to: The orchestration that waits for its end, a batch or a saga; None when none does.
-        undoes: The saga whose step it compensates; None when it is no compensation.
-        trace: Where in a trace it was submitted; None when nobody traces it.
-        downstream_key: Sent to the dependency in place of `key`, by an edited replay; else None.
-        steps_run: The run whose remembered steps this one continues; None means its own.
-        submitted_by: The person or the key that submitted or replayed it; None when not known.
-        wanted: JSON pointers to the parts of its result that a saga needs; None when none does.
-        run: The run number that the claim of the key gave; 1 before the claim. Not stored: it
-            travels beside the operation, where older versions ignore it.
-    """
-
-    operation_id: str
-    key: str
-    source: str
-    dependency: str
-    fingerprint: str
-    policy: RetryPolicy
-    timeouts: Timeouts
+    operation_id: str  # `op-...`, derived from scope and key; also the orchestration's instance id
+    key: str  # the caller's idempotency key, from which the id is derived; see `sent_key`
+    source: str  # where it came from: `http`, `queue`, ...
+    dependency: str  # the name in `dependencies.toml`; of a handler, the one that it names
+    fingerprint: str  # what makes two submissions under one key the same
+    policy: RetryPolicy  # resolved at submit, so that editing the file never changes a running operation
+    timeouts: Timeouts  # as `policy`; `deadline_seconds` is the operation's own
     created_at: datetime
-    deadline_at: datetime | None = None
-    ttl_seconds: float = 86_400.0
-    handler: str | None = None
+    deadline_at: datetime | None = None  # after this nothing more is tried; None means no deadline
+    ttl_seconds: float = 86_400.0  # how long the finished operation's record is kept
+    handler: str | None = None  # the Python handler to run; None for an HTTP request
+    # The JSON form of `engine.operations.request.HttpCall`; None for a handler.
     request: Mapping[str, Any] | None = None
-    input: Any = None
-    correlation_id: str | None = None
+    input: Any = None  # what the handler gets; any JSON
+    correlation_id: str | None = None  # the caller's name for the wider piece of work; None when not given
+    # JSON forms of `engine.operations.request.Event`, sent after success.
     on_success: tuple[Mapping[str, Any], ...] = ()
-    replay_of: str | None = None
+    replay_of: str | None = None  # the dead letter that this operation replays; None for a first run
+    # The orchestration that waits for its end, a batch or a saga; None when none does.
     reports_to: str | None = None
-    undoes: str | None = None
-    trace: TraceContext | None = None
+    undoes: str | None = None  # the saga whose step it compensates; None when it is no compensation
+    trace: TraceContext | None = None  # where in a trace it was submitted; None when nobody traces it
+    # Sent to the dependency in place of `key`, by an edited replay; else None.
     downstream_key: Annotated[str | None, Form(omits_none=True)] = None
+    # The run whose remembered steps this one continues; None means its own.
     steps_run: Annotated[int | None, Form(omits_none=True)] = None
+    # The person or the key that submitted or replayed it; None when not known.
     submitted_by: Annotated[str | None, Form(omits_none=True)] = None
+    # JSON pointers to the parts of its result that a saga needs; None when none does.
     wanted: Annotated[tuple[str, ...] | None, Form(omits_none=True)] = None
+    # The run number that the claim of the key gave; 1 before the claim. Not stored: it travels beside the
+    # operation, where older versions ignore it.
     run: Annotated[int, Form(is_stored=False)] = 1
 
     @property

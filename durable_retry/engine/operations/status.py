@@ -39,27 +39,17 @@ WAITS_FOR: Final = "waits_for"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationStatus:
-    """The status document of one operation.
+    """The status document of one operation."""
 
-    Attributes:
-        operation: What it started with.
-        state: Where it stands.
-        history: Its attempts.
-        updated_at: When it last changed.
-        next_attempt_at: When the present wait ends; None when it does not wait.
-        result: The result of a success: `{"status_code", "headers", "json" | "body"}` or `{"value"}`.
-        dead_letter: `{"id", "category", "reason"}`; None unless dead-lettered.
-        events: `{"event_id", "type", "state"}` of each follow-up message.
-    """
-
-    operation: OperationInput
-    state: OperationState
-    history: History
-    updated_at: datetime
-    next_attempt_at: datetime | None = None
+    operation: OperationInput  # what it started with
+    state: OperationState  # where it stands
+    history: History  # its attempts
+    updated_at: datetime  # when it last changed
+    next_attempt_at: datetime | None = None  # when the present wait ends; None when it does not wait
+    # The result of a success: `{"status_code", "headers", "json" | "body"}` or `{"value"}`.
     result: Any = None
-    dead_letter: Mapping[str, Any] | None = None
-    events: tuple[Mapping[str, Any], ...] = ()
+    dead_letter: Mapping[str, Any] | None = None  # `{"id", "category", "reason"}`; None unless dead-lettered
+    events: tuple[Mapping[str, Any], ...] = ()  # `{"event_id", "type", "state"}` of each follow-up message
 
     def to_json(self) -> dict[str, Any]:
         """Return what is stored: the document of `GET /api/operations/{operation_id}` without its content.
@@ -175,10 +165,7 @@ def running_document(operation: OperationInput, moving: Mapping[str, Any] | None
         moving: What `moving_parts` returned; None before the orchestration's first turn.
     """
     pending = OperationStatus(
-        operation=operation,
-        state=OperationState.PENDING,
-        history=History(),
-        updated_at=operation.created_at,
+        operation=operation, state=OperationState.PENDING, history=History(), updated_at=operation.created_at
     )
     return pending.to_json() | dict(moving or {})
 

@@ -52,26 +52,16 @@ class LostClaimError(StepStoppedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord(JsonRecord):
-    """One step of one operation.
+    """One step of one operation."""
 
-    Attributes:
-        name: Unique in its handler.
-        run: Number of the run that wrote it last.
-        execution: Token of the execution that wrote it last.
-        state: Where it stands.
-        attempts: Attempts so far, the present one included; one whose process died is made again under its
-            number.
-        begun_at: When it first began.
-        result: The result of a success, as JSON text; None until then.
-    """
-
-    name: str
-    run: int
-    execution: str
-    state: StepState
+    name: str  # unique in its handler
+    run: int  # number of the run that wrote it last
+    execution: str  # token of the execution that wrote it last
+    state: StepState  # where it stands
+    # Attempts so far, the present one included; one whose process died is made again under its number.
     attempts: int
-    begun_at: datetime
-    result: str | None = None
+    begun_at: datetime  # when it first began
+    result: str | None = None  # the result of a success, as JSON text; None until then
     dead_letter_id: str
 
     @property
@@ -82,21 +72,14 @@ class StepRecord(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """One execution of a step.
-
-    Attributes:
-        run: Number of the operation's run.
-        token: Names this execution alone.
-        is_repeatable: Whether the step may run again when it is not known whether it ran.
-        dead_letter_id: See `StepRecord`.
-    """
+    """One execution of a step."""
 
     name: str
-    run: int
-    token: str
-    is_repeatable: bool
+    run: int  # number of the operation's run
+    token: str  # names this execution alone
+    is_repeatable: bool  # whether the step may run again when it is not known whether it ran
     now: datetime
-    dead_letter_id: str
+    dead_letter_id: str  # see `StepRecord`
 
 
 def begin(record: StepRecord | None, execution: Execution) -> StepRecord:

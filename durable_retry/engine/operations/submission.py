@@ -17,12 +17,7 @@ from typing import Any, Protocol
 
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.base.validation import (
-    InvalidInputError,
-    Problem,
-    did_you_mean,
-    pointer_of,
-)
+from durable_retry.engine.base.validation import InvalidInputError, Problem, did_you_mean, pointer_of
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.naming import ScopedKey, event_name, explicit_scope, fields_name
@@ -54,17 +49,11 @@ class HandlerTarget(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What the operations of an app may name.
+    """What the operations of an app may name."""
 
-    Attributes:
-        dependencies: Those of `dependencies.toml`, by name.
-        handlers: Those that are registered, by name.
-        platform_queues: Prefixes of the queues that no event may go to.
-    """
-
-    dependencies: Mapping[str, Dependency]
-    handlers: Mapping[str, HandlerTarget]
-    platform_queues: tuple[str, ...]
+    dependencies: Mapping[str, Dependency]  # those of `dependencies.toml`, by name
+    handlers: Mapping[str, HandlerTarget]  # those that are registered, by name
+    platform_queues: tuple[str, ...]  # prefixes of the queues that no event may go to
 
     def dependency(self, name: str) -> Dependency:
         """Return a dependency.
@@ -98,20 +87,13 @@ class Targets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
-    """What may name a submission, beside the key in its body.
+    """What may name a submission, beside the key in its body."""
 
-    Attributes:
-        own: The name that its source gives it, such as a message id, or one that was generated.
-        is_new: Whether `own` was generated just now, so that nothing can have used it.
-        tenant: The tenant of the caller; "" when there is one tenant.
-        key: The caller's, of the header Idempotency-Key; None without one.
-        fields: JSON pointers into the body; the key is made of the values there. Empty where ids are trusted.
-    """
-
-    own: ScopedKey
-    is_new: bool = False
-    tenant: str = ""
-    key: str | None = None
+    own: ScopedKey  # the name that its source gives it, such as a message id, or one that was generated
+    is_new: bool = False  # whether `own` was generated just now, so that nothing can have used it
+    tenant: str = ""  # the tenant of the caller; "" when there is one tenant
+    key: str | None = None  # the caller's, of the header Idempotency-Key; None without one
+    # JSON pointers into the body; the key is made of the values there. Empty where ids are trusted.
     fields: tuple[str, ...] = ()
 
     def gave_new_key(self, operation: OperationInput) -> bool:
@@ -121,18 +103,13 @@ class Naming:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A parsed submission.
+    """A parsed submission."""
 
-    Attributes:
-        request: Validated in its form.
-        name: What the operation's id is derived from.
-        envelope: The body as it was sent, and the event that it came in; None when it was made here.
-        trace: The trace context of the event, else of the caller; None when it is not traced.
-    """
-
-    request: OperationRequest
-    name: ScopedKey
+    request: OperationRequest  # validated in its form
+    name: ScopedKey  # what the operation's id is derived from
+    # The body as it was sent, and the event that it came in; None when it was made here.
     envelope: ParsedEnvelope | None = None
+    # The trace context of the event, else of the caller; None when it is not traced.
     trace: TraceContext | None = None
 
 
@@ -228,12 +205,7 @@ def resolve(
     ]
     try:
         operation = operation_from(
-            submission.request,
-            dependency,
-            submission.name,
-            source=source,
-            now=now,
-            trace=submission.trace,
+            submission.request, dependency, submission.name, source=source, now=now, trace=submission.trace
         )
     except InvalidInputError as error:
         raise InvalidInputError([*error.problems, *problems]) from None

@@ -34,10 +34,7 @@ class Backoff:
 
 
 def backoff(
-    policy: RetryPolicy,
-    operation_id: str,
-    attempt: int,
-    previous_delay_seconds: float | None = None,
+    policy: RetryPolicy, operation_id: str, attempt: int, previous_delay_seconds: float | None = None
 ) -> Backoff:
     """Return the wait after a failed attempt.
 

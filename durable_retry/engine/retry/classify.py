@@ -45,17 +45,11 @@ class Sent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """What a failure is.
+    """What a failure is."""
 
-    Attributes:
-        category: What kind of failure it is; decides what follows.
-        sent: Whether the request can have reached the dependency.
-        counted: False when the failure is this side's own: it costs no attempt.
-    """
-
-    category: Category
-    sent: Sent = Sent.MAYBE
-    counted: bool = True
+    category: Category  # what kind of failure it is; decides what follows
+    sent: Sent = Sent.MAYBE  # whether the request can have reached the dependency
+    counted: bool = True  # False when the failure is this side's own: it costs no attempt
 
 
 _NEVER_SENT: Final = Classification(Category.TRANSIENT, Sent.NO)

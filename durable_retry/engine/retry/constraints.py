@@ -94,19 +94,12 @@ def reasons_of(constraints: Iterable[DelayConstraint]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _AppliedPolicy:
-    """The policy that decides about a failure, and the number of the failed attempt by it.
+    """The policy that decides about a failure, and the number of the failed attempt by it."""
 
-    Attributes:
-        policy: The operation's, or that of the handler's step that failed.
-        seed: The seed of its draws.
-        attempt: Number of the failed attempt by this policy, from 1.
-        name: For texts: `attempt`, or the step's.
-    """
-
-    policy: RetryPolicy
-    seed: str
-    attempt: int
-    name: str
+    policy: RetryPolicy  # the operation's, or that of the handler's step that failed
+    seed: str  # the seed of its draws
+    attempt: int  # number of the failed attempt by this policy, from 1
+    name: str  # for texts: `attempt`, or the step's
 
 
 def _applied_policy(operation: Retryable, history: History, outcome: AttemptOutcome) -> _AppliedPolicy:

@@ -46,45 +46,28 @@ from durable_retry.engine.retry.history import AttemptOutcome, AttemptRecord, Hi
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The attempt succeeded.
+    """The attempt succeeded."""
 
-    Attributes:
-        result: As in `AttemptOutcome`.
-    """
-
-    result: Any = None
+    result: Any = None  # as in `AttemptOutcome`
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Another attempt is due later.
+    """Another attempt is due later."""
 
-    Attributes:
-        until: When, never before now and never after the deadline.
-        delay_seconds: From now until then.
-        reasons: Why then, each a few words, in the order in which they were weighed.
-        kind: What blocks the attempt; None for the pause before a retry.
-    """
-
-    until: datetime
-    delay_seconds: float
-    reasons: tuple[str, ...]
-    kind: WaitKind | None = None
+    until: datetime  # when, never before now and never after the deadline
+    delay_seconds: float  # from now until then
+    reasons: tuple[str, ...]  # why then, each a few words, in the order in which they were weighed
+    kind: WaitKind | None = None  # what blocks the attempt; None for the pause before a retry
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """The operation will not succeed without a person.
+    """The operation will not succeed without a person."""
 
-    Attributes:
-        category: The category of the last failure, or `deadline_exceeded`.
-        reason: Why it needs a person.
-        detail: One or two sentences for a person.
-    """
-
-    category: Category
-    reason: DeadLetterReason
-    detail: str
+    category: Category  # the category of the last failure, or `deadline_exceeded`
+    reason: DeadLetterReason  # why it needs a person
+    detail: str  # one or two sentences for a person
 
 
 type Decision = Done | Wait | DeadLetter

@@ -54,16 +54,11 @@ def with_wait(waits: tuple[WaitRecord, ...], wait: WaitRecord) -> tuple[WaitReco
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFailure(JsonRecord):
-    """The failure of a handler's step that has a policy of its own.
-
-    Attributes:
-        attempt: Number of the step's attempt that failed, from 1.
-        policy: Decides in place of the operation's.
-    """
+    """The failure of a handler's step that has a policy of its own."""
 
     step: str
-    attempt: int
-    policy: RetryPolicy
+    attempt: int  # number of the step's attempt that failed, from 1
+    policy: RetryPolicy  # decides in place of the operation's
 
 
 KEPT_ACTIONS: Final = 5
@@ -91,41 +86,32 @@ KEPT_ATTEMPTS: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptOutcome(JsonRecord):
-    """The outcome of one attempt, as the activities `attempt` and `publish` return it.
+    """The outcome of one attempt, as the activities `attempt` and `publish` return it."""
 
-    Attributes:
-        number: The number of the attempt, from 1.
-        started_at: When the call began.
-        category: None for success.
-        status_code: The status code of the answer; None when there was none.
-        error: Exception or answer as one line for a person; never a secret; None for success.
-        retry_hint: The wait that the dependency or the handler asked for; None when it did not.
-        result: For success, `{"status_code", "headers", "json" | "body"}` or a handler's `{"value"}`.
-        counted: False when the attempt never left our side (no free connection, no configuration): it is made
-            again under the same number and costs no attempt.
-        step: What failed, if it was a step with a policy of its own; else None.
-        unsent: The name of this execution, when it sent nothing and may have left its marker; else None.
-        is_our_bug: Whether a handler failed by a mistake in its code, which shows nothing of the dependency.
-            Not stored: only the worker's report to the circuit needs it.
-        is_elsewhere: Whether what failed is a step at another dependency, so that it shows nothing of the
-            operation's own. Not stored either.
-        rate_left: What the dependency says is left of its rate limit; None when it does not. Not stored
-            either.
-    """
-
-    number: int
-    started_at: datetime
+    number: int  # the number of the attempt, from 1
+    started_at: datetime  # when the call began
     duration_ms: float
-    category: Category | None = None
-    status_code: int | None = None
-    error: str | None = None
+    category: Category | None = None  # None for success
+    status_code: int | None = None  # the status code of the answer; None when there was none
+    error: str | None = None  # exception or answer as one line for a person; never a secret; None for success
+    # The wait that the dependency or the handler asked for; None when it did not.
     retry_hint: RetryHint | None = None
+    # For success, `{"status_code", "headers", "json" | "body"}` or a handler's `{"value"}`.
     result: Any = None
+    # False when the attempt never left our side (no free connection, no configuration): it is made again
+    # under the same number and costs no attempt.
     counted: bool = True
+    # What failed, if it was a step with a policy of its own; else None.
     step: Annotated[StepFailure | None, Form(omits_none=True)] = None
+    # The name of this execution, when it sent nothing and may have left its marker; else None.
     unsent: Annotated[str | None, Form(omits_none=True)] = None
+    # Whether a handler failed by a mistake in its code, which shows nothing of the dependency. Not stored:
+    # only the worker's report to the circuit needs it.
     is_our_bug: Annotated[bool, Form(is_stored=False)] = False
+    # Whether what failed is a step at another dependency, so that it shows nothing of the operation's own.
+    # Not stored either.
     is_elsewhere: Annotated[bool, Form(is_stored=False)] = False
+    # What the dependency says is left of its rate limit; None when it does not. Not stored either.
     rate_left: Annotated[RateLeft | None, Form(is_stored=False)] = None
 
 
@@ -155,25 +141,18 @@ class AttemptRecord(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History(JsonRecord):
-    """What happened to an operation, bounded: it is carried over when the orchestration continues as new.
+    """What happened to an operation, bounded: it is carried over when the orchestration continues as new."""
 
-    Attributes:
-        attempts: The latest attempts, at most `KEPT_ATTEMPTS`, oldest first.
-        attempt_count: Counted attempts in all.
-        own_failures: Attempts in a row that never left our side; they cost no attempt.
-        circuit_waits: Waits for the circuit so far; they cost no attempt.
-        waits: The latest waits for the circuit or the retry budget, at most `KEPT_WAITS`, oldest first.
-        step_failures: Attempts that ended by a step with a policy of its own: they use up nothing of the
-            operation's; None for none.
-        actions: The latest actions of people, at most `KEPT_ACTIONS`, oldest first; None for none.
-    """
-
-    attempts: tuple[AttemptRecord, ...] = ()
-    attempt_count: int = 0
-    own_failures: int = 0
-    circuit_waits: int = 0
+    attempts: tuple[AttemptRecord, ...] = ()  # the latest attempts, at most `KEPT_ATTEMPTS`, oldest first
+    attempt_count: int = 0  # counted attempts in all
+    own_failures: int = 0  # attempts in a row that never left our side; they cost no attempt
+    circuit_waits: int = 0  # waits for the circuit so far; they cost no attempt
+    # The latest waits for the circuit or the retry budget, at most `KEPT_WAITS`, oldest first.
     waits: tuple[WaitRecord, ...] = ()
+    # Attempts that ended by a step with a policy of its own: they use up nothing of the operation's; None for
+    # none.
     step_failures: Annotated[int | None, Form(omits_none=True)] = None
+    # The latest actions of people, at most `KEPT_ACTIONS`, oldest first; None for none.
     actions: Annotated[tuple[ActionRecord, ...] | None, Form(omits_none=True)] = None
 
     @property

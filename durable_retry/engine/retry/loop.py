@@ -23,12 +23,7 @@ from typing import Annotated, Any, Final, assert_never, cast
 
 from durable_retry.engine.base.instants import from_ms, to_ms
 from durable_retry.engine.base.json_forms import Form, JsonRecord
-from durable_retry.engine.circuit import (
-    CircuitSettings,
-    ProbeRequest,
-    answer_from_json,
-    answer_to_json,
-)
+from durable_retry.engine.circuit import CircuitSettings, ProbeRequest, answer_from_json, answer_to_json
 from durable_retry.engine.circuit.messages import PermitMessage
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import ALL_PROBES_UNDER_WAY, RECHECK, Permitted, Refused
@@ -52,34 +47,28 @@ TRANSPORT_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class AdmissionState(JsonRecord):
-    """What an operation has reached in the admission of its next attempt.
+    """What an operation has reached in the admission of its next attempt."""
 
-    Attributes:
-        waiting: The circuit refused it before in this wait, so it is released in its turn.
-        promised: The retry budget took its token when it postponed it, so it goes without asking again.
-        permit: The entity's permit for a probe; None when it has none.
-        due_at: When the attempt was first due, before anything blocked it; None for a first attempt, and when
-            an older version stored it.
-        slot: Granted by the entity `call_limiter` for this attempt; None when there is none.
-        start_reserved: The limiter counted the start of this attempt when it postponed it.
-        waited_for_slot: The limiter postponed it before.
-        slot_since: When the attempt was first due, if it waits for a slot; None if not.
-        ahead: How many older attempts waited for a slot when it last asked; None when not known.
-        asks_for_slot: The orchestration asks for a slot when the worker wants one. Older versions do not, and
-            their attempts go without.
-        unsent: The executions of this attempt that sent nothing and may have left its marker.
-    """
-
-    waiting: bool = False
+    waiting: bool = False  # the circuit refused it before in this wait, so it is released in its turn
+    # The retry budget took its token when it postponed it, so it goes without asking again.
     promised: bool = False
+    # The entity's permit for a probe; None when it has none.
     permit: Annotated[Permitted | None, Form(encode=answer_to_json)] = None
+    # When the attempt was first due, before anything blocked it; None for a first attempt, and when an older
+    # version stored it.
     due_at: Annotated[datetime | None, Form(omits_none=True)] = None
+    # Granted by the entity `call_limiter` for this attempt; None when there is none.
     slot: Annotated[Slot | None, Form(omits_none=True)] = None
-    start_reserved: bool = False
-    waited_for_slot: bool = False
+    start_reserved: bool = False  # the limiter counted the start of this attempt when it postponed it
+    waited_for_slot: bool = False  # the limiter postponed it before
+    # When the attempt was first due, if it waits for a slot; None if not.
     slot_since: Annotated[datetime | None, Form(omits_none=True)] = None
+    # How many older attempts waited for a slot when it last asked; None when not known.
     ahead: Annotated[int | None, Form(omits_none=True)] = None
+    # The orchestration asks for a slot when the worker wants one. Older versions do not, and their attempts
+    # go without.
     asks_for_slot: bool = False
+    # The executions of this attempt that sent nothing and may have left its marker.
     unsent: Annotated[tuple[str, ...] | None, Form(omits_none=True)] = None
 
     def valid_permit(self, now: datetime) -> Permitted | None:
@@ -200,18 +189,13 @@ def held_admission(step: StepAdmission | None, dependency: str) -> AdmissionStat
 
 @dataclass(frozen=True, slots=True)
 class RetryState(JsonRecord):
-    """Where the retry loop of one call stands between two attempts.
+    """Where the retry loop of one call stands between two attempts."""
 
-    Attributes:
-        history: The attempts and waits so far.
-        admission: What the call has reached in the admission of its next attempt.
-        due_at: When the next attempt is due, aware UTC; None means at once.
-        step: The same of a step of the next attempt, at another dependency; None when none was blocked.
-    """
-
-    history: History = field(default_factory=History)
+    history: History = field(default_factory=History)  # the attempts and waits so far
+    # What the call has reached in the admission of its next attempt.
     admission: Annotated[AdmissionState, Form(name="ticket")] = field(default_factory=AdmissionState)
-    due_at: datetime | None = None
+    due_at: datetime | None = None  # when the next attempt is due, aware UTC; None means at once
+    # The same of a step of the next attempt, at another dependency; None when none was blocked.
     step: Annotated[StepAdmission | None, Form(omits_none=True)] = None
 
     def admission_at(self, step_at: str | None) -> AdmissionState:
@@ -223,13 +207,9 @@ class RetryState(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailed:
-    """The activity failed instead of answering; whether the call left is not known here.
+    """The activity failed instead of answering; whether the call left is not known here."""
 
-    Attributes:
-        error: One line for a person.
-    """
-
-    error: str
+    error: str  # one line for a person
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,10 +337,7 @@ def _after_refusal(
             admission = replace(admission, promised=admission.promised or blocked.reserved)
         case SlotPostponed():
             admission = replace(
-                admission,
-                start_reserved=blocked.reserved,
-                waited_for_slot=True,
-                ahead=blocked.ahead,
+                admission, start_reserved=blocked.reserved, waited_for_slot=True, ahead=blocked.ahead
             )
         case _ as never:
             assert_never(never)

@@ -101,12 +101,7 @@ PRESETS: Final[Mapping[PresetName, Preset]] = {
         "hour is waited out in full.",
     ),
     "critical": Preset(
-        RetryPolicy(
-            max_attempts=15,
-            initial_seconds=1.0,
-            max_seconds=900.0,
-            max_retry_after_seconds=_HOUR,
-        ),
+        RetryPolicy(max_attempts=15, initial_seconds=1.0, max_seconds=900.0, max_retry_after_seconds=_HOUR),
         "Work that must not be given up lightly: a quick first retry, then up to a quarter of an hour "
         "between attempts, so that an outage of an hour or more is outlasted (give it a deadline to match).",
     ),

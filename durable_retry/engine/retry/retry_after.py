@@ -59,17 +59,12 @@ _PARAMETER: Final = re.compile(r"[;,]?\s*([a-z]+)\s*=\s*([+-]?[0-9]{1,15}(?:\.[0
 
 @dataclass(frozen=True, slots=True)
 class RetryHint(JsonRecord):
-    """The wait that a dependency or a handler asks for.
+    """The wait that a dependency or a handler asks for."""
 
-    Attributes:
-        delay_seconds: Counted from the answer; 0 or more.
-        source: The header that it comes from, e.g. `Retry-After`; "" when there are only notes.
-        notes: What was cut or ignored, for a person.
-    """
-
-    delay_seconds: float
+    delay_seconds: float  # counted from the answer; 0 or more
+    # The header that it comes from, e.g. `Retry-After`; "" when there are only notes.
     source: str = "Retry-After"
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was cut or ignored, for a person
 
     @property
     def is_usable(self) -> bool:

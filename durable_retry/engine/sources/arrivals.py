@@ -30,24 +30,16 @@ class MalformedBodyError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """One message or event, as its source delivered it.
+    """One message or event, as its source delivered it."""
 
-    Attributes:
-        source: `queue`, `service_bus`, `event_grid`, `event_hubs`, `cosmos_db`, `kafka`, `timer`.
-        body: Its bytes.
-        place: The scope in which its id is unique, such as the queue's name.
-        native_id: The source's own id; "" when there is none, and then a hash of the body is used.
-        partition: Within which the source keeps the order; "" when it keeps none.
-        may_be_left: Whether the source can deliver it later without using up a limited number of deliveries.
-        trace: The position in a trace that its properties carry; None when they carry none.
-    """
-
-    source: str
-    body: bytes
-    place: str = ""
-    native_id: str = ""
-    partition: str = ""
+    source: str  # `queue`, `service_bus`, `event_grid`, `event_hubs`, `cosmos_db`, `kafka`, `timer`
+    body: bytes  # its bytes
+    place: str = ""  # the scope in which its id is unique, such as the queue's name
+    native_id: str = ""  # the source's own id; "" when there is none, and then a hash of the body is used
+    partition: str = ""  # within which the source keeps the order; "" when it keeps none
+    # Whether the source can deliver it later without using up a limited number of deliveries.
     may_be_left: bool = False
+    # The position in a trace that its properties carry; None when they carry none.
     trace: TraceContext | None = None
 
     @property
@@ -104,28 +96,19 @@ class Backpressure(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagLimits:
-    """The lags above which something counts as far behind.
+    """The lags above which something counts as far behind."""
 
-    Attributes:
-        task_hub_seconds: Since the start of an operation that has not begun; 0 means never.
-        dependency_seconds: Since the start of an operation that waits for the circuit; 0 means never.
-    """
-
-    task_hub_seconds: float = 30.0
+    task_hub_seconds: float = 30.0  # since the start of an operation that has not begun; 0 means never
+    # Since the start of an operation that waits for the circuit; 0 means never.
     dependency_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class LagReading:
-    """The result of reading a probe's state.
+    """The result of reading a probe's state."""
 
-    Attributes:
-        backpressure: What is behind; None when nothing is.
-        is_over: Whether this probe can show nothing more, so that the next started operation replaces it.
-    """
-
-    backpressure: Backpressure | None
-    is_over: bool
+    backpressure: Backpressure | None  # what is behind; None when nothing is
+    is_over: bool  # whether this probe can show nothing more, so that the next started operation replaces it
 
 
 _MOVES_ON: Final = LagReading(None, is_over=True)

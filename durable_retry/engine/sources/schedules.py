@@ -68,12 +68,9 @@ class Ncrontab:
 
     Day and day of week must both match, unlike in Unix cron. Source: "Timer trigger for Azure Functions",
     NCRONTAB expressions, Microsoft Learn.
-
-    Attributes:
-        fields: Six, in lower case, names cut to three letters.
     """
 
-    fields: str
+    fields: str  # six, in lower case, names cut to three letters
 
     def due_until(self, instant: datetime) -> datetime:
         """Return the last due time up to and including an aware instant, in UTC.
@@ -138,22 +135,14 @@ def _croniter_part(part: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledOperation:
-    """One operation and its schedule.
+    """One operation and its schedule."""
 
-    Attributes:
-        name: Unique; part of the key.
-        schedule: When it is due.
-        expression: The schedule as written; the host's timer reads it.
-        catch_up: The missed runs that a late timer starts.
-        request: The body, validated.
-    """
-
-    name: str
-    schedule: Ncrontab
-    expression: str
-    catch_up: CatchUp
+    name: str  # unique; part of the key
+    schedule: Ncrontab  # when it is due
+    expression: str  # the schedule as written; the host's timer reads it
+    catch_up: CatchUp  # the missed runs that a late timer starts
     body: Mapping[str, Any]
-    request: OperationRequest
+    request: OperationRequest  # the body, validated
 
     def dues(self, last: datetime | None, now: datetime, *, is_late: bool) -> list[datetime]:
         """Return the due times to start now, the earliest first.

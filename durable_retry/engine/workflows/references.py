@@ -37,14 +37,10 @@ class MissingResultError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A part of a step's result.
-
-    Attributes:
-        pointer: JSON pointer into its result; "" is all of it.
-    """
+    """A part of a step's result."""
 
     step: str
-    pointer: str
+    pointer: str  # JSON pointer into its result; "" is all of it
 
     @classmethod
     def parse(cls, text: Any) -> Self:

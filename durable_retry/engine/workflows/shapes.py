@@ -60,18 +60,12 @@ class BatchState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchProgress(JsonRecord):
-    """The items that have ended, those that run, and those that are next.
+    """The items that have ended, those that run, and those that are next."""
 
-    Attributes:
-        total: Number of items.
-        max_concurrency: The most that run at once.
-        next_index: The first item that was not started.
-        running: The items of each operation that runs; two items with one key are one operation.
-    """
-
-    total: int
-    max_concurrency: int
-    next_index: int = 0
+    total: int  # number of items
+    max_concurrency: int  # the most that run at once
+    next_index: int = 0  # the first item that was not started
+    # The items of each operation that runs; two items with one key are one operation.
     running: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
@@ -133,23 +127,16 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SagaStep(JsonRecord):
-    """One step.
+    """One step."""
 
-    Attributes:
-        name: Unique in its saga.
-        operation: The step's operation.
-        compensation: The operation that undoes it; None when nothing can or needs to.
-        done: How the operation ended; None before.
-        undone: How the compensation ended; None before, and when it was not needed.
-        wanted: JSON pointers to the parts of the operation's result that other operations of the saga refer
-            to; None when none does.
-    """
-
-    name: str
-    operation: OperationInput
+    name: str  # unique in its saga
+    operation: OperationInput  # the step's operation
+    # The operation that undoes it; None when nothing can or needs to.
     compensation: OperationInput | None = None
-    done: Completion | None = None
-    undone: Completion | None = None
+    done: Completion | None = None  # how the operation ended; None before
+    undone: Completion | None = None  # how the compensation ended; None before, and when it was not needed
+    # JSON pointers to the parts of the operation's result that other operations of the saga refer to; None
+    # when none does.
     wanted: Annotated[tuple[str, ...] | None, Form(omits_none=True)] = None
 
     @property
@@ -203,22 +190,16 @@ type SagaAction = Do | Undo | Over
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saga(JsonRecord):
-    """A saga and its progress.
+    """A saga and its progress."""
 
-    Attributes:
-        saga_id: `saga-...`, also the orchestration's instance id.
-        steps: In order.
-        fingerprint: The fingerprint of the request; two submissions under one key are compared by it.
-        undoes_unknown: Whether the failed step is undone as well, if it may have acted. Not in sagas that
-            began in older versions, whose histories have no such step.
-        has_references: Whether references to results are replaced; None means no, as in older versions.
-    """
-
-    saga_id: str
-    steps: tuple[SagaStep, ...]
+    saga_id: str  # `saga-...`, also the orchestration's instance id
+    steps: tuple[SagaStep, ...]  # in order
     created_at: datetime
-    fingerprint: str = ""
+    fingerprint: str = ""  # the fingerprint of the request; two submissions under one key are compared by it
+    # Whether the failed step is undone as well, if it may have acted. Not in sagas that began in older
+    # versions, whose histories have no such step.
     undoes_unknown: bool = False
+    # Whether references to results are replaced; None means no, as in older versions.
     has_references: Annotated[bool | None, Form(omits_none=True)] = None
 
     @property

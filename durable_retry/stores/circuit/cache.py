@@ -61,44 +61,28 @@ _WARN_EVERY: Final = timedelta(seconds=10)
 
 @dataclass(slots=True)
 class FailOpenCount:
-    """Calls that were made without the circuit because it could not be read.
+    """Calls that were made without the circuit because it could not be read."""
 
-    Attributes:
-        calls: Total since this process started.
-        warned_at: When the last warning was logged; None while the circuit is readable.
-    """
-
-    calls: int = 0
-    warned_at: datetime | None = None
+    calls: int = 0  # total since this process started
+    warned_at: datetime | None = None  # when the last warning was logged; None while the circuit is readable
 
 
 @dataclass(slots=True)
 class CircuitCache:
-    """The cached circuit of one dependency.
+    """The cached circuit of one dependency."""
 
-    Attributes:
-        settings: The dependency's settings.
-        shared: Reads the circuit entity.
-        buffer: Reports not sent yet; its reporter id is unique to this process start.
-        now: Clock, aware UTC.
-        started_at: When this process started: retries that were due before may borrow from the budget. None
-            means that none may.
-        snapshot: The last one read; None before the first read.
-        fail_open: Calls made without the circuit.
-        reporting: Sends the buffer.
-        difference: Between this process's clock and the circuit's.
-        share: This process's part of the dependency's limits.
-    """
-
-    settings: AdmissionSettings
-    shared: SharedCircuit
-    buffer: ReportBuffer
-    now: Callable[[], datetime] = clock.now
+    settings: AdmissionSettings  # the dependency's settings
+    shared: SharedCircuit  # reads the circuit entity
+    buffer: ReportBuffer  # reports not sent yet; its reporter id is unique to this process start
+    now: Callable[[], datetime] = clock.now  # clock, aware UTC
+    # When this process started: retries that were due before may borrow from the budget. None means that none
+    # may.
     started_at: datetime | None = None
-    snapshot: Snapshot | None = None
-    fail_open: FailOpenCount = field(default_factory=FailOpenCount)
-    reporting: CircuitReporter = field(init=False)
-    share: WorkerShare = field(init=False)
+    snapshot: Snapshot | None = None  # the last one read; None before the first read
+    fail_open: FailOpenCount = field(default_factory=FailOpenCount)  # calls made without the circuit
+    reporting: CircuitReporter = field(init=False)  # sends the buffer
+    share: WorkerShare = field(init=False)  # this process's part of the dependency's limits
+    # Between this process's clock and the circuit's.
     difference: ClockDifference = field(default_factory=ClockDifference)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _read_again_at: datetime | None = None

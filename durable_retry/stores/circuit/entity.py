@@ -76,14 +76,10 @@ class SharedCircuit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CircuitEntity:
-    """The circuit of one dependency in one task hub; a `SharedCircuit`.
-
-    Attributes:
-        dependency: Its name, the entity's key.
-    """
+    """The circuit of one dependency in one task hub; a `SharedCircuit`."""
 
     hub: TaskHub
-    dependency: str
+    dependency: str  # its name, the entity's key
 
     async def read(self) -> Breaker:
         """See `SharedCircuit`."""
@@ -161,36 +157,22 @@ _DOUBLINGS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class AdmissionSettings:
-    """Admission settings of one dependency.
+    """Admission settings of one dependency."""
 
-    Attributes:
-        dependency: Its name.
-        circuit: `enabled = false` switches the circuit off; the retry budget stays on.
-        budget: A ratio of 0 switches the retry budget off.
-        limits: Attempts at once and starts per second.
-    """
-
-    dependency: str
-    circuit: CircuitSettings
-    budget: RetryBudgetSettings
-    limits: LimitSettings = field(default_factory=LimitSettings)
+    dependency: str  # its name
+    circuit: CircuitSettings  # `enabled = false` switches the circuit off; the retry budget stays on
+    budget: RetryBudgetSettings  # a ratio of 0 switches the retry budget off
+    limits: LimitSettings = field(default_factory=LimitSettings)  # attempts at once and starts per second
 
 
 @dataclass(slots=True)
 class CircuitReporter:
-    """Sends due reports, one at a time.
+    """Sends due reports, one at a time."""
 
-    Attributes:
-        settings: The dependency's settings; sent along with each report.
-        shared: The circuit entity.
-        buffer: Reports not sent yet.
-        now: Clock, aware UTC.
-    """
-
-    settings: AdmissionSettings
-    shared: SharedCircuit
-    buffer: ReportBuffer
-    now: Callable[[], datetime] = clock.now
+    settings: AdmissionSettings  # the dependency's settings; sent along with each report
+    shared: SharedCircuit  # the circuit entity
+    buffer: ReportBuffer  # reports not sent yet
+    now: Callable[[], datetime] = clock.now  # clock, aware UTC
     _sending: bool = False
     _unsent: Report | None = None
     _send_again_at: datetime | None = None
@@ -274,15 +256,10 @@ _OUTBOXES: Final = "outboxes|"
 
 @dataclass(frozen=True, slots=True)
 class WaitingPage:
-    """One page of running instances.
+    """One page of running instances."""
 
-    Attributes:
-        waiting: Ids of those that wait for the circuit in question.
-        following: Where the next page begins; None after the last one.
-    """
-
-    waiting: tuple[str, ...]
-    following: str | None
+    waiting: tuple[str, ...]  # ids of those that wait for the circuit in question
+    following: str | None  # where the next page begins; None after the last one
 
 
 async def start_release(hub: TaskHub, dependency: str, control: ManualControlMessage) -> None:

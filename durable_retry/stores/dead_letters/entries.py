@@ -7,12 +7,7 @@ from datetime import datetime
 from typing import Any, Final, Self
 
 from durable_retry.engine.base.instants import DIGITS, from_rfc3339, newest_first, oldest_first, to_rfc3339
-from durable_retry.engine.dead_letters.record import (
-    FACETS,
-    DeadLetterRecord,
-    Facets,
-    Status,
-)
+from durable_retry.engine.dead_letters.record import FACETS, DeadLetterRecord, Facets, Status
 from durable_retry.stores.storage.contents import quoted
 
 NAMES: Final = ("key", "operation_id", "correlation_id", "detail")
@@ -26,17 +21,12 @@ _OLDEST_FIRST_LISTS: Final = ("all", "reason=", "dependency=")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexEntry:
-    """The fields of a dead letter that its index rows carry.
-
-    Attributes:
-        created_at: Never changes.
-        facets: Fields that filters use; never change.
-        names: Fields of `NAMES` that a search looks into; never change. None in rows of older versions.
-    """
+    """The fields of a dead letter that its index rows carry."""
 
     id: str
-    created_at: datetime
-    facets: Facets
+    created_at: datetime  # never changes
+    facets: Facets  # fields that filters use; never change
+    # Fields of `NAMES` that a search looks into; never change. None in rows of older versions.
     names: Mapping[str, str] | None = None
 
     @classmethod

@@ -33,11 +33,7 @@ from durable_retry.engine.dead_letters.numbers import (
     OpenDeadLetters,
     open_dead_letters,
 )
-from durable_retry.engine.dead_letters.record import (
-    DeadLetterRecord,
-    Status,
-    unreadable_record,
-)
+from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status, unreadable_record
 from durable_retry.errors import StorageRefusedError
 from durable_retry.stores.dead_letters.entries import IndexEntry, due_key, list_prefix, oldest_prefix
 from durable_retry.stores.storage import contents, lists, tables

@@ -24,17 +24,12 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One intent; a dead letter may have several.
-
-    Attributes:
-        key: Row key.
-        begun_at: When it was written; stored as `announced_at`.
-    """
+    """One intent; a dead letter may have several."""
 
     dead_letter_id: str
     purpose: Purpose
-    key: str
-    begun_at: datetime
+    key: str  # row key
+    begun_at: datetime  # when it was written; stored as `announced_at`
 
 
 async def begin_change(dead_letter_id: str, purpose: Purpose) -> Intent:
@@ -71,8 +66,5 @@ async def intents_of(dead_letter_id: str) -> list[Intent]:
 
 def _intent_of_row(row: tables.Row) -> Intent:
     return Intent(
-        row["dead_letter_id"],
-        Purpose(row["purpose"]),
-        row["RowKey"],
-        from_rfc3339(row["announced_at"]),
+        row["dead_letter_id"], Purpose(row["purpose"]), row["RowKey"], from_rfc3339(row["announced_at"])
     )

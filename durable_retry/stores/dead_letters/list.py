@@ -42,16 +42,11 @@ class RecordPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterSearch:
-    """Conditions on dead letters that no list is made for; None means any.
+    """Conditions on dead letters that no list is made for; None means any."""
 
-    Attributes:
-        key: The whole key.
-        correlation_id: The whole correlation id.
-        words: Each must stand in the key, the correlation id, one of the ids, the reason or the detail.
-    """
-
-    key: str | None = None
-    correlation_id: str | None = None
+    key: str | None = None  # the whole key
+    correlation_id: str | None = None  # the whole correlation id
+    # Each must stand in the key, the correlation id, one of the ids, the reason or the detail.
     words: str | None = None
 
     def may_match(self, dead_letter_id: str, row: tables.Row) -> bool:
@@ -145,15 +140,10 @@ async def _count_in_partition(wanted: DeadLetterFilter, partition: str, one_page
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """One row of a list.
+    """One row of a list."""
 
-    Attributes:
-        position: In every list that begins with the newest; also the cursor that continues behind it.
-        row: The properties that were asked for.
-    """
-
-    position: str
-    row: tables.Row
+    position: str  # in every list that begins with the newest; also the cursor that continues behind it
+    row: tables.Row  # the properties that were asked for
 
     @property
     def id(self) -> str:
@@ -166,11 +156,7 @@ def _has_facets(wanted: DeadLetterFilter, one: _Listed) -> bool:
 
 
 async def _entries_of_partitions(
-    wanted: DeadLetterFilter,
-    search: DeadLetterSearch,
-    among: Collection[str],
-    limit: int,
-    cursor: str | None,
+    wanted: DeadLetterFilter, search: DeadLetterSearch, among: Collection[str], limit: int, cursor: str | None
 ) -> tuple[list[_Listed], str | None, Collection[str]]:
     """Read the lists of some partitions once.
 

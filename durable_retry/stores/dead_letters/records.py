@@ -205,12 +205,7 @@ async def begin_move(
     intent = await begin_change(dead_letter_id, purpose)
     try:
         changed = await change_dead_letter(dead_letter_id, change)
-    except (
-        WrongStatusError,
-        NoSuchDeadLetterError,
-        UnreadableDeadLetterError,
-        StorageRefusedError,
-    ):
+    except (WrongStatusError, NoSuchDeadLetterError, UnreadableDeadLetterError, StorageRefusedError):
         # Nothing was changed. After any other error the row may have changed, so the intent stays.
         await finish_change(intent)
         raise

@@ -62,30 +62,18 @@ class OperationList(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationEntry:
-    """One operation in the index.
-
-    Attributes:
-        created_at: Aware UTC instant of the status document.
-        key: The key of the operation, like the four below.
-        dependency: See `key`.
-        handler: None for a request.
-        source: See `key`.
-        correlation_id: None when it has none.
-        status: When it was noted; None of one that was just accepted.
-        error: The last one then, cut; "" for none.
-        noted_us: Microseconds since 1970; see `rank`.
-    """
+    """One operation in the index."""
 
     operation_id: str
-    created_at: datetime
-    key: str
-    dependency: str
-    handler: str | None
-    source: str
-    correlation_id: str | None
-    status: OperationState | None = None
-    error: str = ""
-    noted_us: int = 0
+    created_at: datetime  # aware UTC instant of the status document
+    key: str  # the key of the operation, like the four below
+    dependency: str  # see `key`
+    handler: str | None  # None for a request
+    source: str  # see `key`
+    correlation_id: str | None  # None when it has none
+    status: OperationState | None = None  # when it was noted; None of one that was just accepted
+    error: str = ""  # the last one then, cut; "" for none
+    noted_us: int = 0  # microseconds since 1970; see `rank`
 
     @property
     def rank(self) -> tuple[int, int]:

@@ -60,34 +60,25 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Writer:
-    """What one event loop has collected.
-
-    Attributes:
-        held: Entries that are not written yet, oldest first.
-        accepted: Where in `held` the operations are that were accepted, by their id.
-        written: Writes so far.
-        timer: The timer of the next write; None while none is planned.
-        last_write: When it began, in the loop's seconds.
-        pause_seconds: From its beginning to that of the next one, at least.
-        failing_since: Since when storage has not taken what is written; None while it takes it.
-        renewed: When its row under `writer` was last written, in the loop's seconds; None while it has none.
-        dropped_since: Since when entries were dropped, as too many waited for storage; None while none were.
-        lock: One write at a time.
-        tasks: Under way.
-    """
+    """What one event loop has collected."""
 
     name: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    # Entries that are not written yet, oldest first.
     held: list[tuple[OperationList, OperationEntry]] = field(default_factory=list)
+    # Where in `held` the operations are that were accepted, by their id.
     accepted: dict[str, int] = field(default_factory=dict)
-    written: int = 0
-    timer: asyncio.TimerHandle | None = None
-    last_write: float = float("-inf")
-    pause_seconds: float = _PAUSE_SECONDS
+    written: int = 0  # writes so far
+    timer: asyncio.TimerHandle | None = None  # the timer of the next write; None while none is planned
+    last_write: float = float("-inf")  # when it began, in the loop's seconds
+    pause_seconds: float = _PAUSE_SECONDS  # from its beginning to that of the next one, at least
+    # Since when storage has not taken what is written; None while it takes it.
     failing_since: datetime | None = None
+    # When its row under `writer` was last written, in the loop's seconds; None while it has none.
     renewed: float | None = None
+    # Since when entries were dropped, as too many waited for storage; None while none were.
     dropped_since: datetime | None = None
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one write at a time
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)  # under way
 
 
 _writers: Final = LoopOwned(_Writer)

@@ -41,12 +41,7 @@ REMOVED_AT_ONCE: Final = 1_000
 
 
 async def store_apart(
-    operation: OperationInput,
-    attempt: int,
-    result: Mapping[str, Any],
-    *,
-    most_chars: int,
-    now: datetime,
+    operation: OperationInput, attempt: int, result: Mapping[str, Any], *, most_chars: int, now: datetime
 ) -> dict[str, Any]:
     """Return a result as the history carries it: a large one is stored, and named in its place. Idempotent.
 

@@ -244,24 +244,15 @@ NOT_ENDED: Final = _ACTIVE | {OrchestrationStatus.PENDING}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationPreview:
-    """Preview of one operation: what its custom status shows.
-
-    Attributes:
-        created_at: Aware UTC instant of its start.
-        status: None when it is not in the custom status.
-        dependency: None when it is not known.
-        key: None when it is not known.
-        attempt_count: Attempts so far.
-        next_attempt_at: RFC 3339 instant; None while it does not wait.
-    """
+    """Preview of one operation: what its custom status shows."""
 
     operation_id: str
-    created_at: datetime
-    status: OperationState | None
-    dependency: str | None
-    key: str | None
-    attempt_count: int
-    next_attempt_at: str | None
+    created_at: datetime  # aware UTC instant of its start
+    status: OperationState | None  # None when it is not in the custom status
+    dependency: str | None  # None when it is not known
+    key: str | None  # None when it is not known
+    attempt_count: int  # attempts so far
+    next_attempt_at: str | None  # RFC 3339 instant; None while it does not wait
 
 
 async def scan_operations(

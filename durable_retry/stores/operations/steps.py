@@ -72,16 +72,11 @@ def _unreadable_step(row: tables.Row, reason: str) -> tuple[datetime, StepNote]:
 
 @dataclass(frozen=True, slots=True)
 class RememberedSteps:
-    """All steps of one operation, as retention sees them.
-
-    Attributes:
-        row_keys: The row keys of their rows.
-        changed_at: When the latest was written, aware UTC.
-    """
+    """All steps of one operation, as retention sees them."""
 
     operation_id: str
-    row_keys: tuple[str, ...]
-    changed_at: datetime
+    row_keys: tuple[str, ...]  # the row keys of their rows
+    changed_at: datetime  # when the latest was written, aware UTC
     dead_letter_ids: frozenset[str]
 
 

@@ -66,13 +66,9 @@ TABLE: Final = "AttemptMarkers"
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """An earlier execution of the same attempt.
+    """An earlier execution of the same attempt."""
 
-    Attributes:
-        outcome: Its outcome; None when it was never written.
-    """
-
-    outcome: dict[str, Any] | None
+    outcome: dict[str, Any] | None  # its outcome; None when it was never written
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +150,10 @@ async def remove_markers(run: str, attempts: Iterable[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MarkedRun:
-    """The markers of one run of an operation.
+    """The markers of one run of an operation."""
 
-    Attributes:
-        name: The markers' partition.
-        marked: When each attempt was marked, by its number, in their order; aware UTC.
-    """
-
-    name: str
-    marked: Mapping[int, datetime]
+    name: str  # the markers' partition
+    marked: Mapping[int, datetime]  # when each attempt was marked, by its number, in their order; aware UTC
 
     @property
     def operation_id(self) -> str:

@@ -27,12 +27,7 @@ from typing import Any, Final, Self
 from durable_retry.engine.base.instants import age, from_age, from_ms, from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import EventState
 from durable_retry.engine.base.unreadable import read_or
-from durable_retry.engine.outbox import (
-    OutboxEvent,
-    StoredEvent,
-    outbox_id_of,
-    unreadable_event,
-)
+from durable_retry.engine.outbox import OutboxEvent, StoredEvent, outbox_id_of, unreadable_event
 from durable_retry.stores.storage import contents, lists, tables
 from durable_retry.stores.storage.lists import partition_of, partitions, partitions_with
 
@@ -92,21 +87,14 @@ _CURSOR_KEY: Final = "cursor"
 
 @dataclass(frozen=True, slots=True)
 class PendingNote:
-    """A run that may have pending events.
-
-    Attributes:
-        location: The location of its rows.
-        noted_at: When the note was last written.
-        partition: The partition of the note.
-        etag: The ETag of this version of the note.
-        unreadable: Why where and when cannot be read; they are what they mostly are, and long ago.
-    """
+    """A run that may have pending events."""
 
     outbox_id: str
-    location: OutboxLocation
-    noted_at: datetime
-    partition: str
-    etag: str = ""
+    location: OutboxLocation  # the location of its rows
+    noted_at: datetime  # when the note was last written
+    partition: str  # the partition of the note
+    etag: str = ""  # the ETag of this version of the note
+    # Why where and when cannot be read; they are what they mostly are, and long ago.
     unreadable: str | None = None
 
 

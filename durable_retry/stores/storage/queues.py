@@ -17,11 +17,7 @@ from azure.storage.queue import QueueServiceClient
 
 from durable_retry.errors import MessageRefusedError
 from durable_retry.settings.configuration import encodes_queue_messages
-from durable_retry.settings.storage_account import (
-    ConnectionString,
-    credential_of,
-    storage_account,
-)
+from durable_retry.settings.storage_account import ConnectionString, credential_of, storage_account
 from durable_retry.stores.storage.clients import CLIENT_OPTIONS, run_in_pool
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024
@@ -92,17 +88,11 @@ _TAKEN_SECONDS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class TakenMessage:
-    """A message that was received and is to be deleted.
+    """A message that was received and is to be deleted."""
 
-    Attributes:
-        id: The service's own.
-        receipt: What proves to the service who received it.
-        body: As a trigger would get it.
-    """
-
-    id: str
-    receipt: str
-    body: bytes
+    id: str  # the service's own
+    receipt: str  # what proves to the service who received it
+    body: bytes  # as a trigger would get it
 
 
 async def take_left(queue: str, deliveries: int) -> list[TakenMessage]:

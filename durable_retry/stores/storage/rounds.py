@@ -38,15 +38,10 @@ async def partitions_after(
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The position of a removal that scans a whole table in rounds.
+    """The position of a removal that scans a whole table in rounds."""
 
-    Attributes:
-        after: The cursor of the next step; `FIRST` between two rounds.
-        begun_at: When the round began, RFC 3339; "" before the first.
-    """
-
-    after: str = FIRST
-    begun_at: str = ""
+    after: str = FIRST  # the cursor of the next step; `FIRST` between two rounds
+    begun_at: str = ""  # when the round began, RFC 3339; "" before the first
 
 
 async def read_round(table: str, name: str = "place") -> Round:
