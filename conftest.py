@@ -72,10 +72,10 @@ def plain_sdk(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_metrics_in_the_background() -> Iterator[None]:
-    """Tests that register the app start no thread that writes metrics."""
+def no_writers_in_the_background() -> Iterator[None]:
+    """Tests that register the app start no thread that writes metrics or activity."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("durable_retry.console.metrics.store.WRITER.begin", lambda: None)
+        patched.setattr("durable_retry.app.begin_writers", lambda: None)
         yield
 
 

@@ -22,8 +22,7 @@ from azure.functions.decorators.function_name import FunctionName
 from azure.functions.decorators.http import HttpTrigger
 
 from durable_retry import api, triggers
-from durable_retry.console.app import subscribe_console
-from durable_retry.console.metrics.store import WRITER
+from durable_retry.console.app import begin_writers, subscribe_console
 from durable_retry.engine.base.validation import Problem, did_you_mean
 from durable_retry.executor_guard import guard_executor
 from durable_retry.settings.alerts import alert_settings
@@ -117,7 +116,7 @@ def register(
     start_telemetry(receivers_in(os.environ))
     subscribe_watchers()
     if chosen.console:
-        WRITER.begin()
+        begin_writers()
     load_app()
     builders = list(_own_functions())
     with printing_mistakes():

@@ -65,7 +65,9 @@ class CircuitBreaker(DurableEntity):
         self.set_state(breaker_to_json(breaker))
         dependency = self.entity_context.entity_id.key
         if breaker.state is not before.state:
-            report(CircuitChanged(dependency, before.state, breaker.state, breaker.reason))
+            report(
+                CircuitChanged(dependency, before.state, breaker.state, breaker.reason, breaker.changed_by)
+            )
         opening = opening_of(before, breaker, last_failure)
         if opening is not None:
             # Sent when the new state is stored, and not without it: no opening is lost or made up.

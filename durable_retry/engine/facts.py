@@ -100,6 +100,38 @@ class ActedOn:
     by: str | None
 
 
+class TargetType(StrEnum):
+    """What somebody acts on, or something happens to."""
+
+    OPERATION = "operation"
+    DEAD_LETTER = "dead_letter"
+    EVENT = "event"
+    CIRCUIT = "circuit"
+    BULK_ACTION = "bulk_action"
+    ALERT = "alert"
+    SILENCE = "silence"
+    APP = "app"
+
+
+@dataclass(frozen=True, slots=True)
+class PersonActed:
+    """Somebody changed something through the API, and it was accepted.
+
+    Attributes:
+        who: The name of a person or a key; None where it is not known.
+        what: Words such as `archived the dead letter`.
+        reason: In the words of whoever acted.
+        dependency: The one that it is about; None where that is not known.
+    """
+
+    who: str | None
+    what: str
+    target: TargetType
+    target_id: str
+    reason: str | None
+    dependency: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class OperationEnded:
     """An operation ended, in whatever way. The record of its key reports it, once."""
@@ -110,12 +142,13 @@ class OperationEnded:
 
 @dataclass(frozen=True, slots=True)
 class CircuitChanged:
-    """The state of a dependency's circuit changed; `reason` is for a person."""
+    """The state of a dependency's circuit changed; `reason` is for a person, `by` as in `Breaker`."""
 
     dependency: str
     before: CircuitState
     after: CircuitState
     reason: str
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +175,7 @@ type Fact = (
     | WaitEnded
     | DeadLetterKept
     | ActedOn
+    | PersonActed
     | OperationEnded
     | CircuitChanged
     | CircuitBypassed

@@ -12,6 +12,7 @@ documents, and is the entry of the table that `openapi.json` is made from.
 """
 
 import inspect
+import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -29,7 +30,9 @@ from durable_retry.binding import TaskHub, bind_hub
 from durable_retry.engine.base.json_forms import JsonRecord
 from durable_retry.engine.base.json_input import read_json
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
+from durable_retry.engine.facts import PersonActed, TargetType
 from durable_retry.errors import TaskHubUnavailableError, is_refusal
+from durable_retry.facts import report
 from durable_retry.http import answers as answer_with
 from durable_retry.http.answers import BodyTooLargeError, ForbiddenError, unless_known
 from durable_retry.http.callers import ANYBODY, Caller, caller_of
@@ -166,6 +169,21 @@ def accepted(model: AnswerModel, description: str, *headers: str) -> tuple[Route
     return (RouteAnswer(ACCEPTED, description, model, headers),)
 
 
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What a caller of a route does, for the activity.
+
+    Attributes:
+        what: Words such as `archived the dead letter`.
+        id_in_answer: The member of the answer that has the target's id; an answer without it, such as that of
+            a dry run, is no act. None where the first parameter of the path is the id.
+    """
+
+    what: str
+    target: TargetType
+    id_in_answer: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """A declared route.
@@ -177,6 +195,7 @@ class Route:
         takes_cloud_events: Whether the body may come as the `data` of a CloudEvent.
         only_reads: Whether a reader may call it although it is no GET.
         for_callers: Whether a caller may call it, who submits work and looks at it by its id.
+        act: What the activity says of it; None says nothing.
     """
 
     function: str
@@ -194,6 +213,7 @@ class Route:
     anonymous: bool = False
     only_reads: bool = False
     for_callers: bool = False
+    act: Act | None = None
 
     @property
     def changes(self) -> bool:
@@ -238,6 +258,7 @@ class Declaration(TypedDict, total=False):
     anonymous: bool
     only_reads: bool
     for_callers: bool
+    act: Act
 
 
 class Routes:
@@ -311,6 +332,7 @@ def _answering_function(route: Route, function: RouteFunction, refusals: Refusal
             if "body" in names:
                 given["body"] = _checked_body(route, req)
             answer = await function(**{name: given.get(name) for name in names})
+            _report_act(route, given, answer)
             return unless_known(answer, header(req, IF_NONE_MATCH.name)) if route.is_conditional else answer
         except Exception as error:
             refusal = _problem_of(error, refusals)
@@ -344,6 +366,21 @@ def _admitted_caller(route: Route, request: func.HttpRequest) -> Caller:
     if who.known_name is not None and route.changes:
         _log.info("%s called %s of %s", who.name, route.function, dict(request.route_params) or route.path)
     return who
+
+
+def _report_act(route: Route, given: Mapping[str, Any], answer: func.HttpResponse) -> None:
+    if route.act is None or answer.status_code >= INVALID:
+        return
+    document = json.loads(answer.get_body())
+    member = route.act.id_in_answer
+    target_id = given[route.path_parameters[0]] if member is None else document.get(member)
+    if target_id is None:
+        return
+    body, about = given.get("body"), document.get("operation") or document
+    reason = next((text for name in ("reason", "note", "text") if (text := getattr(body, name, None))), None)
+    dependency = given.get("dependency") or about.get("dependency")
+    who = given["who"].known_name
+    report(PersonActed(who, route.act.what, route.act.target, target_id, reason, dependency))
 
 
 def _checked_body(route: Route, request: func.HttpRequest) -> BaseModel:

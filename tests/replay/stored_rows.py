@@ -14,6 +14,8 @@ from uuid import UUID
 from pydantic_core import to_jsonable_python
 
 from durable_retry import clock
+from durable_retry.console.activity import store as activity
+from durable_retry.console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind, ActivityTarget
 from durable_retry.console.alerts import store as alerts
 from durable_retry.console.alerts.rules import Alert, AlertDelivery, Silence
 from durable_retry.console.bulk import store as bulk_replay
@@ -25,6 +27,7 @@ from durable_retry.engine.base.names import Category, DeadLetterReason, EventSta
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
+from durable_retry.engine.facts import TargetType
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.steps import StepRecord, StepState
 from durable_retry.engine.outbox import envelope_text, event_id_for
@@ -108,6 +111,7 @@ async def write_every_row() -> None:
     _write_metrics()
     await metrics.fold_hour(NOON)
     _write_metrics()
+    _write_activity()
 
 
 async def _write_attempts() -> None:
@@ -232,6 +236,23 @@ async def _write_alerts() -> None:
     await alerts.write_silence(silence)
 
 
+def _write_activity() -> None:
+    writer = activity.ActivityWriter()
+    target = ActivityTarget(type=TargetType.DEAD_LETTER, id="dl-1", url="/api/dead-letters/dl-1")
+    writer.note(
+        ActivityItem(
+            at=NOON,
+            kind=ActivityKind.ACTION,
+            who="ada",
+            what="archived the dead letter",
+            target=target,
+            reason="paid by hand",
+            dependency="payments",
+        )
+    )
+    assert writer.flush()
+
+
 def _write_metrics() -> None:
     minutes = Minutes()
     minutes.started("payments")
@@ -286,6 +307,7 @@ async def read_every_row(held: TablesInMemory) -> dict[str, Any]:
         ],
         "correlated": await operation_index.ids_of_correlation("order-42", limit=50, cursor=None),
         "gaps": await operation_index.gaps(LATER),
+        "activity": await activity.list_activity(ActivityFilter(), 50, None),
         "alerts": [await alerts.known_alerts(), await alerts.list_incidents()],
         "silences": await alerts.list_silences(NOON),
         "metrics": [await metrics.read_cells(["payments"], NOON, LATER, until) for until in (NOON, LATER)],

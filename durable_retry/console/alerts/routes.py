@@ -10,9 +10,10 @@ from pydantic import Field
 from durable_retry.console.alerts.board import AlertBoard, begin_silence, lift_silence, read_board
 from durable_retry.console.alerts.rules import CONDITIONS, EVERY_CONDITION, Silence
 from durable_retry.engine.base.validation import Strict, checked
+from durable_retry.engine.facts import TargetType
 from durable_retry.http.answers import json_answer, required
 from durable_retry.http.callers import Caller
-from durable_retry.http.routes import AWAY, MISSING, OK, RouteAnswer, Routes, shown
+from durable_retry.http.routes import AWAY, MISSING, OK, Act, RouteAnswer, Routes, shown
 
 routes = Routes("alerts")
 
@@ -52,6 +53,7 @@ async def list_alerts() -> func.HttpResponse:
 
 @routes.post(
     "alerts/silences",
+    act=Act("silenced alerts", TargetType.SILENCE, "id"),
     body=SilenceBody,
     answers=(RouteAnswer(HTTPStatus.CREATED, "It holds from now on.", Silence),),
     errors=(AWAY,),
@@ -69,6 +71,7 @@ async def silence_alerts(body: SilenceBody, who: Caller) -> func.HttpResponse:
 
 @routes.delete(
     "alerts/silences/{silence_id}",
+    act=Act("ended a silence", TargetType.SILENCE),
     answers=(RouteAnswer(OK, "It ended.", Silence),),
     errors=(MISSING, AWAY),
 )

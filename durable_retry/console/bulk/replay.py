@@ -161,12 +161,12 @@ async def _replay_record(
     hub: TaskHub, record: DeadLetterRecord, body: ReplayBody, replay_id: str, by: str | None
 ) -> BulkItem:
     try:
-        operation_id = await replay_dead_letter(hub, record.id, body, clock.now(), replay_id=replay_id, by=by)
+        started = await replay_dead_letter(hub, record.id, body, clock.now(), replay_id=replay_id, by=by)
     except (NoSuchDeadLetterError, WrongStatusError) as error:
         return await _item_replayed_before(hub, record, replay_id, str(error))
     except _REFUSALS as error:
         return BulkItem.failed(record.id, error)
-    return _replayed_item(record, operation_id)
+    return _replayed_item(record, started.operation_id)
 
 
 def _replayed_item(record: DeadLetterRecord, operation_id: str) -> BulkItem:

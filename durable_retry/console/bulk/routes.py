@@ -24,6 +24,7 @@ from durable_retry.console.bulk.document import BulkActionDocument, BulkItemDocu
 from durable_retry.console.bulk.ends import items_page
 from durable_retry.console.bulk.shapes import BulkActionBody, BulkReplayBody
 from durable_retry.engine.base.answers import Answer, Page
+from durable_retry.engine.facts import TargetType
 from durable_retry.http.answers import ConflictError, json_answer, required, sentence
 from durable_retry.http.callers import Caller
 from durable_retry.http.parameters import CURSOR, LIMIT
@@ -33,6 +34,7 @@ from durable_retry.http.routes import (
     MISSING,
     OK,
     PAGING,
+    Act,
     Declaration,
     Query,
     Refusals,
@@ -105,6 +107,7 @@ async def _items_answer(hub: TaskHub, action_id: str, query: Query) -> func.Http
 
 @replay_routes.post(
     "dead-letters/replays",
+    act=Act("began a bulk replay", TargetType.BULK_ACTION, "replay_id"),
     body=BulkReplayBody,
     answers=_answers_to_start(StartedBulkReplay, MatchedDeadLetters),
     errors=(AWAY,),
@@ -151,6 +154,7 @@ async def list_items_of_replay(replay_id: str, query: Query, hub: TaskHub) -> fu
 
 @replay_routes.delete(
     "dead-letters/replays/{replay_id}",
+    act=Act("cancelled the bulk replay", TargetType.BULK_ACTION),
     answers=accepted(BulkReplayDocument, "It was signalled."),
     errors=(MISSING, CONFLICT, AWAY),
 )
@@ -170,6 +174,7 @@ async def _required_bulk_replay(hub: TaskHub, replay_id: str) -> BulkReplayDocum
 
 @action_routes.post(
     "bulk-actions",
+    act=Act("began a bulk action", TargetType.BULK_ACTION, "action_id"),
     body=BulkActionBody,
     answers=_answers_to_start(StartedBulkAction, BulkMatches),
     errors=(AWAY,),
@@ -212,6 +217,7 @@ async def list_items_of_action(action_id: str, query: Query, hub: TaskHub) -> fu
 
 @action_routes.delete(
     "bulk-actions/{action_id}",
+    act=Act("cancelled the bulk action", TargetType.BULK_ACTION),
     answers=accepted(BulkActionDocument, "It was signalled."),
     errors=(MISSING, CONFLICT, AWAY),
 )

@@ -7,20 +7,19 @@ A process writes in the background, every few seconds while something happens, a
 """
 
 import asyncio
-import atexit
 import json
 import logging
-import threading
 import uuid
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import batched, groupby
 from operator import methodcaller
-from typing import Any, Final
+from typing import Any, Final, override
 
 from azure.data.tables import UpdateMode
 
+from durable_retry.console.background import BackgroundWriter
 from durable_retry.console.metrics.figures import CELL, Figures, floored
 from durable_retry.console.metrics.minutes import MINUTES, Minutes, Unsaved
 from durable_retry.engine.base.unreadable import read_or
@@ -31,12 +30,8 @@ TABLE: Final = "RetryMetrics"
 
 FLUSH_SECONDS: Final = 5.0
 """What a process that is killed can lose."""
-# Pause between writes while storage is away.
-_MOST_FLUSH_SECONDS: Final = 60.0
 # Changes in one transaction; the service takes 100.
 _AT_ONCE: Final = 90
-# How long the end of a process waits for a write that is under way.
-_LEAVE_SECONDS: Final = 3.0
 
 _HOUR: Final = timedelta(hours=1)
 
@@ -46,80 +41,43 @@ type Cell = tuple[str, datetime, Figures]
 """Dependency, beginning of the minute or of the five minutes, and what happened."""
 
 
-class MetricsWriter:
-    """Writes the minutes of this process on a thread of its own, which sleeps while nothing happens."""
+class MetricsWriter(BackgroundWriter):
+    """Writes the minutes of this process."""
 
     def __init__(self, minutes: Minutes) -> None:
+        super().__init__("metrics", FLUSH_SECONDS)
         self._minutes = minutes
         self._worker = uuid.uuid4().hex[:12]
-        self._changed = threading.Event()
-        self._ending = threading.Event()
-        self._writing = threading.Lock()
-        self._thread: threading.Thread | None = None
 
+    @override
     def begin(self) -> None:
-        """Write from now on; the thread starts with the first change."""
-        self._minutes.when_changed(self._wake_thread)
-        atexit.register(self.end)
+        self._minutes.when_changed(self.wake)
+        super().begin()
 
-    def end(self) -> None:
-        """Write what is left and stop."""
-        atexit.unregister(self.end)
-        self._minutes.when_changed(None)
-        self._ending.set()
-        self._changed.set()
-        if self._writing.acquire(timeout=_LEAVE_SECONDS):
-            self._writing.release()
-            self.flush()
-
-    def flush(self) -> bool:
-        """Write every unwritten change; False when storage did not take all of them."""
-        with self._writing:
-            unsaved = self._minutes.unsaved()
-            for day, of_day in groupby(unsaved, lambda one: _day_key(_instant_of_minute(one.minute))):
-                for some in batched(of_day, _AT_ONCE, strict=False):
-                    try:
-                        self._write_rows([self._row_of_minute(day, one) for one in some])
-                    except Exception as error:  # noqa: BLE001 - the minutes stay, and are written later
-                        if not self._is_process_over(error):
-                            _log.warning("metrics were not written: %s: %s", type(error).__name__, error)
-                        return False
-                    self._minutes.saved(some)
+    @override
+    def _write(self) -> bool:
+        unsaved = self._minutes.unsaved()
+        for day, of_day in groupby(unsaved, lambda one: _day_key(_instant_of_minute(one.minute))):
+            for some in batched(of_day, _AT_ONCE, strict=False):
+                try:
+                    self._write_rows([self._row_of_minute(day, one) for one in some])
+                except Exception as error:  # noqa: BLE001 - the minutes stay, and are written later
+                    if not self.is_over(error):
+                        _log.warning("metrics were not written: %s: %s", type(error).__name__, error)
+                    return False
+                self._minutes.saved(some)
         return True
 
     def _write_rows(self, rows: Sequence[tables.Row]) -> None:
-        if self._ending.is_set():
+        if self.is_ending:
             tables.replace_at_end(TABLE, rows)
         else:
             changes = [("upsert", row, {"mode": UpdateMode.REPLACE}) for row in rows]
             tables.with_table(TABLE, methodcaller("submit_transaction", changes))
 
-    def _is_process_over(self, error: Exception) -> bool:
-        # The interpreter starts no thread any more (`tables.replace_at_end`); `end` follows and writes.
-        return isinstance(error, RuntimeError) and not self._ending.is_set()
-
     def _row_of_minute(self, day: str, one: Unsaved) -> tables.Row:
         row_key = f"m|{one.dependency}|{_instant_of_minute(one.minute):%H%M}|{self._worker}"
         return {"PartitionKey": day, "RowKey": row_key, "figures": one.figures}
-
-    def _wake_thread(self) -> None:
-        self._changed.set()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._flush_until_end, name="metrics", daemon=True)
-            self._thread.start()
-
-    def _flush_until_end(self) -> None:
-        pause_seconds = FLUSH_SECONDS
-        while not self._ending.is_set():
-            self._changed.wait()
-            if self._ending.wait(pause_seconds):
-                return
-            self._changed.clear()
-            if self.flush():
-                pause_seconds = FLUSH_SECONDS
-            else:
-                pause_seconds = min(2 * pause_seconds, _MOST_FLUSH_SECONDS)
-                self._changed.set()
 
 
 WRITER: Final = MetricsWriter(MINUTES)

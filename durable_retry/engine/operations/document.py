@@ -170,6 +170,7 @@ class SteeredOperation(Answer):
 
     operation_id: str
     status: OperationState
+    dependency: Annotated[str | None, Field(description="null from an older version.")] = None
 
 
 class UnfinishedCounts(Answer):

@@ -25,6 +25,7 @@ from durable_retry.engine.base.names import (
     OperationState,
 )
 from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.engine.dead_letters.document import StartedReplay
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
     Replay,
@@ -137,14 +138,11 @@ async def replay_dead_letter(
     *,
     replay_id: str | None = None,
     by: str | None = None,
-) -> str:
+) -> StartedReplay:
     """Replay an open dead letter.
 
     Args:
         replay_id: The bulk replay that this is part of; None for a single one.
-
-    Returns:
-        The id of the operation that carries it out.
 
     Raises:
         NoSuchDeadLetterError: There is none of this id.
@@ -176,7 +174,7 @@ async def replay_dead_letter(
         await finish_change(intent)
         raise
     await finish_change(intent)
-    return operation.operation_id
+    return StartedReplay(operation_id=operation.operation_id, dependency=operation.dependency)
 
 
 async def finish_replay(hub: TaskHub, intent: Intent) -> None:

@@ -116,7 +116,11 @@ async def _send_wish(
     except InstanceEndedError:
         raise WrongOperationStateError("the operation has ended meanwhile") from None
     report(ActedOn(document, event, data["by"]))
-    return SteeredOperation(operation_id=document["operation_id"], status=OperationState(document["status"]))
+    return SteeredOperation(
+        operation_id=document["operation_id"],
+        dependency=document["dependency"],
+        status=OperationState(document["status"]),
+    )
 
 
 def _wrong_operation_state(document: dict[str, Any], what: str) -> WrongOperationStateError:

@@ -9,10 +9,11 @@ from durable_retry.binding import TaskHub
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.circuit import ManualControl
 from durable_retry.engine.circuit.openings import Opening
+from durable_retry.engine.facts import TargetType
 from durable_retry.errors import NoSuchDependencyError, UnchangeableCircuitError
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
 from durable_retry.http.callers import Caller
-from durable_retry.http.routes import AWAY, CONFLICT, MISSING, Declaration, Routes, accepted, page, shown
+from durable_retry.http.routes import AWAY, CONFLICT, MISSING, Act, Declaration, Routes, accepted, page, shown
 from durable_retry.services.circuits import (
     CircuitChange,
     LimitedCircuit,
@@ -56,14 +57,16 @@ async def list_circuit_openings(dependency: str, hub: TaskHub) -> func.HttpRespo
     return json_answer(await list_openings(hub, dependency))
 
 
-_CONTROL: Final[Declaration] = {
-    "body": ManualControlBody,
-    "answers": accepted(CircuitChange, "The change was sent to the circuit."),
-    "errors": (MISSING, CONFLICT, AWAY),
-}
+def _control(verb: str) -> Declaration:
+    return {
+        "body": ManualControlBody,
+        "answers": accepted(CircuitChange, "The change was sent to the circuit."),
+        "errors": (MISSING, CONFLICT, AWAY),
+        "act": Act(f"asked to {verb} the circuit", TargetType.CIRCUIT),
+    }
 
 
-@routes.post("circuits/{dependency}/open", **_CONTROL)
+@routes.post("circuits/{dependency}/open", **_control("open"))
 async def open_circuit(
     dependency: str, body: ManualControlBody, who: Caller, hub: TaskHub
 ) -> func.HttpResponse:
@@ -71,7 +74,7 @@ async def open_circuit(
     return await _control_circuit(dependency, body, who, hub, ManualControl.OPEN)
 
 
-@routes.post("circuits/{dependency}/close", **_CONTROL)
+@routes.post("circuits/{dependency}/close", **_control("close"))
 async def close_circuit(
     dependency: str, body: ManualControlBody, who: Caller, hub: TaskHub
 ) -> func.HttpResponse:
@@ -79,7 +82,7 @@ async def close_circuit(
     return await _control_circuit(dependency, body, who, hub, ManualControl.CLOSE)
 
 
-@routes.post("circuits/{dependency}/disable", **_CONTROL)
+@routes.post("circuits/{dependency}/disable", **_control("disable"))
 async def disable_circuit(
     dependency: str, body: ManualControlBody, who: Caller, hub: TaskHub
 ) -> func.HttpResponse:
@@ -87,7 +90,7 @@ async def disable_circuit(
     return await _control_circuit(dependency, body, who, hub, ManualControl.DISABLE)
 
 
-@routes.post("circuits/{dependency}/reset", **_CONTROL)
+@routes.post("circuits/{dependency}/reset", **_control("reset"))
 async def reset_circuit(
     dependency: str, body: ManualControlBody, who: Caller, hub: TaskHub
 ) -> func.HttpResponse:

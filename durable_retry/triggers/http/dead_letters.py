@@ -26,6 +26,7 @@ from durable_retry.engine.dead_letters.record import (
     WrongStatusError,
 )
 from durable_retry.engine.dead_letters.replay import NoteText, ReplayBody
+from durable_retry.engine.facts import TargetType
 from durable_retry.errors import (
     ContendedError,
     KeyTakenError,
@@ -47,6 +48,7 @@ from durable_retry.http.routes import (
     CONFLICT,
     MISSING,
     OK,
+    Act,
     Query,
     RouteAnswer,
     Routes,
@@ -204,6 +206,7 @@ _CHANGED: Final = (RouteAnswer(HTTPStatus.OK, "The dead letter after the change.
 
 @routes.post(
     "dead-letters/{dead_letter_id}/archive",
+    act=Act("archived the dead letter", TargetType.DEAD_LETTER),
     body=NoBody,
     body_required=False,
     answers=_CHANGED,
@@ -219,6 +222,7 @@ async def archive_dead_letter(dead_letter_id: str, body: NoBody, who: Caller) ->
 
 @routes.post(
     "dead-letters/{dead_letter_id}/restore",
+    act=Act("restored the dead letter", TargetType.DEAD_LETTER),
     body=NoBody,
     body_required=False,
     answers=_CHANGED,
@@ -231,6 +235,7 @@ async def restore_dead_letter(dead_letter_id: str, body: NoBody) -> func.HttpRes
 
 @routes.post(
     "dead-letters/{dead_letter_id}/notes",
+    act=Act("noted something on the dead letter", TargetType.DEAD_LETTER),
     body=NoteBody,
     answers=_CHANGED,
     errors=(MISSING, CONFLICT, AWAY),
@@ -242,6 +247,7 @@ async def note_dead_letter(dead_letter_id: str, body: NoteBody, who: Caller) -> 
 
 @routes.post(
     "dead-letters/{dead_letter_id}/replay",
+    act=Act("replayed the dead letter", TargetType.DEAD_LETTER),
     body=ReplayBody,
     body_required=False,
     answers=accepted(StartedReplay, "It was started."),
@@ -255,5 +261,5 @@ async def replay_one_dead_letter(
     Its id and its key stay. The key that the dependency gets stays too, unless the call or the input is
     edited; `downstream_key` chooses.
     """
-    operation_id = await replay_dead_letter(hub, dead_letter_id, body, clock.now(), by=who.known_name)
-    return json_answer(StartedReplay(operation_id=operation_id), HTTPStatus.ACCEPTED)
+    started = await replay_dead_letter(hub, dead_letter_id, body, clock.now(), by=who.known_name)
+    return json_answer(started, HTTPStatus.ACCEPTED)

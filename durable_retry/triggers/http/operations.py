@@ -5,6 +5,7 @@ from http import HTTPStatus
 import azure.functions as func
 
 from durable_retry.binding import TaskHub
+from durable_retry.engine.facts import TargetType
 from durable_retry.engine.operations.document import OperationDocument, SteeredOperation
 from durable_retry.errors import NoSuchOperationError, WrongOperationStateError
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
@@ -13,6 +14,7 @@ from durable_retry.http.routes import (
     AWAY,
     CONFLICT,
     MISSING,
+    Act,
     Routes,
     accepted,
     shown,
@@ -38,6 +40,7 @@ async def get_operation(operation_id: str, hub: TaskHub) -> func.HttpResponse:
 
 @routes.post(
     "operations/{operation_id}/cancel",
+    act=Act("cancelled the operation", TargetType.OPERATION),
     answers=accepted(SteeredOperation, "The operation was signalled."),
     errors=(MISSING, CONFLICT, AWAY),
 )
@@ -48,6 +51,7 @@ async def cancel_operation(operation_id: str, hub: TaskHub, who: Caller) -> func
 
 @routes.post(
     "operations/{operation_id}/retry-now",
+    act=Act("ended the wait of the operation", TargetType.OPERATION),
     answers=accepted(SteeredOperation, "The operation was signalled."),
     errors=(MISSING, CONFLICT, AWAY),
 )

@@ -9,11 +9,12 @@ from durable_retry import clock
 from durable_retry.binding import TaskHub
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.names import EventState
+from durable_retry.engine.facts import TargetType
 from durable_retry.engine.outbox import OutboxEvent, OutboxEventDocument
 from durable_retry.errors import NoSuchEventError, UnreadableEventError
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.http.parameters import CURSOR, LIMIT, one_of
-from durable_retry.http.routes import AWAY, CONFLICT, MISSING, Query, Routes, accepted, page, shown
+from durable_retry.http.routes import AWAY, CONFLICT, MISSING, Act, Query, Routes, accepted, page, shown
 from durable_retry.services.outbox import find_shown_event, list_events, resend
 
 routes = Routes(
@@ -42,6 +43,7 @@ async def get_event(event_id: str, hub: TaskHub) -> func.HttpResponse:
 
 @routes.post(
     "outbox/{event_id}/resend",
+    act=Act("sent the event again", TargetType.EVENT),
     answers=accepted(OutboxEvent, "It is pending again."),
     errors=(MISSING, CONFLICT, AWAY),
 )

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from retryctl import (
     __version__,
+    activity,
     bulk,
     dead_letters,
     dependencies,
@@ -67,6 +68,7 @@ def build_parser() -> ArgumentParser:
     _add_replays(commands)
     _add_bulk(commands)
     _add_outbox(commands)
+    _add_activity(commands)
     _add_workflows(commands)
     _add_dependencies(commands)
     words = "print a script that completes commands and options with the Tab key"
@@ -321,6 +323,20 @@ def _add_bulk(commands: Commands) -> None:
     _with_id(_command(group, "watch", bulk.watch, "follow a bulk action until it ends"), "bulk action")
     words = "cancel a bulk action; what was done stays done"
     _with_id(_command(group, "cancel", bulk.cancel, words), "bulk action")
+
+
+def _add_activity(commands: Commands) -> None:
+    words = "list what people did and what happened: circuits, alerts, bulk actions, deployments, settings"
+    listed = _command(commands, "activity", activity.list_activity, words)
+    listed.add_argument("--who", help="name of a person or a key")
+    _with_choice(listed, "--kind", activity.KINDS)
+    listed.add_argument("--dependency", help="name in dependencies.toml")
+    listed.add_argument("--q", metavar="WORDS", help="words in who, what, the reason or the target's id")
+    listed.add_argument("--after", metavar="INSTANT", help=_INSTANT)
+    listed.add_argument("--before", metavar="INSTANT", help=_INSTANT)
+    limit = listed.add_mutually_exclusive_group()
+    limit.add_argument("--limit", type=int, default=_DEFAULT_LIMIT, help="most entries (default: 50)")
+    limit.add_argument("--all", dest="limit", action="store_const", const=None, help="look at everything")
 
 
 def _add_outbox(commands: Commands) -> None:

@@ -137,6 +137,7 @@ VIEWS = (
     "outbox?state=sent",
     "outbox/{event}",
     "alerts",
+    "activity",
     "policy",
     "batches",
     "batches/{batch}",

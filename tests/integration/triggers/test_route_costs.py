@@ -69,6 +69,7 @@ PATHS: Final = {
     "bulk-actions/{action_id}/items?limit=20": ("list_items_of_action", {"limit": "20"}),
     "outbox?limit=20": ("list_outbox", {"limit": "20"}),
     "alerts": ("list_alerts", {}),
+    "activity?limit=20": ("get_activity", {"limit": "20"}),
     "health": ("get_health", {}),
 }
 

@@ -68,6 +68,7 @@ LISTS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "openings": ("list_circuit_openings", {}),
     "metrics": ("get_metrics", {}),
     "alerts": ("list_alerts", {}),
+    "activity": ("get_activity", {}),
     "dependencies": ("list_dependencies", {}),
 }
 DIAGNOSIS_ID: Final = "diagnosis-1"

@@ -5,6 +5,7 @@ import { announce, go, h, readRoute, show } from "./dom.js";
 import { startTicking, time } from "./format.js";
 import { ask, notice, unread } from "./pieces.js";
 import { Poller } from "./poll.js";
+import { activityView } from "./views/activity.js";
 import { alertsView } from "./views/alerts.js";
 import { bulkActionsView, bulkActionView, newBulkActionView } from "./views/bulk.js";
 import { circuitsView, circuitView } from "./views/circuits.js";
@@ -33,6 +34,7 @@ const VIEWS = [
   [/^circuits\/([^/]+)$/, circuitView],
   [/^metrics$/, metricsView],
   [/^outbox$/, outboxView],
+  [/^activity$/, activityView],
   [/^alerts$/, alertsView],
   [/^outbox\/([^/]+)$/, eventView],
   [/^policy$/, policyView],

@@ -19,7 +19,13 @@ from tests.support.http import call
 
 HUB = TaskHub("{}")
 
-WAITING = {"operation_id": "op-1", "key": "order-7", "status": "waiting_retry", "attempt_count": 2}
+WAITING = {
+    "operation_id": "op-1",
+    "key": "order-7",
+    "dependency": "payments",
+    "status": "waiting_retry",
+    "attempt_count": 2,
+}
 RUNNING = WAITING | {"status": "running"}
 DONE = WAITING | {"status": "succeeded"}
 

@@ -1,0 +1,76 @@
+"""An entry of the activity, and questions about it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.text import mentions
+from durable_retry.engine.facts import TargetType
+
+
+class ActivityKind(StrEnum):
+    """What an entry is about."""
+
+    ACTION = "action"
+    """Somebody acted on one operation, dead letter, event or circuit."""
+    BULK = "bulk"
+    """Somebody began or cancelled a bulk action."""
+    CIRCUIT = "circuit"
+    """The state of a circuit changed."""
+    ALERT = "alert"
+    """An alert was raised or cleared, or somebody silenced one."""
+    DEPLOYMENT = "deployment"
+    """Other code runs than before."""
+    SETTINGS = "settings"
+    """Settings or dependencies differ from those before."""
+
+
+class ActivityTarget(Answer):
+    """What an entry is about."""
+
+    type: TargetType
+    id: str
+    url: Annotated[str | None, Field(description="Its path in the API; null where it has no page.")]
+
+
+class ActivityItem(Answer):
+    """Something that happened."""
+
+    at: Instant
+    kind: ActivityKind
+    who: Annotated[str | None, Field(description="A person or a key; null where nobody is known.")]
+    what: Annotated[str, Field(description="For a person, such as `archived the dead letter`.")]
+    target: ActivityTarget
+    reason: str | None = None
+    dependency: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityFilter:
+    """Conditions on entries; None means any.
+
+    Attributes:
+        words: Each must stand in who, what, the reason, the target's id or the dependency.
+        after: At this instant or later.
+        before: Before this instant.
+    """
+
+    kind: ActivityKind | None = None
+    who: str | None = None
+    dependency: str | None = None
+    words: str | None = None
+    after: datetime | None = None
+    before: datetime | None = None
+
+    def matches(self, item: ActivityItem) -> bool:
+        """Return whether an entry matches, whenever it happened."""
+        exact = all(getattr(self, name) in (None, getattr(item, name)) for name in _EXACT)
+        texts = (item.who, item.what, item.reason, item.target.id, item.dependency)
+        return exact and (self.words is None or mentions(self.words, *texts))
+
+
+_EXACT = ("kind", "who", "dependency")

@@ -1,0 +1,51 @@
+// What people did and what happened, the newest first: a span of time is a link to what happened last night.
+
+import { get } from "../api.js";
+import { h } from "../dom.js";
+import { ago, at, words } from "../format.js";
+import { badge, circuitLink, deadLetterLink, eventLink, filters, operationLink, pageQuery, pager, short, table } from "../pieces.js";
+
+const KINDS = ["action", "bulk", "circuit", "alert", "deployment", "settings"];
+const FILTERS = [
+  { name: "q", label: "Search" },
+  { name: "kind", label: "Kind", choices: KINDS.map((kind) => [kind, words(kind)]) },
+  { name: "who", label: "Who" },
+  { name: "dependency", label: "Dependency" },
+  { name: "after", label: "After (UTC)", instant: true },
+  { name: "before", label: "Before (UTC)", instant: true },
+];
+const COLUMNS = [
+  { name: "When", cell: (one) => h("span", { title: at(one.at) }, ago(one.at)), text: (one) => one.at },
+  { name: "Kind", cell: (one) => badge(one.kind), text: (one) => one.kind },
+  { name: "Who", cell: (one) => one.who ?? "–", text: (one) => one.who },
+  { name: "What", class: "wide", cell: (one) => one.what, text: (one) => one.what },
+  { name: "On", cell: targetLink, text: (one) => one.target.id },
+  { name: "Dependency", cell: (one) => (one.dependency ? circuitLink(one.dependency) : "–"), text: (one) => one.dependency },
+  { name: "Reason", class: "wide", cell: (one) => h("span", { class: "clip", title: one.reason }, one.reason ?? "–"), text: (one) => one.reason },
+];
+
+function targetLink({ target: { type, id } }) {
+  switch (type) {
+    case "operation": return operationLink(id, short(id));
+    case "dead_letter": return deadLetterLink(id, short(id));
+    case "event": return eventLink(id, short(id));
+    case "circuit": return circuitLink(id);
+    case "bulk_action": return h("a", { href: `#/replays/${encodeURIComponent(id)}` }, short(id));
+    case "alert": return h("a", { href: "#/alerts" }, id);
+    case "silence": return h("a", { href: "#/alerts" }, "silence");
+    default: return "the app";
+  }
+}
+
+export function activityView({ path, query }) {
+  return {
+    title: "Activity",
+    seconds: 15,
+    load: (signal) => get("activity", pageQuery(query, FILTERS.map((filter) => filter.name)), signal),
+    render: (page) => [
+      filters(path, query, FILTERS),
+      table("Activity", COLUMNS, page.items, { keyOf: (one) => `${one.at} ${one.target.id} ${one.what}`, empty: page.next_cursor ? "No match so far; the next page looks further." : "Nothing happened that matches." }),
+      pager(path, query, page, COLUMNS, "activity"),
+    ],
+  };
+}

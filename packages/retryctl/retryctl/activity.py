@@ -1,0 +1,35 @@
+"""What people did and what happened: circuits, alerts, bulk actions, deployments, settings."""
+
+from argparse import Namespace
+from typing import Final
+
+from retryctl import errors
+from retryctl.api import Api
+from retryctl.screen import Screen, cell, table
+
+KINDS: Final = ("action", "bulk", "circuit", "alert", "deployment", "settings")
+
+# The most requests of one list. A page covers a bounded number of entries, and may have no match.
+_MOST_PAGES: Final = 10
+
+_FILTERS: Final = ("who", "kind", "dependency", "q", "after", "before")
+
+
+def list_activity(api: Api, args: Namespace, screen: Screen) -> int:
+    """List what matches, the newest first."""
+    query = {name: getattr(args, name) for name in _FILTERS}
+    pages = None if args.limit is None else _MOST_PAGES
+    found = api.pages("activity", limit=args.limit, most_pages=pages, **query)
+    rows = [
+        (
+            each["at"],
+            each["who"],
+            each["what"],
+            each["target"]["id"],
+            each["dependency"],
+            None if each["reason"] is None else cell(each["reason"]),
+        )
+        for each in found["items"]
+    ]
+    screen.show(found, table(("AT", "WHO", "WHAT", "TARGET", "DEPENDENCY", "REASON"), rows))
+    return errors.OK
