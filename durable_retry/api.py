@@ -8,6 +8,7 @@ import azure.functions as func
 
 from durable_retry.console.app import ROUTES as CONSOLE
 from durable_retry.engine.base.names import QUEUE_SOURCE
+from durable_retry.http import unmatched
 from durable_retry.http.openapi import openapi_document
 from durable_retry.http.route_order import constrained_path
 from durable_retry.http.routes import OK, Route, RouteAnswer, Routes
@@ -54,9 +55,10 @@ def table() -> list[Route]:
 
 
 def paths() -> dict[str, str]:
-    """Return each route's path as the host gets it, by the name of its function."""
-    routes = table()
-    return {route.function: constrained_path(route, routes) for route in routes}
+    """Return each route's path as the host gets it, and that of all others, by the function's name."""
+    declared = table()
+    found = {route.function: constrained_path(route, declared) for route in declared}
+    return found | {unmatched.NAME: unmatched.unmatched_path(declared)}
 
 
 def has_route(function: str) -> bool:
@@ -68,6 +70,13 @@ def has_route(function: str) -> bool:
 def described() -> dict[str, Any]:
     """Return the OpenAPI document, made once per process."""
     return openapi_document(table(), VERSION, api_path())
+
+
+@routes.blueprint.function_name(unmatched.NAME)
+@routes.blueprint.route("{*path}", methods=unmatched.METHODS, auth_level=func.AuthLevel.ANONYMOUS)
+async def unmatched_request(req: func.HttpRequest) -> func.HttpResponse:
+    """Answer what no route takes."""
+    return unmatched.answer_unmatched(req.route_params.get("path", ""), table())
 
 
 @routes.get("openapi.json", answers=(RouteAnswer(OK, "OpenAPI 3.1."),), anonymous=True)

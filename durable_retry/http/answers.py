@@ -10,6 +10,7 @@ import azure.functions as func
 
 from durable_retry.engine.base.answers import Answer, ProblemDocument
 from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.text import counted
 from durable_retry.engine.base.validation import Problem
 
 _PROBLEM_TYPE: Final = "application/problem+json"
@@ -198,10 +199,8 @@ def problem(
 def invalid(errors: Iterable[Problem]) -> func.HttpResponse:
     """Return 400 with every mistake."""
     found = tuple(errors)
-    plural = "mistake" if len(found) == 1 else "mistakes"
-    return problem(
-        HTTPStatus.BAD_REQUEST, f"The input has {len(found)} {plural}.", type_=INVALID, errors=found
-    )
+    detail = f"The input has {counted(len(found), 'mistake')}."
+    return problem(HTTPStatus.BAD_REQUEST, detail, type_=INVALID, errors=found)
 
 
 def unavailable(detail: str, type_: str) -> func.HttpResponse:

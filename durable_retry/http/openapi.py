@@ -15,6 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from durable_retry.engine.base.answers import Answer, ProblemDocument
 from durable_retry.engine.base.json_forms import JsonRecord
 from durable_retry.http.answers import NO_TYPE
+from durable_retry.http.descriptions import PATH_PARAMETERS, TAGS, with_members_described
 from durable_retry.http.examples import Examples
 from durable_retry.http.parameters import IF_NONE_MATCH, Parameter
 from durable_retry.http.routes import (
@@ -99,7 +100,10 @@ def openapi_document(routes: Iterable[Route], version: str, prefix: str) -> dict
         "openapi": "3.1.0",
         "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
         "info": {"title": "Durable Retry", "version": version, "description": _DESCRIPTION},
-        "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in listed)],
+        "servers": [{"url": "/", "description": "The host that answers with this document."}],
+        "tags": [
+            {"name": tag, "description": TAGS[tag]} for tag in dict.fromkeys(route.tag for route in listed)
+        ],
         "security": [{name: []} for name in _SECURITY],
         "paths": paths,
         "components": {"schemas": schemas, "securitySchemes": _SECURITY},
@@ -141,7 +145,10 @@ def _component_schemas(routes: Iterable[Route]) -> dict[str, Any]:
     schemas: dict[str, Any] = found["$defs"]
     for name, path in LEFT_OPEN:
         _replace_schema(schemas[name], path, _OPERATION)
-    return {name: with_described_properties(schema) for name, schema in schemas.items()}
+    return {
+        name: with_members_described(name, with_described_properties(schema))
+        for name, schema in schemas.items()
+    }
 
 
 def _schema_mode_of(model: AnswerModel) -> JsonSchemaMode:
@@ -226,7 +233,8 @@ def _header_objects(names: Iterable[str]) -> dict[str, Any]:
 
 def _path_parameter(name: str) -> dict[str, Any]:
     schema = {"type": "string", "minLength": 1}
-    return {"name": name, "in": "path", "required": True, "schema": schema}
+    described = {"description": PATH_PARAMETERS[name], "schema": schema}
+    return {"name": name, "in": "path", "required": True, **described}
 
 
 def _parameter_object(parameter: Parameter[Any]) -> dict[str, Any]:

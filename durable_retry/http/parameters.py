@@ -49,13 +49,13 @@ def instant(name: str, description: str) -> Parameter[datetime | None]:
     )
 
 
-def one_of[E: StrEnum](name: str, choices: type[E]) -> Parameter[E | None]:
+def one_of[E: StrEnum](name: str, choices: type[E], description: str) -> Parameter[E | None]:
     """Declare a parameter that takes one of a few words."""
     words = [choice.value for choice in choices]
     return Parameter(
         name=name,
         schema={"type": "string", "enum": words},
-        description="Only these.",
+        description=description,
         read=choices,
         default=None,
         mistake=f"must be one of {', '.join(sorted(words))}",
@@ -121,4 +121,9 @@ KEY: Final = _header_parameter(
 IF_NONE_MATCH: Final = _header_parameter(
     "If-None-Match", "`ETag` of an earlier answer: 304 without a body while the document says the same."
 )
-PREFER: Final = _header_parameter("Prefer", "`wait=N`: answer with the end when it comes within N <= 30 s.")
+PREFER: Final = _header_parameter(
+    "Prefer",
+    "`wait=N`: answer with the end when it comes within N seconds, at most 30. `Preference-Applied` says the "
+    "wait that was granted. Without that header none was, because the preference could not be read "
+    "(`wait=abc`) or the end did not come in time.",
+)

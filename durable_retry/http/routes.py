@@ -17,6 +17,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, Literal, Required, TypedDict, Unpack, cast
 from urllib.parse import urlsplit
@@ -28,7 +29,7 @@ from pydantic import BaseModel
 
 from durable_retry.binding import TaskHub, bind_hub
 from durable_retry.engine.base.json_forms import JsonRecord
-from durable_retry.engine.base.json_input import read_json
+from durable_retry.engine.base.json_input import read_checked
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
 from durable_retry.engine.facts import PersonActed, TargetType
 from durable_retry.errors import TaskHubUnavailableError, is_refusal
@@ -67,21 +68,23 @@ _log = logging.getLogger(__name__)
 _OF_THE_HOST: Final = frozenset({"code", "clientId"})
 
 
-def read_body(request: func.HttpRequest, *, limit_bytes: int | None = None) -> Any:
-    """Return a JSON body.
+def read_body[T](
+    request: func.HttpRequest, check: Callable[[Any], T], *, limit_bytes: int | None = None
+) -> T:
+    """Return what a check makes of a JSON body.
 
     Args:
         limit_bytes: The largest body; None means that of an operation.
 
     Raises:
         BodyTooLargeError: It is over the limit.
-        InvalidInputError: It is not JSON.
+        InvalidInputError: It is not JSON, or the check refuses it; with every mistake.
     """
     limit = app_settings().max_body_bytes if limit_bytes is None else limit_bytes
     body = request.get_body()
     if len(body) > limit:
         raise BodyTooLargeError(limit)
-    return read_json(body)
+    return read_checked(body, check)
 
 
 def header(request: func.HttpRequest, name: str) -> str | None:
@@ -121,7 +124,8 @@ def read_query(parameters: Iterable[Parameter[Any]], sent: Mapping[str, str]) ->
     """
     known = {parameter.name: parameter for parameter in parameters if parameter.place == "query"}
     unknown = sorted(sent.keys() - known.keys() - _OF_THE_HOST)
-    problems = [Problem(pointer_of(name), "is not a known parameter") for name in unknown]
+    taken = f"this route takes {', '.join(sorted(known)) or 'none'}"
+    problems = [Problem(pointer_of(name), f"is not a known parameter; {taken}") for name in unknown]
     values: dict[str, Any] = {}
     for name, parameter in known.items():
         try:
@@ -387,7 +391,8 @@ def _checked_body(route: Route, request: func.HttpRequest) -> BaseModel:
     if route.body is None:
         raise TypeError(f"{route.function} takes a body, and its route declares none")
     is_absent = not route.body_required and not request.get_body().strip()
-    return validated(route.body, {} if is_absent else read_body(request))
+    check = partial(validated, route.body)
+    return check({}) if is_absent else read_body(request, check)
 
 
 def _problem_of(error: Exception, refusals: Refusals) -> func.HttpResponse | None:

@@ -10,7 +10,7 @@ from durable_retry.engine.base.validation import validated
 from durable_retry.engine.facts import SubmissionOutcome
 from durable_retry.engine.operations.request import fingerprint
 from durable_retry.engine.workflows.document import BatchDocument, BatchSummary, SagaDocument
-from durable_retry.engine.workflows.references import SAGA_SOURCE, SagaRequest, references_of
+from durable_retry.engine.workflows.references import SAGA_SOURCE, SagaRequest
 from durable_retry.engine.workflows.shapes import BatchProgress, BatchRequest, Saga
 from durable_retry.services.sources import http_admission
 from durable_retry.services.workflows import BATCH_SOURCE, WorkflowRequest, batch_items, saga_steps
@@ -79,15 +79,15 @@ async def list_batches(limit: int, cursor: str | None) -> Page[BatchSummary]:
 async def accept_saga(hub: TaskHub, workflow: WorkflowRequest, document: Any) -> SubmissionOutcome:
     """Start a saga unless its key was used before; arguments and errors as `accept_batch`."""
     request = validated(SagaRequest, document)
-    references = references_of(request)
     now = clock.now()
+    steps = saga_steps(workflow, request, now)
     saga = Saga(
         saga_id=workflow.id,
-        steps=saga_steps(workflow, request, references, now),
+        steps=steps,
         created_at=now,
         fingerprint=fingerprint(SAGA_SOURCE, document),
         undoes_unknown=True,
-        has_references=True if references else None,
+        has_references=True if any(step.wanted for step in steps) else None,
     )
     async with http_admission().admitted(hub):
         await _note_saga(hub, saga)

@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
+from durable_retry.engine.base.json_input import MalformedJsonError
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.envelope import parse_envelope
@@ -32,7 +33,6 @@ from durable_retry.engine.sources.arrivals import (
     Arrival,
     Backpressure,
     LagLimits,
-    MalformedBodyError,
     kept_text,
     lag_reading,
     read_message,
@@ -242,7 +242,7 @@ class Intake:
     async def _start_or_refuse(self, hub: TaskHub, arrival: Arrival) -> Refusal | None:
         try:
             return await self._submit_arrival(hub, arrival, self.operation_of(arrival))
-        except MalformedBodyError as error:
+        except MalformedJsonError as error:
             return Refusal(DeadLetterReason.MALFORMED_JSON, str(error))
         except UnknownTargetError as error:
             return Refusal(DeadLetterReason.UNKNOWN_DEPENDENCY, str(error))
@@ -260,16 +260,19 @@ class Intake:
         Raises:
             InvalidInputError: It starts none.
         """
-        document = read_message(arrival.body, max_bytes=app_settings().max_body_bytes)
         naming = Naming(fields=tuple(self.settings.pointers_for(arrival.source)), own=arrival.name)
-        return read_operation(
-            parse_envelope(document),
-            naming,
-            targets(),
-            source=arrival.source,
-            now=clock.now(),
-            trace=arrival.trace,
-        )
+
+        def read_document(document: Any) -> OperationInput:
+            return read_operation(
+                parse_envelope(document),
+                naming,
+                targets(),
+                source=arrival.source,
+                now=clock.now(),
+                trace=arrival.trace,
+            )
+
+        return read_message(arrival.body, read_document, max_bytes=app_settings().max_body_bytes)
 
     async def _submit_arrival(
         self, hub: TaskHub, arrival: Arrival, operation: OperationInput

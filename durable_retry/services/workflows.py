@@ -33,10 +33,10 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.engine.operations.submission import Naming, UnknownTargetError, read_operation
 from durable_retry.engine.workflows.references import (
-    References,
     SagaRequest,
     StepRequest,
     references_in_operation,
+    references_of,
 )
 from durable_retry.engine.workflows.shapes import BatchRequest, SagaStep
 from durable_retry.services.operations.submit import KeyReused, Replayed, Started, submit
@@ -129,15 +129,14 @@ def _key_of_item(document: Any) -> str | None:
         return None
 
 
-def saga_steps(
-    workflow: WorkflowRequest, request: SagaRequest, references: References, now: datetime
-) -> tuple[SagaStep, ...]:
-    """Resolve every operation and every compensation.
+def saga_steps(workflow: WorkflowRequest, request: SagaRequest, now: datetime) -> tuple[SagaStep, ...]:
+    """Resolve every operation and every compensation, and what they refer to.
 
     Raises:
         InvalidInputError: With every mistake in all of them, each with its pointer.
     """
-    reader = _StepReader(workflow, now)
+    references, problems = references_of(request)
+    reader = _StepReader(workflow, now, problems)
     found = [
         (step.name, reader.operation(index, step), reader.compensation(index, step))
         for index, step in enumerate(request.steps)
@@ -154,8 +153,8 @@ def saga_steps(
 class _StepReader:
     """Resolves the operations of steps, collecting mistakes instead of stopping at the first."""
 
-    def __init__(self, workflow: WorkflowRequest, now: datetime) -> None:
-        self.problems: list[Problem] = []
+    def __init__(self, workflow: WorkflowRequest, now: datetime, problems: list[Problem]) -> None:
+        self.problems = problems
         self._workflow = workflow
         self._now = now
         self._seen: set[str] = set()

@@ -117,3 +117,34 @@ def test_a_key_that_is_not_visible_ascii_is_refused(system: System, bad: str) ->
     answer = system.post(bad, "/echo")
     assert_problem(answer, 400)
     assert pointers(answer) == {"/key"}
+
+
+def test_an_unknown_name_and_a_member_that_stands_twice_are_reported_at_once(
+    system: System, key: str
+) -> None:
+    webhook = '{"type": "t", "dependency": "nobody", "path": "/x"}'
+    body = (
+        f'{{"dependency": "nowhere", "key": "{key}", "key": "{key}", "on_success": [{webhook}],'
+        ' "request": {"method": "POST", "json": {"a": 1, "a": 2}}}'
+    )
+    answer = system.client.post("/api/operations", content=body)
+    assert_problem(answer, 400)
+    assert pointers(answer) == {"/dependency", "/key", "/on_success/0/dependency", "/request/json/a"}
+
+
+def test_a_saga_has_the_mistakes_of_its_references_and_its_steps_reported_at_once(system: System) -> None:
+    request = {"method": "POST", "json": {"id": {"$result": "later#/json/id"}}}
+    steps = [
+        {"name": "first", "operation": {"dependency": "flaky", "request": request}},
+        {"name": "later", "operation": {"dependency": "nowhere", "request": {"method": "GET"}}},
+    ]
+    answer = system.client.post("/api/sagas", json={"steps": steps})
+    assert_problem(answer, 400)
+    assert pointers(answer) == {"/steps/0/operation/request/json/id", "/steps/1/operation/dependency"}
+
+
+def test_a_path_and_a_method_that_are_not_there_have_a_problem_body(system: System) -> None:
+    assert_problem(system.client.get("/api/operations/op-1/nothing"), 404)
+    answer = system.client.put("/api/operations/op-1")
+    assert_problem(answer, 405)
+    assert answer.headers["allow"] == "GET"

@@ -25,7 +25,9 @@ def test_an_unknown_parameter_of_any_route_is_a_mistake_that_is_named(system: Sy
             )
             assert answer.status_code == HTTPStatus.BAD_REQUEST, (method, path, answer.text)
             assert answer.headers["content-type"] == "application/problem+json"
-            assert answer.json()["errors"] == [{"pointer": "/colour", "detail": "is not a known parameter"}]
+            (error,) = answer.json()["errors"]
+            assert error["pointer"] == "/colour"
+            assert error["detail"].startswith("is not a known parameter; this route takes ")
             assert answer.json()["type"].endswith("/invalid-input")
             asked += 1
     assert asked > 40

@@ -37,7 +37,7 @@ def test_attempts_start_no_faster_than_the_rate(system: System, key: str) -> Non
     assert arrivals(system, keys)[-1] >= posted_at + timedelta(seconds=2)
     waits = [wait for document in ended for wait in document.get("waits", [])]
     assert len(waits) == len(keys) - 1
-    assert "1 attempts per second" in waits[0]["delay_reasons"][0]
+    assert "1 attempt per second" in waits[0]["delay_reasons"][0]
 
 
 def test_one_stuck_dependency_holds_no_other_up(system: System, key: str) -> None:

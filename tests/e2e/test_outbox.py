@@ -42,7 +42,7 @@ def ids_in(document: dict[str, Any]) -> list[str]:
 
 
 def listed(system: System, state: str, operation_id: str) -> list[dict[str, Any]]:
-    answer = system.client.get("/api/outbox", params={"state": state, "limit": 200})
+    answer = system.client.get("/api/outbox", params={"status": state, "limit": 200})
     assert answer.status_code == 200, answer.text
     return [item for item in answer.json()["items"] if item["operation_id"] == operation_id]
 
@@ -106,7 +106,7 @@ def test_an_unknown_event_cannot_be_sent_again(system: System) -> None:
 
 
 def test_a_list_of_the_outbox_refuses_what_it_does_not_know(system: System) -> None:
-    assert system.client.get("/api/outbox", params={"state": "lost"}).status_code == 400
+    assert system.client.get("/api/outbox", params={"status": "lost"}).status_code == 400
     assert system.client.get("/api/outbox", params={"limit": "0"}).status_code == 400
 
 
@@ -155,7 +155,7 @@ def test_pages_of_the_outbox_are_of_the_size_asked_for_and_lead_to_all(system: S
     seen: list[str] = []
     cursor: str | None = None
     while True:
-        query = {"state": "failed", "limit": "2"} | ({} if cursor is None else {"cursor": cursor})
+        query = {"status": "failed", "limit": "2"} | ({} if cursor is None else {"cursor": cursor})
         page = system.client.get("/api/outbox", params=query).json()
         assert len(page["items"]) <= 2
         seen += [item["event_id"] for item in page["items"]]

@@ -217,7 +217,7 @@ def test_events_are_listed_and_sent_once_more(shell: Shell, key: str, tmp_path: 
     event_id = shown["events"][0]["event_id"]
 
     def is_sent() -> bool:
-        return event_id in shell.run("outbox", "list", "--state", "sent", "--ids").split()
+        return event_id in shell.run("outbox", "list", "--status", "sent", "--ids").split()
 
     eventually(is_sent, "the event is sent")
     assert "charge-events" in shell.run("outbox", "show", event_id)

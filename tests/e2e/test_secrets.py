@@ -71,7 +71,7 @@ def documents(folder: Path, target: Target, collector: OtlpReceiver) -> str:
         assert answer.status_code == 202, answer.text
         ids.append(answer.json()["operation_id"])
         eventually(lambda: all(system.status(each)["status"] in ENDED for each in ids), "all have ended")
-        sent = {"state": "sent"}
+        sent = {"status": "sent"}
         eventually(
             lambda: system.client.get("/api/outbox", params=sent).json()["items"], "the webhook is sent"
         )

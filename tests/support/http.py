@@ -45,4 +45,4 @@ async def call(
 
 def unconstrained(route: str) -> str:
     """Return the path of a route without the constraints of its parameters."""
-    return re.sub(r"\{(\*?\w+):[^/]*\}", r"{\1}", route)
+    return re.sub(r"\{(\*?\w+):regex\(.*?\)\}", r"{\1}", route)

@@ -70,6 +70,7 @@ HTTP = {
     "submit_saga": ("POST", "sagas"),
     "list_all_sagas": ("GET", "sagas"),
     "get_saga": ("GET", "sagas/{saga_id}"),
+    "unmatched_request": ("GET", "{*path}"),
 }
 
 DURABLE = {
@@ -163,7 +164,10 @@ def test_only_health_the_openapi_document_and_the_dashboards_files_answer_withou
         and trigger.get("authLevel") is not None
         and trigger["authLevel"].value == "anonymous"
     }
-    assert open_to_all & HTTP.keys() == {"get_health", "get_openapi", "get_dashboard", "get_dashboard_file"}
+    assert open_to_all & HTTP.keys() == {
+        *("get_health", "get_openapi", "get_dashboard", "get_dashboard_file"),
+        "unmatched_request",
+    }
 
 
 def test_events_and_tables_keep_their_names() -> None:

@@ -14,7 +14,7 @@ from durable_retry.http.routes import AWAY, OK, Query, RouteAnswer, Routes
 routes = Routes("activity")
 
 WHO: Final = text("who", "Only what this person or key did.")
-KIND: Final = one_of("kind", ActivityKind)
+KIND: Final = one_of("kind", ActivityKind, "Only entries of this kind.")
 DEPENDENCY: Final = text("dependency", "Only of this dependency.")
 WORDS: Final = text("q", "Each word stands in who, what, the reason, the target's id or the dependency.")
 AFTER: Final = instant("after", "At this instant or later.")

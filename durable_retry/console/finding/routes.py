@@ -34,7 +34,7 @@ KEY: Final = text(
 )
 CORRELATION_ID: Final = text("correlation_id", "Only of this correlation id, the whole of it.")
 
-STATE: Final = one_of("status", OperationState)
+STATE: Final = one_of("status", OperationState, "Only operations with this status.")
 OPERATION_WORDS: Final = text(
     "q",
     "Each word stands in the key, the correlation id, the operation id or the last error, as a part of it "
@@ -46,7 +46,7 @@ WORDS: Final = text(
     "Each word stands in a name, an id or the error of an item, as a part of it and in whatever case. What "
     "has exactly this key, correlation id or id is read at once and is on the first page.",
 )
-TYPE: Final = one_of("type", FoundType)
+TYPE: Final = one_of("type", FoundType, "Only things of this type.")
 STATUS: Final = text("status", "Only of this status, in the words of the item's type.")
 
 _NAMED: Final = (DEPENDENCY, HANDLER, SOURCE, KEY, CORRELATION_ID)

@@ -14,6 +14,7 @@ from typing import Final
 from durable_retry import clock
 from durable_retry.console.metrics.figures import Figures
 from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.text import counted
 from durable_retry.engine.circuit import CircuitState
 from durable_retry.engine.facts import (
     AttemptEnded,
@@ -126,7 +127,9 @@ class Minutes:
             ]
         if late:
             _log.warning(
-                "%d minutes of metrics with %d attempts could not be written and are lost", len(late), lost
+                "%s of metrics with %s could not be written and are lost",
+                counted(len(late), "minute"),
+                counted(lost, "attempt"),
             )
         return found
 

@@ -1,7 +1,8 @@
 """JSON that callers and handlers gave: read, and checked for what cannot be stored or sent on."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 from typing import Any, Final, NoReturn
 
@@ -22,19 +23,64 @@ document (tests/replay/test_message_depth.py); twice as many are kept for them, 
 _ANYTHING: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 
 
-def read_json(text: str | bytes) -> Any:
+class MalformedJsonError(InvalidInputError):
+    """A text is not JSON."""
+
+
+type _Pairs = list[tuple[str, Any]]
+
+
+def read_json(text: str | bytes, collect: Callable[[_Pairs], Any] | None = None) -> Any:
     """Parse a JSON text (RFC 8259).
 
+    Args:
+        collect: Makes an object of its members; None makes a dictionary, with the last of each name.
+
     Raises:
-        InvalidInputError: It is not JSON, not UTF-8, holds NaN or Infinity, or nests without end. No other
+        MalformedJsonError: It is not JSON, not UTF-8, holds NaN or Infinity, or nests without end. No other
             error leaves this function.
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=collect)
     except RecursionError:
-        raise InvalidInputError([Problem("", "nests too deeply")]) from None
+        raise MalformedJsonError([Problem("", "nests too deeply")]) from None
     except ValueError as error:
-        raise InvalidInputError([Problem("", f"is not JSON: {error}")]) from None
+        raise MalformedJsonError([Problem("", f"is not JSON: {error}")]) from None
+
+
+def read_checked[T](text: str | bytes, check: Callable[[Any], T]) -> T:
+    """Parse a JSON text, and return what a check makes of the document.
+
+    An object that has a member twice is a mistake: parsers differ in which one they take (RFC 8259,
+    section 4), so what was checked might not be what a dependency reads.
+
+    Raises:
+        MalformedJsonError: As `read_json`.
+        InvalidInputError: As the check raises it, with every repeated member beside what the check found.
+    """
+    repeated: list[tuple[dict[str, Any], str]] = []
+
+    def collect(pairs: _Pairs) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) < len(pairs):
+            counts = Counter(name for name, _ in pairs)
+            repeated.extend((members, name) for name, count in counts.items() if count > 1)
+        return members
+
+    document = read_json(text, collect)
+    problems = [
+        Problem(pointer_of(*path, name), "stands in its object more than once")
+        for path, value in (_walk_values(document) if repeated else ())
+        for members, name in repeated
+        if value is members
+    ]
+    try:
+        result = check(document)
+    except InvalidInputError as error:
+        raise type(error)([*error.problems, *problems]) from None
+    if problems:
+        raise InvalidInputError(problems)
+    return result
 
 
 def json_problems(document: Any) -> list[Problem]:

@@ -12,6 +12,11 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds:.3f}".rstrip("0").rstrip(".") + " s"
 
 
+def counted(number: float, noun: str) -> str:
+    """Return `1 attempt`, `2 attempts`, `0.5 attempts`."""
+    return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"
+
+
 def cut_text(text: str, limit: int) -> str:
     """Return at most `limit` characters, the cut marked; `limit` is at least the mark's length."""
     return text if len(text) <= limit else text[: limit - len(CUT_MARK)] + CUT_MARK

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final
 from durable_retry.engine.base.asks import Ask, is_repeated, with_ask
 from durable_retry.engine.base.instants import from_ms, to_ms
 from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant
+from durable_retry.engine.base.text import counted
 from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.pace import Pace
@@ -275,7 +276,7 @@ def _count_start(
 
 
 def _too_early(wait_seconds: float, request: SlotRequest, *, reserved: bool) -> SlotPostponed:
-    rate = f"{request.settings.rate_per_second:g} attempts per second"
+    rate = f"{counted(request.settings.rate_per_second, 'attempt')} per second"
     reason = rate if request.pace is None else f"{rate}, {request.pace.reason}"
     return SlotPostponed(wait_seconds, reserved=reserved, reason=reason)
 
@@ -302,7 +303,7 @@ def _ask_again_later(
     seconds = round(min(max(seconds, shortest), LONGEST_ASK_SECONDS), 3)
     place = Place(due_at, request.lease_id, now + timedelta(seconds=seconds))
     places = sorted((*limiter.places, place), key=lambda each: each.order)[:KEPT_PLACES]
-    busy = f"{request.settings.max_concurrency} attempts at once"
+    busy = f"{counted(request.settings.max_concurrency, 'attempt')} at once"
     postponed = SlotPostponed(seconds, reserved=request.reserved, reason=busy, ahead=ahead)
     return replace(limiter, places=tuple(places), next_ask_at=place.asks_at), postponed
 

@@ -157,13 +157,14 @@ def parse(
         raise InvalidInputError(
             Problem(envelope.place + problem.pointer, problem.detail) for problem in problems
         ) from None
+    if None not in (request.key, naming.key) and request.key != naming.key:
+        differs = Problem("/key", "differs from the header Idempotency-Key")
+        raise InvalidInputError([differs, *_target_problems(request, targets)])
     name = _name_of_submission(request, envelope, naming)
     return Submission(request, name, envelope, envelope.trace or trace)
 
 
 def _name_of_submission(request: OperationRequest, envelope: ParsedEnvelope, naming: Naming) -> ScopedKey:
-    if None not in (request.key, naming.key) and request.key != naming.key:
-        raise InvalidInputError([Problem("/key", "differs from the header Idempotency-Key")])
     key = request.key if naming.key is None else naming.key
     if key is not None:
         return ScopedKey(explicit_scope(naming.tenant), key)
@@ -226,15 +227,31 @@ def check_target(request: OperationRequest, targets: Targets) -> None:
         raise InvalidInputError(problems)
 
 
+def _target_problems(request: OperationRequest, targets: Targets) -> tuple[Problem, ...]:
+    try:
+        check_target(request, targets)
+    except InvalidInputError as error:
+        return error.problems
+    return ()
+
+
 def _checked_target(request: OperationRequest, targets: Targets) -> tuple[Dependency, list[Problem]]:
-    """Return the dependency that a request calls, and what is wrong with the request there."""
-    handler = None if request.handler is None else targets.handler(request.handler)
-    dependency = targets.dependency((request.dependency or "") if handler is None else handler.dependency)
+    """Return the dependency that a request calls, and what is wrong with the request there.
+
+    Raises:
+        UnknownTargetError: There is none of this name; with what is wrong beside that.
+    """
+    events = tuple(event_problems(request.on_success, "on_success", targets))
+    try:
+        handler = None if request.handler is None else targets.handler(request.handler)
+        dependency = targets.dependency((request.dependency or "") if handler is None else handler.dependency)
+    except UnknownTargetError as error:
+        raise UnknownTargetError([*error.problems, *events]) from None
     return dependency if handler is None else handler.limits_at(dependency), [
         *_address_problems(request, dependency),
         *_header_problems(request, dependency),
         *_input_problems(request, handler),
-        *event_problems(request.on_success, "on_success", targets),
+        *events,
     ]
 
 

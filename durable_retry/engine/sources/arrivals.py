@@ -10,22 +10,19 @@ task hub is behind; one that waits for the circuit means that the dependency is 
 """
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final
 
-from durable_retry.engine.base.json_input import json_problems, read_json
+from durable_retry.engine.base.json_input import json_problems, read_checked
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.naming import ScopedKey, source_name
 
 DATA_PREFIX: Final = "data:application/octet-stream;base64,"
-
-
-class MalformedBodyError(InvalidInputError):
-    """The body is not JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,25 +50,25 @@ class Arrival:
         return self.native_id or id_of_body(self.body)
 
 
-def read_message(body: bytes, *, max_bytes: int) -> Any:
-    """Return the JSON document of a message.
+def read_message[T](body: bytes, check: Callable[[Any], T], *, max_bytes: int) -> T:
+    """Return what a check makes of the JSON document of a message.
 
     Args:
         max_bytes: A larger body is refused.
 
     Raises:
-        MalformedBodyError: It is not JSON.
-        InvalidInputError: It is too large, or JSON that cannot be sent on.
+        MalformedJsonError: It is not JSON.
+        InvalidInputError: It is too large, cannot be sent on, or the check refuses it.
     """
     if len(body) > max_bytes:
         raise InvalidInputError([Problem("", f"is larger than {max_bytes} bytes")])
-    try:
-        document = read_json(body)
-    except InvalidInputError as error:
-        raise MalformedBodyError(error.problems) from None
-    if problems := json_problems(document):  # before anything walks it by recursion
-        raise InvalidInputError(problems)
-    return document
+
+    def check_fit(document: Any) -> T:
+        if problems := json_problems(document):  # before anything walks it by recursion
+            raise InvalidInputError(problems)
+        return check(document)
+
+    return read_checked(body, check_fit)
 
 
 def kept_text(body: bytes) -> str:

@@ -119,12 +119,10 @@ type References = Mapping[str, tuple[str, ...]]
 """The JSON pointers that are referred to, by the name of the step."""
 
 
-def references_of(request: "SagaRequest") -> References:
-    """Return what the operations of a saga refer to.
+def references_of(request: "SagaRequest") -> tuple[References, list[Problem]]:
+    """Return what the operations of a saga refer to, and each reference that is none or to no earlier step.
 
-    Raises:
-        InvalidInputError: With every reference that is none, or to no earlier step; a compensation may also
-            refer to its own step.
+    A compensation may also refer to its own step.
     """
     names = [step.name for step in request.steps]
     wanted: dict[str, set[str]] = {}
@@ -145,9 +143,7 @@ def references_of(request: "SagaRequest") -> References:
                 else:
                     detail = f"{reference.step!r} is no step before it"
                     problems.append(Problem(pointer_of("steps", index, part) + place, detail))
-    if problems:
-        raise InvalidInputError(problems)
-    return {name: tuple(sorted(pointers)) for name, pointers in wanted.items()}
+    return {name: tuple(sorted(pointers)) for name, pointers in wanted.items()}, problems
 
 
 def references_in_operation(document: Mapping[str, Any]) -> list[tuple[str, Any]]:

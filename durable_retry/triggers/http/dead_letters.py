@@ -101,9 +101,9 @@ def _group_cursor(text: str) -> tuple[int, str]:
     return -int(found[1]), found[2]
 
 
-STATUS: Final = one_of("status", Status)
-REASON: Final = one_of("reason", DeadLetterReason)
-CATEGORY: Final = one_of("category", Category)
+STATUS: Final = one_of("status", Status, "Only those with this status.")
+REASON: Final = one_of("reason", DeadLetterReason, "Only those with this reason.")
+CATEGORY: Final = one_of("category", Category, "Only those whose last attempt failed with this category.")
 DEPENDENCY: Final = text("dependency", "Only of this dependency; `(none)` for messages that name none.")
 GROUP: Final = text("group", "Only of this root cause.")
 KEY: Final = text("key", "Only of this key, the whole of it.")

@@ -25,14 +25,14 @@ routes = Routes(
     },
 )
 
-STATE: Final = one_of("state", EventState)
+STATUS: Final = one_of("status", EventState, "Only events that are: `pending` unless it is said.")
 
 
-@routes.get("outbox", parameters=(STATE, LIMIT, CURSOR), answers=page(Page[OutboxEvent]), errors=(AWAY,))
+@routes.get("outbox", parameters=(STATUS, LIMIT, CURSOR), answers=page(Page[OutboxEvent]), errors=(AWAY,))
 async def list_outbox(query: Query) -> func.HttpResponse:
     """List events of one state, by default the pending ones."""
-    state = query[STATE] or EventState.PENDING
-    return json_answer(await list_events(state, query[LIMIT], query[CURSOR]))
+    status = query[STATUS] or EventState.PENDING
+    return json_answer(await list_events(status, query[LIMIT], query[CURSOR]))
 
 
 @routes.get("outbox/{event_id}", answers=shown(OutboxEventDocument), errors=(MISSING, AWAY))

@@ -12,7 +12,7 @@ is away.
 import re
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import azure.functions as func
@@ -91,7 +91,12 @@ def read_submission(request: func.HttpRequest) -> Submission:
         BodyTooLargeError: The body is over the limit.
         InvalidInputError: With every mistake; pointers lead into what was posted.
     """
-    return parse(_read_envelope(request), naming_of(request), targets(), trace_of(request))
+    naming, trace = naming_of(request), trace_of(request)
+
+    def parse_body(document: Any) -> Submission:
+        return parse(_envelope_of(request, document), naming, targets(), trace)
+
+    return read_body(request, parse_body)
 
 
 MAX_WAIT_SECONDS: Final = 30
@@ -121,8 +126,7 @@ def trace_of(request: func.HttpRequest) -> TraceContext | None:
     return None if traceparent is None else TraceContext.read(traceparent, header(request, TRACESTATE))
 
 
-def _read_envelope(request: func.HttpRequest) -> ParsedEnvelope:
-    document = read_body(request)
+def _envelope_of(request: func.HttpRequest, document: Any) -> ParsedEnvelope:
     if header(request, "ce-specversion") is None:
         return parse_envelope(document)
     found = {name: header(request, f"ce-{name}") for name in _ATTRIBUTES}
@@ -157,10 +161,13 @@ def _read_envelope(request: func.HttpRequest) -> ParsedEnvelope:
 )
 async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> func.HttpResponse:
     """Submit an operation."""
-    envelope, naming = _read_envelope(req), naming_of(req)
-    operation = read_operation(
-        envelope, naming, targets(), source=SOURCE, now=clock.now(), trace=trace_of(req)
-    )
+    naming, trace, now = naming_of(req), trace_of(req), clock.now()
+
+    def read_posted(document: Any) -> OperationInput:
+        envelope = _envelope_of(req, document)
+        return read_operation(envelope, naming, targets(), source=SOURCE, now=now, trace=trace)
+
+    operation = read_body(req, read_posted)
     if who.known_name is not None:
         operation = replace(operation, submitted_by=who.known_name)
     admission = http_admission()

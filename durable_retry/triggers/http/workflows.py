@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import azure.functions as func
 
@@ -76,6 +76,10 @@ def workflow_of(request: func.HttpRequest, source: str) -> WorkflowRequest:
     return WorkflowRequest(f"{source}-{derived}", source, tenant, trace_of(request))
 
 
+def _read_workflow(request: func.HttpRequest) -> Any:
+    return read_body(request, lambda document: document, limit_bytes=app_settings().max_batch_bytes)
+
+
 def _accepted_answer(
     request: func.HttpRequest,
     workflow: WorkflowRequest,
@@ -99,7 +103,7 @@ def _accepted_answer(
 )
 async def submit_batch(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse:
     """Submit many operations; an invalid one does not affect the others."""
-    document = read_body(req, limit_bytes=app_settings().max_batch_bytes)
+    document = _read_workflow(req)
     workflow = workflow_of(req, BATCH_SOURCE)
     outcome = await accept_batch(hub, workflow, document)
     return _accepted_answer(
@@ -131,7 +135,7 @@ async def get_batch(batch_id: str) -> func.HttpResponse:
 )
 async def submit_saga(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse:
     """Start a saga."""
-    document = read_body(req, limit_bytes=app_settings().max_batch_bytes)
+    document = _read_workflow(req)
     workflow = workflow_of(req, SAGA_SOURCE)
     outcome = await accept_saga(hub, workflow, document)
     return _accepted_answer(

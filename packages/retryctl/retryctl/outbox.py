@@ -11,7 +11,7 @@ from retryctl.screen import Screen, cell, facts, table
 
 def list_events(api: Api, args: Namespace, screen: Screen) -> int:
     """List the events in one state."""
-    document = api.pages("outbox", limit=args.limit, state=args.state)
+    document = api.pages("outbox", limit=args.limit, status=args.status)
     rows = [
         (
             each["event_id"],

@@ -342,7 +342,7 @@ def _add_activity(commands: Commands) -> None:
 def _add_outbox(commands: Commands) -> None:
     group = _group(commands, "outbox", "events that are sent after an operation succeeded")
     listed = _command(group, "list", outbox.list_events, "list the events in one state")
-    _with_choice(listed, "--state", _EVENT_STATES)
+    _with_choice(listed, "--status", _EVENT_STATES)
     _with_limit(listed)
     _with_id(_command(group, "show", outbox.show_event, "show an event and its attempts"), "event")
     words = "send an event again, under the same id"

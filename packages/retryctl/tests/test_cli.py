@@ -376,7 +376,7 @@ def test_the_completion_of_a_shell_has_commands_and_options(
 
 
 def test_bash_completes_by_the_script() -> None:
-    ask = "COMP_WORDS=(retryctl outbox list --state ''); COMP_CWORD=4; _shtab_retryctl; echo ${COMPREPLY[@]}"
+    ask = "COMP_WORDS=(retryctl outbox list --status ''); COMP_CWORD=4; _shtab_retryctl; echo ${COMPREPLY[@]}"
     script = f"source <({sys.executable} -m retryctl completion bash); {ask}"
     ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=300, check=True)  # noqa: S607 # bash as it is found
     assert ran.stdout.split() == ["pending", "sent", "failed"]

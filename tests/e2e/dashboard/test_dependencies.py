@@ -54,7 +54,7 @@ def test_a_policy_is_previewed_and_its_address_can_be_shared(window: Window) -> 
 
 
 def test_an_event_is_sent_again(window: Window) -> None:
-    window.open("outbox?state=sent")
+    window.open("outbox?status=sent")
     row = window.page.get_by_role("row").filter(has_text="queue dashboard-events")
     row.get_by_role("button", name="Resend").click()
     expect(window.page.locator(".toast")).to_have_text("Sending it again.")

@@ -88,7 +88,7 @@ def test_what_is_known_is_not_sent_again_and_asked_for_less_often(browser: Brows
         answers: list[int] = []
         window.page.clock.install()
         window.page.on("response", lambda answer: answers.append(answer.status))
-        window.open("outbox?state=sent")
+        window.open("outbox?status=sent")
         answers.clear()
         assert len(asked_in(window, 60)) <= 6
         assert set(answers) == {304}
@@ -134,7 +134,7 @@ VIEWS = (
     "circuits/patient",
     "metrics",
     "metrics?dependency=flaky&minutes=15",
-    "outbox?state=sent",
+    "outbox?status=sent",
     "outbox/{event}",
     "alerts",
     "activity",
@@ -173,7 +173,7 @@ def test_every_view_passes_the_accessibility_checker_and_fits_the_window(
         "action": seen.client.post(
             "/api/bulk-actions", json={"action": "archive", "filter": {"group": "none"}}
         ).json()["action_id"],
-        "event": seen.client.get("/api/outbox?state=sent").json()["items"][0]["event_id"],
+        "event": seen.client.get("/api/outbox?status=sent").json()["items"][0]["event_id"],
     }
     with Window(browser, seen.url, size=size, color_scheme=colours, bypass_csp=True) as window:
         for view in VIEWS:

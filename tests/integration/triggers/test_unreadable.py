@@ -56,8 +56,8 @@ LISTS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "groups": ("get_dead_letter_groups", {}),
     "dead letters in numbers": ("get_dead_letter_summary", {}),
     "pending events": ("list_outbox", {}),
-    "sent events": ("list_outbox", {"state": "sent"}),
-    "failed events": ("list_outbox", {"state": "failed"}),
+    "sent events": ("list_outbox", {"status": "sent"}),
+    "failed events": ("list_outbox", {"status": "failed"}),
     "batches": ("list_all_batches", {}),
     "sagas": ("list_all_sagas", {}),
     "replays": ("list_replays_of_many", {}),
@@ -367,7 +367,7 @@ async def test_nothing_is_done_to_a_dead_letter_that_cannot_be_read(
 
 
 RECORD: Final = f"idempotency_record@{OPERATION_ID}"
-DAMAGED_RECORDS: Final = ('{"state": 7}', '{"state": "completed", "document": 7}', *TEXTS)
+DAMAGED_RECORDS: Final = ('{"state": 7}', '{"status": "completed", "document": 7}', *TEXTS)
 
 
 @pytest.mark.parametrize("text", DAMAGED_RECORDS)

@@ -13,7 +13,7 @@ class Colour(StrEnum):
     BLUE = "blue"
 
 
-COLOUR = one_of("colour", Colour)
+COLOUR = one_of("colour", Colour, "Its colour.")
 PARAMETERS = (COLOUR, CREATED_AFTER, LIMIT, CURSOR)
 
 
@@ -48,6 +48,13 @@ def test_a_limit_out_of_range_is_refused(limit: str) -> None:
 def test_every_mistake_is_reported_at_once() -> None:
     sent = {"limit": "0", "created_after": "yesterday", "colour": "green", "size": "1"}
     assert pointers(sent) == {"/limit", "/created_after", "/colour", "/size"}
+
+
+def test_an_unknown_parameter_is_told_the_known_ones() -> None:
+    with pytest.raises(InvalidInputError, match="this route takes colour, created_after, cursor, limit"):
+        read_query((*PARAMETERS, KEY), {"size": "1"})
+    with pytest.raises(InvalidInputError, match="this route takes none"):
+        read_query((), {"size": "1"})
 
 
 def test_a_header_is_no_query_parameter() -> None:

@@ -1,3 +1,5 @@
+from typing import Any
+
 import azure.functions as func
 import pytest
 
@@ -13,17 +15,21 @@ def a_request(body: bytes = b"", headers: dict[str, str] | None = None) -> func.
     return func.HttpRequest("POST", "http://localhost/api/operations", headers=headers or {}, body=body)
 
 
+def read_as_it_is(request: func.HttpRequest) -> Any:
+    return read_body(request, lambda document: document)
+
+
 def test_a_body_at_the_limit_is_read_and_one_over_it_is_not() -> None:
     at_limit = b'"' + b"x" * (64 * 1024 - 2) + b'"'
-    assert len(read_body(a_request(at_limit))) == 64 * 1024 - 2
+    assert len(read_as_it_is(a_request(at_limit))) == 64 * 1024 - 2
     with pytest.raises(BodyTooLargeError, match="65536"):
-        read_body(a_request(at_limit + b" "))
+        read_as_it_is(a_request(at_limit + b" "))
 
 
 @pytest.mark.parametrize("body", [b"", b"nope", b"\xff", b"[" * 5_000, b"NaN"])
 def test_what_is_not_json_is_reported_as_such(body: bytes) -> None:
     with pytest.raises(InvalidInputError):
-        read_body(a_request(body))
+        read_as_it_is(a_request(body))
 
 
 @pytest.mark.parametrize(

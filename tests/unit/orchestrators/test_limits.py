@@ -69,7 +69,7 @@ def test_an_operation_waits_until_a_slot_is_free() -> None:
     assert (shown["status"], shown["attempt_count"]) == ("waiting_retry", 0)
     (wait,) = shown["waits"]
     assert wait["kind"] == "limit"
-    assert "1 attempts at once" in wait["delay_reasons"][0]
+    assert "1 attempt at once" in wait["delay_reasons"][0]
     done = stage.run()
     assert (done["status"], done["attempt_count"]) == ("succeeded", 1)
     assert stage.now >= NOON + timedelta(seconds=5)

@@ -64,7 +64,7 @@ def test_what_is_enqueued_keeps_its_place_and_its_name(document: Any) -> None:
     submission = read_submission(request)
     message = json.dumps(message_of(submission)).encode()
     arrival = Arrival(source="queue", body=message, native_id="m-1")
-    envelope = parse_envelope(read_message(arrival.body, max_bytes=10_000))
+    envelope = read_message(arrival.body, parse_envelope, max_bytes=10_000)
     parsed = parse(envelope, Naming(own=arrival.name), Targets({}, {}, ()), arrival.trace)
     assert (parsed.trace, parsed.name) == (CALLER, submission.name)
 

@@ -224,6 +224,8 @@ class RouteTemplate:
         values: dict[str, str] = {}
         for index, segment in enumerate(self.segments):
             if index >= len(parts):
+                if segment.catch_all and segment.parameters[0].checks:
+                    return None  # Without a value it meets no constraint (`RegexRouteConstraint.Match`).
                 values |= segment.defaults()
                 continue
             found = segment.match(unquote("/".join(parts[index:]) if segment.catch_all else parts[index]))

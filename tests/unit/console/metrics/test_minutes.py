@@ -82,7 +82,7 @@ def test_what_cannot_be_written_for_long_is_given_up_and_said(
     manual_clock.now += timedelta(minutes=1)
     with caplog.at_level(logging.WARNING):
         assert minutes.unsaved() == []
-    assert "1 minutes of metrics with 1 attempts" in caplog.text
+    assert "1 minute of metrics with 1 attempt could" in caplog.text
 
 
 def test_the_memory_is_bounded(manual_clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:

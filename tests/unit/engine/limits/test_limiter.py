@@ -111,7 +111,7 @@ def test_nobody_passes_those_who_wait() -> None:
     limiter, _ = acquire(limiter, asking(2), NOON)
     limiter = give_back(limiter, Slot("op-1:1"), after(1))
     limiter, newcomer = acquire(limiter, asking(3), after(1))
-    assert newcomer == SlotPostponed(3.7, reserved=False, reason="1 attempts at once", ahead=1)
+    assert newcomer == SlotPostponed(3.7, reserved=False, reason="1 attempt at once", ahead=1)
     assert acquire(limiter, asking(2), after(4))[1] == Slot("op-2:1")
 
 
@@ -125,8 +125,8 @@ def test_the_oldest_goes_first_whoever_asks_first() -> None:
     limiter, older = acquire(limiter, due(2, 1), after(2))
     limiter = give_back(limiter, Slot("op-1:1"), after(3))
     assert (younger, older) == (
-        SlotPostponed(2.0, reserved=False, reason="1 attempts at once", ahead=0),
-        SlotPostponed(2.0, reserved=False, reason="1 attempts at once", ahead=0),
+        SlotPostponed(2.0, reserved=False, reason="1 attempt at once", ahead=0),
+        SlotPostponed(2.0, reserved=False, reason="1 attempt at once", ahead=0),
     )
     limiter, answer = acquire(limiter, due(3, 2), after(4))
     assert isinstance(answer, SlotPostponed)

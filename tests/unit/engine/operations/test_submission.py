@@ -179,6 +179,23 @@ def test_mistakes_of_every_kind_are_reported_together() -> None:
     ]
 
 
+def test_an_unknown_name_is_reported_with_what_else_is_wrong() -> None:
+    event = {"type": "t", "dependency": "nobody", "path": "/hook"}
+    assert pointers(CALL | {"dependency": "payment", "on_success": [event]}) == [
+        "/dependency",
+        "/on_success/0/dependency",
+    ]
+    handled = {"handler": "ship-ordre", "input": {}, "on_success": [event]}
+    assert pointers(handled) == ["/handler", "/on_success/0/dependency"]
+
+
+def test_a_key_that_differs_from_the_header_is_reported_with_what_else_is_wrong() -> None:
+    naming = Naming(own=OWN, key="header")
+    with pytest.raises(InvalidInputError) as caught:
+        parsed(ParsedEnvelope(CALL | {"key": "body", "dependency": "payment"}), naming)
+    assert [problem.pointer for problem in caught.value.problems] == ["/key", "/dependency"]
+
+
 @pytest.mark.parametrize("queue", ["durableretry-control-00", "durableretry-workitems", "azure-webjobs-host"])
 def test_an_event_cannot_go_to_a_queue_of_the_platform(queue: str) -> None:
     assert pointers(CALL | {"on_success": [{"type": "t", "queue": queue}]}) == ["/on_success/0/queue"]

@@ -264,11 +264,11 @@ def test_a_pace_delays_an_attempt_no_longer_than_the_policy_lets_a_dependency_as
 
 
 def test_a_postponed_attempt_waits_and_keeps_its_turn() -> None:
-    postponed = SlotPostponed(2.5, reserved=True, reason="1 attempts per second")
+    postponed = SlotPostponed(2.5, reserved=True, reason="1 attempt per second")
     state, action = after(an_operation(), RetryState(), postponed, NOON, FORM)
     assert isinstance(action, Wait)
     assert (action.until, action.kind) == (NOON + in_seconds(2.5), WaitKind.LIMIT)
-    assert "1 attempts per second" in action.reasons[0]
+    assert "1 attempt per second" in action.reasons[0]
     _, action = after(an_operation(), state, NeedsSlot(LimitSettings(rate_per_second=1)), NOON, FORM)
     assert isinstance(action, RequestSlot)
     assert (action.request.reserved, action.request.waited) == (True, True)
@@ -279,7 +279,7 @@ def test_a_slot_is_asked_for_no_later_than_the_deadline() -> None:
     _, action = after(operation, RetryState(), NeedsSlot(LimitSettings(rate_per_second=1)), NOON, FORM)
     assert isinstance(action, RequestSlot)
     assert action.request.latest_seconds == 60 - operation.timeouts.connect_seconds
-    late = SlotPostponed(59.0, reserved=False, reason="1 attempts per second")
+    late = SlotPostponed(59.0, reserved=False, reason="1 attempt per second")
     _, action = after(operation, RetryState(), late, NOON, FORM)
     assert isinstance(action, DeadLetter)
 

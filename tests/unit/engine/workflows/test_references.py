@@ -69,7 +69,7 @@ def test_the_results_that_a_saga_needs_are_those_it_refers_to() -> None:
         {"name": "charge", "operation": {"handler": "h", "input": {"$result": "reserve#"}}},
         {"name": "ship", "operation": {"request": "?"}, "compensation": refers("charge#/value")},
     )
-    assert references_of(request) == {"reserve": ("", "/json/id"), "charge": ("/value",)}
+    assert references_of(request) == ({"reserve": ("", "/json/id"), "charge": ("/value",)}, [])
 
 
 def test_references_that_lead_nowhere_are_all_reported() -> None:
@@ -78,9 +78,8 @@ def test_references_that_lead_nowhere_are_all_reported() -> None:
         {"name": "charge", "operation": refers("ship#"), "compensation": refers("charge")},
         {"name": "ship", "operation": {}},
     )
-    with pytest.raises(InvalidInputError) as refused:
-        references_of(request)
-    assert [(each.pointer, each.detail[:30]) for each in refused.value.problems] == [
+    _, problems = references_of(request)
+    assert [(each.pointer, each.detail[:30]) for each in problems] == [
         ("/steps/0/operation/request/json/id", "'reserve' is no step before it"),
         ("/steps/1/operation/request/json/id", "'ship' is no step before it"),
         ("/steps/1/compensation/request/json/id", "'charge' is no reference: writ"),

@@ -3,7 +3,7 @@
 import { get, getSeldom, post, segment } from "../api.js";
 import { callWindow } from "../charts.js";
 import { h, link, toast } from "../dom.js";
-import { ago, at, duration, number, percent, until, words } from "../format.js";
+import { ago, at, duration, number, percent, plural, until, words } from "../format.js";
 import { ask, badge, button, card, circuitLink, facts, mono, operationLink, pager, table } from "../pieces.js";
 import { atLeast, COUNT_SECONDS, countedOperations, Paced, waitingIn, WINDOWS } from "../poll.js";
 
@@ -230,7 +230,7 @@ function settings({ settings: given, dependency }) {
     ["Address", mono(given.base_url)],
     ["Opens at", `${percent(circuit.failure_ratio)} of at least ${number(circuit.minimum_calls)} calls in ${duration(circuit.window_seconds)}`],
     ["Break", `${duration(circuit.break_seconds)}, at most ${duration(circuit.max_break_seconds)}`],
-    ["Retries", `${words(retry.strategy)}, ${retry.max_attempts === -1 ? "until the deadline, for ever where there is none" : `${retry.max_attempts} attempts`}`],
+    ["Retries", `${words(retry.strategy)}, ${retry.max_attempts === -1 ? "until the deadline, for ever where there is none" : plural(retry.max_attempts, "attempt")}`],
     ["Retry budget", budget.ratio ? `${budget.ratio} per first attempt, at least ${budget.minimum_per_second} a second` : "off"],
     ["Limits", [limits.max_concurrency && `${number(limits.max_concurrency)} at once`, limits.rate_per_second && `${limits.rate_per_second} a second`, limits.adaptive && `adaptive from ${number(limits.min_concurrency)}`].filter(Boolean).join(", ") || "none"],
     ["One attempt", duration(timeouts.attempt_seconds)], ["Deadline", timeouts.deadline_seconds ? duration(timeouts.deadline_seconds) : "none"],

@@ -40,10 +40,10 @@ export function outboxView({ path, query, reload }) {
   const act = { name: "Action", cell: (one) => (one.state === "pending" ? "–" : resend(one, reload)) };
   return {
     title: "Outbox",
-    load: (signal) => get("outbox", { ...pageQuery(query, []), state: query.state ?? "pending" }, signal),
+    load: (signal) => get("outbox", { ...pageQuery(query, []), status: query.status ?? "pending" }, signal),
     render: (page) => [
-      filters(path, { state: "pending", ...query }, [{ name: "state", label: "State", required: true, choices: ["pending", "sent", "failed"].map((state) => [state, words(state)]) }]),
-      table("Events", [...COLUMNS, act], page.items, { keyOf: (one) => one.event_id, empty: `No event is ${query.state ?? "pending"}.` }),
+      filters(path, { status: "pending", ...query }, [{ name: "status", label: "Status", required: true, choices: ["pending", "sent", "failed"].map((state) => [state, words(state)]) }]),
+      table("Events", [...COLUMNS, act], page.items, { keyOf: (one) => one.event_id, empty: `No event is ${query.status ?? "pending"}.` }),
       pager(path, query, page, FILE, "outbox"),
     ],
   };

@@ -63,7 +63,7 @@ function lagFigure(outbox) {
   const limit = isLate ? h("span", { class: "alarm" }, `over ${coarse(outbox.alarm_lag_seconds)} `) : null;
   const failed = outbox.failed ? h("span", { class: "alarm" }, atLeast(number(outbox.failed), outbox.failed_complete), " failed") : null;
   return figure(outbox.error ? "–" : coarse(seconds), "outbox lag",
-    { href: link("outbox", outbox.failed ? { state: "failed" } : {}), kind: isLate ? "is-dead_lettered" : "", note: limit || failed ? [limit, failed] : null });
+    { href: link("outbox", outbox.failed ? { status: "failed" } : {}), kind: isLate ? "is-dead_lettered" : "", note: limit || failed ? [limit, failed] : null });
 }
 
 /** The incidents that go on, each to be silenced here; nothing while there are none. */
@@ -130,7 +130,7 @@ function groups(letters) {
 }
 
 function outbox(events) {
-  const more = h("a", { href: link("outbox", events.failed ? { state: "failed" } : {}) }, "All");
+  const more = h("a", { href: link("outbox", events.failed ? { status: "failed" } : {}) }, "All");
   if (events.error) return card("Outbox", notice(events.error), { more });
   const { oldest } = events;
   const waiting = oldest

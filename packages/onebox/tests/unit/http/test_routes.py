@@ -50,6 +50,7 @@ def test_a_path_that_fits_gives_its_parameters(template: str, path: str, values:
         ("orders/{id:alpha}", "/orders/a1"),
         ("orders/{id:bool}", "/orders/yes"),
         ("files/{*path}", "/other"),
+        (r"files/{*path:regex(^a)}", "/files"),
         (r"x/{code:regex(^\d{{3}}$)}", "/x/12"),
     ],
 )
