@@ -7,6 +7,9 @@ looks find such a record, so that it has the end before the history goes:
     complete_lost       each operation once, 10 to 15 minutes after it was accepted: one read of its record
     complete_lost_end   what ended later: when retention is about to purge the history
 
+Both make a dead letter of an operation whose key is claimed and whose instance is gone: somebody purged it by
+its id while it ran.
+
 The first look also compares the end with the list of what failed: a process that is killed at once after a
 pause has not announced that it may lose a note.
 """
@@ -21,15 +24,17 @@ from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.names import OPERATION, DeadLetterReason, OperationState
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.idempotency import Record
 from durable_retry.engine.operations.status import checked_document, last_error
 from durable_retry.services.upkeep.failures import completion_of
+from durable_retry.stores.dead_letters.records import keep_message
 from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations.index import OperationList, buckets
 from durable_retry.stores.operations.key_record import complete_record, read_record
 from durable_retry.stores.operations.notes import is_listed, note_document
+from durable_retry.stores.operations.status import GONE, document_of_gone, is_gone
 from durable_retry.stores.storage import rounds
 from durable_retry.stores.task_hub import TaskHub
 
@@ -38,6 +43,9 @@ SETTLED_AFTER: Final = timedelta(minutes=10)
 
 WINDOW: Final = timedelta(minutes=5)
 """Operations accepted within so long are looked at together."""
+
+GONE_KEPT: Final = timedelta(days=1)
+"""How long a key answers whose operation is gone, and with it how long it was to answer."""
 
 _AT_ONCE: Final = 32
 
@@ -126,6 +134,9 @@ async def _complete_record(hub: TaskHub, operation_id: str, record: Record | Non
     if record is not None and record.document is not None:
         return False
     instance = await hub.read_instance(operation_id)
+    if record is not None and instance is None and await is_gone(hub, operation_id):
+        await _keep_gone(hub, operation_id, record)
+        return True
     if instance is None or instance.runtime_status is not OrchestrationStatus.COMPLETED:
         return False
     if instance.output is None:
@@ -136,3 +147,23 @@ async def _complete_record(hub: TaskHub, operation_id: str, record: Record | Non
         return False  # It has expired.
     await complete_record(hub, operation_id, completion, record)
     return True
+
+
+async def _keep_gone(hub: TaskHub, operation_id: str, record: Record) -> None:
+    """Make an operation a dead letter whose instance is gone: what it did, and was to do, is not known."""
+    dead_letter_id = await keep_message(
+        "",
+        source=OPERATION,
+        message_id=operation_id,
+        reason=DeadLetterReason.AMBIGUOUS_OUTCOME,
+        detail=GONE,
+        now=record.claimed_at,
+    )
+    completion = {
+        "owner": record.owner,
+        "fingerprint": record.fingerprint,
+        "document": document_of_gone(operation_id, record, dead_letter_id),
+        "now": to_rfc3339(clock.now()),
+        "ttl_seconds": GONE_KEPT.total_seconds(),
+    }
+    await complete_record(hub, operation_id, completion, record)

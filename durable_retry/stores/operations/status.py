@@ -20,6 +20,7 @@ from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.unreadable import CAUSES, marked, read_or, reason_of
 from durable_retry.engine.operations.completion import unreadable_document
+from durable_retry.engine.operations.idempotency import Record
 from durable_retry.engine.operations.naming import is_operation_id
 from durable_retry.engine.operations.operation import OperationInput, content_of
 from durable_retry.engine.operations.status import (
@@ -83,9 +84,30 @@ async def find_status(hub: TaskHub, operation_id: str) -> dict[str, Any] | None:
         record = await read_record(hub, operation_id)
         if record is not None and record.document is not None:
             document = checked_document(record.document)
+        elif record is not None and instance is None and await is_gone(hub, operation_id):
+            document = document_of_gone(operation_id, record, None)
     except CAUSES as error:
         document = document or _unreadable_record(operation_id, reason_of(error))
     return None if document is None else await with_parts(document)
+
+
+async def is_gone(hub: TaskHub, operation_id: str) -> bool:
+    """Whether an operation whose key is claimed has no instance; asked behind the claim, which one makes."""
+    return await hub.read_instance(operation_id) is None
+
+
+def document_of_gone(operation_id: str, record: Record, dead_letter_id: str | None) -> dict[str, Any]:
+    """Return what is known of an operation whose key is claimed and whose instance is gone.
+
+    Args:
+        dead_letter_id: None until upkeep has written it.
+    """
+    document = unreadable_document(operation_id, {}, record.claimed_at, dead_letter_id="", detail=GONE)
+    letter = {"id": dead_letter_id, "reason": DeadLetterReason.AMBIGUOUS_OUTCOME.value}
+    return document | {"dead_letter": document["dead_letter"] | letter} | marked(GONE)
+
+
+GONE: Final = "its orchestration was purged while it ran, or the task hub lost it"
 
 
 async def has_ended(hub: TaskHub, operation_id: str) -> bool:

@@ -9,15 +9,18 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.engine.base.names import CANCEL_EVENT
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.operations.idempotency import Record
-from durable_retry.services.operations.submit import submit
+from durable_retry.services.operations.submit import Replayed, submit
 from durable_retry.services.upkeep import lost_ends
 from durable_retry.services.upkeep.histories import purge_others
 from durable_retry.services.upkeep.lost_ends import SETTLED_AFTER, WINDOW, complete_lost, complete_lost_end
+from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.operations import notes
 from durable_retry.stores.operations.index import OperationList, buckets
 from durable_retry.stores.operations.key_record import read_record
 from durable_retry.stores.operations.notes import write_noted
+from durable_retry.stores.operations.status import GONE, find_status
 from durable_retry.stores.storage.rounds import FIRST
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from entities.idempotency_record import IdempotencyRecord
@@ -119,6 +122,24 @@ async def replay_unrecorded(hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch) 
         async with asyncio.timeout(20):
             while not done:  # noqa: ASYNC110 # as above
                 await asyncio.sleep(0.02)
+
+
+async def test_an_operation_that_was_purged_while_it_ran_is_shown_and_becomes_a_dead_letter(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await end(hub, monkeypatch)
+    await (await hub.binding.client()).purge_orchestration("op-test")
+    shown = await find_status(hub.binding, "op-test")
+    assert shown is not None
+    assert (shown["status"], shown["unreadable"]) == ("dead_lettered", GONE)
+    assert (shown["dead_letter"]["id"], shown["dead_letter"]["reason"]) == (None, "AmbiguousOutcome")
+    assert await complete_lost(hub.binding, NOW + SETTLED_AFTER + WINDOW, 20) == 1
+    document = (await completed(hub)).document
+    assert document is not None
+    (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
+    assert (letter.id, letter.key) == (document["dead_letter"]["id"], "op-test")
+    again = await submit(hub.binding, an_operation(created_at=NOW, deadline_at=None))
+    assert isinstance(again, Replayed)
 
 
 async def test_each_operation_is_looked_at_once(hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch) -> None:
