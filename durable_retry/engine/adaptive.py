@@ -59,16 +59,9 @@ class Adaptive(JsonRecord):
 def adapted(
     current: Adaptive | None, observed: Observed, now: datetime, settings: AdaptiveSettings | None
 ) -> Adaptive | None:
-    """Return the limit after a report.
+    """Return the limit after a report of one worker, its instants by the clock of `now`.
 
-    Args:
-        current: Before it; None for `max_concurrency`.
-        observed: By one worker, its instants by the clock of `now`.
-        now: When the report arrived.
-        settings: None when the limit does not adapt.
-
-    Returns:
-        None for `max_concurrency`.
+    None stands for `max_concurrency`, before and after.
     """
     if settings is None:
         return None

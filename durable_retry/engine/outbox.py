@@ -49,12 +49,7 @@ QUEUE_TIMEOUTS: Final = Timeouts(connect_seconds=3.0, attempt_seconds=30.0, dead
 
 
 def event_id_for(outbox_id: str, number: int) -> str:
-    """Return the id of an event, the same for every attempt to send it.
-
-    Args:
-        outbox_id: The id of the run whose success it announces: `OperationInput.outbox_id`.
-        number: Its position among the events of that run, from 1.
-    """
+    """Return the id of an event, the same for every attempt; `number` is its position in its run, from 1."""
     return f"{outbox_id}.{number}"
 
 
@@ -134,13 +129,8 @@ def delivery_of(
     """Return the delivery of a pending event.
 
     A webhook goes by the policy and the deadline of its dependency. A message to a queue goes by the preset
-    `critical` without a deadline: only an outage of the storage account can hold it up.
-
-    Args:
-        event: `event_id`, `correlation_id` and the event's own fields.
-        dependency: The dependency of a webhook; None for a queue, or when it is not configured any more.
-        since: When the event became pending; its deadline counts from then.
-        trace: Where in a trace its operation was submitted; None when nobody traces it.
+    `critical` without a deadline: only an outage of the storage account can hold it up. The deadline counts
+    from `since`, when the event became pending. A dependency that is not configured any more is None.
     """
     is_queue = event.get("dependency") is None
     timeouts = QUEUE_TIMEOUTS if is_queue else Timeouts() if dependency is None else dependency.timeouts
@@ -337,13 +327,9 @@ _VERSION: Final = "v1"
 
 
 def signature(key: bytes, *, message_id: str, timestamp: int, body: str) -> str:
-    """Return one signature, `v1,...`.
+    """Return one signature, `v1,...`, of exactly what is sent.
 
-    Args:
-        key: From `signing_key`.
-        message_id: The event's id, the same for every attempt.
-        timestamp: Whole seconds since 1970, of this attempt.
-        body: What is sent, exactly.
+    `timestamp` is whole seconds since 1970, of this attempt.
     """
     signed = f"{message_id}.{timestamp}.{body}".encode()
     digest = hmac.new(key, signed, sha256).digest()
@@ -351,13 +337,9 @@ def signature(key: bytes, *, message_id: str, timestamp: int, body: str) -> str:
 
 
 def signed_headers(message_id: str, body: str, keys: Iterable[bytes], now: datetime) -> dict[str, str]:
-    """Return the headers of one attempt; without keys there is no signature.
+    """Return the headers of one attempt.
 
-    Args:
-        message_id: The event's id.
-        body: What is sent, exactly.
-        keys: The newest first; all of them sign.
-        now: The instant of this attempt, aware.
+    All keys sign, the newest first; without one there is no signature.
     """
     # The time of this attempt, not of the event: receivers refuse old ones, and a retry may come days later.
     timestamp = int(now.timestamp())

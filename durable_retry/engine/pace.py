@@ -76,13 +76,7 @@ class Quota(JsonRecord):
 
 
 def quota_of(left: RateLeft, now: datetime, before: Quota | None) -> Quota:
-    """Return the quota after an answer.
-
-    Args:
-        left: What the answer states.
-        now: When it came.
-        before: The quota until then; None when nothing was known.
-    """
+    """Return the quota after an answer that came at `now`; None before it when nothing was known."""
     at = from_ms(to_ms(now))
     window = min(timedelta(seconds=left.seconds), LONGEST_WINDOW)
     most = max(left.remaining, 0.0 if before is None else before.limit)
@@ -127,13 +121,7 @@ class Pace(JsonRecord):
 
 
 def pace_of(quota: Quota, now: datetime, *, may_be_passed: bool) -> Pace:
-    """Return the pace of a low quota whose window has not ended.
-
-    Args:
-        quota: By the clock of `now`.
-        now: Before its end.
-        may_be_passed: See `Pace`.
-    """
+    """Return the pace of a low quota whose window has not ended, by the same clock as `now`."""
     seconds = (quota.until - now).total_seconds()
     reason = f"{quota.remaining:g} of {quota.limit:g} calls left for {seconds:.3g} s"
     return Pace(round(seconds, 3), reason, may_be_passed=may_be_passed)

@@ -32,12 +32,9 @@ HOST_JSON: Final = "host.json"
 
 
 def find_app_root(environ: Mapping[str, str], package: Path, current: Path) -> Path:
-    """Return the folder of host.json and `function_app.py`.
+    """Return the folder of host.json and `function_app.py`: the host names it, or it is around the package.
 
-    Args:
-        environ: The host names the folder.
-        package: Folder of this package; the app around it when it was not installed from a wheel.
-        current: The current folder, in which hosts start the worker.
+    A package from a wheel has none around it; hosts start the worker in the current folder then.
     """
     named = environ.get(AppSettings.name_of("script_root"))
     for folder in (package.parent, *([Path(named)] if named else []), current):
@@ -162,10 +159,7 @@ def platform_queue_prefixes(
 ) -> tuple[str, ...]:
     """Return the name prefixes of the queues that the task hub and the host own in the same account.
 
-    Args:
-        environ: Can override or complete (`%NAME%`) the hub's name in host.json; None means the process's
-            own.
-        host_json: Path of host.json.
+    The environment can override or complete (`%NAME%`) the hub's name in host.json.
     """
     values = os.environ if environ is None else environ
     hub = values.get(f"{_OVER_DURABLE_TASK}hubName") or _hub_name(host_json)
@@ -210,8 +204,7 @@ _config: Config | None = None
 def load_app(stderr: TextIO | None = None) -> None:
     """Read settings, dependencies and handlers; called once, while the app loads.
 
-    Args:
-        stderr: Mistakes are printed here, one per line; None means the process's own.
+    Mistakes are printed to `stderr`, one per line.
 
     Raises:
         ConfigError: `dependencies.toml` is invalid.
@@ -230,11 +223,7 @@ def load_app(stderr: TextIO | None = None) -> None:
 
 @contextmanager
 def printing_mistakes(stderr: TextIO | None = None) -> Iterator[None]:
-    """Print the mistakes that stop the app's start: a host shows them, and hides most of a traceback.
-
-    Args:
-        stderr: Where to; None means the process's own.
-    """
+    """Print the mistakes that stop the app's start: a host shows them, and hides most of a traceback."""
     try:
         yield
     except (ConfigError, SettingsError, HandlerSetupError) as error:

@@ -39,17 +39,10 @@ def setting(
     most: float | None = None,
     choices: tuple[str, ...] = (),
 ) -> Any:
-    """Declare one setting as a field of a `SettingsGroup`.
+    """Declare one setting as a field of a `SettingsGroup`; the meaning is one sentence for a person.
 
-    Args:
-        meaning: For a person, one sentence.
-        default: Holds when the setting is absent or empty.
-        name: The environment variable; None means the field's name in capitals.
-        unit: Unit of the value and its range.
-        secret: Whether its value must never be shown.
-        least: The smallest number allowed.
-        most: The largest number allowed.
-        choices: The words allowed, in any case; empty allows any text.
+    The default holds when the setting is absent or empty. Its variable has the field's name in capitals
+    unless it is named. The choices are words in any case; none allow any text.
     """
     extra: JsonDict = {"unit": unit, "secret": secret, "choices": list(choices)}
     return Field(

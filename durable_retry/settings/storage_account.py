@@ -136,9 +136,6 @@ type StorageAccount = ConnectionString | IdentityAccount
 def storage_account(environ: Mapping[str, str] | None = None) -> StorageAccount:
     """Return the app's storage account.
 
-    Args:
-        environ: None means the process's own.
-
     Raises:
         SettingsError: No account is configured, or only half; lists each missing setting.
     """
@@ -158,9 +155,6 @@ def storage_account(environ: Mapping[str, str] | None = None) -> StorageAccount:
 
 def check_storage_account(environ: Mapping[str, str] | None = None) -> None:
     """Refuse a half-configured account and a broken connection string; a missing one fails when first used.
-
-    Args:
-        environ: None means the process's own.
 
     Raises:
         SettingsError: See `storage_account`; or the connection string is none.

@@ -140,9 +140,7 @@ class TaskHub:
     ) -> bool:
         """Start the orchestration of an operation; see `start_instance`.
 
-        Args:
-            start_id: Unique to this call; the instance's input has that of the start that won.
-            again: Whether an ended instance of this id is replaced.
+        `start_id` is unique to this call; the instance's input has that of the start that won.
         """
         input_ = start_input(operation, start_id=start_id)
         return await self.start_instance(STARTED_OPERATION, operation.operation_id, input_, again=again)
@@ -150,15 +148,10 @@ class TaskHub:
     async def start_instance(
         self, name: str, instance_id: str, input_: dict[str, Any], *, again: bool
     ) -> bool:
-        """Start an orchestration.
+        """Start an orchestration, with `again` also in place of an ended instance.
 
-        Args:
-            name: The name of the orchestrator, of `engine.base.names`.
-            again: Whether an ended instance of this id is replaced.
-
-        Returns:
-            False when an instance exists: a running one, or any one when not `again`. Where starts are not
-            atomic, True only says that there was none a moment ago.
+        It is False when one exists: any, or with `again` a running one. Where starts are not atomic, True
+        only says that there was none a moment ago.
         """
         policy = _REPLACE_ENDED if again else _NEVER_REPLACE
         async with self._asked_client() as client:
@@ -207,10 +200,8 @@ class TaskHub:
     ) -> Instance | None:
         """Purge one instance if it has ended; return what was seen of it before, None if it stays.
 
-        The purge by id of Azure Storage does not look: it also erases one that was started again since.
-
-        Args:
-            completed_before: Only if it completed and was started before this instant; None for any end.
+        The purge by id of Azure Storage does not look: it also erases one that was started again since. With
+        `completed_before` only if it completed and was started before.
         """
         instance = await self.read_instance(instance_id)
         if instance is None or instance.runtime_status not in _ENDED:
@@ -223,12 +214,7 @@ class TaskHub:
         return instance
 
     async def instance_page(self, selection: Selection, token: str | None) -> InstancePage:
-        """Read one page of instances.
-
-        Args:
-            selection: The instances to read.
-            token: `following` of the previous page; None for the first.
-        """
+        """Read one page of instances."""
         query = OrchestrationQuery(
             created_time_from=selection.created_after,
             created_time_to=selection.created_before,
@@ -278,15 +264,10 @@ class TaskHub:
         return done.deletedInstanceCount > 0
 
     async def clean_entities(self, token: str | None) -> tuple[int, str | None]:
-        """Delete some of the entities that hold nothing; on Azure Storage what 5 s allow.
+        """Delete some of the entities that hold nothing; return their number and the next token (None: the end).
 
-        The SDK's own call goes on until the end of all entities, however long that takes.
-
-        Args:
-            token: The token of the call before; None for the first.
-
-        Returns:
-            How many were deleted, and the token of the next call; None at the end.
+        On Azure Storage it takes what 5 s allow. The SDK's own call goes on until the end of all entities,
+        however long that takes.
         """
         request = pb.CleanEntityStorageRequest(
             removeEmptyEntities=True, releaseOrphanedLocks=True, continuationToken=_token_message(token)

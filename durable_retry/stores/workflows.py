@@ -237,8 +237,7 @@ def _summary_of(batch: Batch, counts: BatchCounts) -> BatchSummary:
 async def list_batches(limit: int, cursor: str | None) -> tuple[list[BatchSummary], str | None]:
     """Return documents of batches without their items, the newest first, and the cursor of the next ones.
 
-    Args:
-        limit: The most documents to return; less can come with a cursor.
+    A page that is shorter than the limit may have a cursor.
     """
     page = await tables.rows_between(TABLE, CREATED, limit=limit, cursor=cursor)
     documents = await asyncio.gather(*(_find_summary(row["RowKey"].partition("-")[2]) for row in page.rows))
@@ -308,12 +307,7 @@ LISTED: Final = (SAGA, REPLAY, BULK_ACTION)
 
 
 async def note_created(kind: str, instance_id: str, created_at: str) -> None:
-    """List an instance. Idempotent.
-
-    Args:
-        kind: The kind of the list, one of `LISTED`.
-        created_at: RFC 3339; the same for the same instance.
-    """
+    """List an instance, one of `LISTED`, under an RFC 3339 instant, always the same for it. Idempotent."""
     keys = {"PartitionKey": kind, "RowKey": f"{age(from_rfc3339(created_at))}-{instance_id}"}
     await tables.merge(LISTS_TABLE, keys | {"created_at": created_at})
 
@@ -323,10 +317,8 @@ async def list_created[D](
 ) -> tuple[list[D], str | None]:
     """Return documents, the newest first, and the cursor of the next ones (None at the end).
 
-    Args:
-        kind: The kind of the list, one of `LISTED`.
-        document_of: Gets an instance, an unreadable one where the task hub does not answer.
-        limit: The most documents to return; less can come with a cursor.
+    `document_of` gets an unreadable instance where the task hub does not answer. A short page may have a
+    cursor.
     """
     page = await tables.rows_between(LISTS_TABLE, kind, limit=limit, cursor=cursor)
     found = await asyncio.gather(*(_listed_instance(hub, row) for row in page.rows))

@@ -104,9 +104,7 @@ def _otlp_exporter(signal: Signal) -> Any:
 def _azure_monitor(signal: Signal, connection: str) -> Any:
     """Make the exporter to Application Insights.
 
-    Args:
-        connection: Value of APPLICATIONINSIGHTS_CONNECTION_STRING. How to authenticate, the exporter reads
-            from APPLICATIONINSIGHTS_AUTHENTICATION_STRING.
+    How to authenticate, it reads from APPLICATIONINSIGHTS_AUTHENTICATION_STRING.
     """
     from azure.monitor.opentelemetry import exporter  # noqa: PLC0415 - see above
 

@@ -178,13 +178,7 @@ type _Record = Callable[[float, Mapping[str, Any]], None]
 
 
 def record(metric: Metric, value: float, labels: Mapping[str, str]) -> None:
-    """Record one value of a counter or a histogram.
-
-    Args:
-        metric: One of `METRICS`.
-        value: In the metric's unit; of a counter, how much it goes up.
-        labels: Values of its labels; one that does not apply is left out.
-    """
+    """Record one value of a counter or a histogram; a label that does not apply is left out."""
     _recorders[metric.name](value, labels)
 
 

@@ -82,8 +82,7 @@ _NAMES: Final = {
 def fields_of(operation: OperationInput, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the attributes that identify an operation, for a span or the `extra` of a log line.
 
-    Args:
-        more: Further attributes; None values are dropped.
+    None values are dropped.
     """
     return present({name: getattr(operation, field) for name, field in _NAMES.items()} | dict(more or {}))
 
@@ -125,12 +124,10 @@ def using(provider: TracerProvider) -> Iterator[None]:
 
 
 def submission(operation: OperationInput) -> AbstractContextManager[tuple[Span, OperationInput]]:
-    """Create the span of a submission.
+    """Give the span of a submission, and the operation with its trace context, the parent of later spans.
 
-    Returns:
-        A context that gives the span, and the operation with its trace context, the parent of later spans.
-        Without the SDK that is the caller's own context, so that the trace passes through an app without
-        telemetry.
+    Without the SDK that is the caller's own context, so that the trace passes through an app without
+    telemetry.
     """
     if operation.trace is None and _nobody_traces():
         return nullcontext((INVALID_SPAN, operation))
@@ -150,11 +147,7 @@ def _submission_span(operation: OperationInput) -> Iterator[tuple[Span, Operatio
 
 
 def attempt(operation: OperationInput, number: int) -> AbstractContextManager[Span]:
-    """Create the span of one attempt, child of the submission; `attempt_ended` sets its outcome.
-
-    Args:
-        number: The number of the attempt, from 1.
-    """
+    """Create the span of one attempt, child of the submission; `attempt_ended` sets its outcome."""
     if operation.trace is None and _nobody_traces():
         return _NO_SPAN
     name = f"attempt {dependency_label(operation.dependency)}"
@@ -191,12 +184,6 @@ def call(
 
     Named after the method alone, without the URL: a path or a query can contain confidential data. Source:
     "Semantic conventions for HTTP spans", HTTP client.
-
-    Args:
-        method: `GET`, ...
-        server: Host name or address.
-        port: None for the scheme's own.
-        headers: The headers of the request; gets `traceparent` unless the submission had one.
     """
     return _NO_SPAN if _nobody_traces() else _call_span(method, server, port, headers)
 
@@ -230,12 +217,7 @@ def call_answered(span: Span, status_code: int) -> None:
 
 
 def operation_ended(document: Mapping[str, Any], parent: TraceContext | None) -> None:
-    """Create the span of a whole operation, from acceptance to end, with an event for every wait.
-
-    Args:
-        document: Its last status document.
-        parent: Trace context of the submission.
-    """
+    """Create the span of a whole operation, from acceptance to end, with an event for every wait."""
     if parent is None and _nobody_traces():
         return
     status, letter = document["status"], document["dead_letter"] or {}

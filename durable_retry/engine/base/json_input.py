@@ -118,10 +118,7 @@ def size_problem(document: Any, most_bytes: int) -> Problem | None:
 
 
 def plain_json(value: Any, pointer: str = "") -> Any:
-    """Return a value of the app's own code as plain JSON: models, dataclasses and instants are converted.
-
-    Args:
-        pointer: Where it stands, for problems.
+    """Return a value of the app's own code as plain JSON, also of models; problems point below `pointer`.
 
     Raises:
         InvalidInputError: It has no JSON form, or none that can be stored and sent.

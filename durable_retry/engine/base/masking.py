@@ -109,11 +109,7 @@ class Masking:
     pointers: Annotated[tuple[MaskedPointer, ...], Field(strict=False, max_length=100)] = ()
 
     def shown(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Return content as people see it.
-
-        Args:
-            content: Any of `CONTENTS` by name; other fields stay as they are.
-        """
+        """Return content as people see it: each of `CONTENTS` masked, other fields as they are."""
         return {
             name: self._shown_value((name,), value) if name in CONTENTS else value
             for name, value in content.items()
@@ -137,12 +133,7 @@ class Masking:
         return [self._shown_change(change) for change in changes]
 
     def restored(self, name: str, edited: Any, kept: Any) -> Any:
-        """Return edited content with the kept values in place of the masks that were not edited.
-
-        Args:
-            name: One of `CONTENTS`.
-            edited: What a person sent: all of the content, or some of its fields.
-            kept: The content in store.
+        """Return edited content, all or some fields of it, with the kept values in place of unedited masks.
 
         Raises:
             InvalidInputError: A mask stands where nothing was masked, in a text or in an element of a list

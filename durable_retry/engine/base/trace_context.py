@@ -48,15 +48,10 @@ class TraceContext:
 
     @classmethod
     def read(cls, traceparent: Any, tracestate: Any = None) -> Self | None:
-        """Read the two values of a caller, which may have any form.
+        """Read the two values of a caller, of whatever form.
 
-        Args:
-            traceparent: The traceparent of any type and form; of a later version, the part that this version
-                defines.
-            tracestate: Dropped when malformed or too long; the traceparent still counts.
-
-        Returns:
-            None without a valid `traceparent`.
+        Without a valid `traceparent` it is None. Of a later version the part that this version defines
+        counts; a tracestate that is malformed or too long is dropped.
         """
         found = _TRACEPARENT.match(traceparent.strip()) if isinstance(traceparent, str) else None
         if found is None or not _ends_well(traceparent.strip(), found.end()):
@@ -65,12 +60,7 @@ class TraceContext:
 
 
 def trace_in(properties: Any) -> TraceContext | None:
-    """Return the position that the properties of a message carry; None when they carry none.
-
-    Args:
-        properties: The properties of a message broker, of any form. Azure's own clients write
-            `Diagnostic-Id`.
-    """
+    """Return the position in the properties of a message, of whatever form; None without one."""
     if not isinstance(properties, Mapping):
         return None
     traceparent = properties.get(TRACEPARENT) or properties.get(_DIAGNOSTIC_ID)

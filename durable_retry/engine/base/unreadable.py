@@ -47,9 +47,8 @@ def marked(reason: str) -> dict[str, str]:
 def read_or[T, S](read: Callable[[], T], stand_in: Callable[[str], S]) -> T | S:
     """Return what is read; what stands for it where it cannot be read.
 
-    Args:
-        read: Reads one row or instance that is in memory already. No I/O: an error of storage is not its own.
-        stand_in: Takes the reason, one line for a person.
+    `read` reads what is in memory already: an error of storage is not its own. `stand_in` takes the reason,
+    one line for a person.
     """
     try:
         return read()
@@ -73,10 +72,6 @@ def _shape_adapter(shape: Any) -> TypeAdapter[Any]:
 
 def shaped[D: Mapping[str, Any]](shape: Any, document: D) -> D:
     """Return a document, as it is, if it has the members of a `TypedDict`.
-
-    Args:
-        shape: What the app reads of it.
-        document: What an instance or a row holds.
 
     Raises:
         ValueError: It has not; the text names the first member that is wrong.

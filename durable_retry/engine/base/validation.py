@@ -160,12 +160,7 @@ def validated[M: BaseModel](model: type[M], document: Any) -> M:
 
 
 def problems_of(error: ValidationError, shape: Any) -> list[Problem]:
-    """Return the problems of pydantic's errors: pointers for places, and a guess for each unknown key.
-
-    Args:
-        error: Of a validation.
-        shape: What was validated: a model, or any other type.
-    """
+    """Return the problems of pydantic's errors: pointers for places, and a guess for each unknown key."""
     return [
         _problem_of_error(details, shape) for details in error.errors(include_url=False, include_input=False)
     ]

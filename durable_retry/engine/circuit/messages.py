@@ -98,13 +98,9 @@ def snapshot_of(
     ahead: timedelta = timedelta(0),
     reader: str | None = None,
 ) -> Snapshot:
-    """Return a worker's copy of the circuit, as it is at this instant.
+    """Return a worker's copy of the circuit at an instant of the reader's clock.
 
-    Args:
-        breaker: The stored state; `Breaker()` when nothing is stored yet.
-        now: By the reader's clock, aware UTC.
-        ahead: How far the reader's clock is ahead of the circuit's.
-        reader: Name of the reader in its reports; None for one that makes none.
+    That clock is `ahead` of the circuit's. `reader` is its name in its reports; None for one that makes none.
     """
     current = advanced(breaker, now - ahead)
     clock = current.clock or now

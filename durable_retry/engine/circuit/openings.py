@@ -64,12 +64,7 @@ class Opening(JsonRecord):
 
 
 def opening_of(before: Breaker, after: Breaker, last_failure: LastFailure | None = None) -> Opening | None:
-    """Return the opening that a message made; None when it made none.
-
-    Args:
-        after: State after it.
-        last_failure: That the message reported.
-    """
+    """Return the opening that a message made; None when it made none."""
     is_open = after.state in {CircuitState.OPEN, CircuitState.FORCED_OPEN}
     if not is_open or after.epoch == before.epoch or after.opened_at is None:
         return None

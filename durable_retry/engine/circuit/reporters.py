@@ -149,9 +149,7 @@ class ReportBuffer:
     def see(self, snapshot: Snapshot, *, reporters: Reporters | None = None) -> None:
         """Take a new snapshot into account. Counts of an epoch that is over are dropped.
 
-        Args:
-            reporters: The reports that the snapshot contains; None means all that were taken. What it does
-                not contain yet still counts as taken here.
+        What `reporters` does not contain yet still counts as taken here; None means that it contains all.
         """
         # Two readers may overlap: an older snapshot must not undo a newer one.
         if self._snapshot_at is not None and snapshot.taken_at <= self._snapshot_at:
@@ -230,14 +228,9 @@ class ReportBuffer:
         lease_id: str | None = None,
         failure: LastFailure | None = None,
     ) -> None:
-        """Count a call that ended.
+        """Count a call that ended, under the epoch of its permit.
 
-        Args:
-            health: How it counts.
-            epoch: The epoch of its permit.
-            throttled_until: The dependency asked for no calls until then; None when it did not.
-            lease_id: The id of the probe; None when it was none.
-            failure: What went wrong; reported when the call counts as failed.
+        The failure is reported when it counts as failed.
         """
         if health is CallHealth.FAILURE and failure is not None:
             self._last_failure = failure

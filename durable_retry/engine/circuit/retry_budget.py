@@ -71,7 +71,7 @@ class Budget(JsonRecord):
 class BudgetSnapshot:
     """A worker's copy of the level."""
 
-    tokens: float  # when the copy was taken
+    tokens: float  # the level when the copy was taken
     per_second: float  # tokens that arrive each second at the present rate of first attempts
     reporters: int  # workers that share the level: heard in `HEARD_SECONDS`, and the reader; at least 1
     taken_at: datetime  # when the copy was taken
@@ -100,11 +100,7 @@ def account(
 ) -> Budget:
     """Add a report to the level. Time does not run backwards: an earlier instant counts as the last one.
 
-    Args:
-        budget: The level so far.
-        at: The instant of the report.
-        first_attempts: Started since the reporter's last report.
-        retries: Started or promised since then.
+    The counts are those since the reporter's last report.
     """
     now = at if budget.at is None else max(at, budget.at)
     firsts = budget.firsts.add(now, Counts(calls=first_attempts)).trimmed(now)
@@ -133,12 +129,7 @@ def budget_snapshot(
 ) -> BudgetSnapshot:
     """Return a worker's copy of the level, with what was added since the last report.
 
-    Args:
-        budget: The shared level.
-        reporters: See `BudgetSnapshot`, like the three below; at least 1 is used.
-        is_counted: See `reporters`.
-        workers: See `BudgetSnapshot`; at least `reporters` is used.
-        is_known: See `reporters`.
+    See `BudgetSnapshot` for the numbers of workers: at least 1 is used, and `reporters` of `workers`.
     """
     per_second = supply_per_second(budget, now, settings)
     tokens = min(_accrued_tokens(budget, now, settings), _token_capacity(budget.firsts, now, settings))
@@ -168,14 +159,8 @@ def budget_allows(
 
     A postponed retry waits for the debt of the copy, then for what this worker has taken times the number of
     workers (all take alike), then for a fraction by the operation's name, so that workers do not choose the
-    same instants.
-
-    Args:
-        snapshot: Copy of the shared level.
-        settings: The settings of the dependency's budget; a ratio of 0 allows everything.
-        taken_here: Tokens that this worker took since the copy.
-        taken_as_newcomer: Tokens that this worker took before it was counted for a second; None when it was.
-        is_overdue: The retry was due before the worker's process started, so it may borrow.
+    same instants. The counts are of tokens that this worker took: since the copy, and before it was counted
+    for a second (None when it was). An overdue retry was due before the process started, so it may borrow.
     """
     if settings.ratio <= 0:
         return BudgetAllowed()

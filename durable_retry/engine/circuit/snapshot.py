@@ -44,12 +44,8 @@ def release_at(
 
     S has no upper limit, since that would limit the protection; the caller moves an operation forward whose
     deadline comes first. The instant of reopening is part of the hash, so that the operation that was last
-    after one break is not last after every break.
-
-    Args:
-        reopened_at: When calls become possible: the end of the break, or the closing.
-        waiting: How many wait for this circuit, as far as known; too small a number makes the rate higher.
-        settings: Rate and minimum.
+    after one break is not last after every break. The release begins at `reopened_at`, the end of the break
+    or the closing. Too small a number of `waiting` makes the rate higher.
     """
     fraction = deterministic_fraction("release", operation_id, reopened_at.isoformat())
     return reopened_at + timedelta(seconds=fraction * spread_seconds(waiting, settings))
@@ -111,13 +107,7 @@ class ClockDifference:
     def after_read(
         self, began_at: datetime, ended_at: datetime, written_at: datetime | None
     ) -> "ClockDifference":
-        """Return the difference after one more read.
-
-        Args:
-            began_at: By the worker's clock.
-            ended_at: By the worker's clock.
-            written_at: `Breaker.clock` of the state that was read.
-        """
+        """Return the difference after a read that found a state of `Breaker.clock` `written_at`."""
         read = ClockDifference(self.ahead, began_at, written_at)
         if written_at is None or written_at == self.written_at or self.began_at is None:
             return read
@@ -210,13 +200,9 @@ def permit(
 ) -> Permit:
     """Return whether a call may go, by the worker's copy and by the pauses that it learnt of itself.
 
-    Args:
-        snapshot: None or an old one means that the circuit could not be read. The call goes (fail open),
-            unless the old one shows a hold that has not ended.
-        now: By the worker's clock, aware UTC.
-        operation_id: The id of the operation, for its release time.
-        waiting: True when it was refused before in this wait, so it goes at its release time.
-        here: What this worker did since the snapshot.
+    Without a snapshot, or with an old one, the circuit could not be read: the call goes (fail open), unless
+    the old one shows a hold that has not ended. An operation that is `waiting` was refused before in this
+    wait, so it goes at its release time.
     """
     paused_until = here.throttled_until
     if paused_until is not None and now < paused_until:

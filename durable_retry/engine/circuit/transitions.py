@@ -50,16 +50,11 @@ def apply_report(
     budget_settings: RetryBudgetSettings,
     adaptive_settings: AdaptiveSettings | None = None,
 ) -> Breaker:
-    """Apply a report.
+    """Apply a report; one that was counted before changes nothing.
 
     A throttling pause, the waiting operations and the spent retries count in every epoch. Results of calls
     count only in the epoch in which the calls were permitted: a late success cannot close a circuit that
     opened after its call began, and a late failure cannot open one that was closed since.
-
-    Args:
-        report: The report of the worker; one that was counted before changes nothing.
-        received_at: The present, by the circuit's clock.
-        adaptive_settings: The settings of its limit of attempts at once; None when that does not adapt.
     """
     breaker = advanced(corrected(breaker, received_at), received_at)
     # Signals are delivered at least once.

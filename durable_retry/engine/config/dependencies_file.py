@@ -120,13 +120,7 @@ def parse_config(
     function_timeout_seconds: float | None = None,
     file_name: str = ConfigError.file_name,
 ) -> Config:
-    """Read the file.
-
-    Args:
-        text: TOML; docs/adding-a-dependency.md describes it.
-        settings: App settings, for `${NAME}`.
-        function_timeout_seconds: `functionTimeout` of host.json; None when it has none.
-        file_name: For the error.
+    """Read the TOML of the file, with app settings for `${NAME}`; docs/adding-a-dependency.md describes it.
 
     Raises:
         ConfigError: with every mistake.

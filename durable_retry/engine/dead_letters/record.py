@@ -37,17 +37,7 @@ _VARIABLE: Final = re.compile(
 def failure_group(
     *, dependency: str | None, category: str, reason: str, status_code: int | None, error: str | None
 ) -> str:
-    """Return the group of a failure: equal for failures that differ in ids, times and numbers only.
-
-    Args:
-        dependency: None for a message that names none.
-        reason: A value of `DeadLetterReason`.
-        status_code: The status code of the last answer; None when there was none.
-        error: As recorded with the last attempt; None when there was none.
-
-    Returns:
-        `g-` and 16 hexadecimal digits.
-    """
+    """Return `g-` and 16 hexadecimal digits, equal for failures that differ in ids and numbers only."""
     parts = (dependency or "", category, reason, str(status_code or ""), _VARIABLE.sub("#", error or ""))
     return "g-" + sha256("\x00".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
 
@@ -156,11 +146,7 @@ class DeadLetterRecord(JsonRecord):
 
 
 def of_operation(dead_letter_id: str, entry: Mapping[str, Any], now: datetime) -> DeadLetterRecord:
-    """Make the dead letter of an operation that ended without success.
-
-    Args:
-        entry: `operation`, `category`, `reason`, `detail`, `attempts`, all as JSON.
-    """
+    """Make the dead letter of `operation`, `category`, `reason`, `detail` and `attempts`, all as JSON."""
     operation, attempts = without_credentials(entry["operation"]), tuple(entry["attempts"])
     last = attempts[-1] if attempts else {}
     return DeadLetterRecord(
@@ -227,10 +213,7 @@ def unreadable_record(
 ) -> DeadLetterRecord:
     """Return what is shown of a dead letter whose document cannot be read.
 
-    Args:
-        status: As its row has it beside the document, if it has; the same holds for the next two.
-        reason: A value of `DeadLetterReason`.
-        created_at: RFC 3339.
+    The rest is as its row has it beside the document, if it has.
     """
     made_at = read_or(lambda: from_rfc3339(created_at), lambda _: from_ms(0))
     known = read_or(lambda: DeadLetterReason(reason), lambda _: DeadLetterReason.POISON_MESSAGE)
@@ -256,12 +239,7 @@ _SHORT_CHARS: Final = 10_000
 
 
 def shortened(record: DeadLetterRecord, why: str) -> DeadLetterRecord:
-    """Return a dead letter that storage refuses, with the beginning of its content only.
-
-    Args:
-        record: Too large, for example.
-        why: The refusal, one line.
-    """
+    """Return a dead letter that storage refuses for a reason, with the beginning of its content only."""
     text = json.dumps(record.operation) if record.message is None else record.message
     return replace(
         record,

@@ -83,8 +83,7 @@ def replayed_operation(
 ) -> Prepared:
     """Give an operation its key, policy and time limits again, the time counted from now.
 
-    Args:
-        new_suffix: Makes the key that the dependency gets a new one, where the edit needs that.
+    `new_suffix` makes the key that the dependency gets a new one, where the edit needs that.
 
     Raises:
         UnknownTargetError: Its dependency or handler is not known.
@@ -167,12 +166,7 @@ def _edited_request(request: Mapping[str, Any], edited: Mapping[str, Any]) -> di
 
 
 def needs_new_key(edits: ReplayBody, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether the dependency must get a new key: it may refuse another request under the old one.
-
-    Args:
-        edits: What a person asked for.
-        before: `request` and `input` as they were.
-    """
+    """Whether the dependency must get a new key: it may refuse another request under the old one."""
     if edits.downstream_key is not None:
         return edits.downstream_key == "new"
     return _compared_content(before) != _compared_content(after)
@@ -187,8 +181,7 @@ def _compared_content(content: Mapping[str, Any]) -> str:
 def changes_between(before: Any, after: Any) -> tuple[EditedPlace, ...]:
     """List the differences between two JSON documents, at most the first hundred.
 
-    Returns:
-        `{"pointer", "before", "after"}` of each; a side on which the value is missing lacks the key.
+    A side on which the value is missing lacks its key.
     """
     found: list[EditedPlace] = []
     for change in _differences_between((), before, after):

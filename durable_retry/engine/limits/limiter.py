@@ -215,11 +215,7 @@ class Limiter(JsonRecord):
 def acquire(
     limiter: Limiter, request: SlotRequest, received_at: datetime
 ) -> tuple[Limiter, Slot | SlotPostponed]:
-    """Grant a slot, or return when to ask again.
-
-    Args:
-        received_at: The present by the entity's clock, aware UTC.
-    """
+    """Grant a slot, or return when to ask again."""
     limiter, now = limiter.at(received_at)
     if (lease := limiter.lease_of(request.lease_id)) is not None:
         return limiter.asked_again(lease, request)

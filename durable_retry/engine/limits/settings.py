@@ -80,12 +80,10 @@ class NeedsSlot:
 def limits_at(
     now: datetime, limits: LimitSettings, quota: Quota | None, concurrency: int | None = None
 ) -> NeedsSlot:
-    """Return the limits of this moment, as an attempt needs them that asks for a slot.
+    """Return the limits of this moment, by the worker's clock, as an attempt needs them that asks for a slot.
 
-    Args:
-        now: By the worker's clock.
-        quota: What is left of the dependency's own rate limit, its window not over; None when not known.
-        concurrency: The adaptive limit while it is lowered; None otherwise.
+    The quota's window is not over; None when it is not known. `concurrency` is the lowered adaptive limit, or
+    None.
     """
     if limits.adaptive and concurrency is not None:
         limits = replace(limits, max_concurrency=min(concurrency, limits.max_concurrency))
@@ -118,11 +116,7 @@ class LimitsSummary(Answer):
 
 
 def limits_summary(limits: LimitSettings, needed: NeedsSlot) -> LimitsSummary:
-    """Return what people see of the limits of this moment without their use.
-
-    Args:
-        needed: As `limits_at` returned it.
-    """
+    """Return what people see of the limits of this moment without their use."""
     settings = needed.settings
     return LimitsSummary(
         max_concurrency=limits.max_concurrency,
@@ -148,13 +142,9 @@ class WorkerShare:
         """Start an attempt within the share, if it leaves room and nobody is passed.
 
         When several wait for a slot, the oldest take what the shares have left. While some are known here to
-        wait, the others ask the entity, which has the order.
-
-        Args:
-            now: By the worker's clock.
-            workers: That share, this one among them, at least 1.
-            reserved: Its start was counted by the entity, so it is not counted here.
-            ahead: How many older ones wait for a slot; None when it does not wait for one.
+        wait, the others ask the entity, which has the order. A `reserved` start was counted by the entity,
+        and is not counted here. `ahead` is how many older ones wait for a slot; None when it does not wait
+        for one.
         """
         concurrency, rate = self.settings.max_concurrency, self.settings.rate_per_second
         if concurrency > 0 and not self._has_room(now, workers, ahead):

@@ -18,13 +18,7 @@ class LimitsDocument(LimitsSummary):
 
 
 def limits_view(limits: LimitSettings, needed: NeedsSlot, limiter: Limiter, at: datetime) -> LimitsDocument:
-    """Return what people see of the limits of this moment.
-
-    Args:
-        needed: As `limits_at` returned it.
-        limiter: The limiter of the dependency; an empty one where nothing is limited.
-        at: By the limiter's clock.
-    """
+    """Return what people see of the limits of this moment, by the limiter's clock."""
     limiter, now = limiter.at(at)
     settings = needed.settings
     turns = _seconds_until(limiter.next_start_at, now) * (settings.rate_per_second - settings.shared_rate)

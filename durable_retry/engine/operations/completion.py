@@ -23,13 +23,7 @@ _DAY_SECONDS: Final = 86_400.0
 def unreadable_document(
     operation_id: str, given: Any, now: datetime, *, dead_letter_id: str, detail: str
 ) -> dict[str, Any]:
-    """Return the status document of an operation whose input cannot be read; it has the fields that are text.
-
-    Args:
-        operation_id: Its id, the instance's.
-        given: The input of its orchestration, whatever it is.
-        detail: Why it cannot be read.
-    """
+    """Return the status document of an operation whose input cannot be read, of the fields that are text."""
     written = written_operation(given)
     begun = isinstance(given, Mapping) and "history" in given
     return ListedOperation(
@@ -65,11 +59,7 @@ def written_operation(given: Any) -> Mapping[str, Any]:
 
 
 def unreadable_completion(given: Any, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """Return what completes the key's record of an operation whose input cannot be read.
-
-    Args:
-        document: What `unreadable_document` returned.
-    """
+    """Return what completes the key's record of an operation whose input cannot be read."""
     written, operation_id = written_operation(given), document["operation_id"]
     replay_of = _text_member(written, "replay_of")
     return {
@@ -128,11 +118,9 @@ class Completion(JsonRecord):
 
     @classmethod
     def of(cls, document: Mapping[str, Any], wanted: Iterable[str] = ()) -> Self | None:
-        """Return the end that a status document shows; None when the operation has not ended.
+        """Return the end that a status document shows, with the wanted parts of its result.
 
-        Args:
-            document: The status document.
-            wanted: JSON pointers to the parts of the result that are needed.
+        It is None before the operation has ended.
         """
         status = OperationState(document["status"])
         if status not in FINISHED:
@@ -153,9 +141,7 @@ class Completion(JsonRecord):
 def values_at(result: Any, pointers: Iterable[str]) -> dict[str, Any]:
     """Return what pointers point at in a result; what is missing, or too large with the others, is left out.
 
-    Args:
-        result: The result of a status document. Its member `VALUES` stands for what a cut took away.
-        pointers: JSON pointers.
+    The member `VALUES` of a result stands for what a cut took away.
     """
     taken = result.get(VALUES, {}) if isinstance(result, Mapping) else {}
     values: dict[str, Any] = {}

@@ -118,13 +118,9 @@ def claim(
     """Claim a key, before any side effect.
 
     Every claim that changes the owner or the start gives a higher run number. The same start that claims
-    again, because its turn ran twice, keeps its number; also when the state of its first claim was lost.
-
-    Args:
-        fingerprint: The fingerprint of the request; compared unless `replay`.
-        accepted_at: When the claiming start was accepted; None from an older version.
-        replay: Whether a person replays a dead letter: its completed record is opened again, once for each
-            owner, and an edited request may stand under the same key.
+    again, because its turn ran twice, keeps its number; also when the state of its first claim was lost. With
+    `replay` a person replays a dead letter: its completed record is opened again, once for each owner, and an
+    edited request may stand under the same key; else the fingerprints are compared.
     """
     fresh = Record(
         state=RecordState.IN_PROGRESS,
@@ -194,11 +190,8 @@ def complete(
 ) -> Record:
     """Keep the final status document. Not by a run whose claim was taken over, and not twice.
 
-    Args:
-        fingerprint: The fingerprint of the request; used when the record was lost.
-        document: The status document.
-        ttl_seconds: How long it is kept.
-        run: The run number that the claim gave; None from an older version, which has its owner only.
+    An older version has no run number, and its owner counts. The fingerprint is used when the record was
+    lost.
     """
     state = state_of(record, now)
     live = None if state is RecordState.ABSENT else record
@@ -228,16 +221,11 @@ def expire(record: Record | None, *, now: datetime) -> Record | None:
 
 
 def removes_itself(record: Record, now: datetime, history_for: timedelta | None) -> bool:
-    """Whether a record that was just completed schedules its own expiry, by a message to itself.
+    """Whether a record that was completed at `now` schedules its own expiry, by a message to itself.
 
     Retention removes most records together with their operation's history, for one read; a message costs six
     requests. The message is needed where histories are kept for ever, where the record expires sooner than
     retention would come, and where the operation ended after retention was due to look at it.
-
-    Args:
-        record: A completed one.
-        now: The end of the operation.
-        history_for: How long histories are kept, from their operation's start; None for ever.
     """
     if history_for is None or record.expires_at is None:
         return True

@@ -47,22 +47,12 @@ def event_name(event: EventName, tenant: str = "") -> ScopedKey:
 
 
 def source_scope(source: str, place: str) -> str:
-    """Return the scope of the ids of a source.
-
-    Args:
-        source: `queue`, `kafka`, ...
-        place: The scope in which an id is unique, such as the queue's name.
-    """
+    """Return the scope of the ids of a source, in whose place, such as a queue, they are unique."""
     return f"source:{source}/{place}"
 
 
 def source_name(source: str, place: str, native_id: str) -> ScopedKey:
-    """Return the key of a message, made of the id that its source gave it.
-
-    Args:
-        source: As in `source_scope`.
-        place: As in `source_scope`.
-    """
+    """Return the key of a message, made of the id that its source gave it."""
     return ScopedKey(source_scope(source, place), visible(native_id))
 
 
@@ -98,9 +88,7 @@ def key_or_hash(key: str) -> str:
 def operation_id_for(scope: str, key: str) -> str:
     """Return an operation's id: the same for the same scope and key on every machine; 35 URL-safe characters.
 
-    Args:
-        scope: Separates keys that are equal by accident, e.g. callers' keys from the ids of a source.
-        key: The caller's.
+    The scope separates keys that are equal by accident, such as callers' keys and the ids of a source.
     """
     digest = sha256(f"{len(scope)}:{scope}{key}".encode("utf-8", "surrogatepass")).digest()
     return "op-" + b32encode(digest[:20]).decode().lower()

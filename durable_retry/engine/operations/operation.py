@@ -136,14 +136,10 @@ CONTENT_BYTES: Final = 4096
 
 
 def start_input(operation: OperationInput, **more: Any) -> dict[str, Any]:
-    """Return the input of an operation's orchestration.
+    """Return the input of an operation's orchestration: `operation`, `form` and further members.
 
-    Args:
-        more: Further members.
-
-    Returns:
-        `operation`, `form`, and for a large request or input `digest`: attempts read the operation from the
-        input of its instance then, so that the history holds it once.
+    A large request or input gives it a `digest`: attempts read the operation from the input of its instance
+    then, so that the history holds it once.
     """
     written = operation.to_json()
     given = {"operation": written, "form": FORM, **more}
@@ -165,13 +161,7 @@ def operation_from(
     now: datetime,
     trace: TraceContext | None = None,
 ) -> OperationInput:
-    """Resolve what an operation starts with.
-
-    Args:
-        dependency: The one that it names, or that its handler names.
-        name: What its id is derived from.
-        source: `http`, `queue`, ...
-        trace: Where in a trace the caller stands; None when nobody traces it.
+    """Resolve what an operation starts with, by the dependency that it or its handler names.
 
     Raises:
         InvalidInputError: where the request asks for more than the dependency allows.

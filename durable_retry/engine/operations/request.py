@@ -117,12 +117,7 @@ _UNSAFE_METHODS: Final = frozenset({"POST", "PATCH"})
 
 
 def is_unprotected(method: str, idempotency_header: str) -> bool:
-    """Return whether repeating a request could do its work twice.
-
-    Args:
-        method: In any case.
-        idempotency_header: The header that the dependency deduplicates on; "" means none.
-    """
+    """Return whether repeating a request could do its work twice; "" means that no header prevents it."""
     return method.upper() in _UNSAFE_METHODS and idempotency_header == ""
 
 

@@ -81,14 +81,10 @@ class OperationStatus:
 
 
 def fitted_status(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a status document, or its changing part, cut to fit.
+    """Return a status document without its result, or its changing part, the same where it fits.
 
-    Args:
-        status: As `OperationStatus.to_json` returns it, without `result`; holds at most the last 20 attempts.
-
-    Returns:
-        The same when it fits. Otherwise errors, details, reasons and event types are cut, and in the end the
-        events are left out: the document of a finished operation shows all of them.
+    Otherwise errors, details, reasons and event types are cut, and in the end the events are left out: the
+    document of a finished operation shows all of them.
     """
     whole = dict(status)
     if size_bytes(whole) <= MAX_BYTES:
@@ -159,11 +155,7 @@ def moving_parts(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def running_document(operation: OperationInput, moving: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the status document of an unfinished operation.
-
-    Args:
-        moving: What `moving_parts` returned; None before the orchestration's first turn.
-    """
+    """Return the status document of an unfinished operation; `moving` is None before its first turn."""
     pending = OperationStatus(
         operation=operation, state=OperationState.PENDING, history=History(), updated_at=operation.created_at
     )
@@ -171,11 +163,7 @@ def running_document(operation: OperationInput, moving: Mapping[str, Any] | None
 
 
 def last_error(document: Mapping[str, Any]) -> str:
-    """Return why an operation last failed: its latest failed attempt and its dead letter; "" if nothing did.
-
-    Args:
-        document: A status document, or what `moving_parts` returned.
-    """
+    """Return why an operation last failed, by its latest failed attempt and its dead letter, or ""."""
     errors = [attempt["error"] for attempt in document.get("attempts", ()) if attempt.get("error")]
     dead_letter = document.get("dead_letter") or {}
     found = [*errors[-1:], dead_letter.get("reason"), dead_letter.get("detail")]

@@ -120,11 +120,6 @@ def begin(record: StepRecord | None, execution: Execution) -> StepRecord:
 def succeed(record: StepRecord | None, begun: StepRecord, result: str) -> StepRecord:
     """Return the record with a result; the first result stays, also beside a later execution.
 
-    Args:
-        record: As it is stored; None when it was deleted meanwhile.
-        begun: As this execution began it.
-        result: JSON text.
-
     Raises:
         LostClaimError: A later run of the operation wrote the record.
     """

@@ -141,12 +141,6 @@ def parse(
     The name is the first of: the key of body or header, the fields that the settings choose, the event's
     source and id, the source's own name.
 
-    Args:
-        envelope: The body, and the event that it came in.
-        naming: What may name it.
-        targets: A body whose form is wrong has its unknown names reported, too.
-        trace: The trace context of the caller.
-
     Raises:
         InvalidInputError: With every mistake; pointers lead into what was sent.
     """
@@ -190,11 +184,7 @@ def resolve(
 ) -> OperationInput:
     """Return the operation that a submission starts.
 
-    Args:
-        targets: Its dependency's policy, time limits and key header become the operation's.
-        source: `http`, `queue`, ...
-        now: Aware UTC instant; the deadline counts from it.
-        unknown: JSON pointers of values that are known later: the handler checks them when it runs.
+    Values at the `unknown` JSON pointers are known later: the handler checks them when it runs.
 
     Raises:
         UnknownTargetError: Its dependency or handler is not configured.
@@ -282,12 +272,7 @@ def _input_problems(request: OperationRequest, handler: HandlerTarget | None) ->
 
 
 def event_problems(events: Iterable[Event], member: str, targets: Targets) -> Iterator[Problem]:
-    """List the events whose target is unknown here, or not for others to send to.
-
-    Args:
-        events: Each valid in itself.
-        targets: Where events may go.
-    """
+    """List the events whose target is unknown here, or not for others to send to."""
     for index, event in enumerate(events):
         if event.dependency is not None:
             found = targets.dependencies.get(event.dependency)

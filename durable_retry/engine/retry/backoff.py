@@ -36,13 +36,10 @@ class Backoff:
 def backoff(
     policy: RetryPolicy, operation_id: str, attempt: int, previous_delay_seconds: float | None = None
 ) -> Backoff:
-    """Return the wait after a failed attempt.
+    """Return the wait after a failed attempt, whose number from 1 may have any size.
 
-    Args:
-        policy: Strategy, cap and jitter.
-        operation_id: The id of the operation; the draw depends on it and on the attempt alone.
-        attempt: Number of the attempt that failed, from 1; any size.
-        previous_delay_seconds: The wait before that attempt, for `decorrelated`; None before the first wait.
+    The draw depends on the operation's id and the attempt alone. `decorrelated` takes the wait before that
+    attempt, too; None before the first wait.
     """
     bounds = bounds_of(policy, attempt, previous_delay_seconds)
     # A replay must come to the same wait, so a hash takes the place of a random draw.

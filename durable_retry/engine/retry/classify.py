@@ -119,14 +119,7 @@ def classify_status(
     unprotected: bool = False,
     overrides: Mapping[str, Category] | None = None,
 ) -> Category | None:
-    """Classify an answer; None means success.
-
-    Args:
-        status_code: The status code of the answer.
-        retry_hint: What `engine.retry.retry_after.parse_retry_after` found in its headers.
-        unprotected: See `is_unprotected`.
-        overrides: `classify` of the dependency.
-    """
+    """Classify an answer by its status, the dependency's `classify` first; None means success."""
     override = (overrides or {}).get(str(status_code))
     if override is not None:
         return override
@@ -148,12 +141,8 @@ def classify_failure(
     """Classify an exception that was raised instead of an answer.
 
     Exceptions are matched by name, so that the engine needs no HTTP library: pass the names of the
-    exception's class and its bases, most specific first, as `names_of` returns them.
-
-    Args:
-        exception_names: See above. An unknown one is `transient` and may have been sent.
-        unprotected: See `is_unprotected`.
-        overrides: `classify` of the dependency.
+    exception's class and its bases, most specific first, as `names_of` returns them. An unknown one is
+    `transient` and may have been sent.
     """
     names = list(exception_names)
     known = _first_known(names, _BY_EXCEPTION) or _LOST
@@ -171,10 +160,6 @@ def classify_handler_failure(
     """Classify an exception that a handler raised: by its own words, and anything else is `transient`.
 
     What a handler has sent before it failed is not known here, so every attempt of it counts.
-
-    Args:
-        exception_names: As for `classify_failure`.
-        overrides: `classify` of the dependency.
     """
     names = list(exception_names)
     override = _first_known(names, overrides or {})

@@ -91,14 +91,9 @@ LATE_AFTER: Final = timedelta(seconds=15)
 def after_failed_claim(
     operation: Retryable, failures: int, error: str, now: datetime, form: int
 ) -> DeadLetter | None:
-    """Return the dead letter of an operation whose key cannot be claimed; None while it is claimed again.
+    """Return the dead letter of an operation whose claims failed, `failures` in a row.
 
-    Args:
-        operation: With its deadline.
-        failures: Claims in a row that failed, from 1.
-        error: The error of the last one, a line for a person.
-        now: Aware UTC; the orchestrator's replay-safe time.
-        form: The form of the history, see `engine.base.names.FORM`.
+    None means that it claims again.
     """
     detail = f"nothing was sent: {failures} claims of the key failed, the last by: {error}"
     if failures >= MAX_OWN_FAILURES:
@@ -117,12 +112,7 @@ def overdue(
 ) -> DeadLetter | None:
     """Return the dead letter of an operation whose deadline passed before its next attempt, else None.
 
-    Args:
-        operation: With its deadline.
-        history: Without an attempt the first one is made all the same.
-        due_at: When the attempt was due; None for at once.
-        now: Aware UTC; the orchestrator's replay-safe time.
-        form: The form of the history, see `engine.base.names.FORM`.
+    Without an attempt so far the first one is made all the same.
     """
     if not is_over(operation.deadline_at, now) or is_owed(history, form):
         return None
@@ -147,13 +137,9 @@ def after_attempt(
     now: datetime,
     due_at: datetime | None = None,
 ) -> Decision:
-    """Decide what follows an attempt.
+    """Decide what follows an attempt that was due at `due_at`, None for at once.
 
-    Args:
-        operation: With its policy, timeouts and deadline.
-        outcome: The outcome of the attempt; one that is not counted never left our side.
-        now: Aware UTC; the orchestrator's replay-safe time.
-        due_at: When it was due; None for at once.
+    An outcome that is not counted never left our side.
     """
     match outcome.category:
         case None:
@@ -175,13 +161,8 @@ def after_attempt(
 def after_own_failure(operation: Retryable, history: History, error: str, now: datetime) -> Wait | DeadLetter:
     """Decide what follows a failure of our own side: the attempt is made again under its number.
 
-    The call never left, or nobody knows whether it did: a worker killed during a call leaves no outcome.
-
-    Args:
-        operation: With its deadline.
-        history: Before this failure; its `own_failures` in a row make the wait grow.
-        error: One line for a person.
-        now: Aware UTC; the orchestrator's replay-safe time.
+    The call never left, or nobody knows whether it did: a worker killed during a call leaves no outcome. The
+    `own_failures` in a row of the history before it make the wait grow.
     """
     failures = history.own_failures + 1
     if failures >= MAX_OWN_FAILURES:
@@ -198,12 +179,6 @@ def while_blocked(
 
     The worker names an instant by its own clock. If that has passed here, the clocks differ, and the worker
     would refuse again at once: so the attempt waits for `RECHECK`, except in histories before form 3.
-
-    Args:
-        operation: With its deadline.
-        blocked: What blocks it: its circuit, its retry budget, or a limit of its dependency.
-        now: Aware UTC; the orchestrator's replay-safe time.
-        form: The form of the history, see `engine.base.names.FORM`.
     """
     match blocked:
         case Refused():

@@ -129,13 +129,7 @@ def blocked_from_json(data: Mapping[str, Any]) -> Blocked:
 def probe_message(
     operation: Retryable, attempt: int, settings: CircuitSettings, now: datetime
 ) -> PermitMessage:
-    """Return the request for a probe's permit, to send to the circuit's entity.
-
-    Args:
-        attempt: Number of the attempt that would probe, from 1.
-        settings: The settings of the circuit, as the worker answered them.
-        now: The orchestrator's replay-safe time, aware UTC.
-    """
+    """Return the request to the circuit's entity for a probe's permit, by the worker's settings."""
     lease_seconds = operation.timeouts.attempt_seconds + TRANSPORT_SECONDS
     return PermitMessage(ProbeRequest(operation.operation_id, attempt, now, lease_seconds), settings)
 
@@ -143,14 +137,7 @@ def probe_message(
 def slot_request(
     operation: Retryable, attempt: int, admission: AdmissionState, needed: NeedsSlot, now: datetime
 ) -> SlotRequest:
-    """Return the request for a slot, to send to the entity `call_limiter`.
-
-    Args:
-        attempt: Number of the attempt, from 1.
-        admission: What it has reached.
-        needed: The limits and the pace, as the worker answered them.
-        now: The orchestrator's replay-safe time, aware UTC.
-    """
+    """Return the request to the entity `call_limiter` for a slot, by the worker's limits and pace."""
     deadline_at, timeouts = operation.deadline_at, operation.timeouts
     latest = None if deadline_at is None else (latest_start(deadline_at, timeouts) - now).total_seconds()
     return SlotRequest(
@@ -252,14 +239,9 @@ def after(
     *,
     step_at: str | None = None,
 ) -> tuple[RetryState, Action]:
-    """Return the state after a result, and what to do now.
+    """Return the state after a result, of an attempt or of the circuit's entity, and what to do now.
 
-    Args:
-        state: Before the result.
-        result: The result of the attempt that was due, or of the circuit's entity.
-        now: Aware UTC; the orchestrator's replay-safe time.
-        form: The form of the history, see `engine.base.names.FORM`.
-        step_at: The dependency of the step that the result is about; None when it is about the attempt.
+    `step_at` is the dependency of the step that the result is about; None when it is about the attempt.
     """
     if step_at is None:
         moved, action = _after(operation, state, result, now, form)

@@ -141,11 +141,9 @@ PRESETS: Final[Mapping[PresetName, Preset]] = {
 
 
 def policy_from(settings: Mapping[str, Any], base: RetryPolicy | None = None) -> RetryPolicy:
-    """Return a policy: the preset that `settings` names, else `base`, with the other keys applied.
+    """Return a policy: the preset that checked `settings` name, else `base`, with the other keys applied.
 
-    Args:
-        settings: Keys of a `retry` table or of an operation's `retry`, already checked for types and ranges.
-        base: What is changed when no preset is named; None means the `standard` preset.
+    Without a base it is the `standard` preset.
     """
     preset: PresetName | None = settings.get("preset")
     start = base if preset is None else PRESETS[preset].policy
@@ -161,11 +159,7 @@ def policy_problems(policy: RetryPolicy) -> list[tuple[str, str]]:
 
 
 def policy_warnings(policy: RetryPolicy, deadline_seconds: float) -> list[tuple[str, str]]:
-    """List what is allowed and may not be meant, as (key, detail).
-
-    Args:
-        deadline_seconds: The operation's deadline; 0 means none.
-    """
+    """List what is allowed and may not be meant, as (key, detail); a deadline of 0 means none."""
     if policy.max_attempts == UNLIMITED and deadline_seconds == 0:
         detail = (
             "-1 without a deadline (deadline_seconds is 0): an operation that never succeeds is retried for "
@@ -197,10 +191,6 @@ def override_problems(limits: RetryPolicy, wanted: RetryPolicy) -> list[Problem]
     3. where attempts are unlimited, no wait may be capped below the dependency's own shortest one.
 
     Waits may otherwise be longer or shorter, since the number of attempts bounds the calls.
-
-    Args:
-        limits: The dependency's policy.
-        wanted: The operation's, as `overridden` returned it.
     """
     unusable = [Problem(f"/retry/{key}", detail) for key, detail in policy_problems(wanted)]
     return [
@@ -278,9 +268,7 @@ MARGIN_SECONDS: Final = 10.0
 def fitted_timeouts(written: Mapping[str, float], firm: Iterable[str]) -> Timeouts:
     """Return the timeouts with defaults filled in; those that are not firm shrink to fit the others.
 
-    Args:
-        written: Keys of the `timeouts` tables, merged.
-        firm: The keys of the dependency's own table; these are not changed.
+    Firm are the keys of the dependency's own table.
     """
     # A default that nobody wrote must not contradict what somebody did write.
     full, kept = Timeouts(**written), frozenset(firm)
@@ -294,11 +282,7 @@ def fitted_timeouts(written: Mapping[str, float], firm: Iterable[str]) -> Timeou
 
 
 def timeouts_problems(timeouts: Timeouts, function_timeout_seconds: float | None) -> list[tuple[str, str]]:
-    """List the timeouts that do not fit, as (key, detail).
-
-    Args:
-        function_timeout_seconds: The host's limit for one invocation; None when it has none.
-    """
+    """List the timeouts that do not fit each other or the function's (None without), as (key, detail)."""
     found = []
     attempt, deadline = timeouts.attempt_seconds, timeouts.deadline_seconds
     if timeouts.connect_seconds > attempt:

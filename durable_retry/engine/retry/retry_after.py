@@ -80,14 +80,8 @@ def hint_from_handler(retry_after_seconds: float) -> RetryHint:
 def parse_retry_after(headers: Mapping[str, str], *, status_code: int, now: datetime) -> RetryHint | None:
     """Read the headers of a response; never raises, whatever they hold.
 
-    Args:
-        headers: Names in any case.
-        status_code: With 429, a rate-limit field counts also without a field that says how much remains.
-        now: When the answer arrived; aware UTC.
-
-    Returns:
-        None when nothing asks for a wait. When headers do but none can be read, a hint that is not usable and
-        has notes.
+    With status 429 a rate-limit field counts also without a field that says how much remains. None when
+    nothing asks for a wait; a hint that is not usable and has notes when none can be read.
     """
     reading = _Reading({name.lower(): value.strip() for name, value in headers.items()}, status_code, now)
     for source, read in _FIELDS:
@@ -101,10 +95,6 @@ def parse_used_up(headers: Mapping[str, str], *, now: datetime) -> RetryHint | N
     """Return how long nothing is left of the rate limit, by an answer that was no refusal; None otherwise.
 
     `Retry-After` does not count: beside a success it says when to look again at what was asked for.
-
-    Args:
-        headers: Names in any case.
-        now: When the answer arrived; aware UTC.
     """
     limits = {name: value for name, value in headers.items() if "ratelimit" in name.lower()}
     hint = parse_retry_after(limits, status_code=0, now=now) if limits else None
@@ -115,10 +105,6 @@ def parse_rate_left(headers: Mapping[str, str], *, now: datetime) -> RateLeft | 
     """Return what is left of the rate limit, by any answer; None when nothing is, or none is stated.
 
     When there are several policies, the one that allows the fewest calls a second counts.
-
-    Args:
-        headers: Names in any case.
-        now: When the answer arrived; aware UTC.
     """
     if not any("ratelimit" in name.lower() for name in headers):
         return None

@@ -53,9 +53,6 @@ class Arrival:
 def read_message[T](body: bytes, check: Callable[[Any], T], *, max_bytes: int) -> T:
     """Return what a check makes of the JSON document of a message.
 
-    Args:
-        max_bytes: A larger body is refused.
-
     Raises:
         MalformedJsonError: It is not JSON.
         InvalidInputError: It is too large, cannot be sent on, or the check refuses it.
@@ -112,11 +109,9 @@ _MOVES_ON: Final = LagReading(None, is_over=True)
 
 
 def lag_reading(state: str | None, age_seconds: float, limits: LagLimits) -> LagReading:
-    """Judge a probe.
+    """Judge a probe by the state of its status document.
 
-    Args:
-        state: The state of its status document; None when the operation is gone, which means that it ended.
-        age_seconds: Since its start.
+    None means that the operation is gone, so that it ended.
     """
     match state:
         case OperationState.PENDING:

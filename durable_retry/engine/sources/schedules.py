@@ -147,10 +147,8 @@ class ScheduledOperation:
     def dues(self, last: datetime | None, now: datetime, *, is_late: bool) -> list[datetime]:
         """Return the due times to start now, the earliest first.
 
-        Args:
-            last: When the timer fired before; None when that is unknown.
-            now: When it fired this time, aware UTC.
-            is_late: Whether the host reports that the due time has passed.
+        It is not known when the timer last fired where `last` is None. `is_late` is what the host reports:
+        the due time has passed.
         """
         until = now + EARLY
         if is_late and self.catch_up is CatchUp.NONE:

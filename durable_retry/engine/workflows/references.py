@@ -56,13 +56,9 @@ class Reference:
 
 
 def references_in(value: Any, pointer: str = "") -> Iterator[tuple[str, Any]]:
-    """Find references, valid or not, without recursion: what callers sent may nest deeply.
+    """Find references, valid or not, as JSON pointer below `pointer` and text.
 
-    Args:
-        pointer: Where it stands.
-
-    Yields:
-        The JSON pointer of each, and its text.
+    No recursion: what callers sent may nest deeply.
     """
     pending: list[tuple[str, Any]] = [(pointer, value)]
     while pending:
@@ -76,11 +72,7 @@ def references_in(value: Any, pointer: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def filled(value: Any, lookup: Lookup) -> Any:
-    """Return a value with its references replaced.
-
-    Args:
-        value: JSON, of the depth that `engine.base.validation` allows.
-        lookup: Finds each value.
+    """Return a JSON value, not too deep for recursion, with its references replaced.
 
     Raises:
         MissingResultError: A result is not there.
@@ -158,9 +150,6 @@ def refuse_unfilled(record: DeadLetterRecord, operation: OperationInput) -> None
 
     Its references would be sent as values. In what has run such an object is a value: of an answer, or of a
     saga that was accepted before there were references.
-
-    Args:
-        operation: The one that replays it, edited.
 
     Raises:
         InvalidInputError: With the place of each reference that is left.

@@ -80,12 +80,7 @@ class BatchProgress(JsonRecord):
         return list(range(self.next_index, min(self.total, self.next_index + max(0, room))))
 
     def with_started(self, indices: Iterable[int], running: Mapping[int, str]) -> Self:
-        """Return the progress after items were started.
-
-        Args:
-            indices: All that were.
-            running: The operations of those that did not end at once.
-        """
+        """Return the progress after items were started; some of them ended at once and are not `running`."""
         ids = {operation_id: list(items) for operation_id, items in self.running.items()}
         for index, operation_id in running.items():
             items = ids.setdefault(operation_id, [])

@@ -92,12 +92,7 @@ class CircuitCache:
         self.share = WorkerShare(self.settings.limits)
 
     async def enter(self, operation_id: str, attempt: int, admission: AdmissionState) -> Permitted | Blocked:
-        """Decide whether an attempt may be made now. After `Permitted` it counts as begun; call `leave`.
-
-        Args:
-            attempt: Its number, from 1.
-            admission: The operation's admission state.
-        """
+        """Decide whether an attempt may be made now. After `Permitted` it counts as begun; call `leave`."""
         await self._refresh_snapshot()
         answer = self._permit_or_refusal(operation_id, attempt, admission, self.now())
         await self.reporting.flush()
@@ -114,17 +109,7 @@ class CircuitCache:
         rate_left: RateLeft | None = None,
         is_throttled: bool = False,
     ) -> None:
-        """Record how an attempt ended.
-
-        Args:
-            permitted: What `enter` returned.
-            health: What the result says about the dependency; SILENT for an attempt that was never sent.
-            duration_seconds: How long the attempt took.
-            throttled_until: End of the pause that the dependency asked for; None when it asked for none.
-            failure: What went wrong; None when nothing did.
-            rate_left: What the dependency says is left of its rate limit; None when it does not.
-            is_throttled: Whether the dependency refused it as too much.
-        """
+        """Record how an attempt ended that `enter` permitted; SILENT for one that was never sent."""
         if permitted.in_share:
             self.share.ended()
         is_on = self.settings.circuit.enabled
@@ -348,11 +333,7 @@ _started_at: Final = LoopOwned(clock.now)
 
 
 def circuit_of(hub: TaskHub, dependency: Dependency) -> CircuitCache:
-    """Return the running loop's cached circuit of a dependency; created on first use.
-
-    Args:
-        dependency: The one whose circuit is meant; it `needs_admission`.
-    """
+    """Return the running loop's circuit of a dependency that `needs_admission`; created on first use."""
     settings = AdmissionSettings(
         dependency.name, dependency.circuit, dependency.retry_budget, dependency.limits
     )

@@ -265,10 +265,6 @@ class WaitingPage:
 async def start_release(hub: TaskHub, dependency: str, control: ManualControlMessage) -> None:
     """Start the orchestration that wakes waiting operations once the manual control took effect.
 
-    Args:
-        dependency: The one whose circuit is meant.
-        control: Applied once even if signalled twice.
-
     Raises:
         TaskHubUnavailableError: It could not be started.
     """
@@ -281,12 +277,8 @@ async def waiting_page(
 ) -> WaitingPage:
     """Read one page of running instances and select those that wait for a circuit.
 
-    First the operations, then the outboxes, whose webhooks wait for the circuit of their destination.
-
-    Args:
-        dependency: The one whose circuit is meant.
-        since_before: Only those whose present wait began before this instant.
-        position: `following` of the page before; None for the first.
+    First the operations, then the outboxes, whose webhooks wait for the circuit of their destination. Those
+    whose present wait began at `since_before` or later are left out.
 
     Raises:
         TaskHubUnavailableError: The task hub did not answer.
@@ -309,10 +301,7 @@ async def waiting_page(
 async def wake(hub: TaskHub, dependency: str, instance_ids: Iterable[str], changed_at: datetime) -> None:
     """Send the change of a circuit to waiting instances; one that has ended meanwhile is skipped.
 
-    Args:
-        dependency: The one whose circuit is meant.
-        instance_ids: The ids of operations and outboxes.
-        changed_at: Waits that began later are not ended.
+    Waits that began after the change are not ended.
 
     Raises:
         TaskHubUnavailableError: The task hub did not take all of them.

@@ -319,11 +319,7 @@ async def _change_counted(
 ) -> None:
     """Change the rows of an open dead letter and the counters in one transaction. Idempotent.
 
-    Args:
-        record: The dead letter whose rows change.
-        partition: The partition of the rows and the counters.
-        changes: Creations or deletions; storage refuses them when they were made before.
-        step: 1 or -1.
+    Storage refuses creations or deletions that were made before.
     """
     entry = IndexEntry.of(record)
     async with counter_lock():

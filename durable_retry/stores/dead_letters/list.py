@@ -90,10 +90,8 @@ async def list_dead_letters(
 ) -> RecordPage:
     """Return dead letters that match a filter, the newest first.
 
-    Args:
-        limit: Maximum to return; a shorter page may have a cursor.
-        cursor: The cursor of the previous page; None for the first.
-        search: What else must be true of them. Words that are the id of one give that one, at once.
+    A page that is shorter than the limit may have a cursor. Words that are the id of one give that one, at
+    once.
     """
     if search.words is not None and (named := await find_dead_letter(search.words)) is not None:
         return RecordPage([named] if _is_named(wanted, search, named) else [], None)
@@ -117,10 +115,8 @@ async def list_dead_letters(
 async def count_dead_letters(wanted: DeadLetterFilter, *, one_page: bool = False) -> int:
     """Count dead letters that match a filter; reads the shortest list that contains them, page by page.
 
-    Without a status, one that moves between two lists at this moment may be counted twice.
-
-    Args:
-        one_page: Whether to count among the newest 999 of each partition only, which is one read each.
+    Without a status, one that moves between two lists at this moment may be counted twice. `one_page` counts
+    among the newest 999 of each partition only, which is one read each.
     """
     counts = await asyncio.gather(
         *(_count_in_partition(wanted, each, one_page) for each in _partitions_of_filter(wanted))
@@ -158,11 +154,7 @@ def _has_facets(wanted: DeadLetterFilter, one: _Listed) -> bool:
 async def _entries_of_partitions(
     wanted: DeadLetterFilter, search: DeadLetterSearch, among: Collection[str], limit: int, cursor: str | None
 ) -> tuple[list[_Listed], str | None, Collection[str]]:
-    """Read the lists of some partitions once.
-
-    Returns:
-        At most `limit` matching entries, the cursor behind them, and the partitions whose lists go on there.
-    """
+    """Read some partitions' lists once: matching entries, the cursor behind them, and where lists go on."""
     is_any = search == EVERY
     rows = limit if wanted.is_exact and is_any else _MANY_ROWS // SHARDS
     more = () if is_any else ("names", "reason")

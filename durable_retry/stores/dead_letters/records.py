@@ -66,14 +66,10 @@ class Stored:
 
 
 async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
-    """Store the dead letter of an operation that did not succeed. Idempotent.
+    """Store the dead letter of an operation without success, and return its id, the same for the same end.
 
-    Args:
-        entry: `operation`, `category`, `reason`, `detail`, `attempts`, all as JSON; and `event_id` when it is
-            not the operation that failed but one of its events.
-
-    Returns:
-        The dead letter's id, the same when called again for the same end.
+    The entry has `operation`, `category`, `reason`, `detail`, `attempts`, all as JSON; and `event_id` when it
+    is not the operation that failed but one of its events.
     """
     dead_letter_id = dead_letter_id_of(entry["operation"], entry.get("event_id"))
     record = of_operation(dead_letter_id, entry, now)
@@ -92,12 +88,7 @@ def _error_in(entry: Mapping[str, Any]) -> str:
 
 
 def dead_letter_id_of(operation: Mapping[str, Any], event_id: str | None = None) -> str:
-    """Return the id of the dead letter that a run of an operation becomes if it fails.
-
-    Args:
-        operation: JSON form of its `OperationInput`.
-        event_id: The id of the event that failed in place of the operation; None when it is the operation.
-    """
+    """Return the id of the dead letter of a run, or of its event that failed in its place."""
     failed = event_id or operation["operation_id"]
     return _dead_letter_id(failed, operation["replay_of"] or "", operation["created_at"])
 
@@ -105,10 +96,9 @@ def dead_letter_id_of(operation: Mapping[str, Any], event_id: str | None = None)
 async def keep_message(
     text: str, *, source: str, message_id: str, reason: DeadLetterReason, detail: str, now: datetime
 ) -> str:
-    """Store the dead letter of a message that can never become an operation, with its raw text. Idempotent.
+    """Store the dead letter of a message that can never become an operation; return its id.
 
-    Returns:
-        The dead letter's id, the same when the same message comes again.
+    It has the raw text. Idempotent: the same message gets the same id.
     """
     dead_letter_id = _dead_letter_id(source, message_id, text)
     record = of_message(
@@ -119,11 +109,7 @@ async def keep_message(
 
 
 async def keep_unreadable(operation_id: str, given: Any, detail: str, now: datetime) -> str:
-    """Store the dead letter of an operation whose input cannot be read, with the raw input. Idempotent.
-
-    Returns:
-        The dead letter's id.
-    """
+    """Store the dead letter of an operation whose input cannot be read, with the raw input. Idempotent."""
     return await keep_message(
         json.dumps(given),
         source=OPERATION,
@@ -191,8 +177,7 @@ async def begin_move(
 ) -> tuple[DeadLetterRecord, Intent]:
     """Change the status of a dead letter as the first step of a larger change.
 
-    Returns:
-        The changed dead letter, and the intent, which the caller finishes after its last step.
+    The caller finishes the intent after its last step.
 
     Raises:
         NoSuchDeadLetterError: There is none of this id.

@@ -123,11 +123,9 @@ class OperationEntry:
 
 
 async def write_entries(name: str, held: Iterable[tuple[OperationList, OperationEntry]]) -> None:
-    """Write entries, as few rows as their partitions allow.
+    """Write entries to their lists, as few rows as their partitions allow.
 
-    Args:
-        name: Unique to this call: the row keys begin with it.
-        held: Entries and their lists.
+    Their row keys begin with the name, which is unique to this call.
     """
     await asyncio.gather(*map(_upsert_rows, _transactions_of_entries(name, held)))
 
@@ -188,16 +186,11 @@ async def close_gap(name: str) -> None:
 async def buckets(
     kind: OperationList, before: datetime | None, words: str | None = None
 ) -> AsyncIterator[tuple[datetime, int, list[OperationEntry]]]:
-    """Iterate over a list, one partition at a time, the newest first.
+    """Iterate over a list from an instant (None: the newest), partition by partition, the newest first.
 
-    Args:
-        kind: The list.
-        before: Begin with the partition of this instant; None for the newest.
-        words: Rows without one of these are left out, which costs less than to look at their entries.
-
-    Yields:
-        The beginning of the partition's time, the rows that it has, and its entries, the newest first; of
-        each operation the entry that was noted last.
+    Each gives the beginning of its time, the rows that it has, and its entries, the newest first; of each
+    operation the entry that was noted last. Rows without one of the words are left out, which costs less than
+    to look at their entries.
     """
     async for name, rows in _partitions_before(kind, before):
         yield _begin_of(name), len(rows), _latest_entries(rows, words)
@@ -249,12 +242,7 @@ class CorrelatedPage:
 
 
 async def ids_of_correlation(correlation_id: str, *, limit: int, cursor: str | None) -> CorrelatedPage:
-    """Return operations of a correlation id; the cost depends on the page alone.
-
-    Args:
-        correlation_id: The whole.
-        limit: The most ids.
-    """
+    """Return operations of a correlation id; the cost depends on the page alone."""
     digest = _digest_of_correlation(correlation_id)
     page = await tables.rows_between(
         NAMES_TABLE,
@@ -276,11 +264,8 @@ async def remove_older(
 ) -> AsyncIterator[int]:
     """Remove the partitions that end before an instant, one at each step; yield how many entries it had.
 
-    Args:
-        kind: The list.
-        is_needed: Whether an entry stays all the same; asked for entries of operations that had not ended.
-        before_removal: Done with the entries of a partition before they are removed; None for nothing.
-        part: Takes only the partitions whose number leaves the first when divided by the second.
+    An entry of an operation that had not ended stays where `is_needed`. `part` takes only the partitions
+    whose number leaves the first when divided by the second.
     """
     async for name, rows in _partitions_before(kind, before - timedelta(seconds=BUCKET_SECONDS)):
         if int(name.rpartition("-")[2]) % part[1] != part[0]:

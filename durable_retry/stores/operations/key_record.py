@@ -37,9 +37,8 @@ async def complete_record(
 ) -> None:
     """Complete the record of the key of an operation that is over, by a signal; see the entity.
 
-    Args:
-        seen: The record as it was read before the end was seen, perhaps of an earlier run: the claim of the
-            later one may be lost with the state of the entity. It is completed unless it was claimed since.
+    `seen` is the record as it was read before the end was seen, perhaps of an earlier run: the claim of the
+    later one may be lost with the state of the entity. It is completed unless it was claimed since.
     """
     run = None if seen is None else seen.run + (seen.owner != completion["owner"])
     await hub.signal_entity(record_id(operation_id), "complete", {**completion, "run": run})

@@ -160,10 +160,7 @@ def _note_state(operation: OperationInput, status: OperationState, error: str | 
 def note_document(document: Mapping[str, Any], error: str, *, is_known: bool = False) -> None:
     """Note an operation by its status document; it may be in the index already. Returns at once.
 
-    Args:
-        document: Its status document.
-        error: `engine.operations.status.last_error` of it.
-        is_known: Whether the list of all operations is known to have it.
+    `is_known` when the list of all operations is known to have it.
     """
     entry = _entry_of(document, error)
     if not is_known:
@@ -173,11 +170,9 @@ def note_document(document: Mapping[str, Any], error: str, *, is_known: bool = F
 
 
 def is_listed(status: OperationState | None, noted: OperationState | None) -> bool:
-    """Whether the list of what failed has an operation as it must, so that it is found by its state.
+    """Whether the list of what failed has an operation, noted there as `noted`, as it must.
 
-    Args:
-        status: The status of the operation; None where nobody knows.
-        noted: In the list; None where that does not have it.
+    None is what nobody knows, or what the list does not have.
     """
     if status in _ENDED_OTHERWISE:
         return noted is status

@@ -45,11 +45,6 @@ async def store_apart(
 ) -> dict[str, Any]:
     """Return a result as the history carries it: a large one is stored, and named in its place. Idempotent.
 
-    Args:
-        attempt: Its number, from 1.
-        result: `status_code`, `headers` and `json` or `body`; of a handler `value`, `writes` and `events`.
-        most_chars: The most characters of JSON that may stay in the history.
-
     Raises:
         StorageRefusedError: It is larger than a row.
         azure.core.exceptions.AzureError: Storage failed.
@@ -99,14 +94,9 @@ def _keys_of(stored: Any) -> tuple[str, str]:
 
 
 async def remove_results(now: datetime, kept_for: timedelta | None) -> int:
-    """Drop the tables that are over, and rows of earlier versions, at most `REMOVED_AT_ONCE`.
+    """Drop the tables that are over, and rows of earlier versions; return how many of these.
 
-    Args:
-        now: Aware UTC instant.
-        kept_for: How long histories are kept; None for ever, and then nothing is removed.
-
-    Returns:
-        How many rows of earlier versions were deleted.
+    They are at most `REMOVED_AT_ONCE`. Where histories are kept for ever (None) nothing is removed.
     """
     if kept_for is None:
         return 0

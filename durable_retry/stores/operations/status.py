@@ -284,12 +284,7 @@ async def scan_operations(
     created_after: datetime | None = None,
     created_before: datetime | None = None,
 ) -> AsyncIterator[OperationPreview]:
-    """Iterate over operations page by page in the task hub's own order.
-
-    Args:
-        runtime_statuses: Task hub statuses to include; empty means all.
-        created_after: Only operations created at this instant or later; None for all.
-        created_before: Only operations created before this instant; None for all.
+    """Iterate over operations page by page in the task hub's own order; no statuses mean all.
 
     Raises:
         TaskHubUnavailableError: The task hub did not answer.

@@ -32,9 +32,7 @@ type StepRule = Callable[[StepRecord | None], StepRecord]
 async def change_step(operation_id: str, run: int, name: str, rule: StepRule) -> StepRecord:
     """Change the record of a step by a rule, and return it as it is stored.
 
-    Args:
-        run: Under whose number it is stored.
-        rule: See `StepRule`; called again when another execution wrote meanwhile.
+    The rule is called again when another execution wrote meanwhile.
 
     Raises:
         StepStoppedError: The rule raised it; nothing is changed then.
@@ -46,11 +44,7 @@ async def change_step(operation_id: str, run: int, name: str, rule: StepRule) ->
 
 
 async def steps_shown(operation_id: str, run: int, state: OperationState) -> list[StepNote]:
-    """Return the steps of a run as its status document shows them, in the order in which they began.
-
-    Args:
-        run: Under whose number they are stored.
-    """
+    """Return the steps of a run as its status document shows them, in the order in which they began."""
     page = await tables.rows_between(
         TABLE, operation_id, after=_prefix_of_run(run), before=_prefix_of_run(run + 1)
     )
@@ -83,15 +77,9 @@ class RememberedSteps:
 async def remembered_steps(
     after: str, limit: int, before: str | None = None
 ) -> tuple[list[RememberedSteps], str]:
-    """Return operations that have steps, in the order of their ids.
+    """Return operations that have steps, by their ids between exclusive bounds, and the next call's cursor.
 
-    Args:
-        after: Exclusive lower bound of the ids.
-        limit: Maximum number of rows to read.
-        before: Exclusive upper bound of the ids; None for all.
-
-    Returns:
-        The operations, and the cursor of the next call: `rounds.FIRST` when these were the last.
+    `rounds.FIRST` means that these were the last.
     """
     only = ("PartitionKey", "RowKey", "changed_at", "dead_letter_id")
     found, following = await rounds.partitions_after(TABLE, after, limit=limit, only=only, before=before)

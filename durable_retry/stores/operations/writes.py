@@ -82,11 +82,8 @@ async def insert_marker(
 ) -> Marked | None:
     """Insert the marker of one attempt; None when this execution may send it.
 
-    Args:
-        attempt: From 1.
-        now: Aware UTC instant; only retention uses it.
-        execution: A name that no other execution has; "" makes one.
-        unsent: Executions that sent nothing: a marker of theirs is taken over.
+    Markers of `unsent` executions, which sent nothing, are taken over. `execution` is a name that no other
+    has; "" makes one.
 
     Raises:
         azure.core.exceptions.AzureError: Storage failed; the marker may be there.
@@ -114,12 +111,7 @@ def _read_marker(row: tables.Row) -> _Marker:
 
 
 async def count_start(operation_id: str, attempt: int, now: datetime) -> int:
-    """Note in the attempt's marker that a handler is about to run; return how often it began, from 1.
-
-    Args:
-        attempt: From 1.
-        now: Aware UTC instant; only retention uses it.
-    """
+    """Note in the attempt's marker that a handler is about to run; return how often it began, from 1."""
     row = _keys_of_marker(operation_id, attempt) | {"marked_at": to_rfc3339(now)}
     while not await tables.insert_if_absent(TABLE, row | {"starts": 1}):
         found = await tables.read_version(TABLE, row["PartitionKey"], row["RowKey"])
@@ -166,15 +158,9 @@ class MarkedRun:
 
 
 async def marked_runs(after: str, limit: int, before: str | None = None) -> tuple[list[MarkedRun], str]:
-    """Return runs that have markers, in the order of their names.
+    """Return runs that have markers, by their names between exclusive bounds, and the next call's cursor.
 
-    Args:
-        after: Exclusive lower bound of the names.
-        limit: Maximum number of markers to read.
-        before: Exclusive upper bound of the names; None for all.
-
-    Returns:
-        The runs, and the cursor of the next call: `rounds.FIRST` when these were the last.
+    `rounds.FIRST` means that these were the last.
     """
     only = ("PartitionKey", "RowKey", "marked_at")
     found, following = await rounds.partitions_after(TABLE, after, limit=limit, only=only, before=before)
@@ -208,17 +194,9 @@ async def commit_success(
     correlation_id: str | None = None,
     trace: TraceContext | None = None,
 ) -> list[dict[str, str]]:
-    """Commit a success. Idempotent.
+    """Commit a success, its writes all in one table and partition; return its events by id, type and state.
 
-    Args:
-        outbox_id: Names the run: `OperationInput.outbox_id`.
-        writes: JSON forms of `TableWrite`, all in one table and partition.
-        events: JSON forms of `engine.operations.request.Event`.
-        correlation_id: The caller's name for the wider piece of work; None when not given.
-        trace: Trace context of the submission; None without tracing.
-
-    Returns:
-        `event_id`, `type` and `state` of each event.
+    Idempotent.
 
     Raises:
         StorageRefusedError: Storage refuses the writes permanently, or a later run of the key made its own.

@@ -94,16 +94,7 @@ def new_event(
     *,
     trace: TraceContext | None = None,
 ) -> StoredEvent:
-    """Return a pending event.
-
-    Args:
-        outbox_id: The run that they belong to.
-        number: Its position among the run's events, from 1.
-        event: The JSON form of `engine.operations.request.Event`.
-        correlation_id: The operation's.
-        now: Aware UTC instant of the commit.
-        trace: The operation's trace context.
-    """
+    """Return a pending event of a run; `number` is its position among the run's events, from 1."""
     return StoredEvent(
         event_id=event_id_for(outbox_id, number),
         event=event,
@@ -116,12 +107,7 @@ def new_event(
 
 
 async def events_of(outbox_id: str, location: OutboxLocation | None = None) -> list[StoredEvent]:
-    """Return the events of a run in their order, whatever their state.
-
-    Args:
-        outbox_id: The run that they belong to.
-        location: The location of its rows; None means to look it up.
-    """
+    """Return the events of a run in their order, whatever their state; a location of None is looked up."""
     found = await _events_at(outbox_id, location or own_location(outbox_id))
     if found or location is not None:
         return found
@@ -130,11 +116,7 @@ async def events_of(outbox_id: str, location: OutboxLocation | None = None) -> l
 
 
 async def find_event(event_id: str, location: OutboxLocation | None = None) -> StoredRow | None:
-    """Return an event with its version, or None when there is none.
-
-    Args:
-        location: The location of its row; None means to look it up.
-    """
+    """Return an event with its version, or None; a location of None is looked up."""
     outbox_id = outbox_id_of(event_id)
     if outbox_id is None:
         return None
@@ -145,11 +127,7 @@ async def find_event(event_id: str, location: OutboxLocation | None = None) -> S
 
 
 async def pending_of(outbox_id: str, now: datetime) -> tuple[OutboxLocation, list[StoredEvent]]:
-    """Return a run's pending events and their location; delete its note when there are none.
-
-    Args:
-        outbox_id: The run that they belong to.
-    """
+    """Return a run's pending events and their location; delete its note when there are none."""
     note = await read_note(outbox_id)
     location = await read_location(outbox_id) if note is None else note.location
     events = await events_of(outbox_id, location)
@@ -161,12 +139,7 @@ async def pending_of(outbox_id: str, now: datetime) -> tuple[OutboxLocation, lis
 
 
 async def list_pending(limit: int, cursor: str | None) -> tuple[list[OutboxEvent], str | None]:
-    """Return pending events by operation. The cost depends on what is pending only.
-
-    Args:
-        limit: Maximum number of events.
-        cursor: Last event id of the previous page; None for the first.
-    """
+    """Return pending events by operation. The cost depends on what is pending only."""
     first, seen = ("", 0) if cursor is None else (outbox_id_of(cursor) or "", number_of(cursor))
     items: list[OutboxEvent] = []
     following: str | None = None
@@ -182,11 +155,7 @@ async def list_pending(limit: int, cursor: str | None) -> tuple[list[OutboxEvent
 
 
 async def mark_sent(stored: StoredRow, now: datetime, attempt_count: int) -> None:
-    """Mark an event sent, whatever state its row has by now.
-
-    Args:
-        stored: As read before it was sent.
-        attempt_count: Attempts that it took.
+    """Mark an event sent, which was read before, whatever state its row has by now.
 
     Raises:
         NoSuchEventError: Its row does not exist.
@@ -203,11 +172,6 @@ async def mark_sent(stored: StoredRow, now: datetime, attempt_count: int) -> Non
 
 async def mark_failed(stored: StoredRow, detail: str, attempt_count: int) -> None:
     """Mark an event failed; an event that was sent meanwhile stays sent.
-
-    Args:
-        stored: As read before the decision.
-        detail: Why, for a person.
-        attempt_count: Attempts that were made.
 
     Raises:
         NoSuchEventError: Its row does not exist.
@@ -258,8 +222,7 @@ async def pending_at(note: PendingNote) -> list[StoredEvent]:
 async def remove_sent_run(outbox_id: str) -> bool:
     """Delete all rows of a run whose events have a partition of their own, if every event was sent.
 
-    Returns:
-        False when it has an event that was not, or one was changed meanwhile.
+    False when it has an event that was not, or one was changed meanwhile.
     """
     location = own_location(outbox_id)
     found = await tables.read_partition(location.table, location.partition_key)

@@ -141,13 +141,7 @@ async def drop_note(note: PendingNote) -> bool:
 async def list_notes(
     limit: int, cursor: str | None, *, first: str = ""
 ) -> tuple[list[PendingNote], str | None]:
-    """Return notes by operation id, and the cursor of the next ones (None at the end).
-
-    Args:
-        limit: Maximum number of notes.
-        cursor: The cursor of the previous page; None for the first.
-        first: Lower bound of the operation ids, inclusive.
-    """
+    """Return notes by operation id from `first` on, and the cursor of the next ones (None at the end)."""
     page = await lists.merged_rows(INDEX_TABLE, partitions(_PENDING), after=first, limit=limit, cursor=cursor)
     return [_note_of_row(row) for row in page.rows], page.cursor
 

@@ -38,11 +38,7 @@ _REFUSED_STATUSES: Final = (400, 409, 413)
 
 
 async def send_message(queue: str, text: str, *, hidden_seconds: int | None = None) -> None:
-    """Send a message.
-
-    Args:
-        text: The message before encoding.
-        hidden_seconds: For how long nobody receives it; None for at once.
+    """Send a message, which is hidden for so long; None for not at all.
 
     Raises:
         MessageRefusedError: It is too large, or the queue's name is invalid.
@@ -96,12 +92,7 @@ class TakenMessage:
 
 
 async def take_left(queue: str, deliveries: int) -> list[TakenMessage]:
-    """Receive messages of a queue that were delivered so often that no trigger takes them any more.
-
-    Args:
-        queue: Its name; one that does not exist has none.
-        deliveries: After so many a trigger takes a message no more.
-    """
+    """Receive messages that were delivered so often that no trigger takes them; none without such a queue."""
     try:
         return await run_in_pool(partial(_take_left, queue, deliveries))
     except ResourceNotFoundError:

@@ -17,15 +17,9 @@ _CURSORS: Final = "!removal"
 async def partitions_after(
     table: str, after: str, *, limit: int, only: Sequence[str], before: str | None = None
 ) -> tuple[list[tuple[str, list[Row]]], str]:
-    """Return the partitions of operations behind a given one, whole, each with its rows in key order.
+    """Return the partitions of operations between two exclusive bounds, whole, in key order.
 
-    Args:
-        after: Exclusive lower bound.
-        only: Names of the properties to return, the keys among them.
-        before: Exclusive upper bound; None means the end of the table.
-
-    Returns:
-        The partitions, and the cursor of the next call: `FIRST` when these were the last.
+    With them the cursor of the next call: `FIRST` when these were the last.
     """
     rows = await tables.rows_after(table, after, limit=limit, before=before, only=only)
     found = [(key, list(group)) for key, group in groupby(rows, lambda row: str(row["PartitionKey"]))]
@@ -45,12 +39,7 @@ class Round:
 
 
 async def read_round(table: str, name: str = "place") -> Round:
-    """Return where a removal goes on.
-
-    Args:
-        table: In which it is kept.
-        name: The name of the removal, where one table has several.
-    """
+    """Return where a removal of this name goes on in a table."""
     row = await tables.read(table, _CURSORS, name)
     # One that cannot be read begins anew.
     return Round() if row is None else Round(str(row.get("after", FIRST)), str(row.get("begun_at", "")))

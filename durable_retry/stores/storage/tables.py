@@ -139,12 +139,8 @@ async def change_row[T](
 ) -> T:
     """Change a row by a rule, on condition of the version that was read, and return what is stored then.
 
-    Args:
-        keys: The keys of the row.
-        rule: Gets what is stored, None where no row is, and returns what is to be stored: the same where
-            nothing changes. Called again when another process wrote meanwhile; what it raises is raised.
-        read: Reads a row.
-        write: Returns the properties of the row, without its keys.
+    The rule gets what is stored (None without a row) and returns what is to be stored: the same where nothing
+    changes. It is called again when another process wrote meanwhile; what it raises is raised.
 
     Raises:
         ContendedError: Other processes kept writing it.
@@ -195,13 +191,8 @@ async def rows_between(
 ) -> Page:
     """Return rows of one partition in row-key order. The cost depends on the rows in the range only.
 
-    Args:
-        partition_key: The partition.
-        after: Lower bound of the row keys, inclusive.
-        before: Upper bound of the row keys, exclusive; None means the end of the partition.
-        limit: The most rows to return; None means all of them.
-        cursor: Last row key of the previous page; None for the first page.
-        only: Names of the properties to return, the keys among them; None means all.
+    The bounds are inclusive below and exclusive above (None: the end). The cursor is the last row key of the
+    page before. `only` names the properties to return, the keys among them.
     """
     lower = (
         f"RowKey gt '{_odata_text(cursor)}'" if cursor is not None else f"RowKey ge '{_odata_text(after)}'"
@@ -267,10 +258,7 @@ async def rows_after(
 ) -> list[Row]:
     """Return rows of the partitions behind a given one, in key order.
 
-    Args:
-        partition_key: Exclusive lower bound.
-        before: Exclusive upper bound; None means the end of the table.
-        only: Names of the properties to return, the keys among them; None means all.
+    Both bounds are exclusive. `only` names the properties to return, the keys among them.
     """
     upper = "" if before is None else f" and PartitionKey lt '{_odata_text(before)}'"
 
@@ -305,10 +293,7 @@ async def _deleted_at_once(table: str, keys: Iterable[tuple[str, str]]) -> bool:
 
 
 async def transact(table: str, changes: Sequence[Change]) -> bool:
-    """Make changes in one partition, all or none (an entity-group transaction).
-
-    Returns:
-        False when a row to be inserted exists already.
+    """Make changes in one partition, all or none (entity-group transaction); False: a row exists already.
 
     Raises:
         StorageRefusedError: The changes can never be made as they are.
