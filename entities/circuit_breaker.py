@@ -13,19 +13,15 @@ from durabletask.entities import DurableEntity, EntityInstanceId
 
 from durable_retry import clock
 from durable_retry.engine.base.names import CIRCUIT_BREAKER, CIRCUIT_OPENINGS, OPENED
-from durable_retry.engine.circuit import (
-    Breaker,
-    LastFailure,
+from durable_retry.engine.circuit.breaker import Breaker, breaker_from_json, breaker_to_json
+from durable_retry.engine.circuit.messages import (
     ManualControlMessage,
-    Opening,
-    Openings,
     PermitMessage,
     ReportMessage,
     answer_to_json,
-    breaker_from_json,
-    breaker_to_json,
-    opening_of,
 )
+from durable_retry.engine.circuit.openings import Opening, Openings, opening_of
+from durable_retry.engine.circuit.report import LastFailure
 from durable_retry.engine.facts import CircuitChanged
 from durable_retry.facts import report
 from durable_retry.settings.configuration import function_name

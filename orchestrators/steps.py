@@ -13,7 +13,8 @@ from durabletask import task
 from durabletask.entities import EntityInstanceId
 
 from durable_retry.engine.base.names import ACQUIRE, DEAD_LETTER, GIVE_BACK, PERMIT
-from durable_retry.engine.circuit import Permitted, Refused, answer_from_json
+from durable_retry.engine.circuit.messages import answer_from_json
+from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.limits.limiter import Slot, SlotPostponed, slot_answer_from_json
 from durable_retry.engine.retry.constraints import ENTITIES_ASKED_ONCE, Retryable, latest_start
 from durable_retry.engine.retry.history import AttemptOutcome

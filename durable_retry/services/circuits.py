@@ -9,9 +9,11 @@ from pydantic import Field
 from durable_retry import clock
 from durable_retry.engine.base.answers import Answer, Page
 from durable_retry.engine.base.validation import Strict, checked, with_example
-from durable_retry.engine.circuit import ManualAction, ManualControl, ManualControlMessage, view_of
+from durable_retry.engine.circuit.breaker import ManualControl
+from durable_retry.engine.circuit.messages import ManualControlMessage
 from durable_retry.engine.circuit.openings import Opening
-from durable_retry.engine.circuit.view import CircuitDocument
+from durable_retry.engine.circuit.transitions import ManualAction
+from durable_retry.engine.circuit.view import CircuitDocument, view_of
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.limits.settings import LimitsSummary, limits_summary, shared_limits_at

@@ -264,7 +264,7 @@ class TaskHub:
         return done.deletedInstanceCount > 0
 
     async def clean_entities(self, token: str | None) -> tuple[int, str | None]:
-        """Delete some of the entities that hold nothing; return their number and the next token (None: the end).
+        """Delete some of the empty entities; return their number, and the next token (None at the end).
 
         On Azure Storage it takes what 5 s allow. The SDK's own call goes on until the end of all entities,
         however long that takes.

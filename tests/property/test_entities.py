@@ -16,21 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import entities
-from durable_retry.engine.circuit import (
-    Breaker,
-    CallHealth,
-    CircuitSettings,
-    CircuitState,
-    ManualControl,
-    ManualControlMessage,
-    Opening,
-    Openings,
-    PermitMessage,
-    Permitted,
-    ReportMessage,
-)
-from durable_retry.engine.circuit.report import ProbeResult
+from durable_retry.engine.circuit.breaker import Breaker, ManualControl
+from durable_retry.engine.circuit.messages import ManualControlMessage, PermitMessage, ReportMessage
+from durable_retry.engine.circuit.openings import Opening, Openings
+from durable_retry.engine.circuit.report import CallHealth, ProbeResult
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.engine.circuit.snapshot import Permitted
+from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
 from durable_retry.engine.limits.limiter import Limiter, Slot, SlotRequest, acquire, give_back
 from durable_retry.engine.limits.settings import LimitSettings

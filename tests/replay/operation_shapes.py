@@ -9,8 +9,9 @@ from typing import Any
 from durable_retry import clock
 from durable_retry.engine.base import names
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.circuit import CircuitSettings, Refused
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.circuit.snapshot import Refused
+from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
 from durable_retry.engine.retry.policy import RetryPolicy

@@ -33,14 +33,12 @@ from durable_retry.engine.base.names import (
     EventState,
     OperationState,
 )
-from durable_retry.engine.circuit import (
-    CircuitSettings,
-    ManualAction,
-    ManualControl,
-    ManualControlMessage,
-    Refused,
-)
+from durable_retry.engine.circuit.breaker import ManualControl
+from durable_retry.engine.circuit.messages import ManualControlMessage
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.circuit.snapshot import Refused
+from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.operations.completion import Completion

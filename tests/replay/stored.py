@@ -25,10 +25,15 @@ import durable_retry.console
 import durable_retry.engine
 import durable_retry.stores
 from durable_retry.console.bulk.shapes import ReplayProgress
-from durable_retry.engine.circuit import Openings, answer_from_json, answer_to_json
 from durable_retry.engine.circuit.breaker import breaker_from_json, breaker_to_json
-from durable_retry.engine.circuit.messages import ManualControlMessage, PermitMessage, ReportMessage
-from durable_retry.engine.circuit.openings import Opening
+from durable_retry.engine.circuit.messages import (
+    ManualControlMessage,
+    PermitMessage,
+    ReportMessage,
+    answer_from_json,
+    answer_to_json,
+)
+from durable_retry.engine.circuit.openings import Opening, Openings
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.limits.limiter import (
     Limiter,

@@ -13,7 +13,7 @@ from durable_retry.console.alerts.rules import CIRCUIT_OPEN, DEAD_LETTERS, Alert
 from durable_retry.console.alerts.store import TABLE
 from durable_retry.console.alerts.watch import check_alerts
 from durable_retry.engine.base.names import CIRCUIT_BREAKER
-from durable_retry.engine.circuit import CircuitState
+from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.settings.alerts import AlertSettings
 from durable_retry.stores.task_hub import TaskHub
 from tests.simulation.entities import Operated

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from durable_retry.engine.base.names import CIRCUIT_BREAKER
-from durable_retry.engine.circuit import breaker_from_json
+from durable_retry.engine.circuit.breaker import breaker_from_json
 from durable_retry.engine.circuit.messages import ReportMessage
 from durable_retry.settings.configuration import find_dependency
 from tests.simulation.entities import Operated

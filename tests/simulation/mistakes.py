@@ -16,7 +16,8 @@ from azure.core.exceptions import ServiceResponseError
 
 from durable_retry import clock, executor_guard
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.circuit import Breaker, transitions
+from durable_retry.engine.circuit import transitions
+from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.reporters import Reporters
 from durable_retry.engine.limits import limiter
 from durable_retry.engine.limits.limiter import Limiter, SlotLease, SlotPostponed, SlotRequest

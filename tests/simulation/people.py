@@ -18,7 +18,8 @@ from durable_retry.console.bulk import routes as bulk_actions
 from durable_retry.console.bulk import routes as replays
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import OPERATION
-from durable_retry.engine.circuit import CircuitState, breaker_from_json
+from durable_retry.engine.circuit.breaker import breaker_from_json
+from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.sources.arrivals import Arrival

@@ -4,24 +4,18 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
-from durable_retry.engine.circuit import (
-    Breaker,
-    CallHealth,
-    CircuitSettings,
-    ManualAction,
-    ManualControl,
+from durable_retry.engine.circuit.breaker import Breaker, ManualControl
+from durable_retry.engine.circuit.messages import (
     ManualControlMessage,
     PermitMessage,
-    Permitted,
-    ProbeRequest,
-    ProbeResult,
-    Refused,
-    Report,
     ReportMessage,
-    Snapshot,
     snapshot_of,
 )
+from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.engine.circuit.snapshot import Permitted, Refused, Snapshot
+from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
 from tests.support.builders import after
 
 SETTINGS = CircuitSettings()

@@ -14,7 +14,8 @@ from durable_retry.console.alerts.rules import (
     TASK_HUB_AWAY,
     HealthMetric,
 )
-from durable_retry.engine.circuit import Breaker, CircuitState
+from durable_retry.engine.circuit.breaker import Breaker
+from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
 from durable_retry.engine.limits.settings import LimitSettings, shared_limits_at
 from durable_retry.settings.alerts import Thresholds

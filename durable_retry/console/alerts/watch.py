@@ -41,7 +41,7 @@ from durable_retry.console.alerts.store import (
 )
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.circuit import Breaker
+from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.config.dependency import signing_key
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.operations.envelope import ParsedEnvelope

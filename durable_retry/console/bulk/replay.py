@@ -17,7 +17,8 @@ from durable_retry.console.bulk.store import keep_items
 from durable_retry.engine.base.instants import optional_to_rfc3339
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.circuit import CircuitState, snapshot_of
+from durable_retry.engine.circuit.messages import snapshot_of
+from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.record import (
     DeadLetterRecord,
     Replay,

@@ -15,7 +15,7 @@ from durable_retry import clock
 from durable_retry.console.metrics.figures import Figures
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.text import counted
-from durable_retry.engine.circuit import CircuitState
+from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.facts import (
     AttemptEnded,
     CircuitChanged,

@@ -23,10 +23,11 @@ from typing import Annotated, Any, Final, assert_never, cast
 
 from durable_retry.engine.base.instants import from_ms, to_ms
 from durable_retry.engine.base.json_forms import Form, JsonRecord
-from durable_retry.engine.circuit import CircuitSettings, ProbeRequest, answer_from_json, answer_to_json
-from durable_retry.engine.circuit.messages import PermitMessage
+from durable_retry.engine.circuit.messages import PermitMessage, answer_from_json, answer_to_json
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import ALL_PROBES_UNDER_WAY, RECHECK, Permitted, Refused
+from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.circuit.transitions import ProbeRequest
 from durable_retry.engine.limits.limiter import LEASE_MARGIN_SECONDS, Slot, SlotPostponed, SlotRequest
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.pace import Pace

@@ -12,7 +12,8 @@ from typing import Any
 
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.circuit import ERROR_CHARACTERS, CallHealth, LastFailure, Permitted, call_health
+from durable_retry.engine.circuit.report import ERROR_CHARACTERS, CallHealth, LastFailure, call_health
+from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import AttemptOutcome

@@ -18,20 +18,19 @@ from typing import Final
 
 from durable_retry import clock
 from durable_retry.concurrency import LoopOwned
-from durable_retry.engine.circuit import (
+from durable_retry.engine.circuit.messages import snapshot_of
+from durable_retry.engine.circuit.report import CallHealth, LastFailure
+from durable_retry.engine.circuit.reporters import ReportBuffer
+from durable_retry.engine.circuit.retry_budget import BudgetPostponed, budget_allows
+from durable_retry.engine.circuit.snapshot import (
     AskForProbe,
-    CallHealth,
     ClockDifference,
-    LastFailure,
     Permit,
     Permitted,
     Refused,
-    ReportBuffer,
     Snapshot,
     permit,
-    snapshot_of,
 )
-from durable_retry.engine.circuit.retry_budget import BudgetPostponed, budget_allows
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.facts import CircuitBypassed, RetryPostponed
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot, WorkerShare, limits_at

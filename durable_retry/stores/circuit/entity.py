@@ -32,17 +32,13 @@ from durable_retry.engine.base.names import (
     outbox_instance,
 )
 from durable_retry.engine.base.unreadable import read_or
-from durable_retry.engine.circuit import (
-    Breaker,
-    CircuitSettings,
-    ManualControlMessage,
-    Openings,
-    Report,
-    ReportBuffer,
-    ReportMessage,
-    breaker_from_json,
-)
+from durable_retry.engine.circuit.breaker import Breaker, breaker_from_json
+from durable_retry.engine.circuit.messages import ManualControlMessage, ReportMessage
+from durable_retry.engine.circuit.openings import Openings
+from durable_retry.engine.circuit.report import Report
+from durable_retry.engine.circuit.reporters import ReportBuffer
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations.status import WAITS_FOR

@@ -7,7 +7,7 @@ import azure.functions as func
 
 from durable_retry.binding import TaskHub
 from durable_retry.engine.base.answers import Page
-from durable_retry.engine.circuit import ManualControl
+from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.openings import Opening
 from durable_retry.engine.facts import TargetType
 from durable_retry.errors import NoSuchDependencyError, UnchangeableCircuitError

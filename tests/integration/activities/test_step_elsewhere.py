@@ -10,7 +10,8 @@ import pytest
 import durable_retry
 from durable_retry import handler_registry
 from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.circuit import CallHealth, Permitted, Refused
+from durable_retry.engine.circuit.report import CallHealth
+from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState, BlockedStep, StepAdmission

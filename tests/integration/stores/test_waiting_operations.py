@@ -5,7 +5,10 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.names import OUTBOX, OUTBOX_PENDING, PUBLISH, WAKE_WAITING, EventState
-from durable_retry.engine.circuit import ManualAction, ManualControl, ManualControlMessage, Refused
+from durable_retry.engine.circuit.breaker import ManualControl
+from durable_retry.engine.circuit.messages import ManualControlMessage
+from durable_retry.engine.circuit.snapshot import Refused
+from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.outbox import StoredEvent
 from durable_retry.engine.retry.loop import blocked_to_json

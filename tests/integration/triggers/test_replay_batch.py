@@ -13,7 +13,10 @@ from durable_retry.console.bulk.ends import items_page
 from durable_retry.console.bulk.replay import RECHECK, held_until
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.circuit import CircuitState, ManualAction, ManualControl, ManualControlMessage
+from durable_retry.engine.circuit.breaker import ManualControl
+from durable_retry.engine.circuit.messages import ManualControlMessage
+from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import ReplayBody

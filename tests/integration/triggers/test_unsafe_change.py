@@ -13,7 +13,7 @@ from durabletask.entities import EntityInstanceId
 from durable_retry import clock
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import IDEMPOTENCY_RECORD, OPERATION, OperationState
-from durable_retry.engine.circuit import Refused
+from durable_retry.engine.circuit.snapshot import Refused
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History

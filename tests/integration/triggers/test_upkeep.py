@@ -15,13 +15,10 @@ from durable_retry import clock
 from durable_retry.console.alerts import watch as alerts
 from durable_retry.console.alerts.store import known_alerts
 from durable_retry.console.alerts.watch import check_alerts, read_health_metrics
-from durable_retry.engine.circuit import (
-    Breaker,
-    CircuitState,
-    ManualAction,
-    ManualControl,
-    ManualControlMessage,
-)
+from durable_retry.engine.circuit.breaker import Breaker, ManualControl
+from durable_retry.engine.circuit.messages import ManualControlMessage
+from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.transitions import archived, restored

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from durable_retry.engine.circuit import Breaker, ReportBuffer, Snapshot, snapshot_of
-from durable_retry.engine.circuit.reporters import Reporters
+from durable_retry.engine.circuit.breaker import Breaker
+from durable_retry.engine.circuit.messages import snapshot_of
+from durable_retry.engine.circuit.reporters import ReportBuffer, Reporters
 from durable_retry.engine.circuit.retry_budget import (
     CREDIT_SECONDS,
     LOAN_SECONDS,
@@ -17,6 +18,7 @@ from durable_retry.engine.circuit.retry_budget import (
     budget_allows,
     budget_snapshot,
 )
+from durable_retry.engine.circuit.snapshot import Snapshot
 from tests.support.builders import NOON, after
 from tests.support.circuit import SETTINGS
 

@@ -21,22 +21,16 @@ from hypothesis.stateful import (
     rule,
 )
 
-from durable_retry.engine.circuit import (
-    AskForProbe,
+from durable_retry.engine.circuit.breaker import (
     Breaker,
-    CallHealth,
-    CircuitSettings,
-    CircuitState,
     ManualControl,
-    Permitted,
-    ProbeResult,
-    Refused,
-    Report,
     advanced,
     breaker_from_json,
     breaker_to_json,
-    permit,
 )
+from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report
+from durable_retry.engine.circuit.snapshot import AskForProbe, Permitted, Refused, permit
+from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from tests.support.builders import NOON, after
 from tests.support.circuit import Desk
 

@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from durable_retry.engine.base.names import FORM, Category, DeadLetterReason
-from durable_retry.engine.circuit import Refused
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.circuit.snapshot import Refused
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.backoff import backoff, bounds_of, ceiling_seconds
 from durable_retry.engine.retry.constraints import latest_start

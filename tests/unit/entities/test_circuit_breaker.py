@@ -9,24 +9,18 @@ from durable_retry import clock
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import CIRCUIT_BREAKER, CIRCUIT_OPENINGS, MANUAL_CONTROL, PERMIT, REPORT
-from durable_retry.engine.circuit import (
-    CallHealth,
-    CircuitState,
-    LastFailure,
-    ManualAction,
-    ManualControl,
+from durable_retry.engine.circuit.breaker import ManualControl, breaker_from_json
+from durable_retry.engine.circuit.messages import (
     ManualControlMessage,
-    Openings,
     PermitMessage,
-    Permitted,
-    ProbeRequest,
-    ProbeResult,
-    Refused,
     ReportMessage,
     answer_from_json,
-    breaker_from_json,
 )
-from durable_retry.engine.circuit.openings import Opening
+from durable_retry.engine.circuit.openings import Opening, Openings
+from durable_retry.engine.circuit.report import CallHealth, LastFailure, ProbeResult
+from durable_retry.engine.circuit.snapshot import Permitted, Refused
+from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
 from entities.circuit_breaker import CircuitBreaker, CircuitOpenings, blueprint
 from tests.support.builders import after
 from tests.support.circuit import BUDGET, SETTINGS, Desk

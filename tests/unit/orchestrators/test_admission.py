@@ -7,16 +7,12 @@ import pytest
 
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import CIRCUIT_EVENT
-from durable_retry.engine.circuit import (
-    Breaker,
-    CircuitSettings,
-    ManualAction,
-    ManualControl,
-    ManualControlMessage,
-    Refused,
-    breaker_to_json,
-)
+from durable_retry.engine.circuit.breaker import Breaker, ManualControl, breaker_to_json
+from durable_retry.engine.circuit.messages import ManualControlMessage
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.circuit.snapshot import Refused
+from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
 from tests.support.builders import NOON, Activities, an_operation, failing

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.names import Category, EventState
-from durable_retry.engine.circuit import CircuitSettings
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.outbox import StoredEvent, event_id_for
 from durable_retry.engine.retry.loop import NeedsProbe, blocked_to_json

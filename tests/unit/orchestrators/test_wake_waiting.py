@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.circuit import ManualAction, ManualControl, ManualControlMessage
+from durable_retry.engine.circuit.breaker import ManualControl
+from durable_retry.engine.circuit.messages import ManualControlMessage
+from durable_retry.engine.circuit.transitions import ManualAction
 from orchestrators.steps import ENTITY_CALLS
 from orchestrators.wake_waiting import SETTLE, release_waiting
 from tests.support.builders import NOON, an_operation

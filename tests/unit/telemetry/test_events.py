@@ -10,7 +10,7 @@ from azure.durable_functions.testing import execute_entity
 from durable_retry import clock
 from durable_retry.engine.base.names import REPORT, Category
 from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.circuit import ReportMessage
+from durable_retry.engine.circuit.messages import ReportMessage
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
 from durable_retry.engine.facts import ActedOn, AttemptEnded, DeliveryEnded, OperationEnded
 from durable_retry.engine.retry.history import AttemptOutcome

@@ -8,7 +8,10 @@ import pytest
 from durable_retry.console.alerts.health import HealthMetrics, show
 from durable_retry.console.alerts.rules import Alert, alert_changes
 from durable_retry.engine.adaptive import Adaptive
-from durable_retry.engine.circuit import Breaker, CallHealth, CircuitState, ManualControl, Permitted
+from durable_retry.engine.circuit.breaker import Breaker, ManualControl
+from durable_retry.engine.circuit.report import CallHealth
+from durable_retry.engine.circuit.snapshot import Permitted
+from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.numbers import DeadLetterSummary, open_dead_letters
 from durable_retry.engine.pace import Quota

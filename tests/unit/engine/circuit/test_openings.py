@@ -2,15 +2,10 @@
 
 from dataclasses import replace
 
-from durable_retry.engine.circuit import (
-    CallHealth,
-    CircuitState,
-    LastFailure,
-    Opening,
-    Openings,
-    ReportBuffer,
-)
-from durable_retry.engine.circuit.openings import KEPT_OPENINGS, opening_of
+from durable_retry.engine.circuit.openings import KEPT_OPENINGS, Opening, Openings, opening_of
+from durable_retry.engine.circuit.report import CallHealth, LastFailure
+from durable_retry.engine.circuit.reporters import ReportBuffer
+from durable_retry.engine.circuit.states import CircuitState
 from tests.support.builders import after
 from tests.support.circuit import SETTINGS, Desk
 

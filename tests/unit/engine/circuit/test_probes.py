@@ -2,15 +2,12 @@ from dataclasses import replace
 
 import pytest
 
-from durable_retry.engine.circuit import (
-    CallHealth,
-    CircuitState,
-    ManualControl,
-    Permitted,
-    ProbeRequest,
-    Refused,
-)
+from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.messages import PermitMessage, answer_from_json, answer_to_json
+from durable_retry.engine.circuit.report import CallHealth
+from durable_retry.engine.circuit.snapshot import Permitted, Refused
+from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.circuit.transitions import ProbeRequest
 from tests.support.builders import NOON, after
 from tests.support.circuit import SETTINGS, Desk, tripped, with_settings
 

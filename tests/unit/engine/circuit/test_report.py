@@ -5,8 +5,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from durable_retry.engine.base.sliding_window import Counts
-from durable_retry.engine.circuit import CallHealth, CircuitState, ReportBuffer, TakenHere
-from durable_retry.engine.circuit.report import ProbeResult, Report
+from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report
+from durable_retry.engine.circuit.reporters import ReportBuffer
+from durable_retry.engine.circuit.snapshot import TakenHere
+from durable_retry.engine.circuit.states import CircuitState
 from tests.support.builders import after
 from tests.support.circuit import SETTINGS, Desk, tripped, with_settings
 

@@ -2,7 +2,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from durable_retry.engine.circuit import ManualControl
+from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.retry_budget import (
     Budget,
     BudgetAllowed,

@@ -9,13 +9,12 @@ from math import ceil, sqrt
 import pytest
 
 from durable_retry.engine.base.text import deterministic_fraction
-from durable_retry.engine.circuit import (
+from durable_retry.engine.circuit.breaker import ManualControl
+from durable_retry.engine.circuit.report import CallHealth
+from durable_retry.engine.circuit.snapshot import (
     RELEASE,
     AskForProbe,
-    CallHealth,
-    CircuitState,
     ClockDifference,
-    ManualControl,
     Permit,
     Permitted,
     Refused,
@@ -24,8 +23,9 @@ from durable_retry.engine.circuit import (
     TakenHere,
     permit,
     release_at,
+    spread_seconds,
 )
-from durable_retry.engine.circuit.snapshot import spread_seconds
+from durable_retry.engine.circuit.states import CircuitState
 from tests.support.builders import NOON, after
 from tests.support.circuit import SETTINGS, Desk, tripped
 

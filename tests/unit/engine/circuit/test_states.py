@@ -2,17 +2,16 @@ from datetime import timedelta
 
 import pytest
 
-from durable_retry.engine.circuit import (
+from durable_retry.engine.circuit.breaker import ManualControl, moved
+from durable_retry.engine.circuit.report import CallHealth
+from durable_retry.engine.circuit.states import (
     CIRCUIT_MOVES,
-    CallHealth,
     CircuitMove,
     CircuitSettings,
     CircuitState,
     IllegalMoveError,
-    ManualControl,
+    target_of,
 )
-from durable_retry.engine.circuit.breaker import moved
-from durable_retry.engine.circuit.states import target_of
 from tests.support.builders import NOON, after
 from tests.support.circuit import Desk, tripped, with_settings
 

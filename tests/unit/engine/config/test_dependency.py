@@ -6,8 +6,8 @@ import pytest
 from pydantic import PydanticSchemaGenerationError, TypeAdapter
 
 from durable_retry.engine.base.text import Secret
-from durable_retry.engine.circuit import CircuitSettings
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
+from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.config.dependency import Auth, Dependency, Webhook, limits_problems
 from durable_retry.engine.limits.settings import LimitSettings
 

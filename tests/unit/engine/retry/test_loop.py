@@ -6,8 +6,10 @@ from datetime import timedelta
 import pytest
 
 from durable_retry.engine.base.names import FORM, Category
-from durable_retry.engine.circuit import CircuitSettings, PermitMessage, Permitted, Refused
+from durable_retry.engine.circuit.messages import PermitMessage
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.circuit.snapshot import Permitted, Refused
+from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.limits.limiter import Slot, SlotPostponed
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.pace import Pace

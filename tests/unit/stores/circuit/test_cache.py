@@ -5,17 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from durable_retry.engine.circuit import (
-    CallHealth,
-    CircuitSettings,
-    CircuitState,
-    ManualAction,
-    ManualControl,
-    ManualControlMessage,
-    Permitted,
-    Refused,
-)
+from durable_retry.engine.circuit.breaker import ManualControl
+from durable_retry.engine.circuit.messages import ManualControlMessage
+from durable_retry.engine.circuit.report import CallHealth
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
+from durable_retry.engine.circuit.snapshot import Permitted, Refused
+from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
+from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.limits.limiter import Slot
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.pace import RateLeft

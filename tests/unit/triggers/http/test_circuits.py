@@ -5,8 +5,9 @@ import azure.functions as func
 import pytest
 
 from durable_retry import clock
-from durable_retry.engine.circuit import Breaker, CircuitState
+from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.snapshot import ClockDifference
+from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.config.dependencies_file import Config
 from durable_retry.settings.configuration import using
 from durable_retry.stores.circuit.cache import circuit_of, close_circuits
