@@ -18,6 +18,8 @@ from tests.support.target import Target
 
 STRICT_TYPING = "AZURE_FUNCTIONS_DURABLE_STRICT_TYPING"
 ONEBOX = ROOT / "packages" / "onebox"
+SHARED_SERVERS = {"system", "tailored", "seen", "azurite", "onebox", "features"}
+"""Fixtures of servers that the tests of a folder share."""
 
 
 # The same examples in every run, and no clock where a machine may be busy.
@@ -55,8 +57,8 @@ def _worker_group(item: pytest.Item) -> str:
 
     A start of the app takes 3.5 s of processor time, and each process would start its own.
     """
-    shared = {"system", "tailored", "seen", "azurite"} & set(getattr(item, "fixturenames", ()))
-    return str(item.path.parent if shared else item.path)
+    shares = not SHARED_SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
+    return str(item.path.parent if shares else item.path)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -9,6 +9,7 @@ from azure.storage.queue import QueueClient
 
 from tests.support.app import HOSTED_URL, HostedSystem, System
 from tests.support.azurite import Account, Storage
+from tests.support.onebox.process import AS_SHIPPED
 from tests.support.target import Target
 
 SECRETS = ("token-that-nobody-may-see", "key-that-nobody-may-see")
@@ -37,7 +38,12 @@ def system(tmp_path_factory: pytest.TempPathFactory, target: Target, storage: Ac
         hosted.client.close()
         return
     folder = tmp_path_factory.mktemp("system")
-    system = System(folder, target, AzureWebJobsStorage=storage.connection_string)
+    system = System(
+        folder,
+        target,
+        AzureWebJobsStorage=storage.connection_string,
+        FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED,
+    )
     system.server.start()
     yield system
     system.client.close()
@@ -81,7 +87,12 @@ def mortal_system(tmp_path_factory: pytest.TempPathFactory, target: Target) -> I
     folder = tmp_path_factory.mktemp("own")
     storage = Storage(folder)
     storage.server.start()
-    system = System(folder, target, AzureWebJobsStorage=storage.connection_string)
+    system = System(
+        folder,
+        target,
+        AzureWebJobsStorage=storage.connection_string,
+        FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED,
+    )
     system.server.start()
     yield system
     system.client.close()

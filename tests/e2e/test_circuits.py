@@ -46,7 +46,6 @@ def circuits(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> It
         DEPENDENCIES_FILE=str(SETTINGS),
         INTAKE_DEPENDENCY_LAG_SECONDS="1",
         WEBSITE_AUTH_ENABLED="True",
-        FUNCTIONS_WORKER_PROCESS_COUNT="0",  # its two workers are of another kind
     )
     port = str(httpx.URL(system.url).port)
     system.server.command = [sys.executable, "-m", "tests.support.two_workers", str(folder), port]

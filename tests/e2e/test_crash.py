@@ -10,6 +10,7 @@ import pytest
 from scripts.processes import eventually
 from tests.support.app import FINISHED, System
 from tests.support.azurite import Storage
+from tests.support.onebox.process import AS_SHIPPED
 from tests.support.target import Target
 
 
@@ -81,7 +82,13 @@ def test_on_azures_terms_operations_of_a_host_that_died_rest_for_the_minute_of_h
     tmp_path: Path, target: Target, azurites: Callable[[str], Storage], key: str
 ) -> None:
     storage = azurites("rests").connection_string
-    system = System(tmp_path, target, AzureWebJobsStorage=storage, ONEBOX_SEMANTICS="azure:1")
+    system = System(
+        tmp_path,
+        target,
+        AzureWebJobsStorage=storage,
+        ONEBOX_SEMANTICS="azure:1",
+        FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED,
+    )
     system.server.start()
     try:
         ids = [system.accepted(f"{key}-{number}", "/status/200") for number in range(20)]

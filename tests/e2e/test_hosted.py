@@ -12,6 +12,7 @@ import pytest
 from scripts.processes import ROOT, running
 from tests.support.app import System
 from tests.support.azurite import Storage
+from tests.support.onebox.process import AS_SHIPPED
 from tests.support.target import Target
 
 pytestmark = pytest.mark.long
@@ -52,7 +53,12 @@ def test_a_host_that_asks_for_keys_gets_the_one_of_each_path(
     tmp_path: Path, azurites: Callable[[str], Storage]
 ) -> None:
     storage, target = azurites("keys"), Target(tmp_path)  # which the inner session starts
-    locked = System(tmp_path, target, AzureWebJobsStorage=storage.connection_string)
+    locked = System(
+        tmp_path,
+        target,
+        AzureWebJobsStorage=storage.connection_string,
+        FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED,
+    )
     locked.server.command.append("--auth")
     with running(locked.server):
         keys = json.loads((tmp_path / "data" / "keys.json").read_text())

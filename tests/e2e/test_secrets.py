@@ -17,6 +17,7 @@ import pytest
 
 from scripts.processes import eventually
 from tests.support.app import System, operation
+from tests.support.onebox.process import AS_SHIPPED
 from tests.support.otlp import OtlpReceiver, otlp_receiver
 from tests.support.target import Target
 
@@ -56,6 +57,7 @@ def documents(folder: Path, target: Target, collector: OtlpReceiver) -> str:
         target,
         DEPENDENCIES_FILE=str(Path(__file__).with_name("secrets.toml")),
         HANDLERS="tests.support.spilling_handler",
+        FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED,
         OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
         OTEL_METRIC_EXPORT_INTERVAL="200",
         GUARDED_TOKEN=CONFIGURED["GUARDED_TOKEN"],

@@ -10,6 +10,7 @@ from durable_retry.engine.outbox import CONTENT_TYPE
 from durable_retry.telemetry.metrics import FAILED_OPEN_CALLS, METRICS
 from scripts.processes import eventually
 from tests.support.app import System, operation
+from tests.support.onebox.process import AS_SHIPPED
 from tests.support.otlp import OtlpReceiver, Received, otlp_receiver
 from tests.support.target import Target
 
@@ -36,6 +37,7 @@ def exporting(
         DEPENDENCIES_FILE=str(Path(__file__).with_name("telemetry.toml")),
         OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
         OTEL_SERVICE_NAME="orders",
+        FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED,
         OTEL_METRIC_EXPORT_INTERVAL="200",
         OTEL_BSP_SCHEDULE_DELAY="100",
         OTEL_BLRP_SCHEDULE_DELAY="100",

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
+from tests.support.onebox.process import IN_ONE_PROCESS
 from tests.support.target import Target
 
 HOSTED_URL = os.environ.get("E2E_URL", "")
@@ -43,6 +44,7 @@ class System:
                 "FLAKY_TARGET_URL": target.url,
                 "DEPENDENCIES_FILE": str(DEPENDENCIES),
                 "ONEBOX_QUEUES": "operations operations-poison",  # as infra/ makes them
+                "FUNCTIONS_WORKER_PROCESS_COUNT": IN_ONE_PROCESS,
                 **env,
             },
         )

@@ -25,6 +25,10 @@ FEATURES = APPS / "features"
 STREAMS = APPS / "streams"
 INSTANCES = "/runtime/webhooks/durabletask/instances"
 START = [sys.executable, "-m", "onebox", "start"]
+IN_ONE_PROCESS = "0"
+"""FUNCTIONS_WORKER_PROCESS_COUNT of tests that say nothing else: a worker process costs a start a second."""
+AS_SHIPPED = ""
+"""The same for tests of onebox as it is by default, with one worker process."""
 
 
 class OneboxProcess:
@@ -53,6 +57,7 @@ class OneboxProcess:
                 "AZURITE_TABLE_PORT": str(self.ports.table),
                 # Not what this project's app may have switched on in the process that runs the tests.
                 "AZURE_FUNCTIONS_DURABLE_STRICT_TYPING": "0",
+                "FUNCTIONS_WORKER_PROCESS_COUNT": IN_ONE_PROCESS,
                 **env,
             },
         )

@@ -46,11 +46,15 @@ ttl_seconds = %d
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen at one moment: seconds since the begin, operations posted, and sizes in bytes."""
+    """What was seen at one moment: seconds since the begin, operations posted, and sizes in bytes.
+
+    `memory` is that of the host, `workers` that of the processes that run the functions.
+    """
 
     seconds: float
     posted: int
     memory: int
+    workers: int
     used: int
     file: int
 
@@ -61,6 +65,7 @@ def serving(folder: Path, target: Target) -> Iterator[OneboxProcess]:
     dependencies = folder / "dependencies.toml"
     dependencies.write_text(DEPENDENCIES % KEPT_SECONDS)
     env = {"DEPENDENCIES_FILE": str(dependencies), "FLAKY_TARGET_URL": target.url}
+    env["FUNCTIONS_WORKER_PROCESS_COUNT"] = "1"
     onebox = OneboxProcess(folder, ROOT, **env)
     onebox.server.start()
     try:
@@ -69,12 +74,18 @@ def serving(folder: Path, target: Target) -> Iterator[OneboxProcess]:
         onebox.close()
 
 
+def resident(pid: int) -> int:
+    """Return how much memory a process has, in bytes."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(status["VmRSS"].split()[0]) * KILOBYTE
+
+
 def look(onebox: OneboxProcess, seconds: float, posted: int) -> Look:
-    """Measure the process and its store."""
+    """Measure the processes and the store."""
     store = onebox.data / "hub.sqlite"
     process = onebox.server.process
     assert process is not None
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines())
+    workers = onebox.client.get("/admin/host/status").json()["workers"]
     with closing(sqlite3.connect(store)) as db:
         pages, free = (
             db.execute(f"PRAGMA {what}").fetchone()[0] for what in ("page_count", "freelist_count")
@@ -82,7 +93,8 @@ def look(onebox: OneboxProcess, seconds: float, posted: int) -> Look:
     return Look(
         seconds,
         posted,
-        int(status["VmRSS"].split()[0]) * KILOBYTE,
+        resident(process.pid),
+        sum(resident(worker["pid"]) for worker in workers),
         (pages - free) * PAGE_BYTES,
         pages * PAGE_BYTES,
     )
@@ -145,6 +157,7 @@ def test_neither_memory_nor_the_store_goes_on_growing(tmp_path: Path, target: Ta
         load.close()
     half = looks[len(looks) // 2 :]
     assert half[-1].memory - half[0].memory < MOST_MEMORY_GROWTH, looks
+    assert half[-1].workers - half[0].workers < MOST_MEMORY_GROWTH, looks
     # An expired key leaves a row of an entity without state, which the app removes once an hour.
     expired = MOST_BYTES_OF_AN_EXPIRED_KEY * (half[-1].posted - half[0].posted)
     assert half[-1].used < 1.2 * half[0].used + expired, looks

@@ -2,13 +2,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.onebox.process import OneboxProcess
+from tests.support.onebox.process import AS_SHIPPED, OneboxProcess
 
 
 @pytest.fixture(scope="session")
 def onebox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneboxProcess]:
-    """The sample app, for all tests that leave it running."""
-    onebox = OneboxProcess(tmp_path_factory.mktemp("onebox"))
+    """The sample app as it is served by default, for all tests that leave it running."""
+    onebox = OneboxProcess(tmp_path_factory.mktemp("onebox"), FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED)
     onebox.server.start()
     yield onebox
     assert onebox.close() == 0

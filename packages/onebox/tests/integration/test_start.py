@@ -190,7 +190,14 @@ except Exception:
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.long),
+    ],
+)
 def test_a_signal_ends_the_start_of_an_app_that_hangs(
     app: Path, tmp_path: Path, processes: str, number: signal.Signals
 ) -> None:
@@ -227,26 +234,25 @@ def test_it_serves_also_where_the_caller_has_closed_the_standard_streams(tmp_pat
 
 
 def test_check_says_whether_a_store_is_sound(tmp_path: Path) -> None:
-    def check() -> subprocess.CompletedProcess[str]:
+    def check() -> tuple[int, str]:
         command = [sys.executable, "-m", "onebox", "check", "--data", str(tmp_path)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        return ended.returncode, ended.stdout + ended.stderr
 
-    assert (check().returncode, check().stderr) == (
-        1,
-        f"onebox: {tmp_path}/hub.sqlite is not there: name the folder with --data\n",
-    )
+    assert check() == (1, f"onebox: {tmp_path}/hub.sqlite is not there: name the folder with --data\n")
     store = tmp_path / "hub.sqlite"
     with closing(sqlite3.connect(store)) as db:
         db.execute("CREATE TABLE t (x)")
         db.executemany("INSERT INTO t VALUES (?)", [("x" * 1000,)] * 100)
         db.commit()
-    assert (check().returncode, check().stdout) == (0, f"{store} is sound\n")
+    assert check() == (0, f"{store} is sound\n")
     with store.open("r+b") as file:
         file.seek(5 * 4096)
         file.write(b"\xa5" * 4096)
-    assert check().returncode == 1
-    assert "hub.sqlite is damaged\n" in check().stderr
-    assert '"A damaged store", says what to do' in check().stderr
+    code, text = check()
+    assert code == 1
+    assert "hub.sqlite is damaged\n" in text
+    assert '"A damaged store", says what to do' in text
 
 
 def test_everything_in_the_data_folder_is_its_owners_alone(onebox: OneboxProcess) -> None:

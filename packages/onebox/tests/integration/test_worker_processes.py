@@ -160,6 +160,7 @@ def test_activities_that_end_their_processes_neither_spin_nor_stop_the_host(
     assert output_of(own_workers, "beside")[0] == 3
 
 
+@pytest.mark.long
 def test_the_third_crash_of_the_one_process_ends_the_host_and_its_work_goes_on_at_the_next_start(
     tmp_path: Path,
 ) -> None:
@@ -414,6 +415,7 @@ async def test_an_app_that_hangs_while_it_is_loaded_is_named_with_its_line(tmp_p
     assert all(each["pid"] is None for each in processes.described())
 
 
+@pytest.mark.long
 def test_an_app_that_can_be_loaded_no_more_is_tried_again(tmp_path: Path) -> None:
     app = tmp_path / "app"
     write_app(app, level="ANONYMOUS")
@@ -442,6 +444,7 @@ def test_a_count_that_is_none_ends_the_start(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_change_is_served_by_new_processes(tmp_path: Path) -> None:
     app = tmp_path / "app"
     write_app(app, level="ANONYMOUS")

@@ -119,6 +119,7 @@ async def all_ended(hub: Hub, starts: list[Start]) -> list[Any]:
     return [state.output for state in ended]
 
 
+@pytest.mark.long
 async def test_a_turn_that_is_not_stored_runs_again_and_its_messages_go_out_twice(
     tmp_path: Path, seen: Seen
 ) -> None:
@@ -128,6 +129,7 @@ async def test_a_turn_that_is_not_stored_runs_again_and_its_messages_go_out_twic
     assert seen.activities["double"] > 2 * len(starts)
 
 
+@pytest.mark.long
 async def test_a_batch_that_is_not_stored_runs_again(tmp_path: Path, seen: Seen) -> None:
     async with running_hub(tmp_path, small_app(seen), settings=only(lost=0.5)) as hub:
         for _ in range(6):
@@ -173,6 +175,7 @@ async def test_messages_to_entities_overtake_each_other_and_come_twice(tmp_path:
     assert first != sorted(first), "some are overtaken"
 
 
+@pytest.mark.long
 async def test_an_activity_runs_twice_and_one_answer_counts(tmp_path: Path, seen: Seen) -> None:
     async with running_hub(tmp_path, small_app(seen), settings=only(doubled=1)) as hub:
         for number in range(5):  # The second run comes too late where the first has ended already.
