@@ -183,7 +183,7 @@ def serve(arguments: argparse.Namespace) -> None:
     asked_to_stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: asked_to_stop.set())
-    os.environ.setdefault("ONEBOX_QUEUES", "operations")  # as infra/ does in Azure
+    os.environ.setdefault("ONEBOX_QUEUES", "operations operations-poison")  # as infra/ does in Azure
     os.environ["FLAKY_TARGET_URL"] = f"http://{HOST}:{arguments.target_port}"
     if (handlers := handlers_that_fit(Path.cwd(), os.environ)) is not None:
         os.environ["HANDLERS"] = handlers

@@ -80,6 +80,7 @@ def test_the_readmes_curl_works_as_printed_and_the_end_leaves_nothing_behind(run
 
     head, _ = curl(run)
     assert head.startswith("http/1.1 200")
+    assert "warning" not in run.server.log.read_text().lower()
     assert re.search("^idempotent-replayed: true$", head, re.MULTILINE)
 
     assert run.server.stop() == 0
