@@ -69,7 +69,7 @@ class WaitBegun:
     """An operation waits."""
 
     operation: OperationInput
-    kind: str  # `retry`, `circuit`, `retry_budget` or `limit`
+    kind: str  # `retry` or a `WaitKind`
     until: datetime  # when the wait should end
     reasons: tuple[str, ...]  # why it is as long as it is
 

@@ -127,7 +127,10 @@ def test_the_last_turn_ends_as_it_did(shape: str) -> None:
     recording = load(shape)
     end = completion(replayed(ORCHESTRATORS[recording.orchestrator], list(turns(recording))[-1]))
     assert end is not None
-    assert json.loads(end.result.value or "null") == recording.output
+    output = json.loads(end.result.value or "null")
+    if isinstance(output, dict) and "waits" not in recording.output:
+        output.pop("waits", None)  # older versions kept none after a failure of their own side
+    assert output == recording.output
 
 
 @pytest.mark.parametrize("shape", shapes())

@@ -228,7 +228,9 @@ class MetricFigures(Answer):
     ended: Annotated[int, Field(description="Operations that ended.")]
     ended_by_status: dict[str, int]
     operation_ms: Annotated[Percentiles, Field(description="From acceptance to the end, waits included.")]
-    waits: Annotated[dict[str, Waited], Field(description="By kind: retry, circuit, retry_budget, limit.")]
+    waits: Annotated[
+        dict[str, Waited], Field(description="By kind: retry, circuit, retry_budget, limit, own_failure.")
+    ]
     openings: Annotated[int, Field(description="How often circuits opened, by themselves or by hand.")]
 
 

@@ -169,7 +169,8 @@ def after_own_failure(operation: Retryable, history: History, error: str, now: d
         detail = f"attempt {history.next_attempt} failed on this side {failures} times in a row: {error}"
         return _dead_letter(Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED, detail)
     constraint = own_failure_constraint(operation, history, now)
-    return _wait_or_give_up(operation, [constraint], now, f"attempt {history.next_attempt} failed: {error}")
+    failed = f"attempt {history.next_attempt} failed on this side: {error}"
+    return _wait_or_give_up(operation, [constraint], now, failed, kind=WaitKind.OWN_FAILURE)
 
 
 def while_blocked(

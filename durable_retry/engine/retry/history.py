@@ -16,11 +16,12 @@ KEPT_WAITS: Final = 5
 
 
 class WaitKind(StrEnum):
-    """What blocks an operation."""
+    """What blocks an operation: its dependency's limits and health, or a failure of our own side."""
 
     CIRCUIT = "circuit"
     RETRY_BUDGET = "retry_budget"
     LIMIT = "limit"
+    OWN_FAILURE = "own_failure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +148,7 @@ class History(JsonRecord):
     attempt_count: int = 0  # counted attempts in all
     own_failures: int = 0  # attempts in a row that never left our side; they cost no attempt
     circuit_waits: int = 0  # waits for the circuit so far; they cost no attempt
-    # The latest waits for the circuit or the retry budget, at most `KEPT_WAITS`, oldest first.
+    # The latest waits for anything but a retry's own delay, at most `KEPT_WAITS`, oldest first.
     waits: tuple[WaitRecord, ...] = ()
     # Attempts that ended by a step with a policy of its own: they use up nothing of the operation's; None for
     # none.

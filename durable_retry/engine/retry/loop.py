@@ -264,12 +264,11 @@ def _after(
             decision = after_attempt(operation, state.history, result, now, state.due_at)
             history = record(state.history, result, decision)
             left = AdmissionState() if result.counted else _uncounted(state.admission, result.unsent)
-            return _state_with_decision(history, left, decision)
+            return _state_with_decision(history, left, decision, now)
         case WorkerFailed():
             decision = after_own_failure(operation, state.history, result.error, now)
-            return _state_with_decision(
-                state.history.with_own_failure(), _uncounted(state.admission), decision
-            )
+            history = state.history.with_own_failure()
+            return _state_with_decision(history, _uncounted(state.admission), decision, now)
         case NeedsProbe() | NeedsSlot():
             # The slot that it had was given back after the attempt's answer.
             admission = replace(state.admission, slot=None)
@@ -324,15 +323,15 @@ def _after_refusal(
             )
         case _ as never:
             assert_never(never)
-    if isinstance(decision, Wait) and decision.kind is not None:
-        history = history.with_wait(_wait_record(history, decision, decision.kind, now))
-    return _state_with_decision(history, admission, decision)
+    return _state_with_decision(history, admission, decision, now)
 
 
 def _state_with_decision(
-    history: History, admission: AdmissionState, decision: Decision
+    history: History, admission: AdmissionState, decision: Decision, now: datetime
 ) -> tuple[RetryState, Decision]:
     due_at = decision.until if isinstance(decision, Wait) else None
+    if isinstance(decision, Wait) and decision.kind is not None:
+        history = history.with_wait(_wait_record(history, decision, decision.kind, now))
     return RetryState(history, replace(admission, due_at=admission.due_at or due_at), due_at), decision
 
 

@@ -152,7 +152,7 @@ function attemptWords({ attempt, kind }) {
     attempt.error ? h("p", {}, attempt.error) : null);
 }
 
-const WAIT_WORDS = { retry: "Waited", circuit: "Waited for the circuit", retry_budget: "Waited for the retry budget", limit: "Waited for a limit", queued: "Queued" };
+const WAIT_WORDS = { retry: "Waited", circuit: "Waited for the circuit", retry_budget: "Waited for the retry budget", limit: "Waited for a limit", own_failure: "Waited after a failure of this side", queued: "Queued" };
 
 function waitWords({ kind, from, to, reasons, times, pending }) {
   const name = pending ? (kind === "retry" ? "Waiting" : WAIT_WORDS[kind]) : WAIT_WORDS[kind];

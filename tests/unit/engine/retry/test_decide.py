@@ -160,6 +160,7 @@ def test_an_attempt_that_never_left_costs_no_attempt() -> None:
     assert isinstance(decision, Wait)
     assert 0.5 <= decision.delay_seconds <= 1
     assert decision.reasons[0] == "attempt 5 failed on this side and is not counted"
+    assert decision.kind is WaitKind.OWN_FAILURE
     assert record(a_history(4), outcome, decision) == a_history(4).with_own_failure()
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from durable_retry.engine.base.names import FORM, Category
+from durable_retry.engine.base.names import FORM, Category, DeadLetterReason
 from durable_retry.engine.circuit.messages import PermitMessage
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
@@ -115,6 +115,22 @@ def a_wait(before_attempt: int, seconds: float, kind: WaitKind = WaitKind.CIRCUI
         until=NOON + in_seconds(seconds + 1),
         delay_reasons=(f"since {seconds}",),
     )
+
+
+@pytest.mark.parametrize("result", [an_outcome(counted=False, error="storage"), WorkerFailed("storage")])
+def test_a_failure_of_our_own_side_shows_its_wait_and_a_deadline_that_it_used_up(result: StepResult) -> None:
+    state, decision, now = RetryState(), None, NOON
+    while not isinstance(decision, DeadLetter):
+        state, decision = after(an_operation(deadline_in=60), state, result, now, FORM)
+        (wait,) = state.history.waits
+        if isinstance(decision, Wait):
+            assert wait.kind is WaitKind.OWN_FAILURE
+            assert (wait.began_at, wait.until, wait.delay_reasons) == (NOON, decision.until, decision.reasons)
+            assert wait.delay_reasons[0] == "attempt 1 failed on this side and is not counted"
+            now = decision.until
+    assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
+    assert "attempt 1 failed on this side" in decision.detail
+    assert state.history.attempt_count == 0
 
 
 def test_waits_of_one_kind_before_one_attempt_are_recorded_as_one() -> None:

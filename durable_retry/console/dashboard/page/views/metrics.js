@@ -154,7 +154,7 @@ function failures({ failures_by_category: by }) {
     h("li", { data: { key: category } }, h("span", {}, words(category)), h("strong", {}, number(count))))) : h("p", { class: "empty" }, "None failed."));
 }
 
-const WAITS = { retry: "for a retry", circuit: "for the circuit", retry_budget: "for the retry budget", limit: "for a limit" };
+const WAITS = { retry: "for a retry", circuit: "for the circuit", retry_budget: "for the retry budget", limit: "for a limit", own_failure: "after failures of this side" };
 
 function waits({ waits: by }) {
   const found = Object.entries(by);
