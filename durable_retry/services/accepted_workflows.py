@@ -1,5 +1,6 @@
 """Batches and sagas as they are submitted and shown: accept one, look at one, list them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from durable_retry import clock
@@ -8,6 +9,7 @@ from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import BATCH, SAGA
 from durable_retry.engine.base.validation import validated
 from durable_retry.engine.facts import SubmissionOutcome
+from durable_retry.engine.operations.naming import workflow_id_for
 from durable_retry.engine.operations.request import fingerprint
 from durable_retry.engine.workflows.document import BatchDocument, BatchSummary, SagaDocument
 from durable_retry.engine.workflows.references import SAGA_SOURCE, SagaRequest
@@ -33,7 +35,7 @@ async def accept_batch(hub: TaskHub, workflow: WorkflowRequest, document: Any) -
     """
     request = validated(BatchRequest, document)
     known = await store.find_batch(workflow.id)
-    print_ = fingerprint(BATCH_SOURCE, document)
+    print_ = _fingerprint_of(BATCH_SOURCE, document)
     if known is not None and known.fingerprint != print_:
         return SubmissionOutcome.KEY_REUSED
     async with http_admission().admitted(hub):
@@ -53,9 +55,15 @@ async def _kept_batch(workflow: WorkflowRequest, request: BatchRequest, print_: 
         max_concurrency=request.max_concurrency,
         tolerated_failures=request.tolerated_failures,
         created_at=now,
+        key=workflow.key,
     )
     await store.keep_batch(batch, batch_items(workflow, request, now))
     return batch
+
+
+def _fingerprint_of(source: str, document: Mapping[str, Any]) -> str:
+    # A key in the body or in the header is the same request.
+    return fingerprint(source, {name: value for name, value in document.items() if name != "key"})
 
 
 async def _start_batch(hub: TaskHub, batch: Batch) -> None:
@@ -76,6 +84,12 @@ async def list_batches(limit: int, cursor: str | None) -> Page[BatchSummary]:
     return Page[BatchSummary](items=tuple(found), next_cursor=following)
 
 
+async def batches_of_key(key: str, tenant: str) -> Page[BatchSummary]:
+    """Return the batch of a caller's key, without its items, or nothing."""
+    found = await store.find_summary(workflow_id_for(BATCH_SOURCE, tenant, key))
+    return Page[BatchSummary](items=() if found is None else (found,))
+
+
 async def accept_saga(hub: TaskHub, workflow: WorkflowRequest, document: Any) -> SubmissionOutcome:
     """Start a saga unless its key was used before; arguments and errors as `accept_batch`."""
     request = validated(SagaRequest, document)
@@ -85,7 +99,8 @@ async def accept_saga(hub: TaskHub, workflow: WorkflowRequest, document: Any) ->
         saga_id=workflow.id,
         steps=steps,
         created_at=now,
-        fingerprint=fingerprint(SAGA_SOURCE, document),
+        fingerprint=_fingerprint_of(SAGA_SOURCE, document),
+        key=workflow.key,
         undoes_unknown=True,
         has_references=True if any(step.wanted for step in steps) else None,
     )
@@ -113,6 +128,12 @@ async def find_saga(hub: TaskHub, saga_id: str) -> SagaDocument | None:
         TaskHubUnavailableError: The task hub did not answer.
     """
     return await sagas.find_saga(hub, saga_id)
+
+
+async def sagas_of_key(hub: TaskHub, key: str, tenant: str) -> Page[SagaDocument]:
+    """Return the saga of a caller's key, or nothing; errors as `find_saga`."""
+    found = await sagas.find_saga(hub, workflow_id_for(SAGA_SOURCE, tenant, key))
+    return Page[SagaDocument](items=() if found is None else (found,))
 
 
 async def list_sagas(hub: TaskHub, limit: int, cursor: str | None) -> Page[SagaDocument]:

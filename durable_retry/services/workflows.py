@@ -64,12 +64,14 @@ class WorkflowRequest:
         source: `batch` or `saga`.
         tenant: The tenant of the caller; "" when there is one tenant.
         trace: The caller's trace context; None when the request is not traced.
+        key: The caller's; None without one.
     """
 
     id: str
     source: str
     tenant: str
     trace: TraceContext | None = None
+    key: str | None = None
 
     def resolve(
         self, document: Any, place: str, now: datetime, unknown: Collection[str] = ()

@@ -87,6 +87,7 @@ class Batch:
     max_concurrency: int  # maximum number of items that run at once
     tolerated_failures: int  # with more failures the batch is failed
     created_at: datetime
+    key: str | None = None  # the caller's
     finished_at: datetime | None = None  # None while it runs
     counts: BatchCounts | None = None  # items by status when it finished; None while it runs
     unreadable: str | None = None  # why its row cannot be read; None when it can
@@ -105,6 +106,8 @@ async def keep_batch(batch: Batch, items: Sequence[Item]) -> None:
         "tolerated_failures": batch.tolerated_failures,
         "created_at": to_rfc3339(batch.created_at),
     }
+    if batch.key is not None:
+        row["key"] = batch.key
     listed = {"PartitionKey": CREATED, "RowKey": f"{age(batch.created_at)}-{batch.batch_id}"}
     await tables.merge(TABLE, listed)
     await tables.insert_if_absent(TABLE, row)
@@ -127,6 +130,7 @@ def _batch_of_row(batch_id: str, row: tables.Row) -> Batch:
         max_concurrency=int(row["max_concurrency"]),
         tolerated_failures=int(row["tolerated_failures"]),
         created_at=from_rfc3339(row["created_at"]),
+        key=row.get("key"),
         finished_at=optional_from_rfc3339(row.get("finished_at")),
         counts=None if counts is None else BatchCounts.model_validate(counts, strict=False),
     )
@@ -224,6 +228,7 @@ def _summary_of(batch: Batch, counts: BatchCounts) -> BatchSummary:
         state = batch_state_of(counts, batch.tolerated_failures)
     return BatchSummary(
         batch_id=batch.batch_id,
+        key=batch.key,
         status=state,
         max_concurrency=batch.max_concurrency,
         tolerated_failures=batch.tolerated_failures,
@@ -240,11 +245,12 @@ async def list_batches(limit: int, cursor: str | None) -> tuple[list[BatchSummar
     A page that is shorter than the limit may have a cursor.
     """
     page = await tables.rows_between(TABLE, CREATED, limit=limit, cursor=cursor)
-    documents = await asyncio.gather(*(_find_summary(row["RowKey"].partition("-")[2]) for row in page.rows))
+    documents = await asyncio.gather(*(find_summary(row["RowKey"].partition("-")[2]) for row in page.rows))
     return [document for document in documents if document is not None], page.cursor
 
 
-async def _find_summary(batch_id: str) -> BatchSummary | None:
+async def find_summary(batch_id: str) -> BatchSummary | None:
+    """Return where a batch stands, without its items; None when there is none of this id."""
     batch = await find_batch(batch_id)
     if batch is None:
         return None  # A crash came before it was accepted.

@@ -93,6 +93,20 @@ def test_a_batch_with_a_key_is_one_batch_and_items_without_keys_get_theirs_from_
     assert again.headers["idempotent-replayed"] == "true"
     assert [system.target.totals()[each["key"]] for each in document["items"]] == [1, 1]
     assert submitted(system, [item], key).status_code == 422
+    # The same key in the body is the same batch, which shows it and is found by it.
+    posted = system.client.post("/api/batches", json={"key": key, "items": [item, item]})
+    assert (posted.json()["batch_id"], document["key"]) == (document["batch_id"], key)
+    for path in ("batches", "search"):
+        found = system.client.get(f"/api/{path}", params={"key": key}).json()["items"]
+        assert [(each.get("batch_id") or each["id"], each["key"]) for each in found] == [
+            (document["batch_id"], key)
+        ]
+    assert system.client.get("/api/batches?key=nobody-has-this").json()["items"] == []
+    headers = {"Idempotency-Key": f"{key}-other"}
+    differing = system.client.post("/api/batches", json={"key": key, "items": [item]}, headers=headers)
+    assert differing.json()["errors"] == [
+        {"pointer": "/key", "detail": "differs from the header Idempotency-Key"}
+    ]
 
 
 def test_no_more_run_at_once_than_allowed(system: System, key: str) -> None:

@@ -88,6 +88,12 @@ def test_a_repeated_saga_is_the_same_saga(system: System, key: str) -> None:
     assert tries(system, over(system, again.json()["saga_id"])) == [1]
     assert document["status"] == "succeeded"
     assert submitted(system, key, step("another")).status_code == 422
+    assert document["key"] == key
+    for path in ("sagas", "search"):
+        found = system.client.get(f"/api/{path}", params={"key": key}).json()["items"]
+        assert [(each.get("saga_id") or each["id"], each["key"]) for each in found] == [
+            (document["saga_id"], key)
+        ]
 
 
 def test_every_mistake_in_a_saga_is_reported_with_its_pointer(system: System, key: str) -> None:

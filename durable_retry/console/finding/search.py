@@ -31,12 +31,12 @@ from durable_retry.engine.base.names import EventState, OperationState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.workflows.document import SagaDocument, SagaPart
+from durable_retry.services.accepted_workflows import batches_of_key, list_batches, list_sagas, sagas_of_key
 from durable_retry.stores.dead_letters.list import DeadLetterSearch, list_dead_letters
 from durable_retry.stores.outbox.events import find_event, list_pending
 from durable_retry.stores.outbox.index import list_ended
-from durable_retry.stores.sagas import document_of_saga
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.stores.workflows import list_batches, list_created
+from durable_retry.stores.workflows import list_created
 
 _EVENTS_READ, _WORKFLOWS_READ = 200, 50
 """Rows of one page of a list that has no index of names."""
@@ -151,8 +151,8 @@ def _lists_for_question(hub: TaskHub, question: Question, tenant: str) -> dict[s
         ours = partial(_list_of_events, question, state, frozenset(named_ids(question.words or "", tenant)))
         lists[f"{state.value}_events"] = (FoundType.EVENT, EventState, frozenset({"dependency"}), ours)
     lists |= {
-        "batches": (FoundType.BATCH, None, frozenset(), partial(_list_of_batches, question)),
-        "sagas": (FoundType.SAGA, None, frozenset(), partial(_list_of_sagas, hub, question)),
+        "batches": (FoundType.BATCH, None, frozenset({"key"}), partial(_list_of_batches, question, tenant)),
+        "sagas": (FoundType.SAGA, None, frozenset({"key"}), partial(_list_of_sagas, hub, question, tenant)),
         "replays": (
             FoundType.REPLAY,
             None,
@@ -210,35 +210,46 @@ async def _list_of_events(
     ], following
 
 
-async def _list_of_batches(question: Question, limit: int, cursor: str | None) -> _Items:
-    batches, following = await list_batches(min(limit, _WORKFLOWS_READ), cursor)
+async def _list_of_batches(question: Question, tenant: str, limit: int, cursor: str | None) -> _Items:
+    if question.key is not None:
+        batches, following = (await batches_of_key(question.key, tenant)).items, None
+    else:
+        page = await list_batches(min(limit, _WORKFLOWS_READ), cursor)
+        batches, following = page.items, page.next_cursor
     return [
         FoundItem(
             type=FoundType.BATCH,
             id=each.batch_id,
             status=each.status,
+            key=each.key,
             created_at=each.created_at,
             unreadable=each.unreadable,
         )
         for each in batches
-        if question.has_words(each.batch_id, each.status)
+        if question.has_words(each.batch_id, each.status, each.key)
     ], following
 
 
-async def _list_of_sagas(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> _Items:
-    size = min(limit, _WORKFLOWS_READ)
-    sagas, following = await list_created(hub, FoundType.SAGA, document_of_saga, limit=size, cursor=cursor)
+async def _list_of_sagas(
+    hub: TaskHub, question: Question, tenant: str, limit: int, cursor: str | None
+) -> _Items:
+    if question.key is not None:
+        sagas, following = (await sagas_of_key(hub, question.key, tenant)).items, None
+    else:
+        page = await list_sagas(hub, min(limit, _WORKFLOWS_READ), cursor)
+        sagas, following = page.items, page.next_cursor
     return [
         FoundItem(
             type=FoundType.SAGA,
             id=each.saga_id,
             status=each.status,
+            key=each.key,
             error=_saga_error(each),
             created_at=each.created_at,
             unreadable=each.unreadable,
         )
         for each in sagas
-        if question.has_words(each.saga_id, each.status, *_saga_names(each))
+        if question.has_words(each.saga_id, each.status, each.key, *_saga_names(each))
     ], following
 
 

@@ -13,7 +13,7 @@ uses `check_target`.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.base.trace_context import TraceContext
@@ -85,6 +85,9 @@ class Targets:
         return Problem("/handler", f"no handler has the name {name}{did_you_mean(name, list(self.handlers))}")
 
 
+DIFFERENT_KEYS: Final = Problem("/key", "differs from the header Idempotency-Key")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
     """What may name a submission, beside the key in its body."""
@@ -152,8 +155,7 @@ def parse(
             Problem(envelope.place + problem.pointer, problem.detail) for problem in problems
         ) from None
     if None not in (request.key, naming.key) and request.key != naming.key:
-        differs = Problem("/key", "differs from the header Idempotency-Key")
-        raise InvalidInputError([differs, *_target_problems(request, targets)])
+        raise InvalidInputError([DIFFERENT_KEYS, *_target_problems(request, targets)])
     name = _name_of_submission(request, envelope, naming)
     return Submission(request, name, envelope, envelope.trace or trace)
 

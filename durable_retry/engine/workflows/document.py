@@ -46,6 +46,7 @@ class BatchSummary(Answer):
     """Where a batch stands, without its items."""
 
     batch_id: str
+    key: Annotated[str | None, Field(description="The caller's; null without one.")] = None
     status: BatchState
     max_concurrency: int
     tolerated_failures: int
@@ -97,6 +98,9 @@ class SagaDocument(Answer):
     """Where a saga stands: the names of steps that stand, were undone, or are in doubt."""
 
     saga_id: str
+    key: Annotated[
+        str | None, Field(exclude_if=is_none, description="The caller's; left out without one.")
+    ] = None
     status: SagaState
     steps: tuple[SagaStepDocument, ...] = ()
     stands: tuple[str, ...] = ()
@@ -112,6 +116,7 @@ def saga_document(saga: Saga, updated_at: datetime) -> SagaDocument:
     action = saga.next_action
     return SagaDocument(
         saga_id=saga.saga_id,
+        key=saga.key,
         status=saga.state,
         steps=tuple(_step_document(at, step, action) for at, step in enumerate(saga.steps)),
         stands=_names_with_effect(saga.steps, Effect.STANDS),

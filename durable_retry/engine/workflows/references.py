@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from durable_retry.engine.base.validation import (
     InvalidInputError,
+    Key,
     Problem,
     ResourceName,
     Strict,
@@ -163,8 +164,9 @@ def refuse_unfilled(record: DeadLetterRecord, operation: OperationInput) -> None
 
 
 class SagaRequest(Strict):
-    """The body of `POST /api/sagas`."""
+    """The body of `POST /api/sagas`; the header `Idempotency-Key` may give the key instead."""
 
+    key: Key | None = None
     steps: Annotated[list[StepRequest], Field(min_length=1, max_length=MAX_STEPS)]
 
     @model_validator(mode="after")

@@ -27,7 +27,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.json_forms import Form, JsonRecord
 from durable_retry.engine.base.json_input import json_problems
-from durable_retry.engine.base.validation import Strict
+from durable_retry.engine.base.validation import Key, Strict
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.workflows.references import MissingResultError, Reference, filled
@@ -43,8 +43,10 @@ class BatchRequest(Strict):
         items: Bodies of `POST /api/operations`; each is validated by itself.
         max_concurrency: The most operations of this batch that run at once.
         tolerated_failures: With more of them the batch counts as failed.
+        key: Its idempotency key, which the header `Idempotency-Key` may give instead.
     """
 
+    key: Key | None = None
     items: Annotated[list[Any], Field(min_length=1, max_length=MAX_ITEMS)]
     max_concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)] = 10
     tolerated_failures: Annotated[int, Field(ge=0, le=MAX_ITEMS)] = 0
@@ -191,6 +193,7 @@ class Saga(JsonRecord):
     steps: tuple[SagaStep, ...]  # in order
     created_at: datetime
     fingerprint: str = ""  # the fingerprint of the request; two submissions under one key are compared by it
+    key: Annotated[str | None, Form(omits_none=True)] = None  # the caller's
     # Whether the failed step is undone as well, if it may have acted. Not in sagas that began in older
     # versions, whose histories have no such step.
     undoes_unknown: bool = False

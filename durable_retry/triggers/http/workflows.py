@@ -9,15 +9,17 @@ import azure.functions as func
 
 from durable_retry.binding import TaskHub
 from durable_retry.engine.base.answers import Answer, Page
+from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.facts import SubmissionOutcome
-from durable_retry.engine.operations.naming import operation_id_for
+from durable_retry.engine.operations.naming import workflow_id, workflow_id_for
+from durable_retry.engine.operations.submission import DIFFERENT_KEYS
 from durable_retry.engine.workflows.document import BatchDocument, BatchSummary, SagaDocument
 from durable_retry.engine.workflows.references import SAGA_SOURCE, SagaRequest
 from durable_retry.engine.workflows.shapes import (
     BatchRequest,
 )
 from durable_retry.http.answers import REPLAYED, KeyReusedError, json_answer, required
-from durable_retry.http.parameters import CURSOR, KEY, LIMIT
+from durable_retry.http.parameters import CURSOR, KEY, LIMIT, text
 from durable_retry.http.routes import (
     AWAY,
     KEY_REUSED,
@@ -35,10 +37,12 @@ from durable_retry.http.routes import (
 from durable_retry.services.accepted_workflows import (
     accept_batch,
     accept_saga,
+    batches_of_key,
     find_batch,
     find_saga,
     list_batches,
     list_sagas,
+    sagas_of_key,
 )
 from durable_retry.services.workflows import BATCH_SOURCE, WorkflowRequest
 from durable_retry.settings.configuration import app_settings
@@ -47,6 +51,7 @@ from durable_retry.triggers.http.submissions import key_of, trace_of
 batch_routes = Routes("batches")
 saga_routes = Routes("sagas")
 
+OF_KEY: Final = text("key", "Only the one with this key of the caller's; the whole key.")
 _ACCEPTED: Final = "Accepted, now or, with the same key, before."
 
 
@@ -64,16 +69,25 @@ class AcceptedSaga(Answer):
     status_url: str
 
 
-def workflow_of(request: func.HttpRequest, source: str) -> WorkflowRequest:
-    """Return the workflow that the header `Idempotency-Key` names, or a new one without it.
+def workflow_of(request: func.HttpRequest, source: str, document: Any) -> WorkflowRequest:
+    """Return the workflow that the body's `key` or the header `Idempotency-Key` names, or a new one.
 
     Raises:
-        InvalidInputError: The header cannot be read.
+        InvalidInputError: The header cannot be read, or names another key than the body.
     """
+    written = document.get("key") if isinstance(document, dict) else None
+    # The key of a body that is refused names nothing.
+    in_body = written if isinstance(written, str) else None
     given, tenant = key_of(request), tenant_of(request)
-    key = f"generated:{uuid.uuid4().hex}" if given is None else f"given:{given}"
-    derived = operation_id_for(f"{source}:{tenant}", key).removeprefix("op-")
-    return WorkflowRequest(f"{source}-{derived}", source, tenant, trace_of(request))
+    if None not in (given, in_body) and given != in_body:
+        raise InvalidInputError([DIFFERENT_KEYS])
+    key = given or in_body
+    id_ = (
+        workflow_id(source, tenant, f"generated:{uuid.uuid4().hex}")
+        if key is None
+        else workflow_id_for(source, tenant, key)
+    )
+    return WorkflowRequest(id_, source, tenant, trace_of(request), key)
 
 
 def _read_workflow(request: func.HttpRequest) -> Any:
@@ -104,17 +118,19 @@ def _accepted_answer(
 async def submit_batch(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse:
     """Submit many operations; an invalid one does not affect the others."""
     document = _read_workflow(req)
-    workflow = workflow_of(req, BATCH_SOURCE)
+    workflow = workflow_of(req, BATCH_SOURCE, document)
     outcome = await accept_batch(hub, workflow, document)
     return _accepted_answer(
         req, workflow, outcome, lambda id_, url: AcceptedBatch(batch_id=id_, status_url=url)
     )
 
 
-@batch_routes.get("batches", parameters=PAGING, answers=page(Page[BatchSummary]), errors=(AWAY,))
-async def list_all_batches(query: Query) -> func.HttpResponse:
+@batch_routes.get("batches", parameters=(OF_KEY, *PAGING), answers=page(Page[BatchSummary]), errors=(AWAY,))
+async def list_all_batches(req: func.HttpRequest, query: Query) -> func.HttpResponse:
     """List batches without their items, the newest first."""
-    return json_answer(await list_batches(query[LIMIT], query[CURSOR]))
+    if (key := query[OF_KEY]) is None:
+        return json_answer(await list_batches(query[LIMIT], query[CURSOR]))
+    return json_answer(await batches_of_key(key, tenant_of(req)))
 
 
 @batch_routes.get(
@@ -136,17 +152,19 @@ async def get_batch(batch_id: str) -> func.HttpResponse:
 async def submit_saga(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse:
     """Start a saga."""
     document = _read_workflow(req)
-    workflow = workflow_of(req, SAGA_SOURCE)
+    workflow = workflow_of(req, SAGA_SOURCE, document)
     outcome = await accept_saga(hub, workflow, document)
     return _accepted_answer(
         req, workflow, outcome, lambda id_, url: AcceptedSaga(saga_id=id_, status_url=url)
     )
 
 
-@saga_routes.get("sagas", parameters=PAGING, answers=page(Page[SagaDocument]), errors=(AWAY,))
-async def list_all_sagas(query: Query, hub: TaskHub) -> func.HttpResponse:
+@saga_routes.get("sagas", parameters=(OF_KEY, *PAGING), answers=page(Page[SagaDocument]), errors=(AWAY,))
+async def list_all_sagas(req: func.HttpRequest, query: Query, hub: TaskHub) -> func.HttpResponse:
     """List sagas, the newest first."""
-    return json_answer(await list_sagas(hub, query[LIMIT], query[CURSOR]))
+    if (key := query[OF_KEY]) is None:
+        return json_answer(await list_sagas(hub, query[LIMIT], query[CURSOR]))
+    return json_answer(await sagas_of_key(hub, key, tenant_of(req)))
 
 
 @saga_routes.get("sagas/{saga_id}", for_callers=True, answers=shown(SagaDocument), errors=(MISSING, AWAY))

@@ -20,7 +20,7 @@ def submit_batch(api: Api, args: Namespace, screen: Screen) -> int:
     body = _body_with_list(args.file, "items")
     given = {"max_concurrency": args.max_concurrency, "tolerated_failures": args.tolerated_failures}
     body |= {name: value for name, value in given.items() if value is not None}
-    accepted = api.post("batches", body=body, headers=_key_header(args, screen))
+    accepted = api.post("batches", body=body, headers=_key_header(args, body, screen))
     if args.watch:
         return _watch_batch(api, accepted["batch_id"], screen)
     screen.show(accepted, accepted["batch_id"])
@@ -31,10 +31,17 @@ def list_batches(api: Api, args: Namespace, screen: Screen) -> int:
     """List batches without their items, newest first."""
     document = api.pages("batches", limit=args.limit)
     rows = [
-        (each["batch_id"], each["status"], _batch_counts(each), each["created_at"], each["finished_at"])
+        (
+            each["batch_id"],
+            each["status"],
+            each.get("key"),
+            _batch_counts(each),
+            each["created_at"],
+            each["finished_at"],
+        )
         for each in document["items"]
     ]
-    headers = ("BATCH", "STATUS", "ITEMS", "CREATED", "FINISHED")
+    headers = ("BATCH", "STATUS", "KEY", "ITEMS", "CREATED", "FINISHED")
     screen.show_list(document, "batch_id", table(headers, rows))
     return errors.OK
 
@@ -53,7 +60,8 @@ def watch_batch(api: Api, args: Namespace, screen: Screen) -> int:
 
 def submit_saga(api: Api, args: Namespace, screen: Screen) -> int:
     """Submit a saga; with `--watch` follow it until it ends."""
-    accepted = api.post("sagas", body=_body_with_list(args.file, "steps"), headers=_key_header(args, screen))
+    body = _body_with_list(args.file, "steps")
+    accepted = api.post("sagas", body=body, headers=_key_header(args, body, screen))
     if args.watch:
         return _watch_saga(api, accepted["saga_id"], screen)
     screen.show(accepted, accepted["saga_id"])
@@ -64,9 +72,10 @@ def list_sagas(api: Api, args: Namespace, screen: Screen) -> int:
     """List sagas, newest first."""
     document = api.pages("sagas", limit=args.limit)
     rows = [
-        (each["saga_id"], each["status"], _steps_text(each), each["created_at"]) for each in document["items"]
+        (each["saga_id"], each["status"], each.get("key"), _steps_text(each), each["created_at"])
+        for each in document["items"]
     ]
-    screen.show_list(document, "saga_id", table(("SAGA", "STATUS", "STEPS", "CREATED"), rows))
+    screen.show_list(document, "saga_id", table(("SAGA", "STATUS", "KEY", "STEPS", "CREATED"), rows))
     return errors.OK
 
 
@@ -92,7 +101,9 @@ def _body_with_list(file: str, name: str) -> dict[str, Any]:
     return document
 
 
-def _key_header(args: Namespace, screen: Screen) -> dict[str, str]:
+def _key_header(args: Namespace, body: Mapping[str, Any], screen: Screen) -> dict[str, str]:
+    if args.key is None and body.get("key") is not None:
+        return {}
     return {"Idempotency-Key": args.key or generated_key(screen)}
 
 

@@ -270,12 +270,13 @@ def test_the_key_of_a_batch_or_a_saga_is_generated_and_shown_too(kind: str, tmp_
             "batches",
             {
                 "batch_id": "batch-1",
+                "key": "order-7",
                 "status": "running",
                 "counts": {"total": 3, "succeeded": 2, "running": 1},
                 "created_at": "2026-11-21T09:00:00Z",
                 "finished_at": None,
             },
-            "batch-1  running  2 succeeded, 1 running  2026-11-21T09:00:00Z  -",
+            "batch-1  running  order-7  2 succeeded, 1 running  2026-11-21T09:00:00Z  -",
         ),
         (
             ["saga", "list"],
@@ -289,7 +290,7 @@ def test_the_key_of_a_batch_or_a_saga_is_generated_and_shown_too(kind: str, tmp_
                 ],
                 "created_at": "2026-11-21T09:00:00Z",
             },
-            "saga-1  running  reserve succeeded, charge pending  2026-11-21T09:00:00Z",
+            "saga-1  running  -    reserve succeeded, charge pending  2026-11-21T09:00:00Z",
         ),
         (
             ["replays", "list"],

@@ -54,7 +54,7 @@ def test_http_gives_the_events_place_before_the_callers(
 
 
 def test_a_batch_has_its_callers_place() -> None:
-    whole = workflows.workflow_of(posted([], {**CALLER.to_json(), "Idempotency-Key": "b-1"}), "batch")
+    whole = workflows.workflow_of(posted([], {**CALLER.to_json(), "Idempotency-Key": "b-1"}), "batch", [])
     assert whole.trace == CALLER
 
 

@@ -14,10 +14,11 @@ from durable_retry.console.finding.found import FoundType
 from durable_retry.console.finding.operations import OperationSearchPage
 from durable_retry.console.finding.question import Question
 from durable_retry.console.finding.search import search
+from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import EventState
 from durable_retry.engine.outbox import OutboxEvent
-from durable_retry.engine.workflows.document import BatchSummary, counts_of
+from durable_retry.engine.workflows.document import BatchSummary, SagaDocument, counts_of
 from durable_retry.engine.workflows.shapes import BatchState
 from durable_retry.stores.dead_letters.list import RecordPage
 from durable_retry.stores.task_hub import TaskHub
@@ -68,9 +69,22 @@ class Lists:
     async def list_pending(self, limit: int, cursor: str | None) -> tuple[list[OutboxEvent], str | None]:
         return await self.list_ended(EventState.PENDING, limit, cursor)
 
-    async def list_batches(self, limit: int, cursor: str | None) -> tuple[list[BatchSummary], str | None]:
+    async def list_batches(self, limit: int, cursor: str | None) -> Page[BatchSummary]:
         self.asked["batches"] += 1
-        return paged(self.batches, limit, cursor)
+        items, following = paged(self.batches, limit, cursor)
+        return Page[BatchSummary](items=tuple(items), next_cursor=following)
+
+    async def batches_of_key(self, key: str, tenant: str) -> Page[BatchSummary]:
+        assert tenant == "acme"
+        return Page[BatchSummary](items=tuple(each for each in self.batches if each.key == key))
+
+    async def list_sagas(self, *_: object) -> Page[SagaDocument]:
+        self.asked["saga"] += 1
+        return Page[SagaDocument](items=())
+
+    async def sagas_of_key(self, *_: object) -> Page[SagaDocument]:
+        self.asked["saga of the key"] += 1
+        return Page[SagaDocument](items=())
 
     async def list_created(
         self, _hub: TaskHub, kind: str, *_: Any, **__: Any
@@ -110,6 +124,15 @@ def batch(batch_id: str, age: float) -> BatchSummary:
     )
 
 
+async def test_a_batch_is_found_by_its_whole_key(lists: Lists) -> None:
+    lists.batches = [batch("batch-1", 1).model_copy(update={"key": "order-7"}), batch("batch-2", 2)]
+    assert await pages(Question(key="order-7", kind=FoundType.BATCH)) == [["batch-1"]]
+    assert await pages(Question(words="ORDER-7", kind=FoundType.BATCH)) == [["batch-1"]]
+    assert lists.asked["batches"] == 1
+    assert await pages(Question(key="order-7", kind=FoundType.SAGA)) == [[]]
+    assert lists.asked["saga of the key"] == 1
+
+
 def event(number: int, age: float, state: EventState, **more: Any) -> OutboxEvent:
     names = {"event_id": f"op-{number}-1", "operation_id": f"op-{number}", "type": "charge.completed"}
     unset = dict.fromkeys(("queue", "dependency", "path", "detail"))
@@ -121,7 +144,7 @@ def lists(monkeypatch: pytest.MonkeyPatch) -> Lists:
     lists = Lists()
     for name in (
         *("find_operations", "list_dead_letters", "list_ended", "list_pending", "list_batches"),
-        *("list_created", "find_event"),
+        *("list_created", "find_event", "batches_of_key", "list_sagas", "sagas_of_key"),
     ):
         monkeypatch.setattr(module, name, getattr(lists, name))
     return lists

@@ -3,7 +3,7 @@
 import { addressOf, get, segment } from "../api.js";
 import { h, link } from "../dom.js";
 import { ago, number, percent, words } from "../format.js";
-import { badge, card, copier, facts, figure, FINISHED, mono, operationLink, pageQuery, pager, STATES, table } from "../pieces.js";
+import { badge, card, copier, facts, figure, filters, FINISHED, mono, operationLink, pageQuery, pager, STATES, table } from "../pieces.js";
 
 const SHOWN = 200;
 /** An operation of the built-in target, to be replaced by one's own. */
@@ -18,9 +18,13 @@ const ITEMS = [
 
 const text = (error) => (error === null || error === undefined ? "" : typeof error === "string" ? error : error.detail ?? JSON.stringify(error));
 
+const BY_KEY = [{ name: "key", label: "Key" }];
+const shownOf = (columns) => columns.filter((column) => column.class !== "hidden");
+
 const BATCHES = [
   { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
-  { name: "Batch", class: "wide", cell: (one) => h("a", { href: link(`batches/${segment(one.batch_id)}`) }, one.batch_id), text: (one) => one.batch_id },
+  { name: "Batch", class: "wide", cell: (one) => h("a", { href: link(`batches/${segment(one.batch_id)}`) }, one.key ?? one.batch_id), text: (one) => one.batch_id },
+  { name: "Key", class: "hidden", cell: () => "", text: (one) => one.key },
   { name: "Ended", class: "number", cell: (one) => `${number(endedOf(one.counts))} of ${number(one.counts.total)}`, text: (one) => endedOf(one.counts) },
   { name: "Succeeded", class: "number", cell: (one) => number(one.counts.succeeded), text: (one) => one.counts.succeeded },
   { name: "Started", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
@@ -32,9 +36,10 @@ const endedOf = (counts) => FINISHED.reduce((sum, state) => sum + counts[state],
 export function batchesView({ path, query }) {
   return {
     title: "Batches",
-    load: (signal) => get("batches", pageQuery(query, []), signal),
+    load: (signal) => get("batches", pageQuery(query, ["key"]), signal),
     render: (page) => [
-      table("Batches", BATCHES, page.items, { keyOf: (one) => one.batch_id, empty: ["No batch was submitted. ", copier("Copy a curl that submits one", example("batches", { items: [TEST, TEST] }))] }),
+      filters(path, query, BY_KEY),
+      table("Batches", shownOf(BATCHES), page.items, { keyOf: (one) => one.batch_id, empty: ["No batch was submitted. ", copier("Copy a curl that submits one", example("batches", { items: [TEST, TEST] }))] }),
       pager(path, query, page, BATCHES, "batches"),
     ],
   };
@@ -45,7 +50,7 @@ export function batchView({ parameters: [id], path, query }) {
     title: "Batch",
     load: (signal) => get(`batches/${segment(id)}`, {}, signal),
     render: (batch) => [
-      h("div", { class: "headline" }, h("div", { class: "headline-words" }, badge(batch.status ?? "running"), mono(batch.batch_id))),
+      h("div", { class: "headline" }, h("div", { class: "headline-words" }, badge(batch.status ?? "running"), batch.key ? h("strong", { class: "key" }, batch.key) : null, mono(batch.batch_id))),
       progress(batch.counts),
       h("div", { class: "figures", data: { key: "figures" } }, STATES.filter((state) => batch.counts[state]).map((state) =>
         figure(number(batch.counts[state]), words(state).toLowerCase(), { kind: `is-${state}` }))),
@@ -77,7 +82,8 @@ const nextItem = (batch, query) => (first(query) + SHOWN < batch.items.length ? 
 
 const SAGAS = [
   { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
-  { name: "Saga", class: "wide", cell: (one) => h("a", { href: link(`sagas/${segment(one.saga_id)}`) }, one.saga_id), text: (one) => one.saga_id },
+  { name: "Saga", class: "wide", cell: (one) => h("a", { href: link(`sagas/${segment(one.saga_id)}`) }, one.key ?? one.saga_id), text: (one) => one.saga_id },
+  { name: "Key", class: "hidden", cell: () => "", text: (one) => one.key },
   { name: "Steps", class: "wide", cell: stepWords, text: stepWords },
   { name: "Started", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
   { name: "Changed", cell: (one) => ago(one.updated_at), text: (one) => one.updated_at },
@@ -90,9 +96,10 @@ function stepWords(saga) {
 export function sagasView({ path, query }) {
   return {
     title: "Sagas",
-    load: (signal) => get("sagas", pageQuery(query, []), signal),
+    load: (signal) => get("sagas", pageQuery(query, ["key"]), signal),
     render: (page) => [
-      table("Sagas", SAGAS, page.items, { keyOf: (one) => one.saga_id, empty: ["No saga was submitted. ", copier("Copy a curl that submits one", example("sagas", { steps: [{ name: "first", operation: TEST, compensation: TEST }] }))] }),
+      filters(path, query, BY_KEY),
+      table("Sagas", shownOf(SAGAS), page.items, { keyOf: (one) => one.saga_id, empty: ["No saga was submitted. ", copier("Copy a curl that submits one", example("sagas", { steps: [{ name: "first", operation: TEST, compensation: TEST }] }))] }),
       pager(path, query, page, SAGAS, "sagas"),
     ],
   };
@@ -109,7 +116,7 @@ export function sagaView({ parameters: [id] }) {
     title: "Saga",
     load: (signal) => get(`sagas/${segment(id)}`, {}, signal),
     render: (saga) => [
-      h("div", { class: "headline" }, h("div", { class: "headline-words" }, badge(saga.status), mono(saga.saga_id))),
+      h("div", { class: "headline" }, h("div", { class: "headline-words" }, badge(saga.status), saga.key ? h("strong", { class: "key" }, saga.key) : null, mono(saga.saga_id))),
       card("Steps", h("ol", { class: "lines" }, (saga.steps ?? []).map(step))),
       card("About", facts([["Started", saga.created_at ? ago(saga.created_at) : null], ["Changed", saga.updated_at ? ago(saga.updated_at) : null], ["Effect not known", saga.unknown?.join(", ")]])),
     ],
