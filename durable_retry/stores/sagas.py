@@ -1,4 +1,7 @@
-"""Sagas in the task hub: the input has the constant fields, the custom status how each step ended."""
+"""Sagas in the task hub: the input has the constant fields, the custom status how each step ended.
+
+What takes the hub raises `TaskHubUnavailableError` where that does not answer.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,11 +30,7 @@ def saga_progress(saga: Saga) -> dict[str, Any]:
 
 
 async def find_saga(hub: TaskHub, saga_id: str) -> SagaDocument | None:
-    """Return a saga's document, or None when there is none.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
+    """Return a saga's document, or None when there is none."""
     if not saga_id.startswith(f"{SAGA}-"):
         return None
     instance = await hub.read_instance(saga_id)

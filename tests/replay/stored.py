@@ -89,13 +89,16 @@ def todays_classes() -> dict[str, type[Any]]:
     )
 
 
+_BASES: Final = ("JsonRecord", "JsonRow")
+
+
 def stored_classes(modules: Iterable[ModuleType]) -> dict[str, type[Any]]:
     """Return those that these modules define."""
     found: dict[str, type[Any]] = {}
     for module in modules:
         for name, value in vars(module).items():
             is_own = isinstance(value, type) and value.__module__ == module.__name__
-            if is_own and hasattr(value, "to_json") and hasattr(value, "from_json") and name != "JsonRecord":
+            if is_own and hasattr(value, "to_json") and hasattr(value, "from_json") and name not in _BASES:
                 assert name not in found, f"two stored classes are called {name}"
                 found[name] = value
     return found

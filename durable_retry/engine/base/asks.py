@@ -11,9 +11,10 @@ the memory, the repetition would take a lease that nobody gives back before it e
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Final
 
-from durable_retry.engine.base.instants import from_ms, to_ms
+from durable_retry.engine.base.instants import to_ms
+from durable_retry.engine.base.json_forms import JsonRow, MsInstant
 
 KEPT_ASKS: Final = 128
 """Answered asks that a state remembers, about 7 KB. A repetition that comes after so many others costs what
@@ -21,20 +22,11 @@ it costs without the memory: a lease that is held until it expires, or one turn 
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(JsonRow):
     """The latest ask for one lease that was answered."""
 
     lease_id: str
-    asked_at: datetime  # when the orchestration asked, by its replay-safe time
-
-    def to_json(self) -> list[Any]:
-        """Return the stored row."""
-        return [self.lease_id, to_ms(self.asked_at)]
-
-    @classmethod
-    def from_json(cls, row: list[Any]) -> Self:
-        """Read the stored row."""
-        return cls(row[0], from_ms(row[1]))
+    asked_at: MsInstant  # when the orchestration asked, by its replay-safe time
 
 
 def is_repeated(answered: tuple[Ask, ...], lease_id: str, asked_at: datetime | None) -> bool:

@@ -16,7 +16,7 @@ their fields, so that newer code reads what older code wrote. What remains is an
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from datetime import datetime
 from enum import Enum
@@ -102,6 +102,34 @@ class JsonRecord:
             # Pydantic refuses texts that `json` takes, with half a surrogate pair. Others have an error here.
             return cls.from_json(json.loads(text))
         return record
+
+
+class JsonRow:
+    """Base of frozen dataclasses that are stored as lists of their members, without the names.
+
+    A row that is shorter leaves the last members to their defaults.
+    """
+
+    __slots__ = ()
+
+    def to_json(self) -> list[Any]:
+        """Return the stored row."""
+        _, serializer = _codec_of(type(self))
+        return list(serializer.to_python(self, mode="json", warnings=False).values())
+
+    @classmethod
+    def from_json(cls, row: Iterable[Any]) -> Self:
+        """Read the stored row, of this version or another.
+
+        Raises:
+            UnreadableRecordError: As `JsonRecord.from_json`.
+        """
+        members = {field.name: value for field, value in zip(fields(cls), row, strict=False)}  # type: ignore[arg-type]
+        try:
+            read: Self = _codec_of(cls)[0].validate_python(members)
+        except ValidationError as error:
+            raise UnreadableRecordError(cls, error) from None
+        return read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from durable_retry.engine.adaptive import Adaptive
 from durable_retry.engine.base.asks import Ask, with_ask
-from durable_retry.engine.base.instants import from_ms, optional_from_ms, optional_to_ms, to_ms
-from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant
+from durable_retry.engine.base.instants import from_ms, to_ms
+from durable_retry.engine.base.json_forms import Form, JsonRecord, JsonRow, MsInstant
 from durable_retry.engine.base.sliding_window import SlidingWindow
 from durable_retry.engine.circuit.reporters import Reporters
 from durable_retry.engine.circuit.retry_budget import Budget
@@ -44,7 +44,7 @@ class ManualControl(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class AuditEntry:
+class AuditEntry(JsonRow):
     """One use of manual control.
 
     Attributes:
@@ -54,20 +54,11 @@ class AuditEntry:
         until: When it ends by itself; None means never.
     """
 
-    at: datetime
+    at: MsInstant
     control: Annotated[ManualControl, Field(alias="action")]
     by: str
     reason: str
-    until: datetime | None
-
-    def to_row(self) -> list[Any]:
-        """Return the stored row."""
-        return [to_ms(self.at), str(self.control), self.by, self.reason, optional_to_ms(self.until)]
-
-    @classmethod
-    def from_row(cls, row: Sequence[Any]) -> Self:
-        """Read the stored row."""
-        return cls(from_ms(row[0]), ManualControl(row[1]), row[2], row[3], optional_from_ms(row[4]))
+    until: MsInstant | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +69,12 @@ class AuditTrail:
 
     def to_json(self) -> list[list[Any]]:
         """Return the stored rows."""
-        return [entry.to_row() for entry in self.entries]
+        return [entry.to_json() for entry in self.entries]
 
     @classmethod
     def from_json(cls, rows: Iterable[Sequence[Any]]) -> Self:
         """Read the stored rows."""
-        return cls(tuple(AuditEntry.from_row(row) for row in rows))
+        return cls(tuple(AuditEntry.from_json(row) for row in rows))
 
     def has(self, entry: AuditEntry) -> bool:
         """Return whether the same message was recorded before."""
@@ -103,7 +94,7 @@ class AuditTrail:
 
 
 def _audit_chars(entries: list[AuditEntry]) -> int:
-    return len(json.dumps([entry.to_row() for entry in entries]))
+    return len(json.dumps([entry.to_json() for entry in entries]))
 
 
 VERSION: Final = 1
@@ -119,22 +110,13 @@ _NO_BUDGET = Budget()
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(JsonRow):
     """The right to one probe, until its result arrives or it expires."""
 
     lease_id: str
-    expires_at: datetime  # then another may probe
-    asked_at: datetime | None = None  # the instant of the latest request for it; None from an older version
-
-    def to_json(self) -> list[Any]:
-        """Return the stored row."""
-        row = [self.lease_id, to_ms(self.expires_at)]
-        return row if self.asked_at is None else [*row, to_ms(self.asked_at)]
-
-    @classmethod
-    def from_json(cls, row: Sequence[Any]) -> Self:
-        """Read the stored row."""
-        return cls(row[0], from_ms(row[1]), *map(from_ms, row[2:3]))
+    expires_at: MsInstant  # then another may probe
+    # The instant of the latest request for it; None from an older version.
+    asked_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
 
 
 @dataclass(frozen=True, slots=True)

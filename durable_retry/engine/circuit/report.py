@@ -3,13 +3,12 @@
 How reporting affects the shared ratio is in `docs/circuit.md`; when a process reports is in `reporters`.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Self, assert_never
+from typing import Annotated, assert_never
 
 from durable_retry.engine.adaptive import Observed
-from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant
+from durable_retry.engine.base.json_forms import Form, JsonRecord, JsonRow, MsInstant
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.sliding_window import SlidingWindow
 from durable_retry.engine.pace import Quota
@@ -53,21 +52,12 @@ def _health_of_ambiguous(status_code: int | None) -> CallHealth:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeResult:
+class ProbeResult(JsonRow):
     """The end of a probe."""
 
     lease_id: str
     epoch: int  # in which it was permitted
     health: CallHealth  # SILENT returns the lease: the call never left, or was throttled
-
-    def to_json(self) -> list[Any]:
-        """Return the stored row."""
-        return [self.lease_id, self.epoch, str(self.health)]
-
-    @classmethod
-    def from_json(cls, row: Sequence[Any]) -> Self:
-        """Read the stored row."""
-        return cls(lease_id=row[0], epoch=row[1], health=CallHealth(row[2]))
 
 
 ERROR_CHARACTERS = 160

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 
 from durable_retry.engine.adaptive import NOTHING_OBSERVED, Observed
-from durable_retry.engine.base.instants import from_ms, to_ms
+from durable_retry.engine.base.json_forms import JsonRow, MsInstant
 from durable_retry.engine.base.sliding_window import BUCKETS, Counts, SlidingWindow
 from durable_retry.engine.circuit.report import CallHealth, LastFailure, ProbeResult, Report
 from durable_retry.engine.circuit.snapshot import VALID, Snapshot, TakenHere, latest
@@ -36,13 +36,13 @@ TROUBLED_INTERVAL = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Reporter:
+class Reporter(JsonRow):
     """What is remembered of one worker process."""
 
     name: str
     highest: int  # the highest sequence number that was counted
     counted: int  # bit k is set when number `highest - k` was counted
-    seen_at: datetime  # when its latest report arrived
+    seen_at: MsInstant  # when its latest report arrived
 
     def has(self, sequence: int) -> bool:
         """Whether this number was counted, or is too old to say."""
@@ -99,12 +99,12 @@ class Reporters:
 
     def to_json(self) -> list[list[Any]]:
         """Return the stored rows."""
-        return [[r.name, r.highest, r.counted, to_ms(r.seen_at)] for r in self.remembered]
+        return [reporter.to_json() for reporter in self.remembered]
 
     @classmethod
     def from_json(cls, rows: Iterable[Sequence[Any]]) -> Self:
         """Read the stored rows."""
-        return cls(tuple(Reporter(row[0], row[1], row[2], from_ms(row[3])) for row in rows))
+        return cls(tuple(map(Reporter.from_json, rows)))
 
 
 @dataclass(slots=True)

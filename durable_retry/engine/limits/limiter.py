@@ -17,8 +17,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
 from durable_retry.engine.base.asks import Ask, is_repeated, with_ask
-from durable_retry.engine.base.instants import from_ms, to_ms
-from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant
+from durable_retry.engine.base.json_forms import Form, JsonRecord, JsonRow, MsInstant
 from durable_retry.engine.base.text import counted
 from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
 from durable_retry.engine.limits.settings import LimitSettings
@@ -99,46 +98,28 @@ class SlotRequest(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Place(JsonRow):
     """The place of an attempt that waits for a slot."""
 
-    due_at: datetime  # when the attempt was first due
+    due_at: MsInstant  # when the attempt was first due
     lease_id: str
-    asks_at: datetime  # when it asks again
+    asks_at: MsInstant  # when it asks again
 
     @property
     def order(self) -> tuple[datetime, str]:
         """What places are sorted by, the first to go first."""
         return self.due_at, self.lease_id
 
-    def to_json(self) -> list[Any]:
-        """Return the stored row."""
-        return [to_ms(self.due_at), self.lease_id, to_ms(self.asks_at)]
-
-    @classmethod
-    def from_json(cls, row: list[Any]) -> "Place":
-        """Read the stored row."""
-        return cls(from_ms(row[0]), row[1], from_ms(row[2]))
-
 
 @dataclass(frozen=True, slots=True)
-class SlotLease:
+class SlotLease(JsonRow):
     """One attempt under way."""
 
     lease_id: str
-    began_at: datetime
-    expires_at: datetime  # then the slot is free again
-    asked_at: datetime | None = None  # the instant of the latest request for it; None from an older version
-
-    def to_json(self) -> list[Any]:
-        """Return the stored row."""
-        row = [self.lease_id, to_ms(self.began_at), to_ms(self.expires_at)]
-        return row if self.asked_at is None else [*row, to_ms(self.asked_at)]
-
-    @classmethod
-    def from_json(cls, row: list[Any]) -> "SlotLease":
-        """Read the stored row."""
-        return cls(row[0], from_ms(row[1]), from_ms(row[2]), *map(from_ms, row[3:4]))
+    began_at: MsInstant
+    expires_at: MsInstant  # then the slot is free again
+    # The instant of the latest request for it; None from an older version.
+    asked_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The shared circuits in the task hub: the entity `circuit_breaker`, one per dependency, and its waiters.
 
 Workers read its state, and a `CircuitReporter` sends it what their attempts showed. Operations and outboxes
-that wait for a circuit are found page by page, and woken.
+that wait for a circuit are found page by page, and woken. Every call of the hub raises
+`TaskHubUnavailableError` where it does not answer, or does not take what is sent.
 """
 
 import asyncio
@@ -55,19 +56,13 @@ class SharedCircuit(Protocol):
     """One dependency's shared circuit."""
 
     async def read(self) -> Breaker:
-        """Return its state; the initial state when nothing was ever reported.
+        """Return its state; the initial one when nothing was ever reported.
 
-        Raises:
-            TaskHubUnavailableError: The task hub did not answer.
-            ValueError: A later version of the engine wrote the state.
+        ValueError where a later version of the engine wrote it.
         """
 
     async def report(self, message: ReportMessage) -> None:
-        """Send a worker's report. Idempotent: a report sent twice is counted once.
-
-        Raises:
-            TaskHubUnavailableError: The task hub refused it, or its answer was lost.
-        """
+        """Send a worker's report. Idempotent: a report sent twice is counted once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,32 +77,20 @@ class CircuitEntity:
         return _breaker_of_text(await self.hub.read_entity(circuit_id(self.dependency)))
 
     async def readable(self) -> tuple[Breaker, str | None]:
-        """Return its state; the initial one, and why, where what is stored cannot be read.
-
-        Raises:
-            TaskHubUnavailableError: The task hub did not answer.
-        """
+        """Return its state; the initial one, and why, where what is stored cannot be read."""
         text = await self.hub.read_entity(circuit_id(self.dependency))
         initial = breaker_from_json(None)
         return read_or(lambda: (_breaker_of_text(text), None), lambda reason: (initial, reason))
 
     async def openings(self) -> Openings:
-        """Return its latest openings; none where what is stored cannot be read.
-
-        Raises:
-            TaskHubUnavailableError: The task hub did not answer.
-        """
+        """Return its latest openings; none where what is stored cannot be read."""
         text = await self.hub.read_entity(EntityInstanceId(function_name(CIRCUIT_OPENINGS), self.dependency))
         return read_or(
             lambda: Openings.from_json(json.loads(text)) if text else Openings(), lambda _: Openings()
         )
 
     async def limiter(self) -> Limiter:
-        """Return the state of the dependency's limiter; the initial one where it cannot be read.
-
-        Raises:
-            TaskHubUnavailableError: The task hub did not answer.
-        """
+        """Return the state of the dependency's limiter; the initial one where it cannot be read."""
         text = await self.hub.read_entity(limiter_id(self.dependency))
         return read_or(
             lambda: Limiter.from_json(json.loads(text)) if text else Limiter(), lambda _: Limiter()
@@ -118,11 +101,7 @@ class CircuitEntity:
         await self.hub.signal_entity(circuit_id(self.dependency), REPORT, message.to_json())
 
     async def control(self, message: ManualControlMessage) -> None:
-        """Signal a manual control of the circuit.
-
-        Raises:
-            TaskHubUnavailableError: The task hub refused it, or its answer was lost.
-        """
+        """Signal a manual control of the circuit."""
         await self.hub.signal_entity(circuit_id(self.dependency), MANUAL_CONTROL, message.to_json())
 
 
@@ -259,11 +238,7 @@ class WaitingPage:
 
 
 async def start_release(hub: TaskHub, dependency: str, control: ManualControlMessage) -> None:
-    """Start the orchestration that wakes waiting operations once the manual control took effect.
-
-    Raises:
-        TaskHubUnavailableError: It could not be started.
-    """
+    """Start the orchestration that wakes waiting operations once the manual control took effect."""
     given = {"dependency": dependency, "hand": control.to_json()}
     await hub.start_instance(RELEASE_WAITING, f"release-{dependency}-{uuid.uuid4().hex}", given, again=False)
 
@@ -275,9 +250,6 @@ async def waiting_page(
 
     First the operations, then the outboxes, whose webhooks wait for the circuit of their destination. Those
     whose present wait began at `since_before` or later are left out.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
     """
     is_outbox = position is not None and position.startswith(_OUTBOXES)
     prefix = outbox_instance("") if is_outbox else ID_PREFIX
@@ -298,9 +270,6 @@ async def wake(hub: TaskHub, dependency: str, instance_ids: Iterable[str], chang
     """Send the change of a circuit to waiting instances; one that has ended meanwhile is skipped.
 
     Waits that began after the change are not ended.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not take all of them.
     """
     change = {"at": to_rfc3339(changed_at), "dependency": dependency}
     await asyncio.gather(*(_wake_one(hub, each, change) for each in instance_ids))

@@ -160,12 +160,7 @@ async def change_dead_letter(dead_letter_id: str, change: RecordChange) -> DeadL
 async def move_dead_letter(dead_letter_id: str, change: RecordChange) -> DeadLetterRecord:
     """Change the status of a dead letter, and with it the lists it stands in.
 
-    Raises:
-        NoSuchDeadLetterError: There is none of this id.
-        UnreadableDeadLetterError: Nobody can read it.
-        ContendedError: Other processes kept changing it.
-        StorageRefusedError: The changed dead letter is too large; nothing is changed then.
-        Exception: Whatever `change` raises; nothing is changed then.
+    It raises what `change_dead_letter` raises.
     """
     moved, intent = await begin_move(dead_letter_id, change, Purpose.MOVE)
     await finish_change(intent)
@@ -177,14 +172,7 @@ async def begin_move(
 ) -> tuple[DeadLetterRecord, Intent]:
     """Change the status of a dead letter as the first step of a larger change.
 
-    The caller finishes the intent after its last step.
-
-    Raises:
-        NoSuchDeadLetterError: There is none of this id.
-        UnreadableDeadLetterError: Nobody can read it.
-        ContendedError: Other processes kept changing it.
-        StorageRefusedError: The changed dead letter is too large; nothing is changed then.
-        Exception: Whatever `change` raises; nothing is changed then.
+    The caller finishes the intent after its last step. It raises what `change_dead_letter` raises.
     """
     change(await existing_dead_letter(dead_letter_id))  # refuse before writing anything
     intent = await begin_change(dead_letter_id, purpose)

@@ -27,7 +27,7 @@ from enum import StrEnum
 from functools import partial
 from hashlib import sha256
 from itertools import batched, groupby
-from typing import Any, Final, Self
+from typing import Annotated, Final
 
 from durable_retry.engine.base.instants import (
     from_microseconds,
@@ -36,6 +36,7 @@ from durable_retry.engine.base.instants import (
     newest_first,
     to_rfc3339,
 )
+from durable_retry.engine.base.json_forms import Form, JsonRow
 from durable_retry.engine.base.names import FINISHED, OperationState
 from durable_retry.engine.base.text import may_mention
 from durable_retry.stores.storage import contents, tables
@@ -61,11 +62,12 @@ class OperationList(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperationEntry:
+class OperationEntry(JsonRow):
     """One operation in the index."""
 
     operation_id: str
-    created_at: datetime  # aware UTC instant of the status document
+    # Aware UTC instant of the status document.
+    created_at: Annotated[datetime, Form(encode=microseconds, decode=from_microseconds)]
     key: str  # the key of the operation, like the four below
     dependency: str  # see `key`
     handler: str | None  # None for a request
@@ -89,37 +91,6 @@ class OperationEntry:
     def position(self) -> tuple[datetime, str]:
         """What lists are ordered by."""
         return self.created_at, self.operation_id
-
-    def to_json(self) -> list[Any]:
-        """Return the stored form."""
-        parts = [
-            self.operation_id,
-            microseconds(self.created_at),
-            self.key,
-            self.dependency,
-            self.handler,
-            self.source,
-        ]
-        status = None if self.status is None else self.status.value
-        return [*parts, self.correlation_id, status, self.error, self.noted_us]
-
-    @classmethod
-    def from_json(cls, data: list[Any]) -> Self:
-        """Read what `to_json` wrote; newer versions may append members."""
-        operation_id, created_us, key, dependency, handler, source, correlation_id = data[:7]
-        status, error, noted_us = data[7:10]
-        return cls(
-            operation_id=operation_id,
-            created_at=from_microseconds(created_us),
-            key=key,
-            dependency=dependency,
-            handler=handler,
-            source=source,
-            correlation_id=correlation_id,
-            status=None if status is None else OperationState(status),
-            error=error,
-            noted_us=noted_us,
-        )
 
 
 async def write_entries(name: str, held: Iterable[tuple[OperationList, OperationEntry]]) -> None:

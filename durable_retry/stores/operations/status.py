@@ -1,7 +1,8 @@
 """Operations as clients see them: the status document of one, previews of many.
 
 A document comes from the orchestration, or from the idempotency record once that is complete. Previews read
-the custom status only: inputs and outputs are the largest part of an instance.
+the custom status only: inputs and outputs are the largest part of an instance. What takes the hub raises
+`TaskHubUnavailableError` where that does not answer.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -69,9 +70,6 @@ async def find_status(hub: TaskHub, operation_id: str) -> dict[str, Any] | None:
 
     While the task hub has the history, the document has `request`, or `handler` and `input`, too. They are
     read from the orchestration's input: kept with the record as well, each end would write them once more.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
     """
     if not is_operation_id(operation_id):
         return None  # Batches, sagas and other orchestrations have ids of another form.
@@ -99,8 +97,7 @@ async def is_gone(hub: TaskHub, operation_id: str) -> bool:
 def document_of_gone(operation_id: str, record: Record, dead_letter_id: str | None) -> dict[str, Any]:
     """Return what is known of an operation whose key is claimed and whose instance is gone.
 
-    Args:
-        dead_letter_id: None until upkeep has written it.
+    Its dead letter has no id until upkeep has written it.
     """
     document = unreadable_document(operation_id, {}, record.claimed_at, dead_letter_id="", detail=GONE)
     letter = {"id": dead_letter_id, "reason": DeadLetterReason.AMBIGUOUS_OUTCOME.value}
@@ -111,11 +108,7 @@ GONE: Final = "its orchestration was purged while it ran, or the task hub lost i
 
 
 async def has_ended(hub: TaskHub, operation_id: str) -> bool:
-    """Return whether an operation has ended; True also for an unknown one.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
+    """Return whether an operation has ended; True also for an unknown one."""
     instance = await hub.read_instance(operation_id)
     if instance is not None:
         return is_finished(document_of(instance))
@@ -284,11 +277,7 @@ async def scan_operations(
     created_after: datetime | None = None,
     created_before: datetime | None = None,
 ) -> AsyncIterator[OperationPreview]:
-    """Iterate over operations page by page in the task hub's own order; no statuses mean all.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
+    """Iterate over operations page by page in the task hub's own order; no statuses mean all."""
     wanted = Selection(
         runtime_statuses=runtime_statuses, created_after=created_after, created_before=created_before
     )

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 import pytest
 
-from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant, UnreadableRecordError
+from durable_retry.engine.base.json_forms import Form, JsonRecord, JsonRow, MsInstant, UnreadableRecordError
 from durable_retry.engine.base.trace_context import MAX_TRACESTATE_CHARS, TraceContext, trace_in
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -35,6 +35,13 @@ class Row:
     @classmethod
     def from_json(cls, row: list[int]) -> Self:
         return cls(row[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Cells(JsonRow):
+    name: str
+    at: MsInstant
+    note: Annotated[str | None, Form(omits_none=True)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,3 +286,20 @@ def test_the_properties_of_a_message_hold_the_senders_trace(
     properties: object, found: TraceContext | None
 ) -> None:
     assert trace_in(properties) == found
+
+
+@pytest.mark.parametrize("row", [["one", 250], ["one", 250, "two"]])
+def test_a_row_is_its_members_in_their_order(row: list[Any]) -> None:
+    cells = Cells.from_json(row)
+    assert (cells.name, cells.note) == ("one", row[2] if row[2:] else None)
+    assert cells.to_json() == row
+
+
+def test_what_a_newer_version_appended_to_a_row_is_ignored() -> None:
+    assert Cells.from_json(["one", 250, "two", "three"]).to_json() == ["one", 250, "two"]
+
+
+@pytest.mark.parametrize(("row", "problem"), [(["one"], "it lacks 'at'"), ([1, 250], "name: ")])
+def test_a_row_that_is_none_says_what_is_wrong(row: list[Any], problem: str) -> None:
+    with pytest.raises(UnreadableRecordError, match=f"this is no stored Cells: {problem}"):
+        Cells.from_json(row)

@@ -155,7 +155,7 @@ def test_long_reasons_are_cut_and_push_old_entries_out() -> None:
         desk.control(second, ManualControl.CLOSE, reason="\N{SNOWMAN}" * 1_000)
     entries = desk.breaker.audit.entries
     assert len(entries[0].reason) == 200
-    assert len(json.dumps([entry.to_row() for entry in entries])) <= 3_000
+    assert len(json.dumps([entry.to_json() for entry in entries])) <= 3_000
     assert entries[-1].at == after(59)
 
 
