@@ -7,6 +7,7 @@ from durable_retry.console.alerts.rules import Alert
 from durable_retry.engine.circuit.breaker import AUTOMATIC
 from durable_retry.engine.facts import CircuitChanged, PersonActed, TargetType
 from durable_retry.facts import subscribe
+from durable_retry.http.callers import UNNAMED
 from durable_retry.settings.configuration import api_path
 
 _PATHS = {
@@ -53,8 +54,8 @@ def _note_circuit(fact: CircuitChanged) -> None:
     item = ActivityItem(
         at=clock.now(),
         kind=ActivityKind.CIRCUIT,
-        who=None if fact.by == AUTOMATIC else fact.by,
-        what=f"the circuit went from {fact.before} to {fact.after}",
+        who=None if fact.by in {AUTOMATIC, UNNAMED} else fact.by,
+        what=f"the circuit went from {fact.before} to {fact.after}".replace("_", " "),
         target=target_of(TargetType.CIRCUIT, fact.dependency),
         reason=fact.reason,
         dependency=fact.dependency,

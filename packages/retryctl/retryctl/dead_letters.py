@@ -10,7 +10,7 @@ from retryctl.api import Api
 from retryctl.bulk import ENDS, ENDS_HEADERS, counts_text, follow_progress, show_items
 from retryctl.documents import parse_json
 from retryctl.operations import attempt_text
-from retryctl.screen import Screen, cell, facts, span, table
+from retryctl.screen import Screen, cell, facts, printable, span, table
 
 _PATH: Final = "dead-letters"
 _REPLAYS: Final = (_PATH, "replays")
@@ -157,7 +157,8 @@ def _filters(args: Namespace) -> dict[str, Any]:
 
 
 def _show_state(document: Mapping[str, Any], screen: Screen) -> int:
-    screen.show(document, f"{document['id']}  {document['status']}, {len(document['notes'])} notes")
+    notes = len(document["notes"])
+    screen.show(document, f"{document['id']}  {document['status']}, {notes} note{'' if notes == 1 else 's'}")
     return errors.OK
 
 
@@ -167,16 +168,41 @@ def _age(counts: Mapping[str, Any]) -> str | None:
 
 
 def _text(document: Mapping[str, Any]) -> str:
-    names = ("id", "status", "operation_id", "key", "source", "dependency", "category", "reason", "detail")
-    more = ("group", "correlation_id", "first_failed_at", "created_at", "message")
+    names = ("id", "status", "operation_id", "key", "source", "dependency", "handler", "category", "reason")
+    more = (
+        "group",
+        "correlation_id",
+        "first_failed_at",
+        "created_at",
+        "archived_at",
+        "archived_by",
+        "message",
+    )
     pairs = [(name, None if document.get(name) is None else cell(document[name])) for name in (*names, *more)]
-    lines = [facts(pairs)]
-    if "request" in document:
-        lines.append(f"request {json.dumps(document['request'])}")
+    lines = [facts(pairs), f"detail {printable(document['detail'])}"]
+    lines += [f"{name} {json.dumps(document[name])}" for name in ("request", "input") if name in document]
     lines += [attempt_text(attempt) for attempt in document["attempts"]]
-    lines += [f"replayed {each['requested_at']} as {each['operation_id']}" for each in document["replays"]]
-    lines += [f"note {each['at']}  {cell(each['text'])}" for each in document["notes"]]
+    for each in document["replays"]:
+        lines.append(f"replayed {each['requested_at']}{_by(each)} as {each['operation_id']}{_became(each)}")
+        lines += [f"  note  {printable(each['note'])}"] if each["note"] else []
+        lines += [f"  changed {_change_text(change)}" for change in each["changes"]]
+    lines += [f"note {each['at']}{_by(each)}  {printable(each['text'])}" for each in document["notes"]]
     return "\n".join(lines)
+
+
+def _by(act: Mapping[str, Any]) -> str:
+    return f" by {printable(act['by'])}" if act["by"] else ""
+
+
+def _became(replay: Mapping[str, Any]) -> str:
+    return f", which became {replay['dead_letter_id']}" if replay["dead_letter_id"] else ""
+
+
+def _change_text(change: Mapping[str, Any]) -> str:
+    before, after = (
+        json.dumps(change[side]) if side in change else "nothing" for side in ("before", "after")
+    )
+    return f"{change['pointer']}: {before} to {after}"
 
 
 def _replay_text(document: Mapping[str, Any]) -> str:

@@ -262,6 +262,44 @@ def test_the_key_of_a_batch_or_a_saga_is_generated_and_shown_too(kind: str, tmp_
     assert f"add --key {run.requests[0].headers['idempotency-key']}\n" in run.err
 
 
+def test_a_dead_letter_is_shown_with_who_did_what_to_it() -> None:
+    letter = {
+        "id": "dl-1",
+        "status": "replayed",
+        "operation_id": "op-1",
+        "key": "order-7",
+        "source": "http",
+        "dependency": "payments",
+        "category": "malformed",
+        "reason": "RejectedByDependency",
+        "detail": "x" * 100,
+        "attempts": [],
+        "request": {"method": "POST", "path": "/charges"},
+        "replays": [
+            {
+                "operation_id": "op-2",
+                "requested_at": "2026-11-21T09:00:00Z",
+                "by": "ada",
+                "note": "the amount was wrong",
+                "dead_letter_id": "dl-2",
+                "replay_id": None,
+                "changes": [{"pointer": "/request/json/amount", "before": 5, "after": 6}, {"pointer": "/x"}],
+            }
+        ],
+        "notes": [{"text": "asked them", "at": "2026-11-21T09:05:00Z", "by": None}],
+    }
+    run = Run(answers(letter), "dead-letters", "show", "dl-1")
+    lines = run.out.splitlines()
+    assert f"detail {'x' * 100}" in lines
+    replayed = lines.index("replayed 2026-11-21T09:00:00Z by ada as op-2, which became dl-2")
+    assert lines[replayed + 1 :] == [
+        "  note  the amount was wrong",
+        "  changed /request/json/amount: 5 to 6",
+        "  changed /x: nothing to nothing",
+        "note 2026-11-21T09:05:00Z  asked them",
+    ]
+
+
 @pytest.mark.parametrize(
     ("argv", "route", "item", "shown"),
     [

@@ -61,11 +61,16 @@ def test_what_is_done_to_many_and_to_alerts_has_a_kind_of_its_own(notes: Notes) 
     assert [each["target"]["url"] for each in notes.items] == ["/api/bulk-actions/replay-1", "/api/alerts"]
 
 
-@pytest.mark.parametrize(("by", "who"), [("circuit", None), ("ada", "ada")])
+@pytest.mark.parametrize(("by", "who"), [("circuit", None), ("api", None), ("ada", "ada")])
 def test_a_circuit_that_changes_is_noted_with_who_changed_it(notes: Notes, by: str, who: str | None) -> None:
-    report(CircuitChanged("payments", CircuitState.CLOSED, CircuitState.OPEN, "3 failures in a row", by))
+    report(
+        CircuitChanged("payments", CircuitState.CLOSED, CircuitState.FORCED_OPEN, "3 failures in a row", by)
+    )
     (item,) = notes.items
-    assert (item["what"], item["reason"]) == ("the circuit went from closed to open", "3 failures in a row")
+    assert (item["what"], item["reason"]) == (
+        "the circuit went from closed to forced open",
+        "3 failures in a row",
+    )
     assert (item["who"], item["dependency"], item["target"]["id"]) == (who, "payments", "payments")
 
 
