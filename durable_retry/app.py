@@ -7,9 +7,10 @@ wheel has them inside this package, apart from folders of an app with the same n
 import logging
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,17 +30,18 @@ from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.app import AppSettings
 from durable_retry.settings.callers import caller_settings
 from durable_retry.settings.configuration import (
+    APP_ROOT,
     Registration,
     app_settings,
     check_reorder_window,
     function_name,
+    has_dependencies,
     load_app,
-    mistakes_in_dependencies,
-    printing_mistakes,
     registration,
     use_registration,
 )
 from durable_retry.settings.group import SettingsError
+from durable_retry.settings.mistakes import Mistakes
 from durable_retry.settings.sources import intake_settings
 from durable_retry.settings.storage_account import check_storage_account
 from durable_retry.settings.telemetry import receivers_in
@@ -56,6 +58,17 @@ CONSOLE_MODULES: Final = frozenset({"bulk"})
 _ROUTE: Final = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 # The platform keeps names of entities in lower case, and names of functions to 127 characters.
 _PREFIX: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
+
+_CHECKS: Final = (
+    check_reorder_window,
+    check_storage_account,
+    app_settings,
+    alert_settings,
+    retention_settings,
+    intake_settings,
+    caller_settings,
+)
+"""Read every group of app settings."""
 
 # Begins the names of the functions that the SDK adds to every blueprint; the app has its own already.
 _SDK_PREFIX: Final = "BuiltIn__"
@@ -94,9 +107,8 @@ def register(
             time, alerts, bulk actions and the dashboard. Everything that carries operations out stays.
 
     Raises:
-        SettingsError: With every parameter and app setting that is invalid.
-        ConfigError: The file with the dependencies is invalid.
-        HandlerSetupError: A handler is invalid.
+        StartError: Lists every mistake in parameters, app settings, host.json, the file of dependencies and
+            handlers, each with the file and line to change.
     """
     chosen = Registration(
         route_prefix=route_prefix.strip("/") if isinstance(route_prefix, str) else route_prefix,
@@ -106,21 +118,23 @@ def register(
         sources=None if sources is None else frozenset(_tuple_of_names(sources)),
         console=console,
     )
-    with printing_mistakes():
-        if problems := tuple(_registration_mistakes(app, chosen)):
-            raise SettingsError(problems)
+    caller = sys._getframe(1)
+    mistakes = Mistakes(APP_ROOT, f"{caller.f_code.co_filename}:{caller.f_lineno}")
     harden_runtime()
-    use_registration(chosen)
-    with printing_mistakes():
-        _check_settings()
+    use_registration(_usable(chosen, app, mistakes))
+    for read in _CHECKS:
+        with mistakes.gathered():
+            read()
+    load_app(mistakes)
+    with mistakes.gathered():
+        builders = _own_functions() if has_dependencies() else []
+        if isinstance(app, func.FunctionRegister):
+            _check_names(app, builders)
+    mistakes.refuse()
     start_telemetry(receivers_in(os.environ))
     subscribe_watchers()
     if chosen.console:
         begin_writers()
-    load_app()
-    builders = list(_own_functions())
-    with printing_mistakes():
-        _check_names(app, builders)
     container = df.Blueprint()  # The SDK has no call that adds a function as it is.
     container._function_builders = builders
     app.register_functions(container)
@@ -162,29 +176,14 @@ class _NotListed:
         return repr(self.value)
 
 
-def _check_settings() -> None:
-    """Read every group of app settings.
-
-    Raises:
-        SettingsError: Lists the mistakes of all of them, and those in the file of dependencies.
-    """
-    problems: list[Problem] = []
-    readers = (
-        check_reorder_window,
-        check_storage_account,
-        app_settings,
-        alert_settings,
-        retention_settings,
-        intake_settings,
-        caller_settings,
-    )
-    for read in readers:
-        try:
-            read()
-        except SettingsError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise SettingsError((*problems, *mistakes_in_dependencies()))
+def _usable(chosen: Registration, app: Any, mistakes: Mistakes) -> Registration:
+    """Return what was chosen without the parameters that are wrong, so that the other mistakes show, too."""
+    problems = tuple(_registration_mistakes(app, chosen))
+    for problem in problems:
+        mistakes.add(mistakes.place_of(problem.pointer), problem.detail)
+    wrong = {problem.pointer for problem in problems}
+    given = {each.name: getattr(chosen, each.name) for each in fields(chosen)}
+    return Registration(**{name: value for name, value in given.items() if f"register({name})" not in wrong})
 
 
 def _registration_mistakes(app: Any, chosen: Any) -> Iterator[Problem]:
@@ -221,13 +220,15 @@ def _is_of_form(form: re.Pattern[str], text: Any) -> bool:
     return isinstance(text, str) and form.fullmatch(text) is not None
 
 
-def _own_functions() -> Iterator[FunctionBuilder]:
+def _own_functions() -> list[FunctionBuilder]:
     routes = (each.blueprint for each in api.every_routes())
-    for blueprint in (*routes, *triggers.blueprints(), *_durable_blueprints()):
-        for builder in blueprint._function_builders:
-            name = _name_of(builder)
-            if not name.startswith(_SDK_PREFIX) and api.has_route(name):
-                yield _placed_function(builder)
+    blueprints = (*routes, *triggers.blueprints(), *_durable_blueprints())
+    builders = (builder for blueprint in blueprints for builder in blueprint._function_builders)
+    return [
+        _placed_function(builder)
+        for builder in builders
+        if not (name := _name_of(builder)).startswith(_SDK_PREFIX) and api.has_route(name)
+    ]
 
 
 def _durable_blueprints() -> Iterator[df.Blueprint]:

@@ -4,9 +4,8 @@
 def charge(order: str, amount: int) -> Receipt: ...
 """
 
-import importlib
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol, cast, overload
@@ -98,12 +97,12 @@ class Handler:
         try:
             return signature_of(self.function)
         except SignatureError as error:
-            raise HandlerSetupError(f"{self.place}: {error}") from error
+            raise HandlerSetupError(self.place, str(error)) from error
 
     @property
     def place(self) -> str:
-        """Its name, and the module where it is to be changed, for a mistake in it."""
-        return f"handler {self.name!r} in {self.function.__module__}"
+        """Its name, and the file and line where it is to be changed, for a mistake in it."""
+        return _place_of(self.function, self.name)
 
     def check_input(self, document: Any) -> Any:
         """Return an input as the types of the function's parameters; see `Signature.check_input`."""
@@ -122,7 +121,11 @@ class Handler:
 
 
 class HandlerSetupError(ValueError):
-    """A function that cannot be declared; the message says what to change."""
+    """A function that cannot be declared: `place` says where, `detail` what to change."""
+
+    def __init__(self, place: str, detail: str) -> None:
+        super().__init__(f"{place}: {detail}")
+        self.place, self.detail = place, detail
 
 
 def operation(
@@ -154,23 +157,29 @@ def operation(
         timeout: Seconds for one attempt; None means `attempt_seconds` of the dependency.
 
     Raises:
-        HandlerSetupError: The name is taken, or the function cannot be declared.
+        HandlerSetupError: The name is taken, or the function cannot be declared. While the app loads it is
+            raised by `register`, together with all other mistakes.
     """
 
     def declare(function: Function) -> Function:
-        handler = Handler(
-            name=name or function.__name__,
-            dependency=dependency,
-            function=function,
-            retry=_policy_changes(retry, f"handler {name or function.__name__!r}"),
-            repeatable=repeatable,
-            timeout_seconds=timeout,
-        )
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise HandlerSetupError(f"{handler.place}: it yields; an operation returns its result")
-        if timeout is not None and not timeout > 0:
-            raise HandlerSetupError(f"{handler.place}: timeout must be more than 0 seconds, not {timeout!r}")
-        register_handler(handler)
+        called = name or function.__name__
+        try:
+            handler = Handler(
+                name=called,
+                dependency=dependency,
+                function=function,
+                retry=_policy_changes(retry, _place_of(function, called)),
+                repeatable=repeatable,
+                timeout_seconds=timeout,
+            )
+            _check_options(handler)
+            register_handler(handler)
+        except HandlerSetupError as error:
+            if _app_is_loaded:
+                raise
+            _mistakes[_defined_at(function)] = error
+        else:
+            _mistakes.pop(_defined_at(function), None)
         return function
 
     return cast("_Declare", declare)
@@ -182,13 +191,32 @@ def _policy_changes(retry: Mapping[str, Any] | None, place: str) -> RetryOverrid
     try:
         changes = validated(RetryOverride, dict(retry))
     except InvalidInputError as error:
-        raise HandlerSetupError(f"{place}: retry: {error}") from None
+        raise HandlerSetupError(place, f"retry: {error}") from None
     for key, detail in policy_problems(policy_from(changes.written())):
-        raise HandlerSetupError(f"{place}: retry: /{key}: {detail}")
+        raise HandlerSetupError(place, f"retry: /{key}: {detail}")
     return changes
 
 
+def _check_options(handler: Handler) -> None:
+    function, timeout = handler.function, handler.timeout_seconds
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise HandlerSetupError(handler.place, "it yields; an operation returns its result")
+    if timeout is not None and not timeout > 0:
+        raise HandlerSetupError(handler.place, f"timeout must be more than 0 seconds, not {timeout!r}")
+
+
 _handlers: dict[str, Handler] = {}
+_mistakes: dict[tuple[str, str], HandlerSetupError] = {}
+_app_is_loaded = False
+
+
+def taken_mistakes() -> tuple[HandlerSetupError, ...]:
+    """Return the mistakes in the functions declared so far; later ones are raised where they are made."""
+    global _app_is_loaded  # noqa: PLW0603 - the process loads one app
+    _app_is_loaded = True
+    mistakes = tuple(_mistakes.values())
+    _mistakes.clear()
+    return mistakes
 
 
 def register_handler(handler: Handler) -> None:
@@ -199,7 +227,8 @@ def register_handler(handler: Handler) -> None:
     """
     known = _handlers.get(handler.name)
     if known is not None and _defined_at(known.function) != _defined_at(handler.function):
-        raise HandlerSetupError(f"handler {handler.name!r} is registered twice; choose another name")
+        first = _place_of(known.function, known.name)
+        raise HandlerSetupError(handler.place, f"{first} has the same name; choose another")
     _handlers[handler.name] = handler
 
 
@@ -213,7 +242,10 @@ def handler_of(function: Function) -> Handler:
 
     Raises:
         LookupError: It is not declared.
+        HandlerSetupError: It is declared wrongly.
     """
+    if (mistake := _mistakes.get(_defined_at(function))) is not None:
+        raise mistake
     handler = next((each for each in _handlers.values() if each.function is function), None)
     if handler is None:
         raise LookupError(f"{function!r} is no operation: declare it with @durable_retry.operation")
@@ -225,19 +257,10 @@ def registered_handlers() -> Mapping[str, Handler]:
     return MappingProxyType(_handlers)
 
 
-def load_handlers(modules: Iterable[str]) -> None:
-    """Import the modules that declare operations.
-
-    Raises:
-        HandlerSetupError: A module is missing or fails; the message names it.
-    """
-    for module in modules:
-        try:
-            importlib.import_module(module)
-        except HandlerSetupError:
-            raise
-        except Exception as error:
-            raise HandlerSetupError(f"app setting HANDLERS: cannot import {module}: {error}") from error
+def _place_of(function: Function, name: str) -> str:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    where = function.__module__ if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+    return f"{where}: handler {name!r}"
 
 
 def _defined_at(function: Function) -> tuple[str, str]:

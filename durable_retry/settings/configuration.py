@@ -1,34 +1,35 @@
 """The process's configuration: app settings, host.json's limits, `dependencies.toml`, handlers."""
 
+import importlib
 import json
 import logging
 import os
 import re
-import sys
+import tomllib
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.validation import Problem
-from durable_retry.engine.config.dependencies_file import Config, ConfigError, key_path, parse_config
+from durable_retry.engine.config.dependencies_file import Config, key_path, parse_config
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.submission import Targets
 from durable_retry.engine.retry.policy import timeouts_problems
-from durable_retry.handler_registry import Handler, HandlerSetupError, load_handlers, registered_handlers
+from durable_retry.handler_registry import Handler, registered_handlers, taken_mistakes
 from durable_retry.settings.alerts import AlertSettings, alert_settings
 from durable_retry.settings.app import AppSettings
 from durable_retry.settings.group import SettingsError
+from durable_retry.settings.mistakes import HOST_JSON, Mistakes
 
 _log = logging.getLogger(__name__)
 
 _DEPENDENCIES_FILE: Final = AppSettings.name_of("dependencies_file")
-
-HOST_JSON: Final = "host.json"
 
 
 def find_app_root(environ: Mapping[str, str], package: Path, current: Path) -> Path:
@@ -105,11 +106,8 @@ def registration() -> Registration:
 def dependencies_path(settings: AppSettings) -> Path:
     """Return the file of dependencies: that of the setting, else the app's own choice, else the default."""
     is_set = "dependencies_file" in settings.model_fields_set
-    return _dependencies_path(settings.dependencies_file if is_set else "")
-
-
-def _dependencies_path(named: str) -> Path:
-    return APP_ROOT / (named or _registration.dependencies_file or AppSettings().dependencies_file)
+    chosen = None if is_set else _registration.dependencies_file
+    return APP_ROOT / (chosen or settings.dependencies_file)
 
 
 def handler_modules(settings: AppSettings) -> tuple[str, ...]:
@@ -201,86 +199,72 @@ def _host_settings(host_json: Path) -> dict[str, Any]:
 _config: Config | None = None
 
 
-def load_app(stderr: TextIO | None = None) -> None:
+def load_app(mistakes: Mistakes) -> None:
     """Read settings, dependencies and handlers; called once, while the app loads.
 
-    Mistakes are printed to `stderr`, one per line.
-
-    Raises:
-        ConfigError: `dependencies.toml` is invalid.
-        SettingsError: App settings or host.json are invalid.
-        HandlerSetupError: A handler is invalid.
+    Args:
+        mistakes: Gathers what is wrong; then there may be no dependencies.
     """
     global _config  # noqa: PLW0603 - the process's one configuration, set while the app loads
-    with printing_mistakes(stderr):
-        _config = read_dependencies(dependencies_path(app_settings()))
-        load_handlers(handler_modules(app_settings()))
-        _check_handlers(_config)
-        for warning in _config.warnings:
-            _log.warning("%s: %s: %s", _DEPENDENCIES_FILE, key_path(warning.pointer), warning.detail)
-        _check_alerts(alert_settings(), _config)
+    settings = AppSettings()
+    with mistakes.gathered():
+        settings = app_settings()
+    file = dependencies_path(settings)
+    config = read_dependencies(file, mistakes)
+    for module in handler_modules(settings):
+        _load_handlers(module, mistakes)
+    for wrong in taken_mistakes():
+        with mistakes.gathered():
+            raise wrong
+    for handler in registered_handlers().values():
+        _check_handler(handler, file, config, mistakes)
+    if config is None:
+        return
+    _config = config
+    for warning in config.warnings:
+        _log.warning("%s: %s: %s", _DEPENDENCIES_FILE, key_path(warning.pointer), warning.detail)
+    with mistakes.gathered():
+        _check_alerts(alert_settings(), config)
 
 
-@contextmanager
-def printing_mistakes(stderr: TextIO | None = None) -> Iterator[None]:
-    """Print the mistakes that stop the app's start: a host shows them, and hides most of a traceback."""
-    try:
-        yield
-    except (ConfigError, SettingsError, HandlerSetupError) as error:
-        lines = error.lines if isinstance(error, SettingsError) else str(error)
-        print(f"Durable Retry does not start.\n{lines}", file=stderr or sys.stderr)
-        raise
-
-
-def mistakes_in_dependencies() -> tuple[Problem, ...]:
-    """Return the mistakes in the file of dependencies, to list them beside those of app settings."""
-    try:
-        read_dependencies(_dependencies_path(os.environ.get(_DEPENDENCIES_FILE, "")))
-    except ConfigError as error:
-        return _problems_of_file(error)
-    except SettingsError as error:
-        return error.problems
-    return ()
-
-
-def _problems_of_file(error: ConfigError) -> tuple[Problem, ...]:
-    """Return the mistakes in the file of dependencies as they are listed among others."""
-    return tuple(
-        Problem(f"{error.file_name}: {key_path(problem.pointer)}", problem.detail)
-        for problem in error.problems
-    )
-
-
-def read_dependencies(file: Path) -> Config:
-    """Read and check the file of dependencies.
-
-    Raises:
-        ConfigError: Lists every mistake in it.
-        SettingsError: The file cannot be read; or host.json is wrong, beside every mistake in the file.
-    """
-    timeout, wrong = _function_timeout()
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = Problem(_DEPENDENCIES_FILE, f"cannot read {file}: {error}")
-        raise SettingsError((*wrong, problem)) from error
-    try:
-        config = parse_config(text, os.environ, function_timeout_seconds=timeout, file_name=_shown_path(file))
-    except ConfigError as error:
-        if not wrong:
-            raise
-        raise SettingsError((*wrong, *_problems_of_file(error))) from error
-    if wrong:
-        raise SettingsError(wrong)
+def read_dependencies(file: Path, mistakes: Mistakes) -> Config | None:
+    """Read and check the file of dependencies; None when it cannot be used."""
+    timeout = config = None
+    with mistakes.gathered():
+        timeout = function_timeout_seconds()
+    with mistakes.gathered():
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            problem = Problem(_DEPENDENCIES_FILE, f"cannot read {file}: {error}")
+            raise SettingsError((problem,)) from error
+        shown = _shown_path(file)
+        config = parse_config(text, os.environ, function_timeout_seconds=timeout, file_name=shown)
     return config
 
 
-def _function_timeout() -> tuple[float | None, tuple[Problem, ...]]:
-    """Return host.json's time limit of one invocation, and what is wrong with it."""
+def _load_handlers(module: str, mistakes: Mistakes) -> None:
+    """Import a module that declares operations."""
     try:
-        return function_timeout_seconds(), ()
-    except SettingsError as error:
-        return None, error.problems
+        importlib.import_module(module)
+    except Exception as error:  # noqa: BLE001 - the module may raise anything
+        by_code = module in _registration.handlers
+        named = "register(handlers)" if by_code else AppSettings.name_of("handlers")
+        detail = f"cannot import {module}: {type(error).__name__}: {error}"
+        mistakes.add(_place_of_error(error) or mistakes.place_of(named), detail)
+
+
+def _place_of_error(error: Exception) -> str | None:
+    """Return file and line of the code that raised while a module was imported; None when it is missing."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{error.filename}:{error.lineno}"
+    ours = {__file__, importlib.__file__}
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename not in ours and not frame.filename.startswith("<frozen")
+    ]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
 
 
 def _shown_path(file: Path) -> str:
@@ -297,6 +281,11 @@ def dependencies() -> Config:
     if _config is None:
         raise RuntimeError("load_app() comes first")
     return _config
+
+
+def has_dependencies() -> bool:
+    """Whether `load_app` found a file of dependencies that can be used."""
+    return _config is not None
 
 
 def find_dependency(name: str) -> Dependency | None:
@@ -340,32 +329,28 @@ def _check_alerts(settings: AlertSettings, config: Config) -> None:
         raise SettingsError((Problem(AlertSettings.name_of("alert_webhook"), detail),))
 
 
-def _check_handlers(config: Config) -> None:
-    """Check what is known of the app's own functions only when all of it is loaded.
-
-    Raises:
-        HandlerSetupError: Lists every mistake.
-    """
-    mistakes = [
-        mistake for handler in registered_handlers().values() for mistake in _mistakes_of(handler, config)
-    ]
-    if mistakes:
-        raise HandlerSetupError("\n".join(mistakes))
-
-
-def _mistakes_of(handler: Handler, config: Config) -> Iterator[str]:
-    dependency = config.dependencies.get(handler.dependency)
-    if dependency is None:
-        file = _shown_path(dependencies_path(app_settings()))
-        yield (
-            f"{handler.place} names the dependency {handler.dependency!r}, which {file} lacks: "
+def _check_handler(handler: Handler, file: Path, config: Config | None, mistakes: Mistakes) -> None:
+    """Check what is known of a function of the app's own only when all of it is loaded."""
+    names = _names_in(file) if config is None else config.dependencies.keys()
+    if names is not None and handler.dependency not in names:
+        detail = (
+            f"names the dependency {handler.dependency!r}, which {_shown_path(file)} lacks: "
             f"add [dependencies.{handler.dependency}] there, or do not load that module"
         )
-    elif handler.timeout_seconds is not None:
+        mistakes.add(handler.place, detail)
+    elif config is not None and handler.timeout_seconds is not None:
+        dependency = config.dependencies[handler.dependency]
         timeouts = handler.limits_at(dependency).timeouts
-        for _, detail in timeouts_problems(timeouts, function_timeout_seconds()):
-            yield f"{handler.place}: timeout: {detail}"
-    try:
+        with mistakes.gathered():
+            for _, detail in timeouts_problems(timeouts, function_timeout_seconds()):
+                mistakes.add(handler.place, f"timeout: {detail}")
+    with mistakes.gathered():
         _ = handler.signature
-    except HandlerSetupError as error:
-        yield str(error)
+
+
+def _names_in(file: Path) -> frozenset[str] | None:
+    """Return the names in a file of dependencies that has mistakes; None when they cannot be read."""
+    try:
+        return frozenset(tomllib.loads(file.read_text(encoding="utf-8"))["dependencies"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None

@@ -22,11 +22,6 @@ class SettingsError(ValueError):
         self.problems = tuple(problems)
         super().__init__("; ".join(f"{problem.pointer}: {problem.detail}" for problem in self.problems))
 
-    @property
-    def lines(self) -> str:
-        """The message with one mistake a line."""
-        return "\n".join(f"{problem.pointer}: {problem.detail}" for problem in self.problems)
-
 
 def setting(
     meaning: str,

@@ -15,8 +15,9 @@ from pydantic import AfterValidator, BeforeValidator
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_problem
 from durable_retry.engine.sources.arrivals import LagLimits
 from durable_retry.engine.sources.schedules import ScheduledOperation, parse_schedules
-from durable_retry.settings.configuration import APP_ROOT, HOST_JSON
+from durable_retry.settings.configuration import APP_ROOT
 from durable_retry.settings.group import SettingsGroup, setting
+from durable_retry.settings.mistakes import HOST_JSON
 
 TIMER: Final = "timer"
 """The source whose message ids are made here: name and due time."""

@@ -25,7 +25,7 @@ from durable_retry.settings.configuration import (
     handler_modules,
     use_registration,
 )
-from durable_retry.settings.group import SettingsError
+from durable_retry.settings.mistakes import StartError
 from durable_retry.settings.sources import intake_settings
 from durable_retry.settings.upkeep import retention_settings
 from scripts.processes import ROOT
@@ -44,6 +44,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.delenv("DEPENDENCIES_FILE", raising=False)
     monkeypatch.setattr("durable_retry.settings.configuration._config", None)
     monkeypatch.setattr("durable_retry.handler_registry._handlers", {})
+    monkeypatch.setattr("durable_retry.handler_registry._mistakes", {})
+    monkeypatch.setattr("durable_retry.handler_registry._app_is_loaded", False)
     (tmp_path / "services.toml").write_text(DEPENDENCIES)
     _forget()
     yield
@@ -163,14 +165,12 @@ def test_a_source_that_is_configured_but_not_named_is_left_out(
     assert "operations_kafka" not in registered(tmp_path, sources=["queue"])
 
 
-def test_a_source_that_is_named_needs_its_settings(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_that_is_named_needs_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in CONNECTED:
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(SettingsError):
+    with pytest.raises(StartError) as refused:
         registered(tmp_path, sources=["kafka", "timer"])
-    printed = capsys.readouterr().err
+    printed = str(refused.value)
     assert "register(sources): kafka needs the app setting KAFKA_BROKERS and KAFKA_TOPIC" in printed
     assert "register(sources): timer needs the app setting SCHEDULED_OPERATIONS" in printed
 
@@ -188,7 +188,7 @@ def test_modules_with_handlers_are_imported(tmp_path: Path, monkeypatch: pytest.
     assert handler_modules(app_settings()) == ("registered_billing",)
 
 
-def test_every_mistake_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_mistake_is_told_at_once() -> None:
     chosen: dict[str, Any] = {
         "route_prefix": "a b",
         "function_prefix": "Retry-",
@@ -196,10 +196,14 @@ def test_every_mistake_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> No
         "handlers": "billing",
         "sources": ["kafak", 5],
     }
-    with pytest.raises(SettingsError):
+    with pytest.raises(StartError) as refused:
         durable_retry.register("not an app", **chosen)  # type: ignore[arg-type]
-    printed = capsys.readouterr().err
-    assert printed.startswith("Durable Retry does not start.\nregister(app): must be a df.DFApp, not str\n")
+    printed = str(refused.value)
+    line = Path(__file__).read_text(encoding="utf-8").split('register("not an app"')[0].count("\n") + 1
+    place = f"{Path(__file__).relative_to(ROOT)}:{line}"
+    head, first, *_ = printed.splitlines()
+    assert head.startswith("Durable Retry does not start, because of ")
+    assert first == f"  {place}: register(app): must be a df.DFApp, not str"
     assert "register(route_prefix): must be a path of letters" in printed
     assert "register(function_prefix): must be at most 32 lower-case letters" in printed
     assert "register(dependencies_file): must be a path, not 5" in printed
@@ -208,7 +212,7 @@ def test_every_mistake_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_mistakes_of_every_group_of_settings_are_told_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = {
         "AzureWebJobsStorage": "key-that-nobody-may-see",
@@ -222,17 +226,17 @@ def test_mistakes_of_every_group_of_settings_are_told_at_once(
         monkeypatch.setenv(name, value)
     for read in (retention_settings, intake_settings, caller_settings):
         read.cache_clear()
-    with pytest.raises(SettingsError):
+    with pytest.raises(StartError) as refused:
         durable_retry.register(df.DFApp(), dependencies_file=tmp_path / "services.toml")
-    printed = capsys.readouterr().err
-    told = [line.partition(": ")[0] for line in printed.splitlines()[1:]]
-    assert sorted(told) == sorted(wrong.keys() - {"KAFKA_TOPIC"} | {"KAFKA_BROKERS"})
+    printed = str(refused.value)
+    named = [problem.pointer.split()[-1] for problem in refused.value.problems]
+    assert sorted(named) == sorted(wrong.keys() - {"KAFKA_TOPIC"} | {"KAFKA_BROKERS"})
     assert "names a file that cannot be read" in printed
     assert "nobody-may-see" not in printed
 
 
 def test_mistakes_in_the_file_of_dependencies_are_told_beside_those_of_settings(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HISTORY_RETENTION_DAYS", "seven")
     retention_settings.cache_clear()
@@ -240,19 +244,18 @@ def test_mistakes_in_the_file_of_dependencies_are_told_beside_those_of_settings(
     file.write_text(
         '[dependencies.payments]\nbase_url = "ftp://x"\n[dependencies.payments.retry]\nmax_attempt = 3\n'
     )
-    with pytest.raises(SettingsError):
+    with pytest.raises(StartError) as refused:
         durable_retry.register(df.DFApp(), dependencies_file=file)
-    printed = capsys.readouterr().err
-    assert "HISTORY_RETENTION_DAYS: must be a number" in printed
-    assert f"{file}: dependencies.payments.base_url: " in printed
-    assert f"{file}: dependencies.payments.retry.max_attempt: " in printed
-    with pytest.raises(SettingsError):
+    printed = str(refused.value)
+    assert "app setting HISTORY_RETENTION_DAYS: must be a number" in printed
+    assert f"{file}:2: dependencies.payments.base_url: " in printed
+    assert f"{file}:4: dependencies.payments.retry.max_attempt: " in printed
+    with pytest.raises(StartError, match=f"DEPENDENCIES_FILE: cannot read {tmp_path / 'missing.toml'}"):
         durable_retry.register(df.DFApp(), dependencies_file=tmp_path / "missing.toml")
-    assert f"DEPENDENCIES_FILE: cannot read {tmp_path / 'missing.toml'}" in capsys.readouterr().err
 
 
 def test_a_blueprint_is_no_app() -> None:
-    with pytest.raises(SettingsError, match=r"register\(app\): must be a df.DFApp, not Blueprint"):
+    with pytest.raises(StartError, match=r"register\(app\): must be a df.DFApp, not Blueprint"):
         durable_retry.register(df.Blueprint())  # type: ignore[arg-type]
 
 
@@ -263,7 +266,7 @@ def test_a_name_that_the_app_has_already_is_refused(tmp_path: Path) -> None:
     def submit(order: str) -> str:
         return order
 
-    with pytest.raises(SettingsError, match=r"functions named submit already.*function_prefix"):
+    with pytest.raises(StartError, match=r"functions named submit already.*function_prefix"):
         durable_retry.register(app, dependencies_file=tmp_path / "services.toml")
     durable_retry.register(app, dependencies_file=tmp_path / "services.toml", function_prefix="retry_")
     names = [function.get_function_name() for function in app.get_functions()]

@@ -9,7 +9,13 @@ from pydantic import BaseModel
 import durable_retry
 from durable_retry import handler_registry
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.handler_registry import HandlerSetupError, find_handler, handler_of, registered_handlers
+from durable_retry.handler_registry import (
+    HandlerSetupError,
+    find_handler,
+    handler_of,
+    registered_handlers,
+    taken_mistakes,
+)
 from durable_retry.handlers import Call, Event, Outcome, TableWrite
 
 
@@ -20,6 +26,8 @@ class Nothing(BaseModel):
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handler_registry, "_handlers", {})
+    monkeypatch.setattr(handler_registry, "_mistakes", {})
+    monkeypatch.setattr(handler_registry, "_app_is_loaded", True)
 
 
 async def first(_given: Nothing, _call: Call) -> None:
@@ -47,7 +55,7 @@ def test_the_same_function_may_be_registered_again() -> None:
 
 def test_two_functions_of_one_name_are_a_mistake() -> None:
     durable_retry.operation("a", dependency="d")(first)
-    with pytest.raises(HandlerSetupError, match="registered twice"):
+    with pytest.raises(HandlerSetupError, match=r"test_handlers.py:\d+: handler 'a': .* has the same name"):
         durable_retry.operation("a", dependency="d")(second)
 
 
@@ -70,6 +78,18 @@ def test_what_yields_is_no_operation() -> None:
 def test_a_wrong_option_is_a_mistake_where_it_is_made(options: dict[str, Any], words: str) -> None:
     with pytest.raises(HandlerSetupError, match=words):
         durable_retry.operation(dependency="d", **options)(first)
+
+
+def test_a_wrong_option_waits_for_the_others_while_the_app_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handler_registry, "_app_is_loaded", False)
+    durable_retry.operation(dependency="d", timeout=0)(first)
+    durable_retry.operation(dependency="d", retry={"max_attempt": 3})(second)
+    with pytest.raises(HandlerSetupError, match="timeout"):
+        handler_of(first)
+    durable_retry.operation(dependency="d", timeout=1)(first)
+    assert [mistake.place.partition(": ")[2] for mistake in taken_mistakes()] == ["handler 'second'"]
+    with pytest.raises(HandlerSetupError, match="timeout"):
+        durable_retry.operation(dependency="d", timeout=0)(first)
 
 
 def test_a_function_that_is_not_declared_is_no_operation() -> None:

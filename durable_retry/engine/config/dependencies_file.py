@@ -39,6 +39,7 @@ from durable_retry.engine.config.dependency import (
     limits_problems,
 )
 from durable_retry.engine.config.tables import DefaultsTable, DependencyTable
+from durable_retry.engine.config.toml_lines import line_of
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.retry.policy import (
     fitted_timeouts,
@@ -95,9 +96,14 @@ _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_\-]+")
 
 
 class ConfigError(InvalidInputError):
-    """The file cannot be used; `problems` lists every mistake, `str()` shows one a line with its key path."""
+    """The file cannot be used; `problems` lists every mistake, `str()` shows one a line with its key path.
+
+    Attributes:
+        lines: The line of the file for each of the problems.
+    """
 
     file_name: str = "dependencies.toml"
+    lines: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"  {key_path(problem.pointer)}: {problem.detail}" for problem in self.problems]
@@ -130,6 +136,7 @@ def parse_config(
     if reader.problems:
         error = ConfigError(reader.problems)
         error.file_name = file_name
+        error.lines = tuple(line_of(text, problem.pointer) for problem in error.problems)
         raise error
     return Config(dependencies, tuple(reader.warnings), reader.masking)
 

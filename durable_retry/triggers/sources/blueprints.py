@@ -1,7 +1,7 @@
 """The sources of this app: those whose app settings are present."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TextIO
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 import azure.durable_functions as df
 
@@ -9,7 +9,7 @@ from durable_retry import clock
 from durable_retry.engine.base.names import QUEUE_SOURCE
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.services.sources import intake
-from durable_retry.settings.configuration import Registration, printing_mistakes, registration
+from durable_retry.settings.configuration import Registration, registration
 from durable_retry.settings.group import SettingsError
 from durable_retry.settings.sources import REQUIREMENTS, TIMER, IntakeSettings, intake_settings
 from durable_retry.triggers.sources import messages
@@ -28,21 +28,18 @@ _KAFKA_SECRETS: Final = ("consumer_group", "username", "password")
 _KAFKA_CHOICES: Final = {"protocol": "kafka_protocol", "authentication_mode": "kafka_authentication"}
 
 
-def source_blueprints(stderr: TextIO | None = None) -> list[df.Blueprint]:
+def source_blueprints() -> list[df.Blueprint]:
     """Return a blueprint for each source that has its settings; comes after `load_app`.
-
-    Args:
-        stderr: Where mistakes are listed; None means the process's own.
 
     Raises:
         SettingsError: With every setting that is missing beside another, or has no usable value.
     """
-    with printing_mistakes(stderr):
-        settings, chosen = intake_settings(), registration()
-        _check_chosen_sources(chosen, settings)
-        _check_schedules(settings)
-        wanted = (name for name in SOURCES if chosen.wants(name) and _has_settings(name, settings))
-        return [SOURCES[name](settings) for name in wanted]
+    settings, chosen = intake_settings(), registration()
+    problems = [*_mistakes_in_chosen_sources(chosen, settings), *_mistakes_in_schedules(settings)]
+    if problems:
+        raise SettingsError(problems)
+    wanted = (name for name in SOURCES if chosen.wants(name) and _has_settings(name, settings))
+    return [SOURCES[name](settings) for name in wanted]
 
 
 def _has_settings(source: str, settings: IntakeSettings) -> bool:
@@ -51,13 +48,11 @@ def _has_settings(source: str, settings: IntakeSettings) -> bool:
     return source not in REQUIREMENTS or source in settings.places
 
 
-def _check_chosen_sources(chosen: Registration, settings: IntakeSettings) -> None:
-    """Refuse a source that the app's code wants by name and that has no settings."""
-    missing = [source for source in sorted(chosen.sources or ()) if not _has_settings(source, settings)]
-    if missing:
-        raise SettingsError(
-            tuple(Problem("register(sources)", _needed_settings(source)) for source in missing)
-        )
+def _mistakes_in_chosen_sources(chosen: Registration, settings: IntakeSettings) -> Iterator[Problem]:
+    """Yield the sources that the app's code wants by name and that have no settings."""
+    for source in sorted(chosen.sources or ()):
+        if not _has_settings(source, settings):
+            yield Problem("register(sources)", _needed_settings(source))
 
 
 def _needed_settings(source: str) -> str:
@@ -92,13 +87,10 @@ SOURCES: Final[Mapping[str, Callable[[IntakeSettings], df.Blueprint]]] = {
 """Every source by its name, with what makes its blueprint."""
 
 
-def _check_schedules(settings: IntakeSettings) -> None:
-    problems: list[Problem] = []
+def _mistakes_in_schedules(settings: IntakeSettings) -> Iterator[Problem]:
     for scheduled in settings.scheduled_operations:
         try:
             intake().operation_of(run_of(scheduled, clock.now()))
         except InvalidInputError as error:
             place = f"{settings.name_of('scheduled_operations')}/operations/{scheduled.name}"
-            problems.extend(Problem(place + each.pointer, each.detail) for each in error.problems)
-    if problems:
-        raise SettingsError(tuple(problems))
+            yield from (Problem(place + each.pointer, each.detail) for each in error.problems)

@@ -12,7 +12,7 @@ import pytest
 import onebox.environment
 import retryctl.api
 from durable_retry.settings.catalogue import GROUPS
-from durable_retry.settings.configuration import HOST_JSON
+from durable_retry.settings.mistakes import HOST_JSON
 from scripts.processes import ROOT
 from scripts.settings_reference import REFERENCE, reference, shown
 

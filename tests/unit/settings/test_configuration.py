@@ -1,6 +1,5 @@
 """App settings, host.json's limits, and the file of dependencies."""
 
-import io
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -8,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from durable_retry.engine.base.validation import Problem
-from durable_retry.engine.config.dependencies_file import Config, ConfigError
-from durable_retry.handler_registry import HandlerSetupError
+from durable_retry.engine.config.dependencies_file import Config
 from durable_retry.settings import configuration
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.app import AppSettings
@@ -25,6 +23,7 @@ from durable_retry.settings.configuration import (
     use_registration,
 )
 from durable_retry.settings.group import SettingsError
+from durable_retry.settings.mistakes import Mistakes
 
 
 @pytest.fixture(autouse=True)
@@ -199,18 +198,16 @@ async def lonely(order):
 
 
 def start(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str, *modules: str) -> str:
-    """Load the app with a file of this text, and return what is printed."""
+    """Load the app with a file of this text, and return its mistakes, one a line."""
     (folder / "dependencies.toml").write_text(text)
     settings = AppSettings(dependencies_file=str(folder / "dependencies.toml"), handlers=",".join(modules))
     monkeypatch.setattr(configuration, "app_settings", lambda: settings)
-    monkeypatch.setattr("durable_retry.handler_registry._handlers", {})
+    for name, empty in (("_handlers", {}), ("_mistakes", {}), ("_app_is_loaded", False)):
+        monkeypatch.setattr(f"durable_retry.handler_registry.{name}", empty)
     monkeypatch.setattr(configuration, "_config", None)
-    stderr = io.StringIO()
-    try:
-        configuration.load_app(stderr)
-    except (ConfigError, SettingsError, HandlerSetupError):
-        return stderr.getvalue()
-    return ""
+    mistakes = Mistakes(folder)
+    configuration.load_app(mistakes)
+    return "\n".join(f"{problem.pointer}: {problem.detail}" for problem in mistakes.problems)
 
 
 def test_a_good_file_is_there_for_everybody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -230,9 +227,8 @@ def test_what_may_not_be_meant_is_logged(
 def test_every_mistake_is_listed_with_its_key_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bad = '[dependencies.payments]\nbase_url = "ftp://x"\n[dependencies.payments.retry]\nmax_attempt = 3\n'
     printed = start(monkeypatch, tmp_path, bad)
-    assert f"{tmp_path / 'dependencies.toml'} cannot be used:" in printed
-    assert "dependencies.payments.base_url" in printed
-    assert "dependencies.payments.retry.max_attempt" in printed
+    assert "dependencies.toml:2: dependencies.payments.base_url: " in printed
+    assert "dependencies.toml:4: dependencies.payments.retry.max_attempt: " in printed
 
 
 def test_an_attempt_that_cannot_fit_the_function_timeout_is_reported_with_the_sum(
@@ -253,19 +249,21 @@ def test_mistakes_in_the_file_are_listed_beside_a_wrong_time_limit(
 
     monkeypatch.setattr(configuration, "function_timeout_seconds", function_timeout_seconds)
     printed = start(monkeypatch, tmp_path, '[dependencies.payments]\nbase_url = "ftp://x"\nretries = 3\n')
-    for mistake in ("host.json/functionTimeout", "payments.base_url", "payments.retries"):
+    for mistake in ("host.json:1: functionTimeout", "payments.base_url", "payments.retries"):
         assert mistake in printed
     assert wrong.detail in start(monkeypatch, tmp_path, GOOD)
     (tmp_path / "dependencies.toml").unlink()
-    with pytest.raises(SettingsError, match=r"(?s)functionTimeout.*cannot read"):
-        configuration.read_dependencies(tmp_path / "dependencies.toml")
+    mistakes = Mistakes(tmp_path)
+    assert configuration.read_dependencies(tmp_path / "dependencies.toml", mistakes) is None
+    assert [problem.detail.partition(" ")[0] for problem in mistakes.problems] == ["must", "cannot"]
 
 
 def test_a_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     settings = AppSettings(dependencies_file=str(tmp_path / "missing.toml"))
     monkeypatch.setattr(configuration, "app_settings", lambda: settings)
-    with pytest.raises(SettingsError, match=r"missing\.toml"):
-        configuration.load_app(io.StringIO())
+    mistakes = Mistakes(tmp_path)
+    configuration.load_app(mistakes)
+    assert "missing.toml" in mistakes.problems[0].detail
 
 
 def test_a_wrong_alert_threshold_stops_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -285,8 +283,8 @@ def test_a_handler_of_an_unknown_dependency_does_not_start(
         (tmp_path / f"lonely_handlers_{name}.py").write_text(HANDLER.replace("{name}", name))
     monkeypatch.syspath_prepend(tmp_path)
     printed = start(monkeypatch, tmp_path, GOOD, "lonely_handlers_1", "lonely_handlers_2")
-    assert "handler 'lonely-1' in lonely_handlers_1" in printed
-    assert "handler 'lonely-2' in lonely_handlers_2" in printed
+    assert "lonely_handlers_1.py:4: handler 'lonely-1': names" in printed
+    assert "lonely_handlers_2.py:4: handler 'lonely-2': names" in printed
 
     assert f"'nobody', which {tmp_path / 'dependencies.toml'} lacks" in printed
 
@@ -303,8 +301,21 @@ def test_what_a_function_cannot_have_is_listed_with_its_module(
         "def unreadable(order: 'Missing'): ...\n"
     )
     printed = start(monkeypatch, tmp_path, GOOD, "wrong_functions")
-    assert "handler 'slow' in wrong_functions: timeout: 3600 s + 10 s to spare" in printed
-    assert "handler 'unreadable' in wrong_functions: its annotations cannot be read" in printed
+    assert "wrong_functions.py:2: handler 'slow': timeout: 3600 s + 10 s to spare" in printed
+    assert "wrong_functions.py:4: handler 'unreadable': its annotations cannot be read" in printed
+
+
+def test_functions_are_checked_although_the_file_of_dependencies_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "lonely_handlers_3.py").write_text(HANDLER.replace("{name}", "3"))
+    (tmp_path / "broken_handlers.py").write_text("import durable_retry\n\nraise RuntimeError('not today')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    printed = start(monkeypatch, tmp_path, GOOD + "colour = 1\n", "lonely_handlers_3", "broken_handlers")
+    assert "dependencies.toml:3: dependencies.payments.colour: is not a known key" in printed
+    assert "lonely_handlers_3.py:4: handler 'lonely-3': names the dependency 'nobody'" in printed
+    assert "broken_handlers.py:3: cannot import broken_handlers: RuntimeError: not today" in printed
+    assert "lonely-3" not in start(monkeypatch, tmp_path, "a = = 1", "lonely_handlers_3")
 
 
 def test_another_configuration_can_stand_in_for_a_while() -> None:

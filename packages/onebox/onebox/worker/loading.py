@@ -137,10 +137,16 @@ def _import(script: Path) -> None:
     try:
         importlib.import_module(script.stem)
     except (Exception, SystemExit) as mistake:  # noqa: BLE001 # the app may raise anything, and all of it is shown
-        text = f"the app could not be loaded\n{_users_traceback(mistake, script.parent)}"
+        shown = str(mistake) if _hides_traceback(mistake) else _users_traceback(mistake, script.parent)
+        text = f"the app could not be loaded\n{shown}"
         if isinstance(mistake, ModuleNotFoundError):
             text += f"\nThe app runs with {sys.executable}: install its requirements there, beside onebox."
         raise AppLoadError(text) from None
+
+
+def _hides_traceback(mistake: BaseException) -> bool:
+    """Whether an error says of itself that its message is all that a person needs."""
+    return getattr(mistake, "hides_traceback", False) is True
 
 
 def _users_traceback(mistake: BaseException, folder: Path) -> str:

@@ -79,6 +79,14 @@ def test_an_error_in_the_app_shows_its_traceback_without_our_frames(app: Path) -
     assert f"The app runs with {sys.executable}: install its requirements there" in said
 
 
+def test_an_error_that_hides_its_traceback_is_shown_by_its_message_alone(app: Path) -> None:
+    code = (
+        "class Wrong(Exception):\n    hides_traceback = True\n\nraise Wrong('settings.toml:3: no such key')\n"
+    )
+    (app / "function_app.py").write_text(APP + code)
+    assert message_of(app) == "onebox: the app could not be loaded\nsettings.toml:3: no such key\n"
+
+
 @pytest.mark.long
 def test_an_app_that_leaves_while_it_is_loaded_is_reported(app: Path) -> None:
     (app / "function_app.py").write_text(APP + "raise SystemExit('not today')\n")
