@@ -78,6 +78,7 @@ class Handler:
         repeatable: Whether to run it again when an execution ended and nobody knows whether it took effect;
             None means: yes, but requests only where the dependency deduplicates.
         timeout_seconds: One attempt of it; None means `attempt_seconds` of the dependency.
+        heartbeat_seconds: The longest time between two heartbeats; None when it needs none.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Handler:
     retry: RetryOverride | None = None
     repeatable: bool | None = None
     timeout_seconds: float | None = None
+    heartbeat_seconds: float | None = None
 
     @property
     def signature(self) -> Signature:
@@ -135,6 +137,7 @@ def operation(
     retry: Mapping[str, Any] | None = None,
     repeatable: bool | None = None,
     timeout: float | None = None,
+    heartbeat_seconds: float | None = None,
 ) -> _Declare:
     """Declare a function, sync or async, as an operation: what calls it by name gets its result for sure.
 
@@ -155,6 +158,8 @@ def operation(
             knows whether it took effect; if not, the operation is a dead letter then. None means: yes, but
             a request that may have taken effect only where the dependency deduplicates.
         timeout: Seconds for one attempt; None means `attempt_seconds` of the dependency.
+        heartbeat_seconds: The attempt is cut off when it has not called `call.heartbeat` for so long; None
+            means that it need not, and then it must not.
 
     Raises:
         HandlerSetupError: The name is taken, or the function cannot be declared. While the app loads it is
@@ -171,6 +176,7 @@ def operation(
                 retry=_policy_changes(retry, _place_of(function, called)),
                 repeatable=repeatable,
                 timeout_seconds=timeout,
+                heartbeat_seconds=heartbeat_seconds,
             )
             _check_options(handler)
             register_handler(handler)
@@ -198,11 +204,15 @@ def _policy_changes(retry: Mapping[str, Any] | None, place: str) -> RetryOverrid
 
 
 def _check_options(handler: Handler) -> None:
-    function, timeout = handler.function, handler.timeout_seconds
+    function = handler.function
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise HandlerSetupError(handler.place, "it yields; an operation returns its result")
-    if timeout is not None and not timeout > 0:
-        raise HandlerSetupError(handler.place, f"timeout must be more than 0 seconds, not {timeout!r}")
+    for name, seconds in (
+        ("timeout", handler.timeout_seconds),
+        ("heartbeat_seconds", handler.heartbeat_seconds),
+    ):
+        if seconds is not None and not seconds > 0:
+            raise HandlerSetupError(handler.place, f"{name} must be more than 0 seconds, not {seconds!r}")
 
 
 _handlers: dict[str, Handler] = {}

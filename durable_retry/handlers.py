@@ -216,6 +216,11 @@ def _transaction_problems(outcome: Outcome[Any]) -> Iterator[Problem]:
             yield Problem(pointer_of("writes", index), f"is a second write of the row {row[2]!r}")
 
 
+def _needs_heartbeat_seconds(_progress: Any) -> None:
+    detail = "is for functions with heartbeat_seconds: @durable_retry.operation(..., heartbeat_seconds=30)"
+    raise InvalidInputError([Problem("/heartbeat", detail)])
+
+
 _STEP_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
 
@@ -246,6 +251,8 @@ class Call:
             request carries the key in the dependency's idempotency header, unless it sets that header itself.
         time_left: Returns `seconds_left`.
         run_step: Carries out `step`.
+        progress: What an earlier attempt reported last by `heartbeat`; None when none did.
+        report_progress: Carries out `heartbeat`.
     """
 
     key: str
@@ -254,11 +261,33 @@ class Call:
     client: httpx.AsyncClient
     time_left: Callable[[], float]
     run_step: Callable[[Step], Awaitable[Any]]
+    progress: Any = None
+    report_progress: Callable[[Any], None] = _needs_heartbeat_seconds
 
     @property
     def seconds_left(self) -> float:
         """Seconds until this attempt is cut off: of the attempt's timeout, or of the deadline."""
         return self.time_left()
+
+    def heartbeat(self, progress: Any = None) -> None:
+        """Keep the attempt alive for another `heartbeat_seconds`, and report how far it is.
+
+            for page in range(call.progress or 0, pages):
+                copy(page)
+                call.heartbeat(page + 1)
+
+        It returns at once and may be called in any thread, as often as is convenient: a report is stored at
+        most every ten seconds, and twice in `heartbeat_seconds`, and when the attempt fails.
+
+        Args:
+            progress: At most 16 KiB of JSON. The status shows it, and the next attempt has it as
+                `call.progress`.
+
+        Raises:
+            InvalidInputError: It cannot be stored, or the function has no `heartbeat_seconds`.
+            TimeoutError: The attempt is over, and another one may run.
+        """
+        self.report_progress(progress)
 
     @overload
     async def step[T](

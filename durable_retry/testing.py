@@ -10,11 +10,14 @@ The handler runs as in the app, `Call` and all, over `httpx.MockTransport`. What
 writes and events are shown.
 """
 
-from collections.abc import Mapping
+import json
+import os
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, assert_never
 
 import httpx
@@ -24,6 +27,7 @@ from durable_retry.engine.base.json_input import plain_json
 from durable_retry.engine.base.names import FORM, OperationState
 from durable_retry.engine.base.validation import validated
 from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.operations.heartbeat import HEARTBEAT
 from durable_retry.engine.operations.naming import ScopedKey, explicit_scope
 from durable_retry.engine.operations.operation import OperationInput, operation_from
 from durable_retry.engine.operations.request import OperationRequest
@@ -36,11 +40,70 @@ from durable_retry.services.attempt.handler import attempt_handler
 from durable_retry.services.attempt.http_client import close_clients, sending_over
 from durable_retry.services.attempt.http_pool import PROGRESS, SendProgress
 from durable_retry.services.attempt.http_request import Plan, start_clock
-from durable_retry.settings.configuration import find_dependency, using
+from durable_retry.settings.configuration import find_dependency, read_settings_by, using
+from durable_retry.settings.placeholders import with_placeholders
 from durable_retry.stores.operations.steps import StepRule
 
 NOON: Final = datetime(2030, 1, 1, 12, tzinfo=UTC)
 """When every run begins."""
+
+
+def use_placeholders(**settings: str) -> None:
+    """Let `function_app.py` be imported without the app's environment; called first, as in `conftest.py`.
+
+        use_placeholders()
+
+    Args:
+        settings: App settings that must not be placeholders. Those of the environment are no placeholders.
+    """
+    read_settings_by(lambda text: with_placeholders(text, {**settings, **os.environ}))
+
+
+class FakeClock:
+    """A clock that moves only when it is moved; `run_handler` moves it by each wait and each `Slow` answer.
+
+    Args:
+        start: What it shows at first.
+    """
+
+    def __init__(self, start: datetime = NOON) -> None:
+        self._start, self._passed = start, 0.0
+
+    def now(self) -> datetime:
+        """Return the instant that it shows."""
+        return self._start + timedelta(seconds=self._passed)
+
+    def monotonic_seconds(self) -> float:
+        """Return the seconds since its start."""
+        return self._passed
+
+    def move(self, seconds: float) -> None:
+        """Let seconds pass."""
+        self._passed += seconds
+
+
+class FakeStep:
+    """A step's function with scripted results, given in turn; the last one is repeated.
+
+        FakeStep(Transient("busy"), Charge(id="ch-1"))
+
+    A result is what the function returns, or an exception to raise.
+
+    Attributes:
+        calls: The arguments of each call, oldest first.
+    """
+
+    def __init__(self, *results: Any) -> None:
+        self.calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self._results = list(results)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Give the next result."""
+        self.calls.append((args, kwargs))
+        result = self._results.pop(0) if len(self._results) > 1 else self._results[0]
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
 
 class Crash(BaseException):
@@ -77,13 +140,13 @@ class FakeDependency:
     def __init__(self, *answers: Any) -> None:
         self.requests: list[httpx.Request] = []
         self._answers = list(answers) or [200]
-        self._time = _Clock()
+        self._time = FakeClock()
 
     def keys(self, header: str = "Idempotency-Key") -> list[str | None]:
         """Return the idempotency key of each request."""
         return [request.headers.get(header) for request in self.requests]
 
-    def transport(self, time: "_Clock") -> httpx.AsyncBaseTransport:
+    def transport(self, time: FakeClock) -> httpx.AsyncBaseTransport:
         """Return what sends to it, by the clock of a run."""
         self._time = time
         return httpx.MockTransport(self._receive_request)
@@ -129,6 +192,7 @@ class HandlerRun:
         writes: JSON form of each `TableWrite` that would commit with the result.
         events: JSON forms of the events that would be sent.
         steps: As the status document shows them.
+        progress: What the last heartbeat reported; None without one.
         seconds: From the beginning to the end, by the clock of the run.
     """
 
@@ -142,14 +206,17 @@ class HandlerRun:
     writes: list[dict[str, Any]]
     events: list[dict[str, Any]]
     steps: list[dict[str, Any]]
+    progress: Any
     seconds: float
 
 
 async def run_handler(
     handler: str | Function,
     given: Any,
-    dependency: FakeDependency | None = None,
+    dependency: FakeDependency | Mapping[str, FakeDependency] | None = None,
     *,
+    steps: Mapping[str, FakeStep] = MappingProxyType({}),
+    time: FakeClock | None = None,
     key: str = "test-1",
     config: str | Path | None = None,
     settings: Mapping[str, str] | None = None,
@@ -162,10 +229,13 @@ async def run_handler(
     Args:
         handler: Its name, or the registered function.
         given: The operation's `input`: a model of the handler, or JSON.
-        dependency: Answers the handler's requests; None answers 200 to all.
+        dependency: Answers the requests, or by the name of each dependency that a step names too; None
+            answers 200 to all.
+        steps: In place of the functions of steps, by their names.
+        time: The clock; None means one that begins at `NOON`.
         key: The operation's.
         config: A `dependencies.toml`, its text or its path; None means the defaults.
-        settings: App settings that it names, e.g. `{"PAYMENTS_TOKEN": "x"}`.
+        settings: App settings that it names, e.g. `{"PAYMENTS_TOKEN": "x"}`; the others are placeholders.
         submitted: Other fields of a submission: `correlation_id`, `deadline_seconds`, `retry`, `on_success`.
 
     Raises:
@@ -173,21 +243,26 @@ async def run_handler(
         InvalidInputError: The submission or `config` would be refused.
     """
     found = _required_handler(handler)
-    fake, time = dependency or FakeDependency(), _Clock()
+    time = time or FakeClock()
+    fakes = dependency if isinstance(dependency, Mapping) else {found.dependency: dependency}
+    text = _config_text(config, {found.dependency, *fakes})
     with ExitStack() as stack:
-        stack.enter_context(using(parse_config(_config_text(config, found.dependency), settings or {})))
+        stack.enter_context(using(parse_config(text, with_placeholders(text, settings or {}))))
         stack.enter_context(clock.reading(time.now, time.monotonic_seconds))
-        stack.enter_context(sending_over(lambda _: fake.transport(time)))
+        stack.enter_context(
+            sending_over(lambda called: (fakes.get(called.name) or FakeDependency()).transport(time))
+        )
+        operation = _operation_for_handler(found, given, key, submitted)
         try:
-            return await _Run(found, _operation_for_handler(found, given, key, submitted), time).to_the_end()
+            return await _Run(found, operation, time, steps).to_the_end()
         finally:
             await close_clients()
 
 
-def _config_text(config: str | Path | None, dependency: str) -> str:
-    """Return the text of a `dependencies.toml`; without one, that of a dependency with the defaults."""
+def _config_text(config: str | Path | None, names: Iterable[str]) -> str:
+    """Return the text of a `dependencies.toml`; without one, that of dependencies with the defaults."""
     if config is None:
-        return f'[dependencies.{dependency}]\nbase_url = "http://{dependency}.test"\n'
+        return "".join(f'[dependencies.{name}]\nbase_url = "http://{name}.test"\n' for name in names)
     return config.read_text(encoding="utf-8") if isinstance(config, Path) else config
 
 
@@ -211,29 +286,14 @@ def _operation_for_handler(
     return operation_from(request, limits, ScopedKey(explicit_scope(""), key), source="test", now=clock.now())
 
 
-class _Clock:
-    """A clock that moves only when it is moved."""
-
-    def __init__(self) -> None:
-        self._passed = 0.0
-
-    def now(self) -> datetime:
-        return NOON + timedelta(seconds=self._passed)
-
-    def monotonic_seconds(self) -> float:
-        return self._passed
-
-    def move(self, seconds: float) -> None:
-        self._passed += seconds
-
-
 @dataclass(slots=True)
 class _Run:
     """One operation on its way: the loop of `orchestrators.operation`, without what needs a task hub."""
 
     handler: Handler
     operation: OperationInput
-    time: _Clock
+    time: FakeClock
+    stand_ins: Mapping[str, FakeStep]
     state: RetryState = field(default_factory=RetryState)
     waits: list[Wait] = field(default_factory=list)
     steps: dict[str, StepRecord] = field(default_factory=dict)
@@ -263,7 +323,9 @@ class _Run:
         for _ in range(MAX_OWN_FAILURES - 1):
             plan = Plan(self.operation, number, dependency, start_clock(self.operation))
             try:
-                outcome = await attempt_handler(plan, self.handler, self._change_step)
+                outcome = await attempt_handler(
+                    plan, self.handler, self._change_step, stand_ins=self.stand_ins
+                )
             except Crash:
                 continue  # The task hub gives the attempt to another worker, under its number.
             self.state, action = after(self.operation, self.state, outcome, clock.now(), FORM)
@@ -290,6 +352,7 @@ class _Run:
             dead_letter=dead_letter,
             writes=list(result.get("writes", ())),
             events=events if dead_letter is None else [],
-            steps=[shown(step, status).to_json() for step in self.steps.values()],
+            steps=[shown(step, status).to_json() for name, step in self.steps.items() if name != HEARTBEAT],
+            progress=json.loads(self.steps[HEARTBEAT].result or "null") if HEARTBEAT in self.steps else None,
             seconds=self.time.monotonic_seconds(),
         )

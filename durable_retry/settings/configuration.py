@@ -7,7 +7,7 @@ import os
 import re
 import tomllib
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -227,6 +227,23 @@ def load_app(mistakes: Mistakes) -> None:
         _check_alerts(alert_settings(), config)
 
 
+def _settings_of_process(_text: str) -> Mapping[str, str]:
+    return os.environ
+
+
+_settings_for: Callable[[str], Mapping[str, str]] = _settings_of_process
+
+
+def read_settings_by(settings_for: Callable[[str], Mapping[str, str]]) -> None:
+    """Take the settings that a file of dependencies names from elsewhere; for tests.
+
+    Args:
+        settings_for: Returns them for the file's text.
+    """
+    global _settings_for  # noqa: PLW0603 - a process of tests
+    _settings_for = settings_for
+
+
 def read_dependencies(file: Path, mistakes: Mistakes) -> Config | None:
     """Read and check the file of dependencies; None when it cannot be used."""
     timeout = config = None
@@ -238,8 +255,8 @@ def read_dependencies(file: Path, mistakes: Mistakes) -> Config | None:
         except (OSError, UnicodeDecodeError) as error:
             problem = Problem(_DEPENDENCIES_FILE, f"cannot read {file}: {error}")
             raise SettingsError((problem,)) from error
-        shown = _shown_path(file)
-        config = parse_config(text, os.environ, function_timeout_seconds=timeout, file_name=shown)
+        shown, settings = _shown_path(file), _settings_for(text)
+        config = parse_config(text, settings, function_timeout_seconds=timeout, file_name=shown)
     return config
 
 

@@ -276,7 +276,7 @@ async def read_every_row(held: TablesInMemory) -> dict[str, Any]:
         "marked runs": await operation_writes.marked_runs(rounds.FIRST, 50),
         "starts": await operation_writes.count_start("op-handled", 2, NOON),
         "results": [await results.with_stored({results.STORED: keys}) for keys in _keys_of_results(held)],
-        "steps": await steps.steps_shown("op-handled", 1, OperationState.RUNNING),
+        "steps": (await steps.steps_shown("op-handled", 1, OperationState.RUNNING))[0],
         "steps remembered": await steps.remembered_steps(rounds.FIRST, 50),
         "events": [await outbox.events_of(name) for name in ("op-events", "op-writes.2")],
         "envelopes": [envelope_text(event) for event in await outbox.events_of("op-events")],

@@ -1,7 +1,11 @@
 """The test kit runs handlers as the app does."""
 
 import inspect
+import os
 import re
+import subprocess
+import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +16,10 @@ from pydantic import BaseModel
 import durable_retry
 from durable_retry import clock, handler_registry
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite
-from durable_retry.testing import NOON, Crash, FakeDependency, Slow, run_handler
+from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Transient
+from durable_retry.testing import NOON, Crash, FakeClock, FakeDependency, FakeStep, Slow, run_handler
 from examples.handlers import place_order
+from scripts.processes import ROOT
 
 
 class Order(BaseModel):
@@ -145,3 +150,76 @@ async def test_the_example_of_the_documents_passes() -> None:
     for test in tests:
         assert inspect.iscoroutinefunction(test)
         await test()
+
+
+async def test_each_dependency_has_answers_of_its_own() -> None:
+    async def ask(path: str, call: Call) -> str:
+        answer = await call.client.post(path)
+        answer.raise_for_status()
+        return str(answer.json()["id"])
+
+    async def order(call: Call) -> list[str]:
+        charged = await call.step("charge", ask, "/charges")
+        return [charged, await call.step("ship", ask, "/parcels", dependency="parcels")]
+
+    durable_retry.operation(dependency="payments")(order)
+    payments, parcels = FakeDependency({"id": "ch-1"}), FakeDependency(503, {"id": "p-1"})
+    run = await run_handler(order, {}, {"payments": payments, "parcels": parcels})
+    assert run.result == ["ch-1", "p-1"]
+    assert [request.url.host for request in payments.requests] == ["payments.test"]
+    assert [request.url.host for request in parcels.requests] == ["parcels.test"] * 2
+
+
+async def test_a_step_can_have_scripted_results_in_place_of_its_function() -> None:
+    step = FakeStep(Transient("busy"), "ch-9")
+    run = await run_handler("ship", {"number": 7}, steps={"charge": step}, retry={"jitter": "none"})
+    assert (run.result, run.waits) == ("ch-9", [2.0])
+    assert [kwargs for _, kwargs in step.calls] == [{}, {}]
+    assert [args[0].number for args, _ in step.calls] == [7, 7]
+
+
+async def test_a_run_has_the_clock_that_it_is_given() -> None:
+    time = FakeClock(NOON + timedelta(days=1))
+    await run_handler(
+        "ship", {"number": 7}, FakeDependency(503, {"id": "c"}), time=time, retry={"jitter": "none"}
+    )
+    assert time.now() == NOON + timedelta(days=1, seconds=2)
+
+
+async def test_heartbeats_are_shown_and_given_to_the_next_attempt() -> None:
+    async def copy(call: Call) -> int:
+        page = int(call.progress or 0) + 1
+        call.heartbeat(page)
+        if page < 3:
+            raise Transient("more")
+        return page
+
+    durable_retry.operation(dependency="warehouse", heartbeat_seconds=30)(copy)
+    run = await run_handler(copy, {})
+    assert (run.result, run.attempt_count, run.steps) == (3, 3, [])
+    assert run.progress in {2, 3}, "the last report of a success need not be stored"
+
+
+LOADED = """
+from durable_retry.testing import use_placeholders
+use_placeholders()
+import function_app
+from durable_retry.settings.configuration import find_dependency
+print(find_dependency("flaky").base_url)
+"""
+
+
+def test_a_function_app_is_imported_without_its_environment() -> None:
+    def run(code: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={"PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    imported = run(LOADED)
+    assert imported.stdout == "http://flaky-target-url.test\n", imported.stderr
+    assert "the app setting FLAKY_TARGET_URL is missing" in run("import function_app").stderr

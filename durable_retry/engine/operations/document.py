@@ -9,6 +9,7 @@ from durable_retry.engine.base.answers import Answer, Instant, is_empty
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.names import FINISHED, Category, DeadLetterReason, EventState, OperationState
 from durable_retry.engine.base.unreadable import Unreadable
+from durable_retry.engine.operations.heartbeat import HeartbeatNote
 from durable_retry.engine.operations.steps import StepNote
 from durable_retry.engine.retry.history import ActionRecord, AttemptRecord, WaitRecord
 
@@ -149,6 +150,10 @@ class OperationDocument(ListedOperation, OperationContent):
             exclude_if=is_none,
             description="A handler's steps, as they began. Left out where a request is sent.",
         ),
+    ] = None
+    heartbeat: Annotated[
+        HeartbeatNote | None,
+        Field(exclude_if=is_none, description="Of a handler that reports progress. Left out before it does."),
     ] = None
     replays: Annotated[
         tuple[OperationReplay, ...],

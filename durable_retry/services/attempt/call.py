@@ -7,8 +7,10 @@ step ──> begin ──has a result──> that result
 """
 
 import asyncio
+import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -19,9 +21,11 @@ from pydantic import TypeAdapter
 
 from durable_retry import clock
 from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.engine.operations.heartbeat import HEARTBEAT, begin_heartbeats, report_progress
 from durable_retry.engine.operations.steps import (
     MAX_RESULT_BYTES,
     Execution,
+    LostClaimError,
     StepRecord,
     StepStoppedError,
     begin,
@@ -35,6 +39,7 @@ from durable_retry.errors import ContendedError
 from durable_retry.handlers import Call, Step
 from durable_retry.services.attempt.admission import StepBlockedError, StepGate
 from durable_retry.services.attempt.call_transport import CallTransport, Seen
+from durable_retry.services.attempt.heartbeat import Heartbeat
 from durable_retry.services.attempt.http_client import make_client
 from durable_retry.services.attempt.http_request import Plan
 from durable_retry.services.attempt.threads import run_function
@@ -97,6 +102,8 @@ class Calls:
     Attributes:
         stopped: Why the attempt must end; None while it need not.
         errors: What failed steps raised. Of those that run side by side the handler raises one.
+        heartbeat: Its heartbeats; None when it needs none.
+        stand_ins: Functions that are called in place of those of steps, by their names; for tests.
     """
 
     plan: Plan
@@ -106,6 +113,8 @@ class Calls:
     stopped: Exception | None = None
     seen: Seen = field(default_factory=Seen)
     errors: list[Exception] = field(default_factory=list)
+    heartbeat: Heartbeat | None = None
+    stand_ins: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     _is_over: bool = False
     _active: dict[asyncio.Event, asyncio.Task[Any] | None] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
@@ -117,7 +126,38 @@ class Calls:
         repeatable = bool(self.plan.deduplication_header) if repeatable is None else repeatable
         key = self.plan.operation.sent_key
         transport = CallTransport(self.plan, self.seen, key, is_repeatable=repeatable)
-        return _call_over(self.plan, transport, self.plan.number, self._begin_step)
+        return self._call_over(self.plan, transport, self.plan.number, self._begin_step)
+
+    async def begin_heartbeats(self, seconds: float) -> None:
+        """Let the attempt live as long as it reports progress, with what an earlier one reported.
+
+        Args:
+            seconds: The longest time between two reports.
+
+        Raises:
+            StepInterrupted: A later run has taken over, or our own storage failed.
+        """
+        rule = partial(begin_heartbeats, execution=self._execution(HEARTBEAT), attempt=self.plan.number)
+        begun = await self._changed_step_record(HEARTBEAT, rule)
+        self.heartbeat = Heartbeat(seconds, self._store_progress, json.loads(begun.result or "null"))
+
+    def time_limit(self) -> AbstractAsyncContextManager[asyncio.Timeout]:
+        """Return what ends the attempt when its time is over."""
+        seconds = self.plan.limit.seconds_left
+        return asyncio.timeout(seconds) if self.heartbeat is None else self.heartbeat.kept_alive(seconds)
+
+    async def _store_progress(self, text: str) -> None:
+        execution, attempt = self._execution(HEARTBEAT), self.plan.number
+        try:
+            await self.change(
+                HEARTBEAT, partial(report_progress, execution=execution, attempt=attempt, text=text)
+            )
+        except LostClaimError as error:
+            self._stop_steps(error)
+            if self.heartbeat is not None:
+                self.heartbeat.stop()
+        except (ContendedError, AzureError) as error:
+            self._log_not_noted("a heartbeat", error)
 
     def failed_step(self, error: Exception) -> tuple[Plan, StepFailure | None]:
         """Return the plan of the step by which the handler failed, and what decides for its policy."""
@@ -173,7 +213,7 @@ class Calls:
         self._check_step_name(step.name)
         plan, adapter = self._plan_of_step(step), _result_adapter_of(step.function)
         policy, is_repeatable = self._policy_of_step(step, plan), _is_repeatable_step(step, plan)
-        execution = self._execution_of_step(step.name, is_repeatable=is_repeatable)
+        execution = self._execution(step.name, is_repeatable=is_repeatable)
         begun = await self._changed_step_record(step.name, partial(begin, execution=execution))
         if begun.result is not None:
             return read_result(adapter, begun.result)
@@ -181,9 +221,11 @@ class Calls:
         key = self.plan.operation.step_key(step.name)
         seen = self.seen if plan is self.plan else Seen()
         transport = CallTransport(plan, seen, key, is_repeatable=is_repeatable)
-        own = _call_over(plan, transport, begun.attempts, _refuse_nested_step)
+        own = self._call_over(plan, transport, begun.attempts, _refuse_nested_step)
         try:
-            returned = await self.gate.run(plan, partial(_run_step_function, step, own), self.outcome_of)
+            function = self.stand_ins.get(step.name, step.function)
+            run = partial(_run_step_function, replace(step, function=function), own)
+            returned = await self.gate.run(plan, run, self.outcome_of)
             result = _text_of_step_result(step.name, adapter, returned)
         except StepBlockedError as error:
             await self._note_end_of_step(begun, partial(hold, begun=begun))
@@ -233,7 +275,7 @@ class Calls:
             raise InvalidInputError(problems)
         return policy
 
-    def _execution_of_step(self, name: str, *, is_repeatable: bool) -> Execution:
+    def _execution(self, name: str, *, is_repeatable: bool = True) -> Execution:
         operation = self.plan.operation
         return Execution(
             name=name,
@@ -263,13 +305,35 @@ class Calls:
         except StepStoppedError as error:
             raise self._stop_steps(error) from error
         except (ContendedError, AzureError) as error:
-            _log.warning(
-                "the end of step %s of %s was not noted: %s",
-                begun.name,
-                self.plan.operation.run_id,
-                type(error).__name__,
-                extra=fields_of(self.plan.operation, {}),
-            )
+            self._log_not_noted(f"the end of step {begun.name}", error)
+
+    def _log_not_noted(self, what: str, error: Exception) -> None:
+        _log.warning(
+            "%s of %s was not noted: %s",
+            what,
+            self.plan.operation.run_id,
+            type(error).__name__,
+            extra=fields_of(self.plan.operation, {}),
+        )
+
+    def _call_over(
+        self,
+        plan: Plan,
+        transport: CallTransport,
+        attempt: int,
+        run_step: Callable[[Step], Awaitable[Any]],
+    ) -> Call:
+        call = Call(
+            key=transport.key,
+            attempt=attempt,
+            correlation_id=plan.operation.correlation_id,
+            client=make_client(plan.dependency, transport),
+            time_left=lambda: plan.limit.seconds_left,
+            run_step=run_step,
+        )
+        if self.heartbeat is None:
+            return call
+        return replace(call, progress=self.heartbeat.progress, report_progress=self.heartbeat.report)
 
 
 def _is_repeatable_step(step: Step, plan: Plan) -> bool:
@@ -280,19 +344,6 @@ async def _run_step_function(step: Step, own: Call) -> Any:
     python, call_parameter = parameters_of(step.function)
     bound = with_call(python.bind_partial(*step.args, **step.kwargs), call_parameter, own)
     return await run_function(step.function, *bound.args, **bound.kwargs)
-
-
-def _call_over(
-    plan: Plan, transport: CallTransport, attempt: int, run_step: Callable[[Step], Awaitable[Any]]
-) -> Call:
-    return Call(
-        key=transport.key,
-        attempt=attempt,
-        correlation_id=plan.operation.correlation_id,
-        client=make_client(plan.dependency, transport),
-        time_left=lambda: plan.limit.seconds_left,
-        run_step=run_step,
-    )
 
 
 async def _refuse_nested_step(step: Step) -> Any:

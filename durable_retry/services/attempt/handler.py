@@ -1,9 +1,10 @@
 """One attempt that is a handler: it is run, and what it returns or raises becomes an outcome."""
 
-import asyncio
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 import httpx
@@ -60,13 +61,18 @@ _log = logging.getLogger(__name__)
 
 
 async def attempt_handler(
-    plan: Plan, handler: Handler, change: ChangeStep | None = None, gate: StepGate | None = None
+    plan: Plan,
+    handler: Handler,
+    change: ChangeStep | None = None,
+    gate: StepGate | None = None,
+    stand_ins: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
 ) -> AttemptOutcome:
     """Run a handler once and return the outcome; whatever it raises becomes an outcome.
 
     Args:
         change: Keeps its steps; None means in Azure Tables.
         gate: Admits its steps at other dependencies; None for all of them.
+        stand_ins: See `Calls`.
 
     Raises:
         StepBlockedError: A step may not start yet.
@@ -75,7 +81,7 @@ async def attempt_handler(
     operation = plan.operation
     in_tables = partial(change_step, operation.operation_id, operation.remembered_run)
     gate = gate or StepGate(None, operation, plan.number)
-    calls = Calls(plan, change or in_tables, gate, partial(_outcome_of_error, handler))
+    calls = Calls(plan, change or in_tables, gate, partial(_outcome_of_error, handler), stand_ins=stand_ins)
     try:
         try:
             outcome = await _run_within_time_limit(plan, handler, calls)
@@ -95,12 +101,14 @@ async def attempt_handler(
 
 
 async def _run_within_time_limit(plan: Plan, handler: Handler, calls: Calls) -> AttemptOutcome:
+    if handler.heartbeat_seconds is not None:
+        await calls.begin_heartbeats(handler.heartbeat_seconds)
     try:
         bound = handler.signature.bound(plan.operation.input, calls.call(handler.repeatable))
     except InvalidInputError as error:
         return plan.outcome(category=Category.MALFORMED, error=error_line(error, plan.dependency))
     try:
-        async with asyncio.timeout(plan.limit.seconds_left) as limit:
+        async with calls.time_limit() as limit:
             try:
                 returned = await run_function(handler.function, *bound.args, **bound.kwargs)
             except (Exception, StepInterrupted):

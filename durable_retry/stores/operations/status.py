@@ -147,10 +147,14 @@ async def _with_steps(document: dict[str, Any]) -> dict[str, Any]:
     run = document.pop(STEPS_RUN, None)  # A document of an older version has none: there were no steps.
     state = OperationState(document["status"])
     has_steps = isinstance(run, int)
-    steps = await steps_shown(document["operation_id"], run, state) if has_steps else []
+    steps, heartbeat = await steps_shown(document["operation_id"], run, state) if has_steps else ([], None)
     masking = masking_of(document["dependency"])
     shown = [step.model_copy(update={"result": masking.value(step.result)}).to_json() for step in steps]
-    return document | {"steps": shown}
+    document |= {"steps": shown}
+    if heartbeat is not None:
+        masked = heartbeat.model_copy(update={"progress": masking.value(heartbeat.progress)})
+        document["heartbeat"] = masked.to_json()
+    return document
 
 
 def document_of(instance: Instance) -> dict[str, Any]:

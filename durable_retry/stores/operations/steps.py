@@ -20,6 +20,7 @@ from durable_retry import clock
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.operations.heartbeat import HEARTBEAT, HeartbeatNote, shown_heartbeat
 from durable_retry.engine.operations.steps import StepNote, StepRecord, StepState, shown
 from durable_retry.stores.storage import contents, rounds, tables
 
@@ -43,13 +44,25 @@ async def change_step(operation_id: str, run: int, name: str, rule: StepRule) ->
     return await tables.change_row(TABLE, keys, rule, read=_record_of_row, write=_row_of_step)
 
 
-async def steps_shown(operation_id: str, run: int, state: OperationState) -> list[StepNote]:
-    """Return the steps of a run as its status document shows them, in the order in which they began."""
+async def steps_shown(
+    operation_id: str, run: int, state: OperationState
+) -> tuple[list[StepNote], HeartbeatNote | None]:
+    """Return what a status document shows of a run: its steps as they began, and its latest heartbeat.
+
+    Args:
+        run: Under whose number they are stored.
+    """
     page = await tables.rows_between(
         TABLE, operation_id, after=_prefix_of_run(run), before=_prefix_of_run(run + 1)
     )
-    found = [read_or(partial(_shown_step, row, state), partial(_unreadable_step, row)) for row in page.rows]
-    return [step for _, step in sorted(found, key=itemgetter(0))]
+    beats = [row for row in page.rows if str(row["RowKey"]).endswith(f".{HEARTBEAT}")]
+    found = [
+        read_or(partial(_shown_step, row, state), partial(_unreadable_step, row))
+        for row in page.rows
+        if row not in beats
+    ]
+    heartbeat = shown_heartbeat(_record_of_row(beats[0])) if beats else None
+    return [step for _, step in sorted(found, key=itemgetter(0))], heartbeat
 
 
 def _shown_step(row: tables.Row, state: OperationState) -> tuple[datetime, StepNote]:

@@ -88,7 +88,7 @@ async def run(function: Function, number: int = 1, **changes: Any) -> AttemptOut
 
 
 async def seen(run_number: int = 5, state: OperationState = OperationState.RUNNING) -> list[tuple[Any, ...]]:
-    steps = await steps_shown("op-test", run_number, state)
+    steps, _ = await steps_shown("op-test", run_number, state)
     return [(step.name, step.status, step.attempts, step.result) for step in steps]
 
 

@@ -111,7 +111,7 @@ async def test_a_refused_step_ends_the_attempt_that_is_not_counted_and_goes_on_l
     circuits["warehouse"].answer = Permitted(epoch=1)
     assert (await run(order, held)).category is None
     assert circuits["warehouse"].asked[-1].waiting
-    shown = await steps_shown("op-test", 1, OperationState.SUCCEEDED)
+    shown, _ = await steps_shown("op-test", 1, OperationState.SUCCEEDED)
     assert [(step.name, step.status, step.attempts) for step in shown] == [
         ("charge", "succeeded", 1),
         ("ship", "succeeded", 1),

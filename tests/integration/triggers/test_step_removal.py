@@ -42,7 +42,7 @@ async def remember(operation_id: str, changed_at: datetime = OLD, letter: str = 
 
 
 async def left(operation_id: str) -> int:
-    return len(await steps_shown(operation_id, 1, OperationState.RUNNING))
+    return len((await steps_shown(operation_id, 1, OperationState.RUNNING))[0])
 
 
 async def removed(hub: TaskHubStage) -> int:

@@ -94,7 +94,7 @@ export function operationView({ parameters: [id], reload }) {
     title: "Operation",
     seconds: 2,
     load: (signal) => get(path, {}, signal),
-    render: (one) => [headline(one, path, reload), dead(one), card("Timeline", timeline(one)), actions(one), replays(one), content(one), steps(one), result(one), events(one), about(one)],
+    render: (one) => [headline(one, path, reload), dead(one), card("Timeline", timeline(one)), actions(one), replays(one), content(one), steps(one), heartbeat(one), result(one), events(one), about(one)],
   };
 }
 
@@ -171,6 +171,12 @@ function steps(one) {
     { name: "Result", class: "wide", cell: (step) => step.status === "succeeded" ? json(step.result) : "" },
   ];
   return card("Steps", table("Steps", columns, one.steps, { keyOf: (step) => step.name }), { key: "steps" });
+}
+
+function heartbeat(one) {
+  if (!one.heartbeat) return null;
+  const { attempt, at: instant, progress } = one.heartbeat;
+  return card("Heartbeat", [h("p", {}, `By attempt ${attempt}, `, at(instant)), json(progress)], { key: "heartbeat" });
 }
 
 function result(one) {

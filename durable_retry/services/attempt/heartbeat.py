@@ -1,0 +1,93 @@
+"""The heartbeats of one attempt: they keep it alive, and what they report is stored for the next one.
+
+heartbeat = Heartbeat(30.0, store, earlier)
+async with heartbeat.kept_alive(seconds_left):      # TimeoutError without one for 30 s
+    ...  # the function, which calls `heartbeat.report(progress)`, also from a thread
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+from durable_retry.engine.base.json_input import plain_json
+from durable_retry.engine.operations.heartbeat import progress_text
+
+# A store is written at most this often: what a crash loses, at most, against what the writes cost.
+_LONGEST_PAUSE_SECONDS: Final = 10.0
+
+
+class Heartbeat:
+    """The heartbeats of one attempt.
+
+    Args:
+        seconds: The longest time without one.
+        store: Keeps what was reported last, as JSON text.
+        progress: What an earlier attempt reported last; None when none did.
+    """
+
+    def __init__(self, seconds: float, store: Callable[[str], Awaitable[None]], progress: Any) -> None:
+        self.progress = progress
+        self._seconds, self._store = seconds, store
+        self._loop = asyncio.get_running_loop()
+        self._limit: asyncio.Timeout | None = None
+        self._ends_at = 0.0
+        self._latest: str | None = None
+        self._reported = asyncio.Event()
+
+    def report(self, progress: Any) -> None:
+        """Report progress; from the thread of the event loop or any other.
+
+        Raises:
+            InvalidInputError: It has no JSON form, or is too large.
+            TimeoutError: The attempt is over.
+        """
+        text = progress_text(plain_json(progress, "/progress"))
+        if self._limit is None:
+            raise TimeoutError("this attempt is over; another one may run")
+        self._loop.call_soon_threadsafe(self._note, text, self._loop.time())
+
+    def _note(self, text: str, at: float) -> None:
+        self._latest = text
+        self._reported.set()
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(min(self._ends_at, at + self._seconds))
+
+    def stop(self) -> None:
+        """End the attempt as soon as possible: nothing that it reports counts any more."""
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(self._loop.time())
+
+    @contextlib.asynccontextmanager
+    async def kept_alive(self, seconds_left: float) -> AsyncIterator[asyncio.Timeout]:
+        """Run a block that ends after `seconds_left`, and sooner when heartbeats stay away.
+
+        Raises:
+            TimeoutError: The block took too long.
+        """
+        self._ends_at = self._loop.time() + seconds_left
+        writer = asyncio.create_task(self._write())
+        try:
+            async with asyncio.timeout(min(seconds_left, self._seconds)) as self._limit:
+                yield self._limit
+        except TimeoutError as error:
+            if self._limit is not None and self._limit.expired() and self._loop.time() < self._ends_at:
+                raise TimeoutError(f"no heartbeat within {self._seconds:g} s") from error.__cause__
+            raise
+        finally:
+            self._limit = None
+            writer.cancel()
+            await asyncio.wait([writer])
+            await self._store_latest()
+
+    async def _write(self) -> None:
+        while True:
+            await self._reported.wait()
+            self._reported.clear()
+            await self._store_latest()
+            await asyncio.sleep(min(self._seconds / 2, _LONGEST_PAUSE_SECONDS))
+
+    async def _store_latest(self) -> None:
+        text, self._latest = self._latest, None
+        if text is not None:
+            await self._store(text)
