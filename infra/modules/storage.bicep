@@ -19,7 +19,7 @@ var shareName = 'app-content'
 var hasContent = !empty(contentAccountName)
 
 // The queues that the app listens to. A trigger does not make its queue, and a program that writes to `operations` may
-// start before the app does. tests/unit/infra/test_queues.py compares them with the triggers.
+// start before the app does. tests/unit/infra/modules/test_storage.py compares them with the triggers.
 var queueNames = ['operations', 'operations-poison']
 
 var roles = {

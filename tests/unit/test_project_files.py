@@ -6,7 +6,8 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import version
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml  # type: ignore[import-untyped]
@@ -188,7 +189,22 @@ def test_no_line_of_a_docstring_or_comment_begins_with_a_relative_word() -> None
     assert [str(file) for file in ours if begins.search(file.read_text())] == []
 
 
+OF_THE_WHOLE_TREE: Final = {"documents", "durable_names", "layering", "project_files", "types"}
+
+
 def test_unit_tests_mirror_the_tree() -> None:
+    """A file is named after a module, or after the package that its folder is."""
     unit = ROOT / "tests" / "unit"
-    folders = [file.parent.relative_to(unit) for file in unit.rglob("test_*.py")]
-    assert [str(at) for at in folders if not any((ROOT / top / at).is_dir() for top in ("", LIBRARY))] == []
+    tests = [file.relative_to(unit) for file in unit.rglob("test_*.py")]
+    assert len(tests) > 100
+    named = {at: at.stem.removeprefix("test_") for at in tests}
+    strangers = {at for at, name in named.items() if not _is_in_tree(at.parent, name)}
+    assert strangers == {Path(f"test_{name}.py") for name in OF_THE_WHOLE_TREE}
+
+
+def _is_in_tree(folder: Path, name: str) -> bool:
+    known = (name, f"__{name}__")
+    return any(
+        (place.is_dir() and place.name == name) or any(each.stem in known for each in place.glob("*.*"))
+        for place in (ROOT / folder, ROOT / LIBRARY / folder)
+    )

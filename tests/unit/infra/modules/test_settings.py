@@ -13,7 +13,7 @@ from durable_retry.settings.catalogue import GROUPS
 from durable_retry.settings.storage_account import IdentityAccount, ManagedIdentity, storage_account
 from tests.unit.infra.bicep import BicepFile
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 APP = BicepFile.read(ROOT / "infra/modules/app.bicep")
 SETTINGS = BicepFile.read(ROOT / "infra/modules/settings.bicep")
 CONTAINERS = BicepFile.read(ROOT / "infra/containers.bicep")

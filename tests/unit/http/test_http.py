@@ -8,10 +8,22 @@ from azure.core.exceptions import HttpResponseError, ServiceRequestError
 from durable_retry.api import table
 from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict
 from durable_retry.errors import TaskHubUnavailableError
-from durable_retry.http.answers import ConflictError, NotFoundError, etag_of
+from durable_retry.http import routes as module
+from durable_retry.http.answers import BodyTooLargeError, ConflictError, NotFoundError, etag_of
 from durable_retry.http.parameters import LIMIT
-from durable_retry.http.routes import ACCEPTED, AWAY, CONFLICT, OK, Query, RouteAnswer, Routes
+from durable_retry.http.routes import (
+    ACCEPTED,
+    AWAY,
+    CONFLICT,
+    OK,
+    Query,
+    RouteAnswer,
+    Routes,
+    read_body,
+    tenant_of,
+)
 from durable_retry.services.sources import OverloadedError
+from durable_retry.settings.app import AppSettings
 from durable_retry.stores.task_hub import TaskHub
 
 DONE = (RouteAnswer(ACCEPTED, "Done."),)
@@ -175,3 +187,30 @@ def test_a_parameter_that_no_route_gives_is_refused_when_it_is_declared() -> Non
 def test_the_first_line_of_the_docstring_is_the_summary() -> None:
     assert {route.function: route.summary for route in table()}["submit_operation"] == "Submit an operation"
     assert not [route.function for route in table() if not route.summary]
+
+
+def read_as_it_is(request: func.HttpRequest) -> Any:
+    return read_body(request, lambda document: document)
+
+
+def test_a_body_at_the_limit_is_read_and_one_over_it_is_not() -> None:
+    at_limit = b'"' + b"x" * (64 * 1024 - 2) + b'"'
+    assert len(read_as_it_is(a_request(at_limit))) == 64 * 1024 - 2
+    with pytest.raises(BodyTooLargeError, match="65536"):
+        read_as_it_is(a_request(at_limit + b" "))
+
+
+@pytest.mark.parametrize("body", [b"", b"nope", b"\xff", b"[" * 5_000, b"NaN"])
+def test_what_is_not_json_is_reported_as_such(body: bytes) -> None:
+    with pytest.raises(InvalidInputError):
+        read_as_it_is(a_request(body))
+
+
+def test_there_is_one_tenant_unless_a_header_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = func.HttpRequest(
+        "GET", "http://localhost/", headers={"X-MS-CLIENT-PRINCIPAL-ID": "a"}, body=b""
+    )
+    assert tenant_of(request) == ""
+    settings = AppSettings(tenant_header="X-MS-CLIENT-PRINCIPAL-ID")
+    monkeypatch.setattr(module, "app_settings", lambda: settings)
+    assert tenant_of(request) == "a"

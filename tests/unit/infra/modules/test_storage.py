@@ -12,7 +12,7 @@ import yaml  # type: ignore[import-untyped] # ships no types, and one small file
 from durable_retry.engine.base.names import OPERATIONS_QUEUE
 from tests.unit.infra.bicep import BicepFile
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 STORAGE = BicepFile.read(ROOT / "infra/modules/storage.bicep")
 MANIFEST: list[dict[str, Any]] = list(yaml.safe_load_all((ROOT / "infra/kubernetes.yaml").read_text()))
 DEPLOYING = (ROOT / "docs/deploying.md").read_text()

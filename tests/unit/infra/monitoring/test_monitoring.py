@@ -10,7 +10,7 @@ import pytest
 
 from durable_retry.telemetry.metrics import METRICS, Metric, MetricKind
 
-FOLDER: Final = Path(__file__).parents[3] / "infra" / "monitoring"
+FOLDER: Final = Path(__file__).parents[4] / "infra" / "monitoring"
 VALUES: Final = {
     "durable_retry.outcome": {"success", "failure", "not_sent", "started", "replayed", "key_reused"},
     "durable_retry.circuit.state": {"closed", "open", "half_open", "forced_open", "disabled"},

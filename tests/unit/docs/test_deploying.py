@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from scripts.sizing import IDLE_REQUESTS_PER_MINUTE, measured, mixed
-from tests.unit.infra.test_bicep import ROLES
+from tests.unit.infra.test_main import ROLES
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/deploying.md").read_text()
