@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from scripts.sizing import IDLE_REQUESTS_PER_MINUTE, measured, mixed
+from docs.sizing import IDLE_REQUESTS_PER_MINUTE, measured, mixed
 from tests.unit.infra.test_main import ROLES
 
 ROOT = Path(__file__).parents[3]

@@ -1,6 +1,6 @@
 """Writes the tables of docs/sizing.md: storage requests of an operation, and what a rate of them needs.
 
-    python -m scripts.sizing
+    python docs/sizing.py
 
 What an operation does is measured (docs/benchmarks.md, "What one operation costs"), and so is what the
 plainest one costs in storage requests. How the others compare with it is counted in the source of
@@ -8,7 +8,6 @@ DurableTask.AzureStorage 2, limits are Azure's documented targets, and the rest 
 such. A test compares the file with what this writes.
 """
 
-import argparse
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
 
-DOCS: Final = Path(__file__).parents[1] / "docs"
+DOCS: Final = Path(__file__).parent
 PAGE: Final = DOCS / "sizing.md"
 
 # Measured on the real Functions host with Azurite (2026-11-23; docs/deploying.md, "On the real host").
@@ -80,7 +79,10 @@ CASES: Final = {
 }
 """What the page calls an operation, and its column in the measured table."""
 QUANTITIES: Final = (
-    *("orchestrator turns", "activity executions", "entity operations", "table requests of the app"),
+    "orchestrator turns",
+    "activity executions",
+    "entity operations",
+    "table requests of the app",
 )
 """The rows of that table that `Cost` is made of, in its order."""
 
@@ -146,7 +148,6 @@ def measured(benchmarks: str) -> dict[str, Cost]:
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     columns = {title: index for index, title in enumerate(rows[0])}
     values = {row[0]: row for row in rows}
-
     return {
         case: Cost(*(float(values[name][columns[column]]) for name in QUANTITIES))
         for case, column in CASES.items()
@@ -156,7 +157,6 @@ def measured(benchmarks: str) -> dict[str, Cost]:
 def mixed(costs: Mapping[str, Cost]) -> Cost:
     """Return the mean of the assumed mix: most succeed at once, `FAILING` fail once."""
     good, bad = costs["succeeds at once"], costs["fails once, then succeeds"]
-
     pairs = zip(astuple(good), astuple(bad), strict=True)
     return Cost(*((1 - FAILING) * one + FAILING * other for one, other in pairs))
 
@@ -178,7 +178,6 @@ class Plan:
     """What a rate needs.
 
     Attributes:
-        rate: Operations a second.
         hubs: Apps, each with a task hub of its own.
         backend: The partitions of each hub, or the plan of its scheduler.
         instances: The instances of all hubs together, at `HEADROOM`.
@@ -284,14 +283,5 @@ def page(text: str, benchmarks: str) -> str:
     return text
 
 
-def main() -> None:
-    """Write the tables."""
-    argparse.ArgumentParser(
-        prog="python -m scripts.sizing", description="Writes the tables of docs/sizing.md."
-    ).parse_args()
-    benchmarks = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), benchmarks), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(page(PAGE.read_text(), (DOCS / "benchmarks.md").read_text()))

@@ -8,8 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from scripts.processes import ROOT
-from scripts.sizing import (
+from docs.sizing import (
     ACCOUNT_PER_SECOND,
     COUNTED_REQUESTS,
     HEADROOM,
@@ -29,6 +28,7 @@ from scripts.sizing import (
     on_storage,
     page,
 )
+from scripts.processes import ROOT
 
 PAGE = (ROOT / "docs/sizing.md").read_text()
 BENCHMARKS = (ROOT / "docs/benchmarks.md").read_text()
@@ -39,7 +39,7 @@ each_backend = pytest.mark.parametrize("planned", [on_storage, on_scheduler])
 
 
 def test_the_page_has_the_tables_of_the_model() -> None:
-    assert page(PAGE, BENCHMARKS) == PAGE, "run: python -m scripts.sizing"
+    assert page(PAGE, BENCHMARKS) == PAGE, "run: python docs/sizing.py"
     assert PAGE.count("<!-- table: ") == PAGE.count(" -->\n| ")
 
 
