@@ -1,14 +1,11 @@
 """The activities of an operation: one attempt, the commit of a success, the dead letter of a failure."""
 
-from dataclasses import replace
-
 import azure.durable_functions as df
 
 from durable_retry import clock
 from durable_retry.binding import TaskHub, bind_hub
 from durable_retry.engine.base.names import ATTEMPT, COMMIT, DEAD_LETTER
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.constraints import is_over
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState, BlockedStep, StepAdmission, blocked_to_json
 from durable_retry.services.attempt.attempt import attempt_operation, read_by_digest
@@ -33,9 +30,7 @@ async def attempt(call: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] #
         operation = await read_by_digest(hub, call["operation_id"], call["digest"])
     else:
         operation = OperationInput.from_json(call["operation"])
-    operation = operation.in_run(call.get("run", 1))
-    if call.get("owed") and is_over(operation.deadline_at, clock.now()):
-        operation = replace(operation, deadline_at=None)  # It has the whole time of an attempt.
+    operation = operation.to_attempt(call.get("run", 1), clock.now(), is_owed=call.get("owed", False))
     admission = AdmissionState.from_json(call.get("ticket") or {})
     step = None if call.get("step") is None else StepAdmission.from_json(call["step"])
     answer = await attempt_operation(hub, operation, call["attempt"], admission, step)

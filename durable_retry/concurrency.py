@@ -1,7 +1,9 @@
-"""What belongs to one event loop, and how many things a function does at once."""
+"""What belongs to one event loop, how many things a function does at once, and for how long."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 
@@ -47,3 +49,30 @@ async def map_bounded[T, R](function: Callable[[T], Awaitable[R]], items: Iterab
             return await function(item)
 
     return await asyncio.gather(*map(call, items))
+
+
+_NO_LIMIT: Final = nullcontext()
+
+
+def time_limit(seconds: float | None, error: type[Exception]) -> AbstractAsyncContextManager[Any]:
+    """Limit the time of a block; None means no limit.
+
+    Raises:
+        Exception: The given one, when the time is up.
+    """
+    return _NO_LIMIT if seconds is None else _TimeLimit(seconds, error)
+
+
+class _TimeLimit:
+    def __init__(self, seconds: float, error: type[Exception]) -> None:
+        self._timeout = asyncio.timeout(seconds)
+        self._error = error
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(self, *exc_info: Any) -> None:  # noqa: PYI036 - passed on as they are
+        try:
+            await self._timeout.__aexit__(*exc_info)
+        except TimeoutError as error:
+            raise self._error(str(error)) from error

@@ -58,7 +58,7 @@ from durable_retry.engine.retry.loop import (
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.operations.key_record import record_id
 
-from .run import Run
+from .run import STEPS_PER_HISTORY, Run
 from .steps import (
     Asking,
     Steps,
@@ -134,15 +134,8 @@ def _claim_key(run: Run) -> Steps[dict[str, Any] | None]:
     """
     failures = 0
     while True:
-        request = {
-            "owner": run.operation.owner,
-            "fingerprint": run.operation.fingerprint,
-            "now": to_rfc3339(run.now),
-            "accepted_at": to_rfc3339(run.operation.created_at),
-            "replay": run.operation.replay_of is not None,
-        }
         try:
-            answer = yield run.ctx.call_entity(run.record, "claim", request)
+            answer = yield run.ctx.call_entity(run.record, "claim", run.claim_request())
         except task.TaskFailedError as error:
             failures += 1
             ended = after_failed_claim(run.operation, failures, error.details.message, run.now, run.form)
@@ -183,8 +176,8 @@ def _end_whatever_happens(run: Run) -> Steps[dict[str, Any] | None]:
 
 
 def _attempt_until_ended(run: Run) -> Steps[dict[str, Any] | None]:
-    while not run.cancelled:
-        if run.is_long:
+    while not run.cancel.is_complete:
+        if run.steps >= STEPS_PER_HISTORY:
             run.ctx.continue_as_new(run.carried_on(), save_events=True)
             return None
         run.steps += 1
@@ -240,10 +233,10 @@ def _sent_operation(run: Run) -> dict[str, Any]:
 
 def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked | BlockedStep]:
     # A failure of the activity itself is an answer too.
-    attempt = run.state.history.next_attempt
     run.show(OperationState.RUNNING)
+    sent, attempt = _sent_operation(run), run.state.history.next_attempt
     call = {
-        **_sent_operation(run),
+        **sent,
         "run": run.operation.run,
         "attempt": attempt,
         "ticket": run.state.admission.to_json() | {"asks_for_slot": True},

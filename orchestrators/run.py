@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 from durabletask import task
 from durabletask.entities import EntityInstanceId
 
-from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import (
     CANCEL_EVENT,
     CIRCUIT_EVENT,
@@ -17,7 +17,7 @@ from durable_retry.engine.base.names import (
 )
 from durable_retry.engine.facts import WaitBegun, WaitEnded
 from durable_retry.engine.operations.operation import OperationInput, digest_of
-from durable_retry.engine.operations.status import WAITS_FOR, OperationStatus, moving_parts
+from durable_retry.engine.operations.status import WAITS_FOR, OperationStatus
 from durable_retry.engine.retry.decide import Wait
 from durable_retry.engine.retry.history import ActionRecord, WaitKind
 from durable_retry.engine.retry.loop import (
@@ -100,16 +100,6 @@ class Run:
         return self.ctx.current_utc_datetime.replace(tzinfo=UTC)
 
     @property
-    def cancelled(self) -> bool:
-        """Whether someone cancelled the operation."""
-        return self.cancel.is_complete
-
-    @property
-    def is_long(self) -> bool:
-        """Whether it is time to continue as new."""
-        return self.steps >= STEPS_PER_HISTORY
-
-    @property
     def record(self) -> EntityInstanceId:
         """The entity that keeps the record of this operation's key."""
         return record_id(self.operation.operation_id)
@@ -118,6 +108,17 @@ class Run:
     def trace(self) -> dict[str, str] | None:
         """Where in a trace the operation was submitted, in its JSON form."""
         return None if self.operation.trace is None else self.operation.trace.to_json()
+
+    def claim_request(self) -> dict[str, Any]:
+        """Return what the entity `idempotency_record` takes for a claim."""
+        now = to_rfc3339(self.now)
+        return {
+            "owner": self.operation.owner,
+            "fingerprint": self.operation.fingerprint,
+            "now": now,
+            "accepted_at": to_rfc3339(self.operation.created_at),
+            "replay": self.operation.replay_of is not None,
+        }
 
     def follow(self, result: StepResult, step_at: str | None = None) -> Action:
         """Move the retry loop on by a result, of a step at another dependency or not; return what to do."""
@@ -144,10 +145,10 @@ class Run:
 
     def show(self, state: OperationState, *, next_attempt_at: datetime | None = None) -> None:
         """Set the custom status, which status queries show."""
-        shown = self.status(state, next_attempt_at=next_attempt_at).to_json()
-        if state is OperationState.WAITING_CIRCUIT and self.waits_for != self.operation.dependency:
-            shown[WAITS_FOR] = self.waits_for
-        self.ctx.set_custom_status(moving_parts(shown))
+        is_elsewhere = self.waits_for != self.operation.dependency
+        is_held = state is OperationState.WAITING_CIRCUIT and is_elsewhere
+        more = {WAITS_FOR: self.waits_for} if is_held else {}
+        self.ctx.set_custom_status(self.status(state, next_attempt_at=next_attempt_at).moving(**more))
 
     def wait(self, wait: Wait) -> Steps[None]:
         """Wait as decided, unless someone cancels, retries now, or changes the circuit waited for."""

@@ -7,6 +7,8 @@ from typing import Any, Final, Self
 
 from durabletask.client import OrchestrationState, OrchestrationStatus
 
+from durable_retry.engine.base.json_input import json_object
+
 ENDED_BADLY: Final = frozenset({OrchestrationStatus.FAILED, OrchestrationStatus.TERMINATED})
 """`services.upkeep.failures` follows these up."""
 
@@ -59,18 +61,6 @@ def unseen_instance(instance_id: str, created_at: datetime, reason: str) -> Inst
         output=None,
         unreadable=reason,
     )
-
-
-def json_object(text: str | None) -> dict[str, Any] | None:
-    """Parse a JSON object; None for anything else, since anyone may have put it there.
-
-    The SDK's own codec could instantiate classes that the data names.
-    """
-    try:
-        value = json.loads(text or "null")
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _input_of_text(text: str | None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import get_ident
 from types import CodeType, FrameType
 from typing import Final
 
@@ -80,13 +81,15 @@ def walking(walk: Walk) -> Iterator[None]:
     """Follow the calls that are made in the block, and in threads that it starts."""
     monitoring = sys.monitoring
     followed = _is_followed.set(True)
-    task = _running_task()
+    task, thread = _running_task(), get_ident()
 
     def started(code: CodeType, _offset: int) -> object:
         if _file_of(code) is None or code.co_name == "<module>":
             return monitoring.DISABLE
-        # A task that the request leaves behind, such as a timer of the index, has its context.
-        if _is_followed.get() and _running_task() in {task, None}:
+        # A task or a timer that the request leaves behind, such as those of the index, has its context.
+        running = _running_task()
+        is_of_request = running is task or (running is None and get_ident() != thread)
+        if _is_followed.get() and is_of_request:
             walk.enter(code, _callers_of(sys._getframe(1)))
         return None
 

@@ -83,6 +83,18 @@ def read_checked[T](text: str | bytes, check: Callable[[Any], T]) -> T:
     return result
 
 
+def json_object(text: str | None) -> dict[str, Any] | None:
+    """Parse a JSON object; None for anything else, since anyone may have put it there.
+
+    The SDK's own codec could instantiate classes that the data names.
+    """
+    try:
+        value = json.loads(text or "null")
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def json_problems(document: Any) -> list[Problem]:
     """List what makes a parsed document unfit to be passed on: depth, lone surrogates, NaN, Infinity."""
     if _is_plainly_fit(document):

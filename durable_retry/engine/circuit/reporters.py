@@ -7,7 +7,7 @@ While a dependency is healthy, successes are held back and sent with the next fa
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from durable_retry.engine.adaptive import NOTHING_OBSERVED, Observed
 from durable_retry.engine.base.json_forms import JsonRow, MsInstant
@@ -33,6 +33,10 @@ KEPT_SENT = 32
 """Reports that may be under way; older ones have arrived or are lost."""
 TROUBLED_INTERVAL = timedelta(seconds=1)
 """While the shared window shows failures, nothing is held back for longer."""
+
+FRESH_AFTER_FAILURE: Final = timedelta(milliseconds=100)
+"""Maximum age of a snapshot once a failure was reported that it does not contain yet; else it is valid for a
+second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +191,14 @@ class ReportBuffer:
         self._is_announcing = True
         self._note_oldest(at)
 
-    @property
-    def has_unseen_trouble(self) -> bool:
-        """Whether a report of trouble is not in the snapshot yet: the circuit may be about to open."""
-        return any(
+    def is_fresh(self, snapshot: Snapshot, now: datetime) -> bool:
+        """Whether a snapshot need not be read anew: it is valid, and lacks no trouble that was reported."""
+        # The circuit may be about to open: the process that sees failures then stops calling soon after.
+        lacks_trouble = any(
             sent.window.everything().failures or sent.probes or sent.throttled_until for sent in self._sent
         )
+        is_young = not lacks_trouble or now < snapshot.taken_at + FRESH_AFTER_FAILURE
+        return is_young and snapshot.is_valid(now)
 
     def started(self, attempt: int, at: datetime, *, promised: bool = False) -> None:
         """Count an attempt that starts. `promised`: the budget took its token when it postponed it."""

@@ -125,6 +125,12 @@ class OperationInput(JsonRecord):
         """Return the operation with this run number."""
         return self if run == self.run else replace(self, run=run)
 
+    def to_attempt(self, run: int, now: datetime, *, is_owed: bool) -> Self:
+        """Return what an attempt of a run makes; one that is owed after the deadline has its whole time."""
+        operation = self.in_run(run)
+        is_late = self.deadline_at is not None and now >= self.deadline_at
+        return replace(operation, deadline_at=None) if is_owed and is_late else operation
+
     def restarted(self, now: datetime) -> Self:
         """Return the operation with its deadline counted from now, the rest as it is."""
         deadline_at = deadline_of(now, self.timeouts.deadline_seconds)

@@ -79,6 +79,10 @@ class OperationStatus:
         ).to_json()
         return document if operation.handler is None else document | {STEPS_RUN: operation.remembered_run}
 
+    def moving(self, **more: Any) -> dict[str, Any]:
+        """Return the part that changes, see `moving_parts`, with more members of it."""
+        return moving_parts(self.to_json() | more)
+
 
 def fitted_status(status: Mapping[str, Any]) -> dict[str, Any]:
     """Return a status document without its result, or its changing part, the same where it fits.

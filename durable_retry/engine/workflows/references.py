@@ -20,7 +20,6 @@ from durable_retry.engine.base.validation import (
     pointer_problem,
     refuse,
 )
-from durable_retry.engine.dead_letters.record import DeadLetterRecord
 from durable_retry.engine.operations.operation import OperationInput
 
 MEMBER: Final = "$result"
@@ -146,17 +145,15 @@ def references_in_operation(document: Mapping[str, Any]) -> list[tuple[str, Any]
     return [*references_in(body, "/request/json"), *references_in(document.get("input"), "/input")]
 
 
-def refuse_unfilled(record: DeadLetterRecord, operation: OperationInput) -> None:
-    """Refuse to replay a saga's step that did not run because a result was not there, as it is.
+def refuse_unfilled(operation: OperationInput) -> None:
+    """Refuse to send a saga's step with references: it did not run before, because a result was not there.
 
-    Its references would be sent as values. In what has run such an object is a value: of an answer, or of a
-    saga that was accepted before there were references.
+    In what has run such an object is a value: of an answer, or of a saga that was accepted before there were
+    references.
 
     Raises:
         InvalidInputError: With the place of each reference that is left.
     """
-    if record.source != SAGA_SOURCE or record.attempts:
-        return
     left = references_in_operation({"request": operation.request, "input": operation.input})
     if left:
         detail = "is a reference to a result that was not there: put the value in its place"

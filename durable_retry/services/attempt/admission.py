@@ -26,7 +26,7 @@ from durable_retry.engine.retry.loop import (
 )
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.services.attempt.http_request import Plan
-from durable_retry.stores.circuit.cache import CircuitCache, circuit_of
+from durable_retry.stores.circuit.cache import CircuitCache, enter_circuit
 from durable_retry.stores.task_hub import TaskHub
 
 type AttemptCall = Callable[[], Awaitable[AttemptOutcome]]
@@ -70,9 +70,10 @@ class StepGate:
         is_own = dependency.name == self.operation.dependency
         if self.hub is None or is_own or not dependency.needs_admission:
             return await call()
-        circuit = circuit_of(self.hub, dependency)
         admission = replace(held_admission(self.held, dependency.name), asks_for_slot=True)
-        answer = await circuit.enter(self.operation.operation_id, self.number, admission)
+        circuit, answer = await enter_circuit(
+            self.hub, dependency, self.operation.operation_id, self.number, admission
+        )
         if not isinstance(answer, Permitted):
             raise StepBlockedError(BlockedStep(dependency.name, answer))
         try:
@@ -105,8 +106,7 @@ async def attempt_if_admitted(
     """
     if dependency is None or not dependency.needs_admission:
         return await attempt()
-    circuit = circuit_of(hub, dependency)
-    answer = await circuit.enter(operation.operation_id, number, admission)
+    circuit, answer = await enter_circuit(hub, dependency, operation.operation_id, number, admission)
     if not isinstance(answer, Permitted):
         return answer
     return await _reported_outcome(circuit, answer, operation.policy, attempt)

@@ -68,10 +68,10 @@ class BoundedResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to send, ready but for the time limit."""
+    """What to send to a path below a dependency's base URL."""
 
     method: str
-    url: httpx.URL
+    path: str
     headers: dict[str, str]
     params: dict[str, Any] = field(default_factory=dict)
     json: Any = None
@@ -168,22 +168,24 @@ async def send(
         progress: Updated as the request goes on, also when this raises.
 
     Raises:
+        EscapedBaseUrlError: The path leads elsewhere; nothing was sent.
         httpx.HTTPError: The exchange failed.
         TimeoutError: The time was up.
     """
+    url = target_url(dependency, request.path)
     try:
         async with asyncio.timeout(seconds):
-            return await _exchange_request(dependency, request, limit_bytes, progress)
+            return await _exchange_request(dependency, url, request, limit_bytes, progress)
     except TimeoutError as error:
         raise TimeoutError(f"not finished within {seconds:.1f} s") from error
 
 
 async def _exchange_request(
-    dependency: Dependency, request: Request, limit_bytes: int, progress: SendProgress
+    dependency: Dependency, url: httpx.URL, request: Request, limit_bytes: int, progress: SendProgress
 ) -> BoundedResponse:
     pooled = _pooled_client(dependency)
     # Past httpx's client: redirects, cookies and authentication cost a third of a call, and are off.
-    response = await pooled.transport.handle_async_request(_httpx_request(pooled, request, progress))
+    response = await pooled.transport.handle_async_request(_httpx_request(pooled, url, request, progress))
     try:
         # Not `dict(headers)`, which searches all of them for each name.
         headers = dict(response.headers.items())
@@ -193,10 +195,12 @@ async def _exchange_request(
     return BoundedResponse(response.status_code, headers, body, is_cut)
 
 
-def _httpx_request(pooled: _Pooled, request: Request, progress: SendProgress) -> httpx.Request:
+def _httpx_request(
+    pooled: _Pooled, url: httpx.URL, request: Request, progress: SendProgress
+) -> httpx.Request:
     # A quarter of the time that httpx's client takes to build the same; none of it depends on an answer.
     own = {name.lower() for name in request.headers}
-    headers = [("Host", request.url.netloc.decode())]
+    headers = [("Host", url.netloc.decode())]
     headers += [header for name, header in pooled.headers.items() if name not in own]
     headers += request.headers.items()
     if request.has_json and request.json is not None:
@@ -211,7 +215,7 @@ def _httpx_request(pooled: _Pooled, request: Request, progress: SendProgress) ->
         headers.append(("Content-Length", str(len(body))))
     return httpx.Request(
         request.method,
-        httpx.URL(request.url, params=request.params) if request.params else request.url,
+        httpx.URL(url, params=request.params) if request.params else url,
         headers=headers,
         stream=httpx.ByteStream(body),
         extensions={PROGRESS: progress, "timeout": pooled.limits},

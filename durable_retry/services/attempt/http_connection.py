@@ -11,11 +11,12 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final, cast, override
 
 import httptools
 import httpx
+
+from durable_retry.concurrency import time_limit
 
 # llhttp has no limit of its own; h11, the parser of httpx's own transport, takes as much.
 _MAX_HEAD_BYTES: Final = 100 * 1024
@@ -30,8 +31,6 @@ _TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 # RFC 9110, 5.5: CR, LF and NUL are dangerous; with a line break a value would become a header of its own.
 _FIELD_VALUE: Final = re.compile(rb"[^\x00\r\n]*")
 _TARGET: Final = re.compile(rb"[\x21-\x7e]+")
-
-_NO_LIMIT: Final = nullcontext()
 
 
 class HttpConnection(asyncio.Protocol):
@@ -134,7 +133,7 @@ class HttpConnection(asyncio.Protocol):
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
         if self._writable is not None:
-            async with limit(seconds, httpx.WriteTimeout):
+            async with time_limit(seconds, httpx.WriteTimeout):
                 await asyncio.shield(self._writable)
 
     def finish(self, *, reusable: bool) -> None:
@@ -288,7 +287,7 @@ class _Exchange:
         if self._error is not None:
             raise self._error
         self._arrived = asyncio.get_running_loop().create_future()
-        async with limit(self._read_seconds, httpx.ReadTimeout):
+        async with time_limit(self._read_seconds, httpx.ReadTimeout):
             await self._arrived
 
     def _wake_reader(self) -> None:
@@ -332,27 +331,3 @@ def request_head(request: httpx.Request) -> tuple[bytes, bool]:
         is_chunked = is_chunked or name.lower() == b"transfer-encoding"
         lines.append(b"%b: %b" % (name, value))
     return b"\r\n".join([*lines, b"", b""]), is_chunked
-
-
-def limit(seconds: float | None, error: type[httpx.TimeoutException]) -> AbstractAsyncContextManager[Any]:
-    """Limit the time of a block; None means no limit.
-
-    Raises:
-        httpx.TimeoutException: The given one, when the time is up.
-    """
-    return _NO_LIMIT if seconds is None else _Limit(seconds, error)
-
-
-class _Limit:
-    def __init__(self, seconds: float, error: type[httpx.TimeoutException]) -> None:
-        self._timeout = asyncio.timeout(seconds)
-        self._error = error
-
-    async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
-
-    async def __aexit__(self, *exc_info: Any) -> None:  # noqa: PYI036 - passed on as they are
-        try:
-            await self._timeout.__aexit__(*exc_info)
-        except TimeoutError as error:
-            raise self._error(str(error)) from error

@@ -11,7 +11,8 @@ from typing import Any, Final, override
 import httpx
 from aiohappyeyeballs import start_connection
 
-from durable_retry.services.attempt.http_connection import HttpConnection, limit
+from durable_retry.concurrency import time_limit
+from durable_retry.services.attempt.http_connection import HttpConnection
 
 PROGRESS: Final = "durable_retry.send_progress"
 """Name of the request extension that holds a `SendProgress`."""
@@ -88,7 +89,7 @@ class PooledTransport(httpx.AsyncBaseTransport):
         origin = _origin_of_url(request.url)
         limits = request.extensions.get("timeout", {})
         progress = request.extensions.get(PROGRESS) or SendProgress()
-        async with limit(limits.get("pool"), httpx.PoolTimeout):
+        async with time_limit(limits.get("pool"), httpx.PoolTimeout):
             await self._slots.acquire()
         connection: HttpConnection | None = None
         try:
@@ -134,7 +135,7 @@ class PooledTransport(httpx.AsyncBaseTransport):
             {"ssl": self._required_tls(), "server_hostname": host} if scheme == "https" else {}
         )
         try:
-            async with limit(seconds, httpx.ConnectTimeout):
+            async with time_limit(seconds, httpx.ConnectTimeout):
                 loop = asyncio.get_running_loop()
                 addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
                 # Not the loop's `happy_eyeballs_delay`: uvloop, on which the Azure worker runs, has none.

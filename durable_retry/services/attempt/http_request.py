@@ -28,7 +28,6 @@ from durable_retry.services.attempt.http_client import (
     EscapedBaseUrlError,
     Request,
     send,
-    target_url,
 )
 from durable_retry.services.attempt.http_pool import SendProgress
 from durable_retry.settings.configuration import app_settings
@@ -265,7 +264,7 @@ def _request_of_plan(plan: Plan) -> Request:
     headers = {name: value for name, value in call["headers"].items() if name.lower() not in reserved}
     return Request(
         method=call["method"],
-        url=target_url(plan.dependency, call["path"]),
+        path=call["path"],
         headers=headers | own_headers(plan, plan.operation.sent_key),
         params={name: value for name, value in call["query"].items() if value is not None},
         json=call.get("json"),

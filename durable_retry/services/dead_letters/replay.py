@@ -47,7 +47,7 @@ from durable_retry.engine.operations.document import OperationReplay
 from durable_retry.engine.operations.idempotency import RecordState, state_of
 from durable_retry.engine.operations.operation import OperationInput, without_credentials
 from durable_retry.engine.sources.arrivals import DATA_PREFIX, Arrival
-from durable_retry.engine.workflows.references import refuse_unfilled
+from durable_retry.engine.workflows.references import SAGA_SOURCE, refuse_unfilled
 from durable_retry.errors import KeyTakenError, NoSuchEventError, StillRunningError, TaskHubUnavailableError
 from durable_retry.facts import report
 from durable_retry.services.operations.submit import KeyReused, submit
@@ -254,7 +254,8 @@ def prepare(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepa
 
 def _replay_of_operation(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepared:
     prepared = replayed_operation(record, edits, targets(), now, new_suffix=uuid.uuid4().hex)
-    refuse_unfilled(record, prepared.operation)
+    if record.source == SAGA_SOURCE and not record.attempts:
+        refuse_unfilled(prepared.operation)
     return prepared
 
 

@@ -52,9 +52,6 @@ READ_SECONDS: Final = 1.0
 """Timeout of a read. Attempts go on without the circuit rather than queue behind a slow read."""
 READ_DELAY: Final = timedelta(seconds=1)
 """Wait after a failed read before the next one."""
-FRESH_AFTER_FAILURE: Final = timedelta(milliseconds=100)
-"""Maximum age of the snapshot once a failure was reported that it does not contain yet; else it is valid for
-a second. The process that sees failures then stops calling soon after the circuit opens."""
 _WARN_EVERY: Final = timedelta(seconds=10)
 
 
@@ -200,8 +197,11 @@ class CircuitCache:
         """
         if permitted.lease_id is not None or not admission.asks_for_slot or admission.slot is not None:
             return permitted
+        quota = self._latest_quota(now)
+        if quota is None and not self.settings.limits.is_on:
+            return permitted
         concurrency = None if self.snapshot is None else self.snapshot.concurrency
-        needed = limits_at(now, self.settings.limits, self._latest_quota(now), concurrency)
+        needed = limits_at(now, self.settings.limits, quota, concurrency)
         if not needed.settings.is_on:
             return permitted
         if self._take_share(needed.settings, admission, now):
@@ -236,7 +236,7 @@ class CircuitCache:
 
     def _probe_permit(self, admission: AdmissionState, now: datetime) -> Permitted | None:
         """Return the permit of a probe that may go; None without one."""
-        probe = admission.valid_permit(now - self.difference.ahead)
+        probe = None if admission.permit is None else admission.valid_permit(now - self.difference.ahead)
         paused_until = self.buffer.here.throttled_until
         if probe is None or paused_until is None or paused_until <= now:
             return probe
@@ -270,9 +270,7 @@ class CircuitCache:
         now = self.now()
         if self._read_again_at is not None and now < self._read_again_at:
             return True  # A read has just failed; do not make every caller wait for the next timeout.
-        if self.snapshot is None or not self.snapshot.is_valid(now):
-            return False
-        return not self.buffer.has_unseen_trouble or now < self.snapshot.taken_at + FRESH_AFTER_FAILURE
+        return self.snapshot is not None and self.buffer.is_fresh(self.snapshot, now)
 
     async def _read_snapshot(self) -> None:
         began_at = self.now()
@@ -343,6 +341,14 @@ def circuit_of(hub: TaskHub, dependency: Dependency) -> CircuitCache:
         cache = CircuitCache(settings, entity, buffer, started_at=started_at)
         caches[hub, dependency.name] = cache
     return cache
+
+
+async def enter_circuit(
+    hub: TaskHub, dependency: Dependency, operation_id: str, attempt: int, admission: AdmissionState
+) -> tuple[CircuitCache, Permitted | Blocked]:
+    """Return a dependency's circuit, and whether an attempt may be made now, see `CircuitCache.enter`."""
+    circuit = circuit_of(hub, dependency)
+    return circuit, await circuit.enter(operation_id, attempt, admission)
 
 
 def circuit_time(hub: TaskHub, dependency_name: str) -> datetime:

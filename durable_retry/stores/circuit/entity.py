@@ -21,6 +21,7 @@ from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 
 from durable_retry import clock
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_input import json_object
 from durable_retry.engine.base.names import (
     CALL_LIMITER,
     CIRCUIT_BREAKER,
@@ -45,7 +46,6 @@ from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations.status import WAITS_FOR
 from durable_retry.errors import InstanceEndedError
 from durable_retry.settings.configuration import function_name
-from durable_retry.stores.instances import json_object
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
 from durable_retry.telemetry.spans import DEPENDENCY
 
@@ -168,7 +168,12 @@ class CircuitReporter:
                 pass
         finally:
             self._sending = False
-            self._set_timer()
+            due = self.next_report_at()
+            if due is not None and (self._timer is None or self._timer_at is None or due < self._timer_at):
+                self.close()
+                self._timer_at = due
+                delay_seconds = max(0.0, (due - self.now()).total_seconds())
+                self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._on_timer)
 
     def next_report_at(self) -> datetime | None:
         """Return when the next report is due; None when there is none."""
@@ -207,16 +212,6 @@ class CircuitReporter:
             wait.total_seconds(),
             extra={DEPENDENCY: self.settings.dependency},
         )
-
-    def _set_timer(self) -> None:
-        """Set a timer of the event loop for the next due report."""
-        due = self.next_report_at()
-        if due is None or (self._timer is not None and self._timer_at is not None and self._timer_at <= due):
-            return
-        self.close()
-        self._timer_at = due
-        delay_seconds = max(0.0, (due - self.now()).total_seconds())
-        self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None

@@ -10,10 +10,10 @@ from typing import Any
 from durabletask.entities import EntityInstanceId
 
 from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_input import json_object
 from durable_retry.engine.base.names import IDEMPOTENCY_RECORD
 from durable_retry.engine.operations.idempotency import Record
 from durable_retry.settings.configuration import function_name
-from durable_retry.stores.instances import json_object
 from durable_retry.stores.task_hub import TaskHub
 
 

@@ -16,6 +16,7 @@ from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 
 from durable_retry import clock
 from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_input import json_object
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.trace_context import TraceContext
@@ -33,7 +34,7 @@ from durable_retry.engine.operations.status import (
 )
 from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.settings.configuration import app_settings, masking_of
-from durable_retry.stores.instances import ENDED_BADLY, Instance, json_object
+from durable_retry.stores.instances import ENDED_BADLY, Instance
 from durable_retry.stores.operations.key_record import read_record
 from durable_retry.stores.operations.results import with_stored
 from durable_retry.stores.operations.steps import steps_shown

@@ -16,10 +16,10 @@ from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState, BlockedStep, StepAdmission
 from durable_retry.handlers import Call
-from durable_retry.services.attempt import admission
 from durable_retry.services.attempt.attempt import attempt_operation
 from durable_retry.services.attempt.http_client import sending_over
 from durable_retry.settings.configuration import using
+from durable_retry.stores.circuit import cache
 from durable_retry.stores.operations.steps import steps_shown
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.task_hub import TaskHub
@@ -65,7 +65,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
 @pytest.fixture
 def circuits(monkeypatch: pytest.MonkeyPatch) -> dict[str, Circuit]:
     found = {"payments": Circuit(), "warehouse": Circuit()}
-    monkeypatch.setattr(admission, "circuit_of", lambda _hub, dependency: found[dependency.name])
+    monkeypatch.setattr(cache, "circuit_of", lambda _hub, dependency: found[dependency.name])
     return found
 
 

@@ -186,3 +186,10 @@ def test_what_was_replayed_or_done_is_started(outcome: ItemOutcome) -> None:
 
 def test_replays_and_cancellations_end_later() -> None:
     assert [action.value for action in BulkAction if action.has_later_end] == ["replay", "cancel"]
+
+
+def test_a_selection_names_each_once_and_a_replay_of_many_has_none() -> None:
+    replay = validated(BulkReplayBody, {"filter": {}})
+    assert (replay.what, replay.selection) == (BulkAction.REPLAY, [])
+    archive = an_action(action="archive", ids=["dl-2", "dl-1", "dl-2"])
+    assert (archive.what, archive.selection) == (BulkAction.ARCHIVE, ["dl-2", "dl-1"])

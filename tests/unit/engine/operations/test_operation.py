@@ -310,3 +310,10 @@ def test_only_a_large_operation_is_read_by_its_digest() -> None:
 def test_a_handlers_input_counts_as_a_request_does() -> None:
     assert "digest" not in start_input(an_operation(handler="ship", request=None, input=None))
     assert "digest" in start_input(an_operation(handler="ship", request=None, input="x" * CONTENT_BYTES))
+
+
+def test_an_attempt_that_is_owed_after_the_deadline_has_its_whole_time() -> None:
+    late = an_operation(deadline_at=NOON)
+    assert late.to_attempt(2, NOON, is_owed=True) == replace(late, run=2, deadline_at=None)
+    assert late.to_attempt(2, NOON, is_owed=False) == replace(late, run=2)
+    assert late.to_attempt(1, NOON - timedelta(seconds=1), is_owed=True) == late
