@@ -117,6 +117,27 @@ def test_the_keyboard_is_enough(window: Window, seen: System) -> None:
     expect(window.button("Replay")).to_be_focused()
 
 
+def test_keys_move_through_the_rows_and_are_listed(window: Window, seen: System) -> None:
+    assert len(seen.client.get("/api/operations").json()["items"]) > 1
+    window.open("operations")
+    page = window.page
+    expect(page.locator("tbody tr").nth(1)).to_be_visible()
+    for key, row in (("j", 0), ("j", 1), ("k", 0), ("k", 0)):
+        page.keyboard.press(key)
+        expect(page.locator("tbody tr").nth(row).locator("a").first).to_be_focused()
+    page.keyboard.press("?")
+    expect(window.dialog()).to_contain_text("next row")
+    page.keyboard.press("Escape")
+    expect(window.dialog()).to_have_count(0)
+
+
+def test_a_filter_suggests_the_dependencies(window: Window) -> None:
+    window.open("operations")
+    window.page.wait_for_function(
+        "document.querySelector('#known-dependencies option[value=patient]') !== null"
+    )
+
+
 VIEWS = (
     "",
     "operations",

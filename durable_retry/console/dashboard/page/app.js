@@ -187,9 +187,29 @@ function nextTheme() {
 
 function onKey(event) {
   const isTyping = event.target.closest?.("input, textarea, select, dialog");
-  if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+  const [, press] = KEYS[event.key] ?? [];
+  if (!press || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
-  document.getElementById("jump-field").focus();
+  press();
+}
+
+const KEYS = {
+  "/": ["find", () => document.getElementById("jump-field").focus()],
+  j: ["next row", () => toRow(1)],
+  k: ["row before", () => toRow(-1)],
+  "?": ["these keys", showKeys],
+};
+
+/** Move to the link of a row; Enter then opens it. */
+function toRow(step) {
+  const links = [...main.querySelectorAll("tbody tr")].map((row) => row.querySelector("a")).filter(Boolean);
+  const at = links.findIndex((one) => one.closest("tr").contains(document.activeElement));
+  links[at < 0 ? (step > 0 ? 0 : links.length - 1) : Math.min(Math.max(at + step, 0), links.length - 1)]?.focus();
+}
+
+function showKeys() {
+  const rows = Object.entries(KEYS).map(([key, [words]]) => h("li", {}, h("kbd", {}, key), ` ${words}`));
+  ask({ title: "Keys", words: h("ul", { class: "keys" }, rows), action: "Close" });
 }
 
 applyTheme(THEMES.includes(localStorage.getItem("theme")) ? localStorage.getItem("theme") : "auto");

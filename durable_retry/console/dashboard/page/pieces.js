@@ -1,5 +1,6 @@
 // Pieces that several views are made of: badges, cards, dialogs, and lists with filters, pages and CSV files.
 
+import { getSeldom } from "./api.js";
 import { go, h, link, toast } from "./dom.js";
 import { plural, words } from "./format.js";
 
@@ -85,7 +86,7 @@ export const circuitLink = (name) => (name ? h("a", { href: link(`circuits/${enc
 export function ask({ title, words = null, fields = [], action, kind = "" }) {
   return new Promise((resolve) => {
     const form = h("form", { method: "dialog" },
-      h("h2", { id: "dialog-title" }, title), words ? h("p", { class: "dim" }, words) : null,
+      h("h2", { id: "dialog-title" }, title), words ? h("div", { class: "dim" }, words) : null,
       fields.map(fieldOf),
       h("div", { class: "actions" },
         h("button", { type: "button", class: "quiet", on: { click: () => dialog.close() } }, "Not now"),
@@ -183,6 +184,14 @@ function save(columns, items, file) {
   download(`${file}.csv`, csv(written.map((column) => column.name), rows));
 }
 
+let dependencyNames = [];
+
+/** The names that a filter suggests; none until they were read. */
+function knownDependencies() {
+  getSeldom("dependencies").then((page) => (dependencyNames = page.items.map((one) => one.name)), () => {}); // Without them one types.
+  return dependencyNames;
+}
+
 /**
  * Filters over a list; a change goes to the address. A filter is {name, label} for text, with `choices`
  * [value, words] for a few (a `required` one is always chosen), or with `instant` for a date and time in UTC. Those with
@@ -197,11 +206,12 @@ export function filters(path, query, given) {
     const shared = { id: `filter-${name}`, data: { follow: query[name] ?? "" }, on: { change: change(name, instant) } };
     const input = choices
       ? h("select", shared, [...(required ? [] : [["", "Any"]]), ...choices].map(([value, text]) => h("option", { value, selected: (query[name] ?? "") === value }, text)))
-      : h("input", { ...shared, type: instant ? "datetime-local" : "text", value: (query[name] ?? "").slice(0, instant ? 16 : undefined), spellcheck: "false" });
+      : h("input", { ...shared, list: name === "dependency" ? "known-dependencies" : null, type: instant ? "datetime-local" : "text", value: (query[name] ?? "").slice(0, instant ? 16 : undefined), spellcheck: "false" });
     return h("div", { class: "field", data: { key: `filter-${name}` } }, h("label", { for: `filter-${name}` }, label), input);
   };
   const more = given.filter((one) => one.more);
   return h("form", { class: "filter-form", on: { submit: (event) => event.preventDefault() } },
     h("div", { class: "filters" }, given.filter((one) => !one.more).map(field)),
+    given.some(({ name }) => name === "dependency") ? h("datalist", { id: "known-dependencies" }, knownDependencies().map((name) => h("option", { value: name }))) : null,
     more.length ? h("details", { open: more.some(({ name }) => query[name]) }, h("summary", {}, "More filters"), h("div", { class: "filters" }, more.map(field))) : null);
 }
