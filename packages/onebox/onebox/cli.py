@@ -1,10 +1,11 @@
-"""The command line: `onebox start`, `new`, `storage`, `keys` and `check`."""
+"""The command line: `onebox start`, `new`, `storage`, `keys`, `check` and `export`."""
 
 import argparse
 import asyncio
 import logging
 import os
 import signal
+import sqlite3
 import sys
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
@@ -18,6 +19,7 @@ from onebox.host import ENDED, Host, Options
 from onebox.http.access import is_loopback
 from onebox.http.keys import KeyRole, Keys
 from onebox.hub.database import find_damage
+from onebox.hub.export import export
 from onebox.logs import set_up_logs
 from onebox.storage.account import open_account, storage_lines
 from onebox.storage.azurite import PortChoice
@@ -44,9 +46,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_storage(storage)
     keys = commands.add_parser("keys", help="make keys for those who call an app that starts with --auth")
     _add_keys(keys.add_subparsers(dest="keys_command", required=True).add_parser("add", help="make a key"))
-    _add_data(
-        commands.add_parser("check", help="look for damage in the task hub's store; 1 when there is any")
-    )
+    _add_data(commands.add_parser("check", help="look for damage in the task hub's store; 1 if there is any"))
+    _add_data(commands.add_parser("export", help="print what can be read of the task hub's store, as JSON"))
     return parser
 
 
@@ -129,7 +130,9 @@ def main() -> None:
             case "storage":
                 asyncio.run(_serve_storage(arguments.data.resolve(), arguments.storage_ports))
             case "check":
-                _check(DataFolder(arguments.data).hub)
+                _check(_store_of(arguments.data))
+            case "export":
+                _export(_store_of(arguments.data))
             case _:
                 _start(arguments)
     except CannotStartError as obstacle:
@@ -201,14 +204,29 @@ async def _serve_storage(folder: Path, choice: PortChoice) -> None:
         data.release()
 
 
-def _check(store: Path) -> None:
-    """Say whether a task hub's store is sound.
-
-    Raises:
-        CannotStartError: There is none.
-    """
+def _store_of(folder: Path) -> Path:
+    store = DataFolder(folder).hub
     if not store.is_file():
         raise CannotStartError(f"{store} is not there: name the folder with --data")
+    return store
+
+
+def _export(store: Path) -> None:
+    """Print what can be read of a task hub's store.
+
+    Raises:
+        CannotStartError: It cannot be read at all.
+    """
+    try:
+        lost = export(store, sys.stdout)
+    except sqlite3.DatabaseError as error:
+        raise CannotStartError(f"nothing of {store} can be read: {error}") from None
+    if lost:
+        _leave(f"onebox: {store} is damaged: at least {lost} rows could not be read\n", 1)
+
+
+def _check(store: Path) -> None:
+    """Say whether a task hub's store is sound."""
     damages = list(find_damage(store))
     if damages:
         remedy = 'docs/onebox.md, "A damaged store", says what to do'

@@ -269,3 +269,14 @@ def test_everything_in_the_data_folder_is_its_owners_alone(onebox: OneboxProcess
     modes = {path: path.stat().st_mode & 0o777 for path in [onebox.data, *onebox.data.rglob("*")]}
     assert {"hub.sqlite", "hub.sqlite-wal", "hub.sqlite.lock", "hub.sock"} <= {path.name for path in modes}
     assert {path: mode for path, mode in modes.items() if mode & 0o077} == {}
+
+
+def test_the_store_is_exported_while_it_is_used(onebox: OneboxProcess) -> None:
+    onebox.start_orchestration("greet", "exported", ["Ada"])
+    state = onebox.until_finished("exported")
+    line = [sys.executable, "-m", "onebox", "export", "--data", str(onebox.data)]
+    ended = subprocess.run(line, capture_output=True, text=True, check=True, timeout=60)
+    things = [json.loads(text) for text in ended.stdout.splitlines()]
+    (shown,) = (thing for thing in things if thing.get("instance") == "exported")
+    assert (shown["name"], shown["status"]) == ("greet", "COMPLETED")
+    assert (json.loads(shown["input"]), json.loads(shown["output"])) == (["Ada"], state["output"])
