@@ -4,6 +4,8 @@ import json
 import os
 import secrets
 import sys
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -25,6 +27,8 @@ key of `/admin` and `/runtime/webhooks`, where the host asks for them.
 RUN = secrets.token_hex(4)
 """What tells this run's names from those of an earlier one against the same app."""
 DEPENDENCIES = ROOT / "tests" / "e2e" / "dependencies.toml"
+UNEXPLAINED_SECONDS = 4.0
+"""An attempt shows that it began two seconds late, counted from the turn that followed the one before it."""
 FINISHED = {"succeeded", "dead_lettered", "cancelled"}
 
 
@@ -143,3 +147,20 @@ def dead_letter(system: System, key: str, path: str = "/status/422", **more: Any
 def shown(system: System, dead_letter_id: str) -> dict[str, Any]:
     document: dict[str, Any] = system.client.get(f"/api/dead-letters/{dead_letter_id}").json()
     return document
+
+
+def unexplained(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the attempts of a status document that began late without a wait that says why."""
+    attempts = document["attempts"]
+    explained = {wait["before_attempt"] for wait in document.get("waits", ()) if wait["delay_reasons"]}
+    return [
+        after
+        for before, after in pairwise(attempts)
+        if _late_seconds(before, after) > UNEXPLAINED_SECONDS and after["number"] not in explained
+    ]
+
+
+def _late_seconds(before: dict[str, Any], after: dict[str, Any]) -> float:
+    began, again = (datetime.fromisoformat(attempt["started_at"]) for attempt in (before, after))
+    waited: float = before["duration_ms"] / 1_000 + before["next_delay_seconds"]
+    return (again - began).total_seconds() - waited

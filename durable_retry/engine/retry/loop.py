@@ -18,11 +18,12 @@ the orchestration, which waits, or asks the circuit's entity for a probe or the 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, assert_never, cast
 
 from durable_retry.engine.base.instants import from_ms, to_ms
 from durable_retry.engine.base.json_forms import Form, JsonRecord
+from durable_retry.engine.base.text import seconds_text
 from durable_retry.engine.circuit.messages import PermitMessage, answer_from_json, answer_to_json
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import ALL_PROBES_UNDER_WAY, RECHECK, Permitted, Refused
@@ -262,7 +263,7 @@ def _after(
     match result:
         case AttemptOutcome():
             decision = after_attempt(operation, state.history, result, now, state.due_at)
-            history = record(state.history, result, decision)
+            history = record(_history_with_lateness(state, result), result, decision)
             left = AdmissionState() if result.counted else _uncounted(state.admission, result.unsent)
             return _state_with_decision(history, left, decision, now)
         case WorkerFailed():
@@ -285,6 +286,25 @@ def _after(
             return _after_refusal(operation, state, result, now, form)
         case _ as never:
             assert_never(never)
+
+
+SHOWN_LATE_AFTER: Final = timedelta(seconds=2)
+"""Timers of a busy host are up to 2 s late; what begins later than that has waited for our own side."""
+
+
+def _history_with_lateness(state: RetryState, outcome: AttemptOutcome) -> History:
+    """Return the history before an attempt, with how late it began where our own side held it up."""
+    if state.due_at is None or (late := outcome.started_at - state.due_at) <= SHOWN_LATE_AFTER:
+        return state.history
+    reason = f"for {seconds_text(late.total_seconds())} nothing here worked on the operation"
+    wait = WaitRecord(
+        before_attempt=outcome.number,
+        kind=WaitKind.OWN_FAILURE,
+        began_at=state.due_at,
+        until=outcome.started_at,
+        delay_reasons=(reason,),
+    )
+    return state.history.with_wait(wait)
 
 
 def lease_expired(now: datetime) -> Refused:

@@ -133,6 +133,17 @@ def test_a_failure_of_our_own_side_shows_its_wait_and_a_deadline_that_it_used_up
     assert state.history.attempt_count == 0
 
 
+@pytest.mark.parametrize(("late", "shown"), [(2.0, 0), (2.1, 1)])
+def test_an_attempt_that_begins_late_shows_that_nothing_here_worked_on_it(late: float, shown: int) -> None:
+    outcome = an_outcome(number=2, started_at=later(late))
+    state, _ = following(outcome, RetryState(a_history(1), due_at=NOON))
+    assert len(state.history.waits) == shown
+    for wait in state.history.waits:
+        assert (wait.before_attempt, wait.kind) == (2, WaitKind.OWN_FAILURE)
+        assert (wait.began_at, wait.until) == (NOON, later(late))
+        assert wait.delay_reasons == ("for 2.1 s nothing here worked on the operation",)
+
+
 def test_waits_of_one_kind_before_one_attempt_are_recorded_as_one() -> None:
     history = History().with_wait(a_wait(1, 0)).with_wait(a_wait(1, 5))
     (wait,) = history.waits
