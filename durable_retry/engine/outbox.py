@@ -180,11 +180,7 @@ def due_of(deliveries: Iterable[Delivery], now: datetime) -> list[Delivery]:
 
 
 def next_due_at(deliveries: Iterable[Delivery]) -> datetime:
-    """Return when the next attempt may be made.
-
-    Raises:
-        ValueError: There is no delivery.
-    """
+    """Return when the next attempt may be made; ValueError where there is no delivery."""
     return min(head.due_at for head in heads_of(deliveries))
 
 
@@ -264,11 +260,7 @@ class OutboxEvent(Answer):
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
-        """Read the listed form, of this version or another.
-
-        Raises:
-            ValueError: It is none.
-        """
+        """Read the listed form, of this version or another; ValueError where it is none."""
         return cls.model_validate({"pending_since": document["created_at"], **document}, strict=False)
 
 

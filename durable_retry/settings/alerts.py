@@ -15,7 +15,7 @@ from pydantic import BeforeValidator
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.config.dependency import WebhookSecretError, signing_key
-from durable_retry.settings.group import SettingsGroup, setting
+from durable_retry.settings.group import SettingsGroup, seconds, setting
 
 _WEBHOOK: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}):(/.*)")
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -140,37 +140,27 @@ class AlertSettings(SettingsGroup):
     alert_dead_letters: float = setting(
         "Alert when there are more open dead letters; 0 = off.", _DEFAULTS.dead_letters, least=0
     )
-    alert_dead_letter_age_seconds: float = setting(
-        "Alert when the oldest open dead letter is older; 0 = off.",
-        _DEFAULTS.dead_letter_age_seconds,
-        unit="s",
-        least=0,
+    alert_dead_letter_age_seconds: float = seconds(
+        "Alert when the oldest open dead letter is older; 0 = off.", _DEFAULTS.dead_letter_age_seconds
     )
-    alert_outbox_lag_seconds: float = setting(
-        "Alert when an event waits longer to be sent; 0 = off.",
-        _DEFAULTS.outbox_lag_seconds,
-        unit="s",
-        least=0,
+    alert_outbox_lag_seconds: float = seconds(
+        "Alert when an event waits longer to be sent; 0 = off.", _DEFAULTS.outbox_lag_seconds
     )
-    alert_circuit_open_seconds: float = setting(
-        "Alert when a circuit is open for longer; 0 = off.", _DEFAULTS.circuit_open_seconds, unit="s", least=0
+    alert_circuit_open_seconds: float = seconds(
+        "Alert when a circuit is open for longer; 0 = off.", _DEFAULTS.circuit_open_seconds
     )
     alert_retries_exhausted_per_hour: float = setting(
         "Alert when more operations used up their attempts in the last hour; 0 = off.",
         _DEFAULTS.retries_exhausted_per_hour,
         least=0,
     )
-    alert_not_starting_seconds: float = setting(
+    alert_not_starting_seconds: float = seconds(
         "Alert, and degraded health, when accepted operations have not begun for longer; 0 = off.",
         _DEFAULTS.not_starting,
-        unit="s",
-        least=0,
     )
-    alert_task_hub_away_seconds: float = setting(
+    alert_task_hub_away_seconds: float = seconds(
         "Alert when the task hub has not answered for longer, by checks a minute apart; 0 = off.",
         _DEFAULTS.task_hub_away_seconds,
-        unit="s",
-        least=0,
     )
     alert_webhook: Annotated[Webhook | None, BeforeValidator(_parsed_webhook)] = setting(
         "Dependency that receives alerts, `dependency:/path`, by an operation of its own. Not set: none.",
@@ -232,9 +222,5 @@ class AlertSettings(SettingsGroup):
 
 @cache
 def alert_settings() -> AlertSettings:
-    """Return this process's settings, read once.
-
-    Raises:
-        SettingsError: Lists every setting with an invalid value.
-    """
+    """Return this process's settings, read once; see `SettingsGroup.read`."""
     return AlertSettings.read(os.environ)

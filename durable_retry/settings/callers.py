@@ -126,10 +126,6 @@ def _is_on(text: str) -> bool:
 
 @cache
 def caller_settings() -> CallerSettings | None:
-    """Return this process's settings, read once; None where they say nothing about any caller.
-
-    Raises:
-        SettingsError: Lists every setting with an invalid value.
-    """
+    """Return this process's settings, read once; None where they say nothing about any caller."""
     settings = CallerSettings.read(os.environ)
     return settings if settings.trusts_principals or settings.caller_keys else None

@@ -45,6 +45,11 @@ def setting(
     )
 
 
+def seconds(meaning: str, default: float) -> Any:
+    """Declare a setting in seconds, 0 or more."""
+    return setting(meaning, default, unit="s", least=0)
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """The description of one setting; `least` and `most` are None where it is no number, or has no bound."""
@@ -140,11 +145,7 @@ class SettingsGroup(BaseModel):
 
     @classmethod
     def name_of(cls, field: str) -> str:
-        """Return the environment variable of a field.
-
-        Raises:
-            KeyError: The group has no such field.
-        """
+        """Return the environment variable of a field; KeyError where the group has no such field."""
         return str(cls.model_fields[field].alias)
 
     @classmethod

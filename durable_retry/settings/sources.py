@@ -16,7 +16,7 @@ from durable_retry.engine.base.validation import InvalidInputError, Problem, poi
 from durable_retry.engine.sources.arrivals import LagLimits
 from durable_retry.engine.sources.schedules import ScheduledOperation, parse_schedules
 from durable_retry.settings.configuration import APP_ROOT
-from durable_retry.settings.group import SettingsGroup, setting
+from durable_retry.settings.group import SettingsGroup, seconds, setting
 from durable_retry.settings.mistakes import HOST_JSON
 
 TIMER: Final = "timer"
@@ -142,11 +142,8 @@ class IntakeSettings(SettingsGroup):
         500,
         least=0,
     )
-    http_task_hub_lag_seconds: float = setting(
-        "Submissions over HTTP are answered 503 while an operation has not begun for so long; 0 = off.",
-        300.0,
-        unit="s",
-        least=0,
+    http_task_hub_lag_seconds: float = seconds(
+        "Submissions over HTTP are answered 503 while an operation has not begun for so long; 0 = off.", 300.0
     )
     intake_order: str = setting(
         "`partition`: starts the operations of one partition one after the other, in order.",
@@ -159,24 +156,17 @@ class IntakeSettings(SettingsGroup):
     intake_retries: Annotated[int, AfterValidator(_check_retries)] = setting(
         "The platform's retries of a batch or timer; -1 = without end; 0 is refused.", -1, least=-1
     )
-    intake_task_hub_lag_seconds: float = setting(
+    intake_task_hub_lag_seconds: float = seconds(
         "The task hub is far behind when an operation has not begun after this time; 0 = off.",
         _LAG.task_hub_seconds,
-        unit="s",
-        least=0,
     )
-    intake_dependency_lag_seconds: float = setting(
+    intake_dependency_lag_seconds: float = seconds(
         "A dependency is far behind when an operation still waits for the circuit this long after its start; "
         "0 = off.",
         _LAG.dependency_seconds,
-        unit="s",
-        least=0,
     )
-    intake_pause_seconds: float = setting(
-        "The longest that one delivery waits while the task hub or a dependency is far behind.",
-        20.0,
-        unit="s",
-        least=0,
+    intake_pause_seconds: float = seconds(
+        "The longest that one delivery waits while the task hub or a dependency is far behind.", 20.0
     )
 
     @classmethod
@@ -244,11 +234,7 @@ def _has_connection(name: str, environ: Mapping[str, str]) -> bool:
 
 @cache
 def intake_settings() -> IntakeSettings:
-    """Return this process's settings, read once.
-
-    Raises:
-        SettingsError: Lists every missing setting of a half-configured source and every invalid value.
-    """
+    """Return this process's settings, read once; see `SettingsGroup.read`."""
     return IntakeSettings.read(os.environ)
 
 

@@ -134,11 +134,7 @@ type StorageAccount = ConnectionString | IdentityAccount
 
 
 def storage_account(environ: Mapping[str, str] | None = None) -> StorageAccount:
-    """Return the app's storage account.
-
-    Raises:
-        SettingsError: No account is configured, or only half; lists each missing setting.
-    """
+    """Return the app's storage account; SettingsError lists what is missing where none is configured."""
     values = os.environ if environ is None else environ
     if text := values.get(STORAGE):
         return ConnectionString(text)

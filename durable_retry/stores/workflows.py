@@ -198,7 +198,6 @@ async def close_batch(batch: Batch, now: datetime) -> None:
 
 
 async def _count_items(batch_id: str) -> BatchCounts:
-    """Count the items by status, and read nothing else of them."""
     page = await tables.rows_between(
         TABLE, batch_id, after=_ITEM_PREFIX, before=_AFTER_ITEMS, only=("RowKey", "status")
     )
@@ -291,7 +290,6 @@ def _unreadable_item(index: int, reason: str) -> BatchItem:
 
 
 def _transactions_of_rows(rows: Iterable[tables.Row]) -> Iterator[list[tables.Row]]:
-    """Split rows into transactions by number and size."""
     for group in batched(rows, tables.MOST_CHANGES, strict=False):
         begun: list[tables.Row] = []
         size = 0

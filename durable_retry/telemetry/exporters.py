@@ -73,7 +73,6 @@ def _is_exported(record: logging.LogRecord) -> bool:
 
 
 def _exporters_of_signal(receivers: Receivers, signal: Signal) -> list[Any]:
-    """Make the exporters of a signal."""
     made = []
     if signal in receivers.otlp:
         made.append(_otlp_exporter(signal))

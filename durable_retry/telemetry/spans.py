@@ -300,7 +300,6 @@ def _otel_context(parent: TraceContext | None) -> Context:
 
 
 def _waits_in(document: Mapping[str, Any]) -> Iterator[tuple[datetime, dict[str, Any]]]:
-    """Yield the begin and attributes of each wait in the document."""
     for item in document["attempts"]:
         if item["next_delay_seconds"] is not None:
             began_at = from_rfc3339(item["started_at"]) + timedelta(milliseconds=item["duration_ms"])

@@ -4,12 +4,18 @@ from typing import Annotated, Any, override
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, WithJsonSchema
 
+from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.validation import Problem
 
 
 def is_empty(value: object) -> bool:
     """Return whether a member has nothing to say: the test of members that are left out then."""
     return not value
+
+
+def left_out(description: str) -> Any:
+    """Describe a member that is left out while it is None."""
+    return Field(exclude_if=is_none, description=description)
 
 
 class Answer(BaseModel):

@@ -5,22 +5,16 @@ from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
-
 _MICROSECOND: Final = timedelta(microseconds=1)
-
 
 _OFFSET_CHARS: Final = len("+00:00")
 
 
 def to_rfc3339(instant: datetime) -> str:
-    """Write an aware instant as RFC 3339 in UTC, e.g. `2026-11-21T09:30:00.250000Z`.
-
-    Raises:
-        ValueError: if the instant is naive, since its zone would be a guess.
-    """
+    """Write an aware instant as RFC 3339 in UTC, e.g. `2026-11-21T09:30:00.250000Z`."""
+    # The zone of a naive instant would be a guess.
     if instant.tzinfo is None:
         raise ValueError("an instant needs a time zone")
     in_utc = instant if instant.tzinfo is UTC else instant.astimezone(UTC)
@@ -28,11 +22,7 @@ def to_rfc3339(instant: datetime) -> str:
 
 
 def from_rfc3339(text: str) -> datetime:
-    """Read an RFC 3339 instant; the answer is in UTC.
-
-    Raises:
-        ValueError: if the text is not a date and time, or has no offset.
-    """
+    """Read an RFC 3339 instant, in UTC; ValueError where it is no date and time, or has no offset."""
     instant = datetime.fromisoformat(text)
     if instant.tzinfo is None:
         raise ValueError(f"{text!r} has no offset from UTC")
@@ -72,7 +62,6 @@ def optional_from_ms(milliseconds: int | None) -> datetime | None:
 DIGITS: Final = 17
 """How many an instant has in a key. Rows sort by their keys, in rising order, so a list with the newest first
 has falling digits. Keys are stored: `newest_first` and `age` differ by a microsecond; neither can change."""
-
 
 _END_US: Final = 10**DIGITS
 """Microseconds since 1970 in the year 5138: what is left until then sorts the newest first."""

@@ -147,10 +147,8 @@ class Form:
 type MsInstant = Annotated[datetime, Form(encode=to_ms, decode=from_ms)]
 """An instant that is stored as whole milliseconds since 1970, the short form of entity states."""
 
-
 _CONFIG: Final = core_schema.CoreConfig(ser_json_inf_nan="constants")
 """Figures that are not finite stay so; pydantic would write null."""
-
 
 _CODECS: Final[dict[type[Any], tuple[SchemaValidator, SchemaSerializer]]] = {}
 
@@ -263,7 +261,6 @@ def _default_when_null(default: Callable[[], Any], value: Any) -> Any:
 
 
 def _schema_of_hint(hint: Any, form: Form) -> CoreSchema:
-    """Return how pydantic reads and writes a type, which may have None, in a form."""
     inner, takes_none = _without_none(hint)
     inner, own = _form_of(inner)
     decode, encode = form.decode or own.decode, form.encode or own.encode

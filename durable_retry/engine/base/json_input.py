@@ -19,7 +19,6 @@ what they return: Newtonsoft's default, and measured with host 4.1037. Ours put 
 document (tests/replay/test_message_depth.py); twice as many are kept for them, two for the host's wrapping.
 """
 
-
 _ANYTHING: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 
 

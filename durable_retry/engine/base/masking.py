@@ -255,7 +255,7 @@ def _restored_element(place: Place, edited: Any, pair: list[tuple[Any, Any]], pr
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are the same; to Python, true and 1 would be."""
+    # As text, since to Python true and 1 are the same.
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 

@@ -7,19 +7,14 @@ from typing import Any, Final, Self
 
 TRACEPARENT: Final = "traceparent"
 
-
 TRACESTATE: Final = "tracestate"
 
-
 _DIAGNOSTIC_ID: Final = "Diagnostic-Id"
-
 
 MAX_TRACESTATE_CHARS: Final = 512
 """The length that everyone must pass on; a longer tracestate is dropped, as the recommendation allows."""
 
-
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-
 
 _TRACESTATE: Final = re.compile(r"[\x20-\x7e]+")
 
@@ -68,7 +63,7 @@ def trace_in(properties: Any) -> TraceContext | None:
 
 
 def _ends_well(traceparent: str, end: int) -> bool:
-    """Only a later version than 00 may continue, after a dash."""
+    # Only a later version than 00 may continue, after a dash (W3C Trace Context, "Versioning").
     return len(traceparent) == end or (not traceparent.startswith("00-") and traceparent[end] == "-")
 
 

@@ -148,11 +148,7 @@ class Matching:
 
 
 def validated[M: BaseModel](model: type[M], document: Any) -> M:
-    """Return the model of a document.
-
-    Raises:
-        InvalidInputError: With every problem.
-    """
+    """Return the model of a document; InvalidInputError with every problem."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -225,7 +221,6 @@ def pointer_problem(pointer: str) -> str | None:
 
 
 MAX_SECONDS: Final = 31_536_000.0
-
 
 type Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
 type PositiveSeconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]

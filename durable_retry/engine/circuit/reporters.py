@@ -24,7 +24,6 @@ NAME_CHARACTERS = 32
 LATE = 32
 """A report may be overtaken by this many later ones of its reporter and still count."""
 
-
 QUIET_CALLS = 20
 """With a healthy dependency a report waits for this many calls: at most one message per 20 successes."""
 GATHER = timedelta(milliseconds=100)

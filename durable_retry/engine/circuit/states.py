@@ -62,11 +62,7 @@ class IllegalMoveError(Exception):
 
 
 def target_of(state: CircuitState, move: CircuitMove) -> CircuitState:
-    """Return the state that a move leads to.
-
-    Raises:
-        IllegalMoveError: The table does not have the move.
-    """
+    """Return the state that a move leads to; IllegalMoveError where the table does not have the move."""
     try:
         return CIRCUIT_MOVES[state, move]
     except KeyError:

@@ -126,11 +126,7 @@ def parse_config(
     function_timeout_seconds: float | None = None,
     file_name: str = ConfigError.file_name,
 ) -> Config:
-    """Read the TOML of the file, with app settings for `${NAME}`; docs/adding-a-dependency.md describes it.
-
-    Raises:
-        ConfigError: with every mistake.
-    """
+    """Read the TOML of the file, with app settings for `${NAME}`; ConfigError lists every mistake."""
     reader = _Reader(settings, function_timeout_seconds)
     dependencies = reader.read(text)
     if reader.problems:

@@ -26,7 +26,6 @@ type CategoryName = Literal[
     "transient", "throttled", "ambiguous", "malformed", "unauthorized", "not_found", "business_rule"
 ]
 
-
 _FAILURE_NAME: Final = re.compile(r"[1-5][0-9]{2}|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
@@ -63,15 +62,11 @@ def _failure_name_problem(name: str) -> str | None:
 
 type BaseUrl = Annotated[str, checked(_base_url_problem)]
 
-
 type ConfigHeaderName = Annotated[str, checked(config_header_problem)]
-
 
 type ConfigHeaderValue = Annotated[str, checked(header_value_problem)]
 
-
 type FailureName = Annotated[str, checked(_failure_name_problem)]
-
 
 type WebhookSecret = Annotated[str, checked(_webhook_secret_problem)]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self, cast
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.answers import Answer, Instant, left_out
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import Category, DeadLetterReason
@@ -32,11 +32,7 @@ class DeadLetterDocument(OperationContent):
     attempts: tuple[AttemptRecord, ...]
     message: Annotated[str | None, Field(exclude_if=is_none)] = None
     message_chars: Annotated[
-        int | None,
-        Field(
-            exclude_if=is_none,
-            description="Length of the whole message, of which `message` holds the first 100,000.",
-        ),
+        int | None, left_out("Length of the whole message, of which `message` holds the first 100,000.")
     ] = None
     correlation_id: str | None
     first_failed_at: Instant

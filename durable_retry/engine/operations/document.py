@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
-from durable_retry.engine.base.answers import Answer, Instant, is_empty
+from durable_retry.engine.base.answers import Answer, Instant, is_empty, left_out
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.names import FINISHED, Category, DeadLetterReason, EventState, OperationState
 from durable_retry.engine.base.unreadable import Unreadable
@@ -18,13 +18,10 @@ class OperationContent(Answer):
     """What an operation is to do: `request`, or `handler` and `input`."""
 
     request: Annotated[
-        dict[str, Any] | None,
-        Field(exclude_if=is_none, description="As it was submitted; credentials in headers are masked."),
+        dict[str, Any] | None, left_out("As it was submitted; credentials in headers are masked.")
     ] = None
-    handler: Annotated[
-        str | None, Field(exclude_if=is_none, description="Left out where a request is sent.")
-    ] = None
-    input: Annotated[Any, Field(exclude_if=is_none, description="What the handler gets.")] = None
+    handler: Annotated[str | None, left_out("Left out where a request is sent.")] = None
+    input: Annotated[Any, left_out("What the handler gets.")] = None
 
     # Without an annotation of what it returns, which would be the JSON schema.
     @model_serializer(mode="wrap")
@@ -82,39 +79,22 @@ class ListedOperation(Answer):
         tuple[ActionRecord, ...],
         Field(exclude_if=is_empty, description="The latest five. Left out while there are none."),
     ] = ()
-    handler: Annotated[
-        str | None, Field(exclude_if=is_none, description="Left out where a request is sent.")
-    ] = None
+    handler: Annotated[str | None, left_out("Left out where a request is sent.")] = None
     unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
     submitted_by: Annotated[
-        str | None,
-        Field(
-            exclude_if=is_none,
-            description="The person or the key that submitted or replayed it. Left out when not known.",
-        ),
+        str | None, left_out("The person or the key that submitted or replayed it. Left out when not known.")
     ] = None
     replay_of: Annotated[
-        str | None,
-        Field(exclude_if=is_none, description="The dead letter that it replays. Left out in a first run."),
+        str | None, left_out("The dead letter that it replays. Left out in a first run.")
     ] = None
-    trace_id: Annotated[
-        str | None, Field(exclude_if=is_none, description="Of the caller's trace. Left out without one.")
-    ] = None
+    trace_id: Annotated[str | None, left_out("Of the caller's trace. Left out without one.")] = None
     trace_url: Annotated[
-        str | None,
-        Field(
-            exclude_if=is_none,
-            description="Where it is looked at. Left out without the app setting `TRACE_URL`.",
-        ),
+        str | None, left_out("Where it is looked at. Left out without the app setting `TRACE_URL`.")
     ] = None
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
-        """Read a status document as it is stored, by this version or another.
-
-        Raises:
-            ValueError: Nobody can read it as one.
-        """
+        """Read a status document as it is stored, by this version or another; ValueError where it is none."""
         return cls.model_validate(document, strict=False)
 
     @property
@@ -146,10 +126,7 @@ class OperationDocument(ListedOperation, OperationContent):
 
     steps: Annotated[
         tuple[StepNote, ...] | None,
-        Field(
-            exclude_if=is_none,
-            description="A handler's steps, as they began. Left out where a request is sent.",
-        ),
+        left_out("A handler's steps, as they began. Left out where a request is sent."),
     ] = None
     heartbeat: Annotated[
         HeartbeatNote | None,

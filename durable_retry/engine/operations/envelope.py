@@ -20,7 +20,6 @@ class EventName:
 
 SPEC_VERSION: Final = "1.0"
 
-
 _CORRELATION: Final = "correlationid"
 """The extension attribute of the correlation id in our own events (`engine/outbox.py`)."""
 

@@ -234,7 +234,6 @@ def removes_itself(record: Record, now: datetime, history_for: timedelta | None)
 
 
 def _checked_move(state: RecordState, move: RecordMove, after: Record) -> Record:
-    """Check a change against the table of moves."""
     if RECORD_MOVES.get((state, move)) is not after.state:
         raise AssertionError(f"a record cannot {move} from {state} to {after.state}")
     return after

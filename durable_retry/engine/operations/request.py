@@ -90,7 +90,6 @@ def _canonical_value(value: Any) -> Any:
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 
-
 _SF_STRING: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
 
 
@@ -309,11 +308,7 @@ class OperationRequest(Strict):
 
 
 def parse_operation(document: Any) -> OperationRequest:
-    """Validate the body of an operation.
-
-    Raises:
-        InvalidInputError: with every mistake and its JSON pointer.
-    """
+    """Validate the body of an operation; InvalidInputError with every mistake and its JSON pointer."""
     # First of all: what follows walks the document recursively, and its depth is bounded only after this.
     if unsendable := json_problems(document):
         raise InvalidInputError(unsendable)

@@ -30,11 +30,10 @@ _TEXTS: Final = frozenset({"error", "detail", "type", "by"})
 _CUTS: Final = ((400, 10, 20), (160, 6, 20), (60, 3, 10), (30, 1, 0), (len(CUT_MARK), 0, 0))
 """Tried in turn: characters of a text, reasons of a delay (and waits), events."""
 
-
 STEPS_RUN: Final = "steps_run"
+"""Member of a stored document that says which steps are the operation's; `steps` is shown in its place."""
 WAITS_FOR: Final = "waits_for"
 """The dependency whose circuit an operation waits for, in its custom status; without it, its own."""
-"""Member of a stored document that says which steps are the operation's; `steps` is shown in its place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +123,7 @@ def _cut_texts(value: Any, chars: int, reasons: int, name: str = "") -> Any:
 
 
 def checked_document(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a status document that was stored, if it is one.
-
-    Raises:
-        ValueError: Nobody can read it as one.
-    """
+    """Return a status document that was stored; ValueError where nobody can read it as one."""
     OperationDocument.read(document)
     return document
 

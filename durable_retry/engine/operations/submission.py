@@ -56,21 +56,13 @@ class Targets:
     platform_queues: tuple[str, ...]  # prefixes of the queues that no event may go to
 
     def dependency(self, name: str) -> Dependency:
-        """Return a dependency.
-
-        Raises:
-            UnknownTargetError: There is none of this name.
-        """
+        """Return a dependency; UnknownTargetError where there is none of this name."""
         if name not in self.dependencies:
             raise UnknownTargetError([self.missing_dependency(name)])
         return self.dependencies[name]
 
     def handler(self, name: str) -> HandlerTarget:
-        """Return a handler.
-
-        Raises:
-            UnknownTargetError: There is none of this name.
-        """
+        """Return a handler; UnknownTargetError where there is none of this name."""
         if name not in self.handlers:
             raise UnknownTargetError([self.missing_handler(name)])
         return self.handlers[name]

@@ -82,12 +82,12 @@ def bounds_of(policy: RetryPolicy, attempt: int, previous_delay_seconds: float |
 
 
 def _exponential_seconds(policy: RetryPolicy, attempt: int) -> float:
-    """Limit the exponent before the power: 2.0 ** 1024 overflows a float, and 10 ** 9 never ends."""
     if policy.initial_seconds == 0 or policy.max_seconds == 0:
         return 0.0
     if policy.initial_seconds >= policy.max_seconds:
         return policy.max_seconds
-    # Compared as logarithms: the power itself is computed below the cap only.
+    # Compared as logarithms, and the power computed below the cap only: 2.0 ** 1024 overflows a float, and
+    # 10 ** 9 never ends.
     growth = log(policy.max_seconds) - log(policy.initial_seconds)
     limit = growth / log(policy.factor) if policy.factor > 1 else inf
     if attempt - 1 >= limit:

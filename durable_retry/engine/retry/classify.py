@@ -108,7 +108,6 @@ _BY_HANDLER: Final[Mapping[str, Classification]] = {
 }
 """Exceptions of `durable_retry.handlers`. `Transient` is not here: every other exception means the same."""
 
-
 _BY_CODE: Final = {**_BY_LIBRARY, **_BY_HANDLER}
 
 
@@ -179,10 +178,8 @@ def names_of(error: BaseException) -> list[str]:
 
 
 def _first_known[T](names: Iterable[str], table: Mapping[str, T]) -> T | None:
-    """Return the entry of the most specific name in a table; None when it has none."""
     return next((table[name] for name in names if name in table), None)
 
 
 def _by_class(status_code: int) -> Category:
-    """Any other 5xx is transient; any other answer that is no success is malformed."""
     return Category.TRANSIENT if status_code >= 500 else Category.MALFORMED  # noqa: PLR2004  a class of codes

@@ -45,13 +45,10 @@ class Retryable(Protocol):
 
 _OWN_PACE: Final = RetryPolicy(initial_seconds=1.0, factor=2.0, max_seconds=300.0, jitter="equal")
 
-
 _SOON: Final = timedelta(milliseconds=1)
-
 
 _WITHOUT_RECHECK: Final = 2
 """The last form of histories in which a blocked attempt asks again at once when its instant has passed."""
-
 
 ENTITIES_ASKED_ONCE: Final = 3
 """The last form in which an attempt goes on at once without an entity that failed, claims go on after the

@@ -72,13 +72,11 @@ class DeadLetter:
 
 type Decision = Done | Wait | DeadLetter
 
-
 MAX_OWN_FAILURES: Final = 20
 """Failures of our own side in a row after which a person must look: about fifty minutes of trying."""
 
 _DETAIL_CHARS: Final = 500
 _ERROR_CHARS: Final = 1_000
-
 
 _CLAIMS_AFTER_DEADLINE: Final = 5
 """Claims that may fail before an operation ends whose deadline has passed: half a minute of them. What made
@@ -123,7 +121,6 @@ def overdue(
 
 
 def _held_up(due_at: datetime | None, at: datetime) -> str:
-    """Return that our own side held something up, if it did."""
     if due_at is None or at - due_at < LATE_AFTER:
         return ""
     late = seconds_text((at - due_at).total_seconds())
@@ -228,7 +225,6 @@ def _dead_letter_of_exhausted(
 
 
 def _dead_letter_of_refused(operation: Retryable, outcome: AttemptOutcome, category: Category) -> DeadLetter:
-    """End what must not be sent again."""
     if category is Category.AMBIGUOUS:
         detail = f"the request may have taken effect, so it is not sent again: {_failure_text(outcome)}"
         return _dead_letter(category, DeadLetterReason.AMBIGUOUS_OUTCOME, detail)

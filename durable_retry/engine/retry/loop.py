@@ -107,11 +107,7 @@ def blocked_to_json(blocked: Blocked) -> dict[str, Any]:
 
 
 def blocked_from_json(data: Mapping[str, Any]) -> Blocked:
-    """Read what `blocked_to_json` wrote.
-
-    Raises:
-        ValueError: It is none of them.
-    """
+    """Read what `blocked_to_json` wrote; ValueError where it is none of them."""
     match data["kind"]:
         case "needs_probe":
             return NeedsProbe(CircuitSettings.from_json(data["circuit"]))

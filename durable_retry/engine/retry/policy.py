@@ -253,9 +253,9 @@ def _retry_after_problems(limits: RetryPolicy, wanted: RetryPolicy) -> list[Prob
 
 
 def _with_tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn the JSON list into the tuple that a frozen value needs."""
     known = {field.name for field in fields(RetryPolicy)}
     values = {key: value for key, value in settings.items() if key in known}
+    # A frozen value needs a tuple in place of the JSON list.
     if "schedule_seconds" in values:
         values["schedule_seconds"] = tuple(values["schedule_seconds"])
     return values

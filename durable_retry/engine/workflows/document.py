@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.answers import Answer, Instant, left_out
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import Unreadable
@@ -98,9 +98,7 @@ class SagaDocument(Answer):
     """Where a saga stands: the names of steps that stand, were undone, or are in doubt."""
 
     saga_id: str
-    key: Annotated[
-        str | None, Field(exclude_if=is_none, description="The caller's; left out without one.")
-    ] = None
+    key: Annotated[str | None, left_out("The caller's; left out without one.")] = None
     status: SagaState
     steps: tuple[SagaStepDocument, ...] = ()
     stands: tuple[str, ...] = ()

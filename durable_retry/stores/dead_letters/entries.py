@@ -14,7 +14,6 @@ NAMES: Final = ("key", "operation_id", "correlation_id", "detail")
 NAME_CHARS: Final = 300
 """Characters of each that an index row has."""
 
-
 _OLDEST_FIRST_LISTS: Final = ("all", "reason=", "dependency=")
 """Lists of open dead letters that are also kept the oldest first."""
 

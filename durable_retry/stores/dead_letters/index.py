@@ -44,7 +44,6 @@ TABLE: Final = "DeadLetterIndex"
 AFTER_ALL: Final = "~"
 """Sorts after every character that a key can contain."""
 
-
 _ALL: Final = "all"
 _WRITERS: Final = 16
 _WRITER: Final = f"{uuid.uuid4().int % _WRITERS:02d}"
@@ -338,7 +337,6 @@ async def _change_counted(
 
 
 async def _listed_in(entry: IndexEntry, status: Status) -> str | None:
-    """Return the partition that lists a dead letter under a status; None when none does."""
     for partition in partitions_with(status, entry.id):
         if await _is_listed(entry, partition):
             return partition

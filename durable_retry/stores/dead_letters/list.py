@@ -198,7 +198,7 @@ def _is_all(pages: Iterable[_Range], seen: int) -> bool:
 
 
 def _without_duplicates(chosen: Iterable[_Listed]) -> list[_Listed]:
-    """Remove duplicates: a dead letter that is being moved is in two lists."""
+    # A dead letter that is being moved is in two lists.
     return list({one.id: one for one in chosen}.values())
 
 
@@ -236,7 +236,6 @@ def _is_wanted(wanted: DeadLetterFilter, record: DeadLetterRecord) -> bool:
 
 
 def _is_named(wanted: DeadLetterFilter, search: DeadLetterSearch, record: DeadLetterRecord) -> bool:
-    """Return whether a dead letter that was read by its id matches."""
     after, before = wanted.created_after, wanted.created_before
     is_in_time = (after is None or record.created_at >= after) and (
         before is None or record.created_at < before

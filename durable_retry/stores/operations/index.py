@@ -110,7 +110,6 @@ def write_entries_at_end(name: str, held: Iterable[tuple[OperationList, Operatio
 def _transactions_of_entries(
     name: str, held: Iterable[tuple[OperationList, OperationEntry]]
 ) -> Iterator[tuple[tables.Row, ...]]:
-    """Yield the rows of entries, those of one partition together."""
     grouped: dict[tuple[OperationList, int], list[OperationEntry]] = defaultdict(list)
     named_rows: dict[str, dict[str, tables.Row]] = defaultdict(dict)
     for kind, entry in held:
@@ -259,7 +258,6 @@ async def remove_older(
 
 
 def _packed_entries(entries: Iterable[OperationEntry]) -> tables.Row:
-    """Return the properties of a row."""
     text = json.dumps([entry.to_json() for entry in entries], separators=(",", ":"))
     data = zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
     parts = range(0, len(data), _BYTES_PER_PROPERTY)

@@ -182,7 +182,6 @@ def _unfinished_document(instance: Instance) -> dict[str, Any]:
 
 
 def _unreadable_instance(instance: Instance, reason: str) -> dict[str, Any]:
-    """Return what is known of an operation whose input, custom status or output cannot be read."""
     document = unreadable_document(
         instance.instance_id,
         instance.input,
@@ -199,7 +198,6 @@ def _unreadable_instance(instance: Instance, reason: str) -> dict[str, Any]:
 
 
 def _unreadable_record(operation_id: str, reason: str) -> dict[str, Any]:
-    """Return what is known of an operation of which only the record of its key is left, and damaged."""
     detail = f"The record of its key cannot be read: {reason}"
     document = unreadable_document(operation_id, {}, clock.now(), dead_letter_id="", detail=detail)
     return document | marked(reason)

@@ -115,7 +115,7 @@ def _steps_of_operation(operation_id: str, rows: Sequence[tables.Row]) -> Rememb
 
 
 def _prefix_of_run(run: int) -> str:
-    """Return the beginning of the row keys of one run's steps, which sort by the run's number."""
+    # As many digits as keep the rows in the order of the runs.
     return f"{run:020d}."
 
 

@@ -250,7 +250,6 @@ async def _changed_state(stored: StoredRow, event: StoredEvent) -> bool:
 
 
 def _state_of(location: OutboxLocation, event: StoredEvent) -> tables.Row:
-    """Return the keys and the properties that change."""
     names = ("PartitionKey", "RowKey", "state", "pending_since", "sent_at", "detail", "attempt_count")
     row = row_of(location, event)
     return {name: row[name] for name in names}

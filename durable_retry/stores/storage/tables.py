@@ -26,7 +26,6 @@ type Row = dict[str, Any]
 type Change = tuple[str, Row] | tuple[str, Row, Mapping[str, Any]]
 """One change of a transaction, as `TableClient.submit_transaction` takes it."""
 
-
 _MISSING_TABLE: Final = "TableNotFound"
 
 _WORD: Final = re.compile(r"\w+")
@@ -333,7 +332,6 @@ def _error_code(error: HttpResponseError) -> str:
 
 
 def _at_etag(etag: str) -> dict[str, Any]:
-    """Return the condition that a row is in the version that was read."""
     return {"etag": etag, "match_condition": MatchConditions.IfNotModified}
 
 
