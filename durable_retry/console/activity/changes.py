@@ -29,7 +29,7 @@ _CODE: Final = frozenset({".py", ".toml", ".json"})
 _NOT_CODE: Final = frozenset({"node_modules", "__pycache__", "tests"})
 # Far above any app; a folder that somebody filled by mistake must not hold the timer up.
 _MOST_FILES: Final = 5_000
-# Of a change with many names only these are spelled out.
+# The names that are spelled out of a change with many.
 _NAMED: Final = 10
 
 _PACKAGE: Final = Path(__file__).parents[2]

@@ -119,7 +119,7 @@ async def remove_activity_before(instant: datetime) -> int:
 async def replace_known(name: str, digests: Mapping[str, str]) -> list[str]:
     """Remember what runs now; return the names that differ from what ran last, none the first time.
 
-    Of two instances that replace it at once one returns the names.
+    Where two instances replace it at once, one of them returns the names.
     """
     before: Mapping[str, str] | None = None
 

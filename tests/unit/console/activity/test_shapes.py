@@ -1,4 +1,4 @@
-"""Which entries of the activity a question finds."""
+"""The entries of the activity that a question finds."""
 
 import pytest
 
