@@ -32,6 +32,7 @@ NOT_RUN = Counter(
             "covered-by=tests/e2e/test_telemetry.py,tests/e2e/test_document_commands.py",
         ): 1,
         ("docs/quick-start.md", "covered-by=tests/e2e/test_document_commands.py"): 1,
+        ("docs/quick-start.md", "covered-by=tests/e2e/test_crash.py"): 1,
     }
 )
 """Blocks of commands that are not run as they stand, by document and reason: a new one is written here."""
