@@ -33,7 +33,7 @@ bench: setup
 # With what draws the diagrams, which a site that is only checked does without.
 docs: setup
 	@npm install --silent --no-audit --no-fund --no-save --prefix .site-tools mermaid@12.3.0
-	@$(PY) -m sphinx -q -W --keep-going -b html docs .site && echo "docs: .site/index.html"
+	@$(PY) -m sphinx -q -W --keep-going -b html $(ARGS) docs .site && echo "docs: .site/index.html"
 
 format: setup
 	@$(PY) -m ruff format . && $(PY) -m ruff check --fix .

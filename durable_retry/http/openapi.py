@@ -14,6 +14,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
 from durable_retry.engine.base.answers import Answer, ProblemDocument
 from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.validation import Problem
+from durable_retry.http.answers import INVALID as INVALID_TYPE
 from durable_retry.http.answers import NO_TYPE
 from durable_retry.http.descriptions import PATH_PARAMETERS, TAGS, with_members_described
 from durable_retry.http.examples import Examples
@@ -218,10 +220,25 @@ def _response_object(answer: RouteAnswer, headers: Iterable[str], examples: Exam
     return response
 
 
-def _problem_response(status: HTTPStatus) -> dict[str, Any]:
-    example = ProblemDocument(
-        type=NO_TYPE, title=status.phrase, status=status.value, detail=PROBLEMS[status]
+def _problem_example(
+    status: HTTPStatus, detail: str, type_: str = NO_TYPE, *errors: Problem
+) -> dict[str, Any]:
+    return ProblemDocument(
+        type=type_, title=status.phrase, status=status.value, detail=detail, errors=errors
     ).to_json()
+
+
+_INVALID_EXAMPLE: Final = _problem_example(
+    INVALID,
+    "The input has 2 mistakes.",
+    INVALID_TYPE,
+    Problem("/retry/max_attempts", "may be at most 5, the limit of the dependency"),
+    Problem("/dependency", 'no dependency has the name payment; did you mean "payments"?'),
+)
+
+
+def _problem_response(status: HTTPStatus) -> dict[str, Any]:
+    example = _INVALID_EXAMPLE if status is INVALID else _problem_example(status, PROBLEMS[status])
     content = {"application/problem+json": {"schema": _schema_reference(ProblemDocument), "example": example}}
     headers = ("Retry-After",) if status is HTTPStatus.SERVICE_UNAVAILABLE else ()
     return {"description": PROBLEMS[status], "headers": _header_objects(headers), "content": content}

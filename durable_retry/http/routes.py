@@ -24,7 +24,6 @@ from urllib.parse import urlsplit
 
 import azure.durable_functions as df
 import azure.functions as func
-from azure.core.exceptions import AzureError
 from pydantic import BaseModel
 
 from durable_retry.binding import TaskHub, bind_hub
@@ -32,20 +31,16 @@ from durable_retry.engine.base.json_forms import JsonRecord
 from durable_retry.engine.base.json_input import read_checked
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
 from durable_retry.engine.facts import PersonActed, TargetType
-from durable_retry.errors import TaskHubUnavailableError, is_refusal
 from durable_retry.facts import report
-from durable_retry.http import answers as answer_with
 from durable_retry.http.answers import BodyTooLargeError, ForbiddenError, unless_known
 from durable_retry.http.callers import ANYBODY, Caller, caller_of
 from durable_retry.http.parameters import CURSOR, IF_NONE_MATCH, LIMIT, Parameter
-from durable_retry.services.sources import OverloadedError
+from durable_retry.http.refusals import Refusals, problem_of
 from durable_retry.settings.callers import Role, caller_settings
 from durable_retry.settings.configuration import app_settings
 
 type Verb = Literal["GET", "POST", "DELETE"]
 type RouteFunction = Callable[..., Awaitable[func.HttpResponse]]
-type Refusals = Mapping[type[Exception], Callable[[Any], Exception]]
-"""Exceptions of the services, each with the `NotFoundError` or `ConflictError` that it means over HTTP."""
 
 OK: Final = HTTPStatus.OK
 ACCEPTED: Final = HTTPStatus.ACCEPTED
@@ -339,7 +334,7 @@ def _answering_function(route: Route, function: RouteFunction, refusals: Refusal
             _report_act(route, given, answer)
             return unless_known(answer, header(req, IF_NONE_MATCH.name)) if route.is_conditional else answer
         except Exception as error:
-            refusal = _problem_of(error, refusals)
+            refusal = problem_of(error, refusals)
             if refusal is None:
                 raise  # A defect of the app.
             return refusal
@@ -393,25 +388,3 @@ def _checked_body(route: Route, request: func.HttpRequest) -> BaseModel:
     is_absent = not route.body_required and not request.get_body().strip()
     check = partial(validated, route.body)
     return check({}) if is_absent else read_body(request, check)
-
-
-def _problem_of(error: Exception, refusals: Refusals) -> func.HttpResponse | None:
-    means = next((means for kind, means in refusals.items() if isinstance(error, kind)), None)
-    match error if means is None else means(error):
-        case InvalidInputError() as wrong:
-            return answer_with.invalid(wrong.problems)
-        case answer_with.ProblemError() as refused:
-            return answer_with.problem(refused.status, str(refused), type_=refused.type_)
-        case TaskHubUnavailableError() as away:
-            detail = f"{away}; nothing was started, send the same request again."
-            return answer_with.unavailable(detail, answer_with.TASK_HUB_AWAY)
-        case OverloadedError() as overload:
-            detail = f"{overload}; nothing was started, send the same request again later."
-            return answer_with.unavailable(detail, answer_with.OVERLOADED)
-        case AzureError() as failed if not is_refusal(failed):
-            detail = (
-                f"the storage account did not answer ({type(failed).__name__}); send the same request again."
-            )
-            return answer_with.unavailable(detail, answer_with.STORAGE_AWAY)
-        case _:
-            return None

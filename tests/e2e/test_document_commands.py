@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.processes import ROOT, ServerProcess, free_port
+from scripts.processes import ROOT, ServerProcess, eventually, free_port
+from scripts.run import port_in_use
 from tests.support.documents import Document, documents
 
 pytestmark = pytest.mark.long
@@ -71,10 +72,9 @@ def copied_to(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    """What `make run` serves, on other ports and with an eye on the files."""
-    found = Checkout(copied_to(tmp_path_factory.mktemp("checkout")), free_port(), free_port())
+def served_from(folder: Path) -> tuple[Checkout, ServerProcess]:
+    """What `make run` serves, on other ports and with an eye on the files; started."""
+    found = Checkout(copied_to(folder), free_port(), free_port())
     options = f"--port {found.port} --target-port {found.target_port} --storage-ports auto --reload"
     # What `make run` does after `make setup`, which would set up anew here what is only lent.
     serve = f"cd {found.folder} && exec .venv/bin/python -m scripts.run {options}"
@@ -85,6 +85,13 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         env={},
     )
     server.start()
+    return found, server
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+    """What the documents' commands are run against."""
+    found, server = served_from(tmp_path_factory.mktemp("checkout"))
     yield found
     assert server.stop() == 0
 
@@ -103,6 +110,14 @@ def test_every_command_of_a_document_runs(document: Document, checkout: Checkout
     ran = checkout.run(script_of(document))
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_the_kill_of_the_quick_start_ends_the_app(tmp_path: Path) -> None:
+    served, server = served_from(tmp_path / "served")
+    kill = "pkill -9 -f 'onebox start.*--port 7071'".replace("7071", str(served.port))
+    assert served.run(kill).returncode == 0
+    eventually(lambda: not port_in_use(served.port), "the app is gone")
+    server.stop()
 
 
 @pytest.mark.parametrize(

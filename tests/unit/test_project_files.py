@@ -19,6 +19,7 @@ from durable_retry.api import described
 from scripts.package import LEAST_BUNDLE, NEEDS
 from scripts.processes import ROOT
 
+SETUP = ".github/actions/setup"
 WORKFLOWS = [str(file.relative_to(ROOT)) for file in sorted((ROOT / ".github" / "workflows").glob("*.yml"))]
 TEST_SUPPORT = [ROOT / name for name in ("conftest.py", "tests/support/app.py", "tests/e2e/conftest.py")]
 LIBRARY = "durable_retry"
@@ -58,20 +59,54 @@ def test_the_workflow_runs_what_ci_runs_and_may_only_read() -> None:
 
 def test_actions_of_the_workflows_are_pinned_to_commits() -> None:
     jobs = [job for file in WORKFLOWS for job in yaml_of(file)["jobs"].values()]
-    uses = [step["uses"] for job in jobs for step in job["steps"] if "uses" in step]
-    assert uses
-    assert all(len(each.partition("@")[2]) == 40 for each in uses)
+    steps = [step for job in jobs for step in job["steps"]] + yaml_of(f"{SETUP}/action.yml")["runs"]["steps"]
+    uses = {step["uses"] for step in steps if "uses" in step}
+    assert f"./{SETUP}" in uses
+    assert all(len(each.partition("@")[2]) == 40 for each in uses - {f"./{SETUP}"})
 
 
-def test_the_workflows_follow_githubs_schema() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "check_jsonschema",
-        "--builtin-schema",
-        "vendor.github-workflows",
-        *WORKFLOWS,
-    ]
+def test_every_workflow_may_only_read_unless_a_job_asks_for_more() -> None:
+    assert [file for file in WORKFLOWS if yaml_of(file)["permissions"] != {"contents": "read"}] == []
+
+
+def test_the_parts_run_every_test_folder_and_the_fast_ones_also_elsewhere() -> None:
+    jobs = yaml_of(".github/workflows/parts.yml")["jobs"]
+    runs = " ".join(step.get("run", "") for job in jobs.values() for step in job["steps"])
+    tops = (ROOT / "tests", ROOT / "packages" / "onebox" / "tests")
+    folders = {
+        folder.relative_to(ROOT).as_posix()
+        for top in tops
+        for folder in top.iterdir()
+        if any(folder.rglob("test_*.py"))
+    }
+    assert jobs.keys() == {"lint", "types", "unit", "integration", "e2e"}
+    assert all(check in runs for check in ("ruff format --check .", "ruff check .", "mypy ."))
+    assert len(folders) > 8
+    assert folders - set(runs.split()) == set()
+    matrix = jobs["unit"]["strategy"]["matrix"]["include"]
+    assert {each["python"] for each in matrix} == {"3.13", "3.14"}
+    assert any(each["os"].startswith("macos") for each in matrix)
+
+
+def test_the_nightly_workflow_runs_all_long_tests_and_the_sites_publishes_what_is_built() -> None:
+    nightly = yaml_of(".github/workflows/nightly.yml")["jobs"]["long"]["steps"]
+    assert [step["run"] for step in nightly if "run" in step] == ["make test-long"]
+    site = yaml_of(".github/workflows/site.yml")["jobs"]
+    (upload,) = [step for step in site["build"]["steps"] if "upload-pages-artifact" in step.get("uses", "")]
+    assert f" docs {upload['with']['path']}" in (ROOT / "Makefile").read_text()
+    assert site["publish"]["permissions"] == {"pages": "write", "id-token": "write"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "files"),
+    [
+        ("github-workflows", WORKFLOWS),
+        ("github-actions", [f"{SETUP}/action.yml"]),
+        ("dependabot", [".github/dependabot.yml"]),
+    ],
+)
+def test_what_github_reads_follows_its_schema(schema: str, files: list[str]) -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *files]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -28,6 +28,7 @@ from durable_retry.engine.facts import TargetType
 from durable_retry.http.answers import ConflictError, json_answer, required, sentence
 from durable_retry.http.callers import Caller
 from durable_retry.http.parameters import CURSOR, LIMIT
+from durable_retry.http.refusals import Refusals
 from durable_retry.http.routes import (
     AWAY,
     CONFLICT,
@@ -37,7 +38,6 @@ from durable_retry.http.routes import (
     Act,
     Declaration,
     Query,
-    Refusals,
     RouteAnswer,
     Routes,
     accepted,

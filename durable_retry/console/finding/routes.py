@@ -16,7 +16,8 @@ from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.document import ListedOperation
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, CURSOR, LIMIT, one_of, text
-from durable_retry.http.routes import AWAY, OK, Query, Refusals, RouteAnswer, Routes, tenant_of
+from durable_retry.http.refusals import Refusals
+from durable_retry.http.routes import AWAY, OK, Query, RouteAnswer, Routes, tenant_of
 
 _BAD_CURSOR: Final[Refusals] = {
     BadCursorError: lambda error: InvalidInputError([Problem("/cursor", str(error))])

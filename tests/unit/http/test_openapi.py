@@ -1,4 +1,5 @@
 import importlib
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -178,4 +179,4 @@ def test_the_example_of_a_problem_is_read_by_its_class(route: Route) -> None:
     for status in route.problems:
         content = documented(route)["responses"][str(status.value)]["content"]
         example = content["application/problem+json"]["example"]
-        assert ProblemDocument.model_validate(example).status == status
+        assert ProblemDocument.model_validate_json(json.dumps(example)).status == status

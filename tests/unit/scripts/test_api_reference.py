@@ -1,0 +1,31 @@
+"""The page of the HTTP API, which is written from the OpenAPI document."""
+
+import json
+
+from durable_retry.api import table
+from scripts.api_reference import REFERENCE, reference
+from tests.support.documents import Document
+
+PAGE = Document("docs/http-api.md")
+
+
+def test_the_file_is_what_the_tool_writes() -> None:
+    assert REFERENCE.read_text() == reference(), "run: python -m scripts.api_reference"
+
+
+def test_every_route_stands_there_once() -> None:
+    headings = [line for line in PAGE.text.splitlines() if line.startswith("### ")]
+    routes = [f"### {route.method} /api/{route.path.replace('{*', '{')}" for route in table()]
+    assert sorted(headings) == sorted(routes)
+
+
+def test_every_body_has_an_example() -> None:
+    bodies = [block.marks["body"] for block in PAGE.blocks("json") if "body" in block.marks]
+    assert len(bodies) == len([route for route in table() if route.body is not None])
+
+
+def test_examples_are_written_as_a_person_would() -> None:
+    first = next(block for block in PAGE.blocks("json") if "body" in block.marks)
+    assert json.loads(first.text)["key"] == "evt-1"
+    assert '"on_success": [{' in first.text  # what fits on a line stands on one
+    assert max(len(line) for block in PAGE.blocks("json") for line in block.text.splitlines()) < 120
