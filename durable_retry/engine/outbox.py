@@ -190,7 +190,7 @@ class StoredEvent:
 
     event_id: str  # the same for ever
     event: Mapping[str, Any]  # the JSON form of `engine.operations.request.Event`
-    state: EventState  # where it stands
+    state: EventState
     created_at: datetime  # when the operation's success was committed
     pending_since: datetime  # when it last became pending: a resend begins anew
     sent_at: datetime | None = None  # None until it was sent

@@ -127,7 +127,7 @@ class IdentityAccount:
 
     tables_url: str  # https URL of its tables
     queues_url: str  # https URL of its queues
-    identity: Identity  # the identity to use
+    identity: Identity
 
 
 type StorageAccount = ConnectionString | IdentityAccount

@@ -98,7 +98,7 @@ class TaskHub:
     that asks the task hub raises `TaskHubUnavailableError` where it does not answer, or refuses.
     """
 
-    configuration: str  # what the binding gives
+    configuration: str
 
     @classmethod
     def of(cls, client: DurableFunctionsClient) -> Self:

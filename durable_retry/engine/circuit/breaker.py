@@ -123,7 +123,7 @@ class Lease(JsonRow):
 class Breaker(JsonRecord):
     """The shared state of one dependency."""
 
-    state: CircuitState = CircuitState.CLOSED  # one of five
+    state: CircuitState = CircuitState.CLOSED
     # Goes up by one with each change of state. A result of an older epoch changes nothing.
     epoch: int = 1
     # When the last message arrived; time does not run backwards. None before the first message.

@@ -59,7 +59,7 @@ type Path = tuple[str | int, ...]
 class Expansion:
     """Replaces references throughout a document, and records where."""
 
-    settings: Mapping[str, str]  # the app settings
+    settings: Mapping[str, str]
     touched: set[str] = field(default_factory=set)  # pointers of the strings that a setting was inserted into
     problems: list[Problem] = field(default_factory=list)  # missing settings and broken references
 

@@ -12,7 +12,7 @@ from durable_retry.engine.dead_letters.record import Facets, Status
 class DeadLetterFilter(JsonRecord):
     """Conditions on dead letters; None means any."""
 
-    status: Status | None = None  # see `Status`
+    status: Status | None = None
     reason: str | None = None  # a value of `DeadLetterReason`
     category: str | None = None
     dependency: str | None = None

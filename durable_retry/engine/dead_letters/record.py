@@ -128,7 +128,7 @@ class DeadLetterRecord(JsonRecord):
     message: str | None = None  # raw text, cut after `MAX_MESSAGE_CHARS`; None for an operation
     correlation_id: str | None = None  # the caller's; None when not given
     replay_of: str | None = None  # the dead letter whose replay this is; None for a first failure
-    status: Status = Status.OPEN  # where it stands
+    status: Status = Status.OPEN
     archived_at: datetime | None = None  # None unless archived
     replays: tuple[Replay, ...] = ()  # oldest first
     notes: tuple[Mapping[str, Any], ...] = ()  # JSON forms of `Note`, oldest first

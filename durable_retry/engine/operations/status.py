@@ -40,9 +40,9 @@ WAITS_FOR: Final = "waits_for"
 class OperationStatus:
     """The status document of one operation."""
 
-    operation: OperationInput  # what it started with
-    state: OperationState  # where it stands
-    history: History  # its attempts
+    operation: OperationInput
+    state: OperationState
+    history: History
     updated_at: datetime  # when it last changed
     next_attempt_at: datetime | None = None  # when the present wait ends; None when it does not wait
     # The result of a success: `{"status_code", "headers", "json" | "body"}` or `{"value"}`.

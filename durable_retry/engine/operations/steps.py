@@ -57,7 +57,7 @@ class StepRecord(JsonRecord):
     name: str  # unique in its handler
     run: int  # number of the run that wrote it last
     execution: str  # token of the execution that wrote it last
-    state: StepState  # where it stands
+    state: StepState
     # Attempts so far, the present one included; one whose process died is made again under its number.
     attempts: int
     begun_at: datetime  # when it first began
@@ -79,7 +79,7 @@ class Execution:
     token: str  # names this execution alone
     is_repeatable: bool  # whether the step may run again when it is not known whether it ran
     now: datetime
-    dead_letter_id: str  # see `StepRecord`
+    dead_letter_id: str
 
 
 def begin(record: StepRecord | None, execution: Execution) -> StepRecord:

@@ -30,7 +30,7 @@ class Arrival:
     """One message or event, as its source delivered it."""
 
     source: str  # `queue`, `service_bus`, `event_grid`, `event_hubs`, `cosmos_db`, `kafka`, `timer`
-    body: bytes  # its bytes
+    body: bytes
     place: str = ""  # the scope in which its id is unique, such as the queue's name
     native_id: str = ""  # the source's own id; "" when there is none, and then a hash of the body is used
     partition: str = ""  # within which the source keeps the order; "" when it keeps none

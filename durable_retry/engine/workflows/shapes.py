@@ -190,7 +190,7 @@ class Saga(JsonRecord):
     """A saga and its progress."""
 
     saga_id: str  # `saga-...`, also the orchestration's instance id
-    steps: tuple[SagaStep, ...]  # in order
+    steps: tuple[SagaStep, ...]
     created_at: datetime
     fingerprint: str = ""  # the fingerprint of the request; two submissions under one key are compared by it
     key: Annotated[str | None, Form(omits_none=True)] = None  # the caller's

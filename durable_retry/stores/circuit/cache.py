@@ -67,10 +67,10 @@ class FailOpenCount:
 class CircuitCache:
     """The cached circuit of one dependency."""
 
-    settings: AdmissionSettings  # the dependency's settings
+    settings: AdmissionSettings
     shared: SharedCircuit  # reads the circuit entity
     buffer: ReportBuffer  # reports not sent yet; its reporter id is unique to this process start
-    now: Callable[[], datetime] = clock.now  # clock, aware UTC
+    now: Callable[[], datetime] = clock.now
     # When this process started: retries that were due before may borrow from the budget. None means that none
     # may.
     started_at: datetime | None = None

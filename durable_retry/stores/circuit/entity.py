@@ -134,7 +134,7 @@ _DOUBLINGS: Final = 3
 class AdmissionSettings:
     """Admission settings of one dependency."""
 
-    dependency: str  # its name
+    dependency: str
     circuit: CircuitSettings  # `enabled = false` switches the circuit off; the retry budget stays on
     budget: RetryBudgetSettings  # a ratio of 0 switches the retry budget off
     limits: LimitSettings = field(default_factory=LimitSettings)  # attempts at once and starts per second
@@ -145,9 +145,9 @@ class CircuitReporter:
     """Sends due reports, one at a time."""
 
     settings: AdmissionSettings  # the dependency's settings; sent along with each report
-    shared: SharedCircuit  # the circuit entity
+    shared: SharedCircuit
     buffer: ReportBuffer  # reports not sent yet
-    now: Callable[[], datetime] = clock.now  # clock, aware UTC
+    now: Callable[[], datetime] = clock.now
     _sending: bool = False
     _unsent: Report | None = None
     _send_again_at: datetime | None = None

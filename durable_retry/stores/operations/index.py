@@ -68,10 +68,10 @@ class OperationEntry(JsonRow):
     operation_id: str
     # Aware UTC instant of the status document.
     created_at: Annotated[datetime, Form(encode=microseconds, decode=from_microseconds)]
-    key: str  # the key of the operation, like the four below
-    dependency: str  # see `key`
+    key: str
+    dependency: str
     handler: str | None  # None for a request
-    source: str  # see `key`
+    source: str
     correlation_id: str | None  # None when it has none
     status: OperationState | None = None  # when it was noted; None of one that was just accepted
     error: str = ""  # the last one then, cut; "" for none

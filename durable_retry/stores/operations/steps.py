@@ -82,7 +82,7 @@ class RememberedSteps:
     """All steps of one operation, as retention sees them."""
 
     operation_id: str
-    row_keys: tuple[str, ...]  # the row keys of their rows
+    row_keys: tuple[str, ...]
     changed_at: datetime  # when the latest was written, aware UTC
     dead_letter_ids: frozenset[str]
 

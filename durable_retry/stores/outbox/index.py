@@ -90,7 +90,7 @@ class PendingNote:
     """A run that may have pending events."""
 
     outbox_id: str
-    location: OutboxLocation  # the location of its rows
+    location: OutboxLocation
     noted_at: datetime  # when the note was last written
     partition: str  # the partition of the note
     etag: str = ""  # the ETag of this version of the note
