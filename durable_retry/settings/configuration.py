@@ -81,11 +81,7 @@ class Registration:
 
 @cache
 def app_settings() -> AppSettings:
-    """Return this process's settings, read once.
-
-    Raises:
-        SettingsError: Lists every setting with an invalid value.
-    """
+    """Return this process's settings, read once; see `SettingsGroup.read`."""
     return AppSettings.read(os.environ)
 
 
@@ -290,11 +286,7 @@ def _shown_path(file: Path) -> str:
 
 
 def dependencies() -> Config:
-    """Return the dependencies of this process.
-
-    Raises:
-        RuntimeError: `load_app` has not run.
-    """
+    """Return the dependencies of this process; RuntimeError before `load_app` has run."""
     if _config is None:
         raise RuntimeError("load_app() comes first")
     return _config

@@ -153,11 +153,7 @@ def _unreadable_batch(batch_id: str, row: tables.Row, reason: str) -> Batch:
 
 
 async def read_item(batch_id: str, index: int) -> Item:
-    """Return an item.
-
-    Raises:
-        LookupError: The batch has none of this index.
-    """
+    """Return an item; LookupError where the batch has none of this index."""
     found = await tables.read_version(TABLE, batch_id, _item_key(index))
     if found is None:
         raise LookupError(f"{batch_id} has no item {index}")

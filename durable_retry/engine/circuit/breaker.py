@@ -196,11 +196,7 @@ class Breaker(JsonRecord):
 
 
 def moved(breaker: Breaker, move: CircuitMove, now: datetime, *, reason: str, by: str = AUTOMATIC) -> Breaker:
-    """Change the state and begin a new epoch, whose counts start empty.
-
-    Raises:
-        IllegalMoveError: The state does not have this move.
-    """
+    """Change the state and begin a new epoch, with empty counts; IllegalMoveError as in `target_of`."""
     return replace(
         breaker.without_leases(breaker.leases),
         state=target_of(breaker.state, move),

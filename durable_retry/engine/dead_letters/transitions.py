@@ -28,20 +28,12 @@ STATUS_MOVES: Final = frozenset(
 
 
 def archived(record: DeadLetterRecord, now: datetime, by: str | None = None) -> DeadLetterRecord:
-    """Return the dead letter archived; `by` is None when nobody said who did it.
-
-    Raises:
-        WrongStatusError: It is archived already.
-    """
+    """Return the dead letter archived, by whom if somebody said it; WrongStatusError where it is already."""
     return replace(_record_with_status(record, Status.ARCHIVED), archived_at=now, archived_by=by)
 
 
 def restored(record: DeadLetterRecord) -> DeadLetterRecord:
-    """Return an archived dead letter with the status that it had before.
-
-    Raises:
-        WrongStatusError: It is not archived.
-    """
+    """Return an archived dead letter with the status that it had before; WrongStatusError for another."""
     if record.status is not Status.ARCHIVED:
         raise WrongStatusError(record.status)
     target = Status.REPLAYED if record.replays else Status.OPEN
@@ -49,11 +41,7 @@ def restored(record: DeadLetterRecord) -> DeadLetterRecord:
 
 
 def noted(record: DeadLetterRecord, text: str, now: datetime, by: str | None = None) -> DeadLetterRecord:
-    """Add a note; `by` is None when nobody said who wrote it.
-
-    Raises:
-        FullError: It has as many as it can hold.
-    """
+    """Add a note, by whom if somebody said it; FullError where there are as many as it can hold."""
     if len(record.notes) >= MAX_NOTES:
         raise FullError(f"it has {MAX_NOTES} notes already")
     return replace(record, notes=(*record.notes, Note(text=text, at=now, by=by).to_json()))

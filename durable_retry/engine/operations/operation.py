@@ -170,7 +170,7 @@ def operation_from(
     """Resolve what an operation starts with, by the dependency that it or its handler names.
 
     Raises:
-        InvalidInputError: where the request asks for more than the dependency allows.
+        InvalidInputError: The request asks for more than the dependency allows.
     """
     timeouts = _timeouts_of_request(request, dependency)
     policy = _policy_of_request(request, dependency)

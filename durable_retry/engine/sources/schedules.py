@@ -73,11 +73,7 @@ class Ncrontab:
     fields: str  # six, in lower case, names cut to three letters
 
     def due_until(self, instant: datetime) -> datetime:
-        """Return the last due time up to and including an aware instant, in UTC.
-
-        Raises:
-            NcrontabError: There is none.
-        """
+        """Return the last due time up to an aware instant, in UTC, or at it; NcrontabError without one."""
         # Imported here: it takes as long as the rest of the engine, and most apps have no schedule.
         from croniter import CroniterError, croniter  # noqa: PLC0415
 
@@ -100,11 +96,7 @@ class Ncrontab:
 
 
 def parse_ncrontab(text: str) -> Ncrontab:
-    """Read a schedule of six fields, or of five, which have no second.
-
-    Raises:
-        NcrontabError: It is none, or never comes due.
-    """
+    """Read a schedule of six fields, or of five without a second; NcrontabError where it never comes due."""
     fields = text.lower().split()
     if len(fields) == _FIELDS - 1:
         fields = ["0", *fields]
@@ -116,11 +108,8 @@ def parse_ncrontab(text: str) -> Ncrontab:
 
 
 def _croniter_part(part: str) -> str:
-    """Return one part of a field in the form in which croniter reads it as NCRONTAB does.
-
-    Raises:
-        NcrontabError: It is what croniter takes beyond NCRONTAB: `L`, `#`, `R`, ranges that run backwards.
-    """
+    """Return a part of a field as croniter reads it like NCRONTAB, whose forms alone are taken."""
+    # Beyond NCRONTAB croniter takes `L`, `#`, `R`, and ranges that run backwards.
     found = _PART.fullmatch(part)
     if found is None:
         raise NcrontabError(f"{part!r} is not a value, a range or *")
@@ -165,11 +154,7 @@ class ScheduledOperation:
 
 
 def parse_schedules(text: str) -> tuple[ScheduledOperation, ...]:
-    """Read the setting.
-
-    Raises:
-        InvalidInputError: With every mistake, each under the operation's name.
-    """
+    """Read the setting; InvalidInputError with every mistake, each under the operation's name."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -44,11 +44,7 @@ class Reference:
 
     @classmethod
     def parse(cls, text: Any) -> Self:
-        """Read the text of a reference.
-
-        Raises:
-            ValueError: It is none; the message says what one looks like.
-        """
+        """Read the text of a reference; ValueError says what one looks like."""
         step, mark, pointer = text.partition("#") if isinstance(text, str) else ("", "", "")
         if not (step and mark) or pointer_problem(pointer) is not None:
             raise ValueError(f'{text!r:.80} is no reference: write "step#/json/id"')

@@ -232,11 +232,7 @@ class Saga(JsonRecord):
         return acted and step.compensation is not None and step.undone is None
 
     def operation_of(self, action: Do | Undo) -> OperationInput:
-        """Return the operation to run for an action.
-
-        Raises:
-            ValueError: The step has no compensation.
-        """
+        """Return the operation to run for an action; ValueError where the step has no compensation."""
         step = self.steps[action.index]
         operation = step.operation if isinstance(action, Do) else step.compensation
         if operation is None:

@@ -23,11 +23,7 @@ def record_id(operation_id: str) -> EntityInstanceId:
 
 
 async def read_record(hub: TaskHub, operation_id: str) -> Record | None:
-    """Return an operation's idempotency record, or None when there is none.
-
-    Raises:
-        UnreadableRecordError: Nobody can read it.
-    """
+    """Return an operation's idempotency record, or None; UnreadableRecordError where nobody can read it."""
     state = json_object(await hub.read_entity(record_id(operation_id)))
     return None if state is None else Record.from_json(state)
 

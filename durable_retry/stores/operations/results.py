@@ -121,11 +121,7 @@ def _is_over(table: str, today: date, kept_for: timedelta) -> bool:
 
 
 def _table_of(partition: str) -> str:
-    """Return the table of a partition.
-
-    Raises:
-        ValueError: It is none of a result: it becomes a part of the table's name.
-    """
+    """Return the table of a partition; ValueError for another one, since it becomes part of a name."""
     days = _PARTITION.fullmatch(partition)
     if days is None:
         raise ValueError(f"{partition!r} is no partition of results")

@@ -155,11 +155,7 @@ async def list_pending(limit: int, cursor: str | None) -> tuple[list[OutboxEvent
 
 
 async def mark_sent(stored: StoredRow, now: datetime, attempt_count: int) -> None:
-    """Mark an event sent, which was read before, whatever state its row has by now.
-
-    Raises:
-        NoSuchEventError: Its row does not exist.
-    """
+    """Mark an event sent, whatever state its row has by now; NoSuchEventError where it has none."""
     while stored.event.state is not EventState.SENT:
         sent = replace(stored.event, state=EventState.SENT, sent_at=now, detail=None)
         sent = replace(sent, attempt_count=attempt_count)
@@ -171,11 +167,7 @@ async def mark_sent(stored: StoredRow, now: datetime, attempt_count: int) -> Non
 
 
 async def mark_failed(stored: StoredRow, detail: str, attempt_count: int) -> None:
-    """Mark an event failed; an event that was sent meanwhile stays sent.
-
-    Raises:
-        NoSuchEventError: Its row does not exist.
-    """
+    """Mark an event failed unless it was sent meanwhile; NoSuchEventError where it has no row."""
     while stored.event.state is not EventState.SENT:
         failed = replace(stored.event, state=EventState.FAILED, detail=detail[:_DETAIL_CHARS])
         failed = replace(failed, attempt_count=attempt_count)
