@@ -24,6 +24,7 @@ SAMPLE = APPS / "sample"
 FEATURES = APPS / "features"
 STREAMS = APPS / "streams"
 INSTANCES = "/runtime/webhooks/durabletask/instances"
+KILOBYTE = 1024
 START = [sys.executable, "-m", "onebox", "start"]
 IN_ONE_PROCESS = "0"
 """FUNCTIONS_WORKER_PROCESS_COUNT of tests that say nothing else: a worker process costs a start a second."""
@@ -157,6 +158,12 @@ class OneboxProcess:
             return found[0] if found else None
 
         return eventually(look, f"the log says {pattern!r}")
+
+
+def resident(pid: int) -> int:
+    """How much memory a process has, in bytes."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(status["VmRSS"].split()[0]) * KILOBYTE
 
 
 def run_to_end(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

@@ -21,7 +21,7 @@ import httpx
 import pytest
 
 from scripts.processes import PLAIN_HTTP, ROOT, eventually
-from tests.support.onebox.process import INSTANCES, OneboxProcess
+from tests.support.onebox.process import INSTANCES, OneboxProcess, resident
 from tests.support.target import Target
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "90"))
@@ -31,7 +31,6 @@ LOOK_EVERY_SECONDS = min(30.0, SECONDS / 12)
 MOST_MEMORY_GROWTH = 8_000_000
 MOST_BYTES_OF_AN_EXPIRED_KEY = 400
 PAGE_BYTES = 4096
-KILOBYTE = 1024
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(int(SECONDS) + 300)]
 
@@ -72,12 +71,6 @@ def serving(folder: Path, target: Target) -> Iterator[OneboxProcess]:
         yield onebox
     finally:
         onebox.close()
-
-
-def resident(pid: int) -> int:
-    """Return how much memory a process has, in bytes."""
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return int(status["VmRSS"].split()[0]) * KILOBYTE
 
 
 def look(onebox: OneboxProcess, seconds: float, posted: int) -> Look:

@@ -1,28 +1,41 @@
-"""What an archive holds, and how an entity's state is kept."""
+"""The packing of what has ended, when it fails."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 
-from onebox.hub.archive import Parts, pack, packed_state, unpack, unpacked_state
+from onebox.hub.archive import Archiver
+from onebox.hub.writer import Writer
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        Parts(b"", None, None, None),
-        Parts(b"history", "", None, '{"a": "é"}'),
-        Parts(b"\0" * 5000, "in", "out", ""),
-    ],
-)
-def test_what_is_packed_is_unpacked(parts: Parts) -> None:
-    assert unpack(pack(parts)) == parts
+class HealthyOutage:
+    is_lasting = False
 
 
-@pytest.mark.parametrize("state", [None, "", "{}", "é" * 600, "x" * 5000])
-def test_an_entitys_state_is_read_as_it_was_written(state: str | None) -> None:
-    assert unpacked_state(packed_state(state)) == state
+class IdleWriter:
+    outage = HealthyOutage()
 
 
-def test_a_long_state_of_an_entity_is_packed() -> None:
-    stored = packed_state("x" * 5000)
-    assert isinstance(stored, bytes)
-    assert len(stored) < 100
+async def test_packing_that_fails_rests_for_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+    slept = asyncio.Queue[None]()
+    sleep = asyncio.sleep
+
+    async def note_rest(seconds: float) -> None:
+        rests.append(seconds)
+        slept.put_nowait(None)
+        await sleep(0)
+
+    def fail(*_: Any) -> Iterator[tuple[Any, ...]]:
+        raise RuntimeError("a kind that nobody foresaw")
+
+    monkeypatch.setattr(asyncio, "sleep", note_rest)
+    archiver = Archiver(fail, cast("Writer", IdleWriter()), rest_seconds=0.5)
+    archiver.start()
+    for _ in range(12):
+        await slept.get()
+        archiver.note()
+    await archiver.close()
+    assert rests[:12] == [0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]

@@ -4,6 +4,7 @@ import asyncio
 import base64
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import cast
 
 import pytest
@@ -265,6 +266,27 @@ async def test_an_error_of_the_storage_is_logged_once_and_outlived(caplog: pytes
     await bench.listener.stop(1)
     assert ("delete", "m", "first") in bench.queue.log
     assert caplog.text.count("cannot be read") == 1
+
+
+async def test_a_storage_that_stays_away_is_asked_later_each_time() -> None:
+    bench = Bench(succeeds)
+    asked: list[float] = []
+    began = bench.clock.now()
+
+    async def fails(count: int, hidden_seconds: int) -> list[QueueMessage]:  # noqa: ARG001 # the queue's own
+        asked.append((bench.clock.now() - began).total_seconds())
+        raise OSError("away")
+
+    bench.queue.receive = fails  # type: ignore[method-assign] # the storage is away
+    bench.listener.start()
+    for _ in range(100):
+        await bench.settle()
+        bench.clock.advance(timedelta(milliseconds=50))
+    await bench.listener.stop(1)
+    pauses = [after - before for before, after in pairwise(asked)]
+    assert pauses == sorted(pauses)
+    assert pauses[0] < 0.3
+    assert pauses[-1] >= 1.5
 
 
 def test_poison_queues_have_none_themselves() -> None:
