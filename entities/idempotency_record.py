@@ -13,13 +13,7 @@ from durable_retry.engine.base.instants import from_rfc3339, optional_from_rfc33
 from durable_retry.engine.base.names import IDEMPOTENCY_RECORD
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.facts import OperationEnded
-from durable_retry.engine.operations.idempotency import (
-    Record,
-    claim,
-    complete,
-    expire,
-    removes_itself,
-)
+from durable_retry.engine.operations.idempotency import Record, claim, complete, expire, removes_itself
 from durable_retry.facts import report
 from durable_retry.settings.upkeep import retention_settings
 

@@ -13,12 +13,7 @@ import azure.durable_functions as df
 from durabletask import task
 
 from durable_retry.console.bulk.document import progress_document
-from durable_retry.console.bulk.shapes import (
-    BatchPace,
-    EndCounts,
-    ReplayProgress,
-    ReplayState,
-)
+from durable_retry.console.bulk.shapes import BatchPace, EndCounts, ReplayProgress, ReplayState
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import (
     BULK_ACTION,

@@ -9,31 +9,17 @@ from durabletask import task
 from durabletask.entities import EntityInstanceId
 
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import (
-    CANCEL_EVENT,
-    CIRCUIT_EVENT,
-    RETRY_NOW_EVENT,
-    OperationState,
-)
+from durable_retry.engine.base.names import CANCEL_EVENT, CIRCUIT_EVENT, RETRY_NOW_EVENT, OperationState
 from durable_retry.engine.facts import WaitBegun, WaitEnded
 from durable_retry.engine.operations.operation import OperationInput, digest_of
 from durable_retry.engine.operations.status import WAITS_FOR, OperationStatus
 from durable_retry.engine.retry.decide import Wait
 from durable_retry.engine.retry.history import ActionRecord, WaitKind
-from durable_retry.engine.retry.loop import (
-    Action,
-    RetryState,
-    StepResult,
-    after,
-)
+from durable_retry.engine.retry.loop import Action, RetryState, StepResult, after
 from durable_retry.facts import report
 from durable_retry.stores.operations.key_record import record_id
 
-from .steps import (
-    Steps,
-    after_early,
-    fired_early,
-)
+from .steps import Steps, after_early, fired_early
 
 # The name in metrics of the pause before a retry, which has no `WaitKind`.
 _RETRY: Final = "retry"

@@ -45,14 +45,7 @@ from durable_retry.stores.dead_letters.records import keep_message, keep_operati
 from durable_retry.stores.operations.results import whole_result
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.stores.workflows import (
-    Item,
-    close_batch,
-    find_batch,
-    note_ended,
-    note_running,
-    read_item,
-)
+from durable_retry.stores.workflows import Item, close_batch, find_batch, note_ended, note_running, read_item
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,7 @@ from typing import Any, Final, assert_never
 import httpx
 
 from durable_retry.console.alerts.health import HealthMetrics, seconds_since, show
-from durable_retry.console.alerts.rules import (
-    Alert,
-    Failure,
-    alert_changes,
-    slack_message,
-    teams_message,
-)
+from durable_retry.console.alerts.rules import Alert, Failure, alert_changes, slack_message, teams_message
 from durable_retry.console.alerts.store import (
     change_alert,
     known_alerts,

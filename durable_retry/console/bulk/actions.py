@@ -35,12 +35,7 @@ from durable_retry.console.bulk.shapes import (
 from durable_retry.console.bulk.store import keep_items
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import (
-    BULK_ACTION,
-    CANCEL_REPLAY_EVENT,
-    FORM,
-    REPLAY,
-)
+from durable_retry.engine.base.names import BULK_ACTION, CANCEL_REPLAY_EVENT, FORM, REPLAY
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter

@@ -19,12 +19,7 @@ from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.circuit.messages import snapshot_of
 from durable_retry.engine.circuit.states import CircuitState
-from durable_retry.engine.dead_letters.record import (
-    DeadLetterRecord,
-    Replay,
-    Status,
-    WrongStatusError,
-)
+from durable_retry.engine.dead_letters.record import DeadLetterRecord, Replay, Status, WrongStatusError
 from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.errors import (
     ContendedError,

@@ -33,12 +33,7 @@ from durable_retry.services.attempt.admission import (
     attempt_if_admitted,
 )
 from durable_retry.services.attempt.handler import attempt_handler, begun_too_often
-from durable_retry.services.attempt.http_request import (
-    Plan,
-    attempt_request,
-    needs_marker,
-    start_clock,
-)
+from durable_retry.services.attempt.http_request import Plan, attempt_request, needs_marker, start_clock
 from durable_retry.settings.configuration import app_settings, find_dependency
 from durable_retry.stores.operations.results import store_apart
 from durable_retry.stores.operations.writes import insert_marker, remove_marker, write_outcome

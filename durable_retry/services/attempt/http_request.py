@@ -23,12 +23,7 @@ from durable_retry.engine.retry.classify import classify_failure, classify_statu
 from durable_retry.engine.retry.constraints import attempt_seconds
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.retry_after import parse_rate_left, parse_retry_after, parse_used_up
-from durable_retry.services.attempt.http_client import (
-    BoundedResponse,
-    EscapedBaseUrlError,
-    Request,
-    send,
-)
+from durable_retry.services.attempt.http_client import BoundedResponse, EscapedBaseUrlError, Request, send
 from durable_retry.services.attempt.http_pool import SendProgress
 from durable_retry.settings.configuration import app_settings
 

@@ -18,20 +18,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.engine.base.names import (
-    OPERATIONS_QUEUE,
-    QUEUE_SOURCE,
-    DeadLetterReason,
-    OperationState,
-)
+from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, DeadLetterReason, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.dead_letters.document import StartedReplay
-from durable_retry.engine.dead_letters.record import (
-    DeadLetterRecord,
-    Replay,
-    Status,
-    WrongStatusError,
-)
+from durable_retry.engine.dead_letters.record import DeadLetterRecord, Replay, Status, WrongStatusError
 from durable_retry.engine.dead_letters.replay import (
     Prepared,
     ReplayBody,

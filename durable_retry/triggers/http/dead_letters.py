@@ -15,16 +15,8 @@ from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.validation import Strict, refuse, with_example
 from durable_retry.engine.dead_letters.document import DeadLetterDocument, StartedReplay
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.numbers import (
-    WITHOUT_DEPENDENCY,
-    DeadLetterGroup,
-    DeadLetterSummary,
-)
-from durable_retry.engine.dead_letters.record import (
-    FullError,
-    Status,
-    WrongStatusError,
-)
+from durable_retry.engine.dead_letters.numbers import WITHOUT_DEPENDENCY, DeadLetterGroup, DeadLetterSummary
+from durable_retry.engine.dead_letters.record import FullError, Status, WrongStatusError
 from durable_retry.engine.dead_letters.replay import NoteText, ReplayBody
 from durable_retry.engine.facts import TargetType
 from durable_retry.errors import (
@@ -36,11 +28,7 @@ from durable_retry.errors import (
     StorageRefusedError,
     UnreadableDeadLetterError,
 )
-from durable_retry.http.answers import (
-    ConflictError,
-    NotFoundError,
-    json_answer,
-)
+from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.http.callers import Caller
 from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, LIMIT, cursor, one_of, text
 from durable_retry.http.routes import (

@@ -10,15 +10,7 @@ from durable_retry.engine.operations.document import OperationDocument, SteeredO
 from durable_retry.errors import NoSuchOperationError, WrongOperationStateError
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
 from durable_retry.http.callers import Caller
-from durable_retry.http.routes import (
-    AWAY,
-    CONFLICT,
-    MISSING,
-    Act,
-    Routes,
-    accepted,
-    shown,
-)
+from durable_retry.http.routes import AWAY, CONFLICT, MISSING, Act, Routes, accepted, shown
 from durable_retry.services.operations import control
 
 routes = Routes(

@@ -15,9 +15,7 @@ from durable_retry.engine.operations.naming import workflow_id, workflow_id_for
 from durable_retry.engine.operations.submission import DIFFERENT_KEYS
 from durable_retry.engine.workflows.document import BatchDocument, BatchSummary, SagaDocument
 from durable_retry.engine.workflows.references import SAGA_SOURCE, SagaRequest
-from durable_retry.engine.workflows.shapes import (
-    BatchRequest,
-)
+from durable_retry.engine.workflows.shapes import BatchRequest
 from durable_retry.http.answers import REPLAYED, KeyReusedError, json_answer, required
 from durable_retry.http.parameters import CURSOR, KEY, LIMIT, text
 from durable_retry.http.routes import (
