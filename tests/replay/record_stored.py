@@ -128,7 +128,8 @@ def _value(hint: Any, name: str) -> Any:
         inner = arguments[:1] if arguments[-1] is ... else arguments
         return tuple(_value(each, name) for each in inner)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {_value(arguments[0], "member"): _value(arguments[1], name)}
+        # A counter names the type of its members only.
+        return {_value(arguments[0], "member"): _value((*arguments, int)[1], name)}
     return _plain(hint, name)
 
 

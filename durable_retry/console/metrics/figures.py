@@ -5,6 +5,7 @@ losing anything.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -78,10 +79,10 @@ class Figures:
     attempts: int = 0
     retries: int = 0
     not_sent: int = 0
-    failures: dict[str, int] = field(default_factory=dict)
-    attempt_times: dict[int, int] = field(default_factory=dict)
-    ended: dict[str, int] = field(default_factory=dict)
-    operation_times: dict[int, int] = field(default_factory=dict)
+    failures: Counter[str] = field(default_factory=Counter)
+    attempt_times: Counter[int] = field(default_factory=Counter)
+    ended: Counter[str] = field(default_factory=Counter)
+    operation_times: Counter[int] = field(default_factory=Counter)
     waits: dict[str, Waits] = field(default_factory=dict)
     openings: int = 0
 
@@ -98,15 +99,13 @@ class Figures:
         self.attempts += 1
         self.retries += number > 1
         if category is not None:
-            self.failures[category] = self.failures.get(category, 0) + 1
-        bucket = bucket_of(duration_ms)
-        self.attempt_times[bucket] = self.attempt_times.get(bucket, 0) + 1
+            self.failures[category] += 1
+        self.attempt_times[bucket_of(duration_ms)] += 1
 
     def count_end(self, status: str, seconds: float) -> None:
         """Count an operation that ended, and how long it took from its acceptance."""
-        self.ended[status] = self.ended.get(status, 0) + 1
-        bucket = bucket_of(seconds * 1_000)
-        self.operation_times[bucket] = self.operation_times.get(bucket, 0) + 1
+        self.ended[status] += 1
+        self.operation_times[bucket_of(seconds * 1_000)] += 1
 
     def count_wait(self, kind: str, seconds: float, count: int = 1) -> None:
         """Count waits of one kind that are over, with the sum of their seconds."""
@@ -116,36 +115,23 @@ class Figures:
 
     def add(self, other: "Figures") -> None:
         """Add the figures of another process, of another minute or of another dependency."""
-        self.started += other.started
-        self.attempts += other.attempts
-        self.retries += other.retries
-        self.not_sent += other.not_sent
+        for name in _NUMBERS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         self.openings += other.openings
-        for mine, theirs in (
-            (self.failures, other.failures),
-            (self.ended, other.ended),
-        ):
-            for name, count in theirs.items():
-                mine[name] = mine.get(name, 0) + count
-        for into, times in (
-            (self.attempt_times, other.attempt_times),
-            (self.operation_times, other.operation_times),
-        ):
-            for bucket, count in times.items():
-                into[bucket] = into.get(bucket, 0) + count
+        self.failures.update(other.failures)
+        self.ended.update(other.ended)
+        self.attempt_times.update(other.attempt_times)
+        self.operation_times.update(other.operation_times)
         for kind, waits in other.waits.items():
             self.count_wait(kind, waits.seconds, waits.count)
 
     def to_json(self) -> dict[str, Any]:
         """Return the stored form, without what is zero."""
         document = {
-            "started": self.started,
-            "attempts": self.attempts,
-            "retries": self.retries,
-            "not_sent": self.not_sent,
-            "failures": self.failures,
+            **{name: getattr(self, name) for name in _NUMBERS},
+            "failures": dict(self.failures),
             "attempt_ms": {str(bucket): count for bucket, count in self.attempt_times.items()},
-            "ended": self.ended,
+            "ended": dict(self.ended),
             "operation_ms": {str(bucket): count for bucket, count in self.operation_times.items()},
             "waits": {kind: [one.count, round(one.seconds, 3)] for kind, one in self.waits.items()},
             "openings": self.openings,
@@ -156,13 +142,10 @@ class Figures:
     def from_json(cls, document: Mapping[str, Any]) -> Self:
         """Read the stored form."""
         return cls(
-            started=document.get("started", 0),
-            attempts=document.get("attempts", 0),
-            retries=document.get("retries", 0),
-            not_sent=document.get("not_sent", 0),
-            failures=dict(document.get("failures", {})),
+            **{name: document.get(name, 0) for name in _NUMBERS},
+            failures=Counter(document.get("failures", {})),
             attempt_times=_counts_by_bucket(document.get("attempt_ms", {})),
-            ended=dict(document.get("ended", {})),
+            ended=Counter(document.get("ended", {})),
             operation_times=_counts_by_bucket(document.get("operation_ms", {})),
             waits={kind: Waits(*pair) for kind, pair in document.get("waits", {}).items()},
             openings=document.get("openings", 0),
@@ -257,8 +240,11 @@ class MetricsDocument(Answer):
     points: tuple[MetricPoint, ...]
 
 
-def _counts_by_bucket(stored: Mapping[str, int]) -> dict[int, int]:
-    return {int(bucket): count for bucket, count in stored.items()}
+_NUMBERS: Final = ("started", "attempts", "retries", "not_sent")
+
+
+def _counts_by_bucket(stored: Mapping[str, int]) -> Counter[int]:
+    return Counter({int(bucket): count for bucket, count in stored.items()})
 
 
 def summed(figures: Iterable[Figures]) -> Figures:
