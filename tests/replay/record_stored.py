@@ -32,7 +32,7 @@ from tests.replay.stored import TODAY, Documents, keep, load, stored_classes, to
 from tests.replay.stored_rows import account, read_every_row, rows_of, write_every_row
 from tests.simulation.entities import Operated
 from tests.simulation.history import CallActivity, CallEntity, Completed, Raised, Replied
-from tests.simulation.hub import Instance
+from tests.simulation.messages import Instance
 from tests.simulation.story import Story, simulated
 from tests.support.builders import NOON
 

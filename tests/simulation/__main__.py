@@ -5,11 +5,11 @@ import sys
 from collections.abc import Iterable
 from secrets import randbelow
 
+from tests.simulation.chances import small_size
 from tests.simulation.invariants import broken
 from tests.simulation.mistakes import ONCE, PLAUSIBLE
 from tests.simulation.shrink import found_in, shrunk
 from tests.simulation.story import simulated
-from tests.simulation.world import small_size
 
 OPERATIONS = 200
 SEEDS = 1_000_000_000

@@ -17,7 +17,8 @@ from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.settings.alerts import AlertSettings
 from durable_retry.stores.task_hub import TaskHub
 from tests.simulation.entities import Operated
-from tests.simulation.people import People, tidied
+from tests.simulation.people import People
+from tests.simulation.upkeep import tidied
 from tests.simulation.world import START, Worker, World
 from tests.support.tables import TablesInMemory
 

@@ -53,8 +53,9 @@ from entities.idempotency_record import IdempotencyRecord
 from orchestrators import bulk as bulk_replay
 from orchestrators import operation, outbox, wake_waiting, workflows
 from tests.replay.last_release import last_release
+from tests.simulation.activities import Activity
 from tests.simulation.client import Client
-from tests.simulation.hub import Activity, Hub
+from tests.simulation.hub import Hub
 from tests.simulation.targets import Network, Queues, Target
 from tests.simulation.turns import Turns
 from tests.simulation.world import Worker, World, acting
@@ -231,7 +232,13 @@ class App:
         keyed = {"payments": "Idempotency-Key", "mail": "Idempotency-Key", "stock": "Idempotency-Key"}
         headers = {**keyed, "ledger": "", "depot": "", "hooks": "webhook-id"}
         self.targets = {name: Target(self.world, name, header) for name, header in headers.items()}
-        self.hub = Hub(self.world, Turns(lambda: _ORCHESTRATORS), Turns(last_release), _ENTITIES, _ACTIVITIES)
+        self.hub = Hub(
+            world=self.world,
+            today=Turns(lambda: _ORCHESTRATORS),
+            last=Turns(last_release),
+            entities=_ENTITIES,
+            activities=_ACTIVITIES,
+        )
 
     @contextmanager
     def in_place(self, *defects: Any) -> Iterator[None]:

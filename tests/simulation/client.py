@@ -13,7 +13,8 @@ from durabletask.entities import EntityInstanceId
 from durabletask.internal import orchestrator_service_pb2 as pb
 from google.protobuf.wrappers_pb2 import StringValue
 
-from tests.simulation.hub import Hub, Instance
+from tests.simulation.hub import Hub
+from tests.simulation.messages import Instance
 
 
 @dataclass

@@ -10,9 +10,8 @@ is refused; a timer may fire a second early; workers disagree about the time. `C
 is.
 """
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -21,19 +20,15 @@ from zlib import crc32
 from durabletask.client import OrchestrationStatus
 from durabletask.internal import helpers
 
-from durable_retry.engine.base.names import ATTEMPT
-from durable_retry.stores.task_hub import TaskHub
+from tests.simulation.activities import Activities
 from tests.simulation.entities import Operated, Signal, operate
 from tests.simulation.history import (
     Action,
     CallActivity,
     CallEntity,
-    Completed,
     End,
     Event,
-    Failed,
     Fired,
-    Raised,
     Refused,
     Replied,
     SendEvent,
@@ -44,20 +39,9 @@ from tests.simulation.history import (
     Turn,
     TurnBegan,
 )
-from tests.simulation.turns import Session, Turns
-from tests.simulation.world import START, Execution, World
-
-type Activity = Callable[[dict[str, Any], TaskHub], Awaitable[Any]]
-"""An activity of the app: its input, and the durable client's binding."""
-
-type Asker = tuple[str, int]
-"""An instance's id, and the number of its execution."""
-
-type Asked = tuple[str, int | str]
-"""What an answer is to: an activity by its name and task, a timer by its task, an entity by the request."""
-
-_ABANDONED_SECONDS: Final = 5.0
-_KNOWN: Final = ("operation", "delivery")
+from tests.simulation.messages import Asker, Instance
+from tests.simulation.turns import Turns
+from tests.simulation.world import START
 
 _TIMER: Final = "timer"
 _ENTITY: Final = "entity"
@@ -69,102 +53,30 @@ _REPLAYED: Final = 0.01
 """How many turns of a small world the SDK replays from the beginning."""
 
 
-@dataclass
-class Instance:
-    """One orchestration instance, and its present execution.
-
-    Attributes:
-        instance_id: Its id.
-        name: Of its orchestrator.
-        input: As JSON text, of the present execution.
-        created_at: When its present run was started.
-        execution: Number of the present execution, among all of the hub's.
-        runs: How often it was started.
-        is_repeated: Whether a turn was made again after its messages had gone out.
-        said_to_end_at: When the messages of its last turn first went out; None before.
-        is_uncommitted: Whether its last turn's messages went out and its history did not commit.
-        awaits: What its history asks for and has no answer to.
-        is_crossed: Whether something got the answer of something else; what comes of that, the SDK must say.
-    """
-
-    instance_id: str
-    name: str
-    input: str
-    created_at: datetime
-    updated_at: datetime
-    execution: int
-    runs: int = 1
-    past: list[Event] = field(default_factory=list)
-    inbox: list[Event] = field(default_factory=list)
-    status: OrchestrationStatus = OrchestrationStatus.RUNNING
-    custom_status: str | None = None
-    output: str | None = None
-    turn_due: bool = False
-    is_repeated: bool = False
-    said_to_end_at: datetime | None = None
-    is_uncommitted: bool = False
-    awaits: set[Asked] = field(default_factory=set)
-    session: Session | None = None
-    is_crossed: bool = False
-
-    @property
-    def asker(self) -> Asker:
-        """Its present execution."""
-        return self.instance_id, self.execution
-
-    @property
-    def is_running(self) -> bool:
-        return self.status is OrchestrationStatus.RUNNING
-
-
-@dataclass(eq=False)
-class Doing:
-    """An activity that was scheduled with JSON; `done` once it has been answered."""
-
-    asker: Asker
-    task_id: int
-    name: str
-    given: str
-    done: bool = False
-
-
-@dataclass
-class Hub:
+@dataclass(kw_only=True)
+class Hub(Activities):
     """The task hub.
 
     Attributes:
-        world: Its world.
         today: Today's orchestrators.
         last: Those of the last release.
         entities: Classes by name.
-        activities: By name.
         on_end: Called for every run that ends.
         on_entity: Called for every operation of an entity.
         on_signal: Called for every signal that is sent: operation and input.
-        attempts: All executions of the activity `attempt`.
-        under_way: Messages and activities that will still cause something; timers and expiries do not count.
         compared: How many turns were executed twice.
     """
 
-    world: World
     today: Turns
     last: Turns
     entities: Mapping[str, Any]
-    activities: Mapping[str, Activity]
     on_end: Callable[[Instance], None] = lambda _instance: None
     on_entity: Callable[[Operated], None] = lambda _operated: None
     on_signal: Callable[[str, Any], None] = lambda *_ignored: None
-    instances: dict[str, Instance] = field(default_factory=dict)
     states: dict[str, Any] = field(default_factory=dict)
-    attempts: list[Execution] = field(default_factory=list)
-    under_way: int = 0
     compared: int = 0
     _executions: int = 0
     _turn_at: datetime = START
-    _running: dict[str, list[Doing]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.world.on_death.append(lambda worker: self._begin_again(worker.name))
 
     # What clients ask for.
 
@@ -229,67 +141,6 @@ class Hub:
         known = entity in self.states
         purges = crc32(entity.encode()) % _PURGING != 0
         return known and purges and self.states.pop(entity, None) is not None
-
-    # Messages.
-
-    def _send(self, arrive: Callable[[], object], doubled: float | None = None) -> None:
-        """Let a message arrive: mostly soon, but also late, and sometimes twice.
-
-        Args:
-            arrive: What it does.
-            doubled: How likely it arrives twice; None means as likely as any message.
-        """
-        doubled = self.world.chances.doubled if doubled is None else doubled
-        for _ in range(2 if self.world.happens(doubled) else 1):
-            self._deliver(self.world.delay_seconds(), arrive)
-
-    def _deliver(self, seconds: float, arrive: Callable[[], object]) -> None:
-        self.under_way += 1
-
-        def arrived() -> None:
-            self.under_way -= 1
-            arrive()
-
-        self.world.later(seconds, arrived)
-
-    def _event(self, instance_id: str, name: str, data: str | None) -> None:
-        instance = self.instances.get(instance_id)
-        if instance is not None and instance.is_running:
-            self._take(instance, Raised(name, data))
-
-    def _take(self, instance: Instance, event: Event) -> None:
-        instance.inbox.append(event)
-        self._turn_soon(instance)
-
-    def _answer(
-        self, asker: Asker, asked: Asked, event: Event, taken: Callable[[], None] = lambda: None
-    ) -> None:
-        """Answer what an execution asked for, once. An answer to what no history holds comes again later.
-
-        The platform compares numbers only: what a lost turn asked for may answer something else.
-        """
-        known = self.instances.get(asker[0])
-        if known is None or not known.is_running or known.asker != asker:
-            return
-        if asked in known.awaits:
-            known.awaits.discard(asked)
-            taken()
-            self._take(known, event)
-        elif _is_of_another(asked, known.awaits):
-            known.is_crossed = True
-            self._take(known, event)
-        elif known.is_uncommitted:
-            self._deliver(_ABANDONED_SECONDS, lambda: self._answer(asker, asked, event, taken))
-
-    def _newer(self, text: str) -> str:
-        """Return JSON as a later version may have written it, with fields that this one does not have."""
-        if not self.world.happens(self.world.chances.newer):
-            return text
-        value = json.loads(text)
-        for known in (value, *(value.get(name) for name in _KNOWN)) if isinstance(value, dict) else ():
-            if isinstance(known, dict):
-                known["from_a_later_version"] = {"at": 1}
-        return json.dumps(value)
 
     # Turns.
 
@@ -423,78 +274,6 @@ class Hub:
             self.world.mistake("an orchestration failed", instance.instance_id, end.failure)
         self.on_end(instance)
 
-    # Activities.
-
-    def _schedule(self, instance: Instance, call: CallActivity) -> None:
-        instance.past.append(call)
-        instance.awaits.add((call.name, call.number))
-        self.under_way += 1
-        self._dispatch(Doing(instance.asker, call.number, call.name, self._newer(call.input)))
-
-    def _dispatch(self, doing: Doing) -> None:
-        """Give an activity to a worker; when none is up, a little later."""
-        if doing.done:
-            return
-        if not self.world.workers:
-            self.world.later(1.0, self._dispatch, doing)
-            return
-        worker = self.world.rng.choice(self.world.workers)
-        given = json.loads(doing.given)
-        work = self.activities[doing.name](given, TaskHub(worker.name))
-        self._running.setdefault(worker.name, []).append(doing)
-        execution = Execution(given)
-        if doing.name == ATTEMPT:
-            self.attempts.append(execution)
-        task = self.world.run(worker, _awaited(work), execution)
-        task.add_done_callback(lambda done: self._done(worker.name, doing, done, execution))
-        if self.world.happens(self.world.chances.twice):
-            self.world.later(self.world.rng.uniform(0.01, 5), self._dispatch_again, doing)
-
-    def _dispatch_again(self, doing: Doing) -> None:
-        if any(doing in running for running in self._running.values()):
-            self._dispatch(doing)
-
-    def _begin_again(self, worker: str) -> None:
-        """Give to others what a dead worker had, once its lease is over; or it has failed, as on Azure."""
-        for doing in self._running.pop(worker, []):
-            if doing.done or any(doing in running for running in self._running.values()):
-                continue  # It ran here twice, or runs elsewhere.
-            if self.world.happens(self.world.chances.failed):
-                self._end(doing, RuntimeError("the worker died"))
-            else:
-                self.world.later(self.world.rng.uniform(5, 60), self._dispatch, doing)
-
-    def _done(self, worker: str, doing: Doing, task: "asyncio.Task[Any]", execution: Execution) -> None:
-        execution.ended_at = self.world.now()
-        failure = None if task.cancelled() else task.exception()
-        if task.cancelled() or doing.done or doing not in self._running.get(worker, []):
-            return
-        if failure is not None:
-            self._end(doing, _as_exception(failure))
-            return
-
-        def taken() -> None:
-            execution.counts = True
-
-        self._end(doing, Completed(doing.task_id, json.dumps(task.result())), taken)
-
-    def _end(
-        self, doing: Doing, ended: Completed | Exception, taken: Callable[[], None] = lambda: None
-    ) -> None:
-        """Answer an activity, once."""
-        doing.done = True
-        for running in self._running.values():
-            running[:] = [each for each in running if each is not doing]
-        self.under_way -= 1
-        event: Event = (
-            Failed(doing.task_id, helpers.new_failure_details(ended))
-            if isinstance(ended, Exception)
-            else ended
-        )
-        asked = (doing.name, doing.task_id)
-        seconds = self.world.delay_seconds()
-        self._deliver(seconds, lambda: self._answer(doing.asker, asked, event, taken))
-
     # Entities.
 
     def _ask_entity(self, instance: Instance, call: CallEntity) -> None:
@@ -544,21 +323,8 @@ class Hub:
         return self._executions
 
 
-def _is_of_another(asked: Asked, awaits: set[Asked]) -> bool:
-    """Whether an answer has the number of what asks for something else."""
-    return any(number == asked[1] and name != asked[0] for name, number in awaits)
-
-
 def _without_form(text: str) -> str:
     """Return an input as the last release writes it."""
     given = json.loads(text)
     given.pop("form", None)
     return json.dumps(given)
-
-
-async def _awaited[T](work: Awaitable[T]) -> T:
-    return await work
-
-
-def _as_exception(error: BaseException) -> Exception:
-    return error if isinstance(error, Exception) else RuntimeError(type(error).__name__)

@@ -8,36 +8,25 @@ import json
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 import azure.functions as func
 
-from durable_retry import clock
 from durable_retry.console.bulk import routes as bulk_actions
 from durable_retry.console.bulk import routes as replays
-from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import OPERATION
 from durable_retry.engine.circuit.breaker import breaker_from_json
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.sources.arrivals import Arrival
-from durable_retry.errors import TaskHubUnavailableError
-from durable_retry.services.outbox import sweep
 from durable_retry.services.sources import BackpressureMonitor, Intake, NotAcceptedError
-from durable_retry.services.upkeep.histories import add_lost, remove_record
-from durable_retry.services.upkeep.lost_ends import PLACE, SETTLED_AFTER, complete_lost, complete_lost_end
-from durable_retry.services.upkeep.rounds import finish_left_over
 from durable_retry.settings.sources import intake_settings
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.operations.index import TABLE as INDEX_TABLE
-from durable_retry.stores.storage.rounds import Round, write_round
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.http import circuits, dead_letters, operations, submissions, workflows
 from tests.simulation.app import REFUSING, WRITES, App
 from tests.simulation.targets import REFUSING_QUEUE
-from tests.simulation.world import Worker, World, acting
+from tests.simulation.world import Worker, World
 
 ROUTES = {
     "submit": submissions.submit_operation,
@@ -84,7 +73,6 @@ class People:
         answered: Status documents of finished operations that a submission was answered with.
         batches: Ids of accepted batches, with the number of their items.
         sagas: Ids of accepted sagas.
-        looked_at: Operations whose records upkeep has looked at, and when each was started.
     """
 
     world: World
@@ -98,7 +86,6 @@ class People:
     answered: list[dict[str, Any]] = field(default_factory=list)
     batches: dict[str, int] = field(default_factory=dict)
     sagas: set[str] = field(default_factory=set)
-    looked_at: set[tuple[str, datetime]] = field(default_factory=set)
 
     # Calling the app.
 
@@ -343,74 +330,6 @@ class People:
             route = self.world.rng.choice(["close", "reset"])
             await self.call(route, {"reason": "it is over"}, dependency=dependency)
 
-    async def janitor(self) -> None:
-        """The app's timers: every minute the outbox, every five the dead letters and the records of keys."""
-        minutes = 0
-        while True:
-            await asyncio.sleep(60)
-            minutes += 1
-            await self.on_some_worker(lambda worker: tidied(sweep(TaskHub(worker.name), clock.now())))
-            if minutes % 5 == 0:
-                await self.on_some_worker(
-                    lambda worker: tidied(finish_left_over(TaskHub(worker.name), clock.now()))
-                )
-                await self.complete_lost()
-                if self.world.seconds < self.world.storm_ends:  # What comes later is mended at the end.
-                    await self.mend_index()
-                await self.retain(self.world.now() - _HISTORY_KEPT)
-
-    async def complete_lost(self) -> None:
-        """Look at the record of each operation once, ten minutes after its start, as upkeep does."""
-        for instance in list(self.app.hub.instances.values()):
-            looked = (instance.instance_id, instance.created_at)
-            is_due = instance.created_at <= self.world.now() - SETTLED_AFTER
-            if instance.name != OPERATION or not is_due or looked in self.looked_at:
-                continue
-            if await self.on_some_worker(partial(_looked_at, instance.instance_id)):
-                self.looked_at.add(looked)
-
-    async def mend_index(self) -> None:
-        """Add to the index what dead workers had not written, and compare it with what has ended."""
-        for mend in (add_lost, complete_lost):
-            await self.on_some_worker(partial(_mended, mend))
-
-    async def pass_quiet_time(self) -> None:
-        """Let upkeep be where it is after a day of runs that found nothing; to run them takes long."""
-        settled = Round(to_rfc3339(self.world.now() - SETTLED_AFTER))
-        await write_round(INDEX_TABLE, settled, PLACE)
-
-    async def retain(self, ended_before: datetime) -> None:
-        """Remove the records of operations that ended before an instant, and what the hub has of them."""
-        for operation_id in self.app.hub.ended(ended_before):
-            if await self._remove_record(operation_id):
-                self.app.hub.purge(operation_id, ended_before)
-
-    async def _remove_record(self, operation_id: str) -> bool:
-        while True:
-            may_go = await self.on_some_worker(
-                lambda worker: _record_removed(operation_id, TaskHub(worker.name))
-            )
-            if may_go is not None:
-                return may_go
-            await asyncio.sleep(1)
-
-
-async def _looked_at(operation_id: str, worker: Worker) -> bool:
-    return await tidied(complete_lost_end(TaskHub(worker.name), operation_id))
-
-
-async def _mended(
-    mend: Callable[[TaskHub, datetime, float], Coroutine[Any, Any, int]], worker: Worker
-) -> bool:
-    return await tidied(mend(TaskHub(worker.name), clock.now(), _MENDING_SECONDS))
-
-
-async def _record_removed(operation_id: str, hub: TaskHub) -> bool | None:
-    try:
-        return await remove_record(hub, operation_id, clock.now())
-    except TaskHubUnavailableError:
-        return None
-
 
 async def _invoked(route: str, hub: TaskHub, body: Any, parameters: dict[str, str]) -> tuple[int, Any]:
     headers = {name: parameters[given] for given, name in _HEADERS.items() if given in parameters}
@@ -442,16 +361,6 @@ async def _listed[T](listing: Coroutine[Any, Any, T]) -> T | None:
         return await listing
     except Exception:  # noqa: BLE001 - an operator looks again
         return None
-
-
-async def tidied(work: Coroutine[Any, Any, object]) -> bool:
-    """Whether some upkeep came to its end."""
-    try:
-        await work
-    except Exception:  # noqa: BLE001 - the host logs it, and the next run does what is left
-        assert acting.get() is not None
-        return False
-    return True
 
 
 def _step(number: int, place: int, *, is_refused: bool, refers: bool) -> dict[str, Any]:

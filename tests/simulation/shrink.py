@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from tests.simulation.chances import Chances
 from tests.simulation.invariants import broken
 from tests.simulation.story import Story, simulated
-from tests.simulation.world import Chances
 
 _LINES: Final = 40
 _MOST_ROUNDS: Final = 3

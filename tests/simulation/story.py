@@ -26,12 +26,14 @@ from durable_retry.stores.workflows import document_of_batch, find_batch
 from tests.simulation import virtual_loop
 from tests.simulation.alerts import AlertWatch
 from tests.simulation.app import App
+from tests.simulation.chances import CALM, Chances, Scale
 from tests.simulation.circuits import CircuitWatch
 from tests.simulation.entities import Operated
-from tests.simulation.hub import Instance
+from tests.simulation.messages import Instance
 from tests.simulation.people import People
 from tests.simulation.slots import SlotWatch
-from tests.simulation.world import CALM, Chances, Scale, World
+from tests.simulation.upkeep import Upkeep
+from tests.simulation.world import World
 
 WORKERS: Final = 3
 _MENDINGS: Final = 3
@@ -111,6 +113,7 @@ class Story:
     circuits: CircuitWatch = field(init=False)
     slots: SlotWatch = field(init=False)
     alerts: AlertWatch = field(init=False)
+    upkeep: Upkeep = field(init=False)
     is_watched: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -118,6 +121,7 @@ class Story:
         hub = self.app.hub
         hub.on_end, hub.on_entity, hub.on_signal = self.ended, self.changed, self.slots.signaled
         self.alerts = AlertWatch(self.world, self.app.tables)
+        self.upkeep = Upkeep(self.people)
         self.is_watched = self.world.chances.watched > 0
 
     @property
@@ -185,7 +189,7 @@ class Story:
         """See what is left when the time of every record is over."""
         await asyncio.sleep(RECORD_SECONDS)
         for _ in range(2):  # Retention completes what is in progress still, and its next round removes it.
-            await self.people.retain(self.world.now())
+            await self.upkeep.retain(self.world.now())
             await asyncio.sleep(60)  # For a hub that purges no entity, and clocks that differ.
         self.outliving += [name for name, state in self._states(IDEMPOTENCY_RECORD).items() if state]
         await remove_results(self.world.now() + _RESULTS_KEPT, timedelta(days=1))
@@ -238,13 +242,13 @@ async def _happened(seed: int, operations: int, defects: Sequence[Any], without:
 async def _live(story: Story, crowd: Callable[[People, Scale], list[Any]], chances: Chances) -> None:
     """Let a storm begin and pass, and wait until everything has come to rest and every record has expired."""
     world = story.world
-    await story.people.pass_quiet_time()
+    await story.upkeep.pass_quiet_time()
     world.chances = chances
     world.begin_life()
     for target in story.app.targets.values():
         target.begin_storm()
-    await story.people.retain(world.now())
-    timers = [asyncio.create_task(story.people.janitor())]
+    await story.upkeep.retain(world.now())
+    timers = [asyncio.create_task(story.upkeep.janitor())]
     if story.is_watched:
         timers.append(asyncio.create_task(story.alerts.check_often(story.people)))
     await asyncio.gather(*crowd(story.people, world.scale))
@@ -256,9 +260,9 @@ async def _live(story: Story, crowd: Callable[[People, Scale], list[Any]], chanc
     for timer in timers:
         timer.cancel()
     await asyncio.sleep(SETTLED_AFTER.total_seconds())
-    await story.people.complete_lost()
+    await story.upkeep.complete_lost()
     for _ in range(_MENDINGS):
-        await story.people.mend_index()
+        await story.upkeep.mend_index()
         await asyncio.sleep(60)  # Until its signals have come, and its notes are written.
     await story.look()
     if story.is_watched:

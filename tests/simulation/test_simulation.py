@@ -81,12 +81,12 @@ from durable_retry.settings.configuration import APP_ROOT
 from tests.long_checks import SAMPLE_SEED
 from tests.simulation import __main__ as simulation
 from tests.simulation import hub
+from tests.simulation.chances import CROWDED_EVERY, Chances, small_size
 from tests.simulation.invariants import INVARIANTS, broken
 from tests.simulation.mistakes import OF_INVARIANTS, ONCE, PLAUSIBLE, Mistake
 from tests.simulation.shrink import found_in, shrunk
 from tests.simulation.story import simulated
 from tests.simulation.turns import LightContext
-from tests.simulation.world import CROWDED_EVERY, Chances, small_size
 
 OPERATIONS: Final = 150
 FEW: Final = 40

@@ -7,15 +7,16 @@ goes on.
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from random import Random
-from typing import Any, Final, Never, Self
+from typing import Any, Final, Never
 
+from tests.simulation.chances import Chances, Scale
 from tests.simulation.virtual_loop import tasks_left
 
 START: Final = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
@@ -24,172 +25,10 @@ _SKEW_SECONDS: Final = 30.0
 _PAUSES: Final = 0.5
 _SHORT_SECONDS: Final = (0.001, 0.02)
 _DEAD_SECONDS: Final = (1.0, 20.0)
-_ROUGH: Final = 3
-_ROLLED_BACK: Final = 5
-_LARGE: Final = 1
-CROWDED_EVERY: Final = 7
-WATCHED_EVERY: Final = 9
 
 
 class GoneError(Exception):
     """The world is over; whatever still runs ends here."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chances:
-    """How likely trouble is, for each effect or message.
-
-    Attributes:
-        crash: The worker dies at a point.
-        storage_fails: A table answers with an error, before or after it did what was asked.
-        hub_fails: The task hub does, to a client.
-        twice: An activity runs on two workers at once, because the first one was slow to say that it lives.
-        turn_lost: A turn is made and not committed.
-        doubled: A message arrives twice.
-        late: A message arrives minutes later.
-        uncommitted: A turn's messages go out and its history does not commit; it runs again later, by another
-            clock. So does Azure Storage when the row's lease is lost.
-        called_twice: The call of an entity is delivered twice.
-        unstored: An entity's answer goes out and its state is not stored; the call comes again up to half a
-            minute later. So does Azure Storage, which sends messages before it writes a state.
-        dead_batch: The worker dies that runs an entity: its awaited call fails, a signal is lost, and nothing
-            of it is stored. Not where the last release runs: it asks circuits and limiters once.
-        failed: The activities of a dead worker have failed. Otherwise they begin again, as when a host dies.
-        early: A timer fires up to a second early: a queue hides a message for whole seconds.
-        skewed: A worker's clock is up to 30 s wrong, for all of its life. In every fourth world
-            only, since by one clock things hold to the millisecond.
-        refused: An event for an ended instance is refused (FAILED_PRECONDITION) rather than dropped.
-        raced: A start looks first and writes later; when another was first, it is dropped in silence.
-        slow: A table's request takes seconds, up to its timeout.
-        full: The storage account begins to refuse writes, for up to a minute.
-        newer: An input or a state was written by a later version, before a rollback: it has an unknown field.
-        again: Callers use their keys again, for other operations, after the records have expired.
-        hasty: A person opens a circuit and closes it sooner than the clocks of two machines differ.
-        rolled_back: The last release's orchestrators run instead of today's for a while, and today's again.
-            In every eighth world only. Its starts are those of the last release, which has no form 2 of
-            histories; so no timer fires early.
-        large: Every operation counts as a large one, which attempts read from the hub. In every fourth world.
-        wordy: A dependency answers with 6 KB.
-        crowded: All callers come within seconds and want the same dependency, which has one slot and a rate.
-            In every seventh world.
-        watched: The app's alerts are checked every twenty seconds. In every ninth world.
-    """
-
-    crash: float = 0.002
-    storage_fails: float = 0.002
-    hub_fails: float = 0.003
-    twice: float = 0.01
-    turn_lost: float = 0.01
-    doubled: float = 0.05
-    late: float = 0.03
-    uncommitted: float = 0.01
-    called_twice: float = 0.05
-    unstored: float = 0.003
-    dead_batch: float = 0.02
-    failed: float = 0.5
-    early: float = 0.1
-    skewed: float = 0.5
-    refused: float = 0.5
-    raced: float = 0.5
-    slow: float = 0.002
-    full: float = 0.0005
-    newer: float = 0.1
-    again: float = 0.25
-    hasty: float = 0.5
-    rolled_back: float = 1.0
-    large: float = 1.0
-    wordy: float = 0.2
-    crowded: float = 1.0
-    watched: float = 1.0
-
-    @classmethod
-    def of(cls, seed: int, without: Collection[str] = ()) -> Self:
-        """Return those of a seed: every third world is a rough one.
-
-        Args:
-            seed: Of the world.
-            without: Names of what never happens.
-        """
-        without = {
-            *without,
-            *(["skewed"] if seed % 4 else []),
-            *([] if seed % 4 == _LARGE else ["large"]),
-            *([] if seed % CROWDED_EVERY == 0 else ["crowded"]),
-            *([] if seed % WATCHED_EVERY == 0 else ["watched"]),
-            *(["early", "dead_batch"] if seed % 8 == _ROLLED_BACK else ["rolled_back"]),
-        }
-        rough = 1 if seed % 3 else _ROUGH
-        usual = cls()
-        chances = {each.name: getattr(usual, each.name) * rough for each in fields(cls)}
-        chances["again"] = usual.again  # A second life is no trouble, and twice the work.
-        chances["failed"] = usual.failed  # Otherwise nothing would begin again.
-        return cls(**{name: 0.0 if name in without else chance for name, chance in chances.items()})
-
-    @classmethod
-    def calm(cls) -> Self:
-        """Return those of a world where all is well."""
-        return cls(**{each.name: 0.0 for each in fields(cls)})
-
-
-SMALL_OPERATIONS: Final = 10
-"""A world of fewer operations is a small one: a storm of minutes, dozens of worlds in a second."""
-
-_SIZES: Final = (1, 1, 1, 1, 2, 2, 3, 4)
-_CROWDS: Final = (4, 5, 6)
-
-
-def small_size(seed: int) -> int:
-    """Return how many operations the small world of a seed has."""
-    sizes = _SIZES if seed % CROWDED_EVERY else _CROWDS
-    return Random(seed).choice(sizes)  # noqa: S311 - chance, not secrets
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scale:
-    """How large a world is.
-
-    Attributes:
-        operations: Submitted one by one; batches, sagas and malformed messages come on top.
-        storm_seconds: So long do dependencies flap; afterwards all of them are well.
-        latest_seconds: No message is under way for longer.
-        batch_items: The least and the most of a batch's good items.
-        saga_steps: The most steps of a saga.
-        calm_looks: Minutes in a row without anything under way, after which the world is at rest. Sweeps act
-            after two to five minutes.
-        operator_seconds: Between two looks at the dead letters.
-        electrician_seconds: Between two circuits that are opened by hand.
-    """
-
-    operations: int
-    storm_seconds: float = 3_600.0
-    latest_seconds: float = 600.0
-    batch_items: tuple[int, int] = (2, 8)
-    saga_steps: int = 4
-    calm_looks: int = 20
-    operator_seconds: tuple[float, float] = (120, 400)
-    electrician_seconds: tuple[float, float] = (300, 900)
-
-    @classmethod
-    def of(cls, operations: int) -> Self:
-        if operations >= SMALL_OPERATIONS:
-            return cls(operations=operations)
-        return cls(
-            operations=operations,
-            storm_seconds=200.0,
-            latest_seconds=200.0,
-            batch_items=(1, 3),
-            saga_steps=2,
-            calm_looks=7,
-            operator_seconds=(40, 120),
-            electrician_seconds=(60, 400),
-        )
-
-    @property
-    def is_small(self) -> bool:
-        return self.operations < SMALL_OPERATIONS
-
-
-CALM: Final = Chances.calm()
 
 
 @dataclass

@@ -1,0 +1,124 @@
+"""Activities on workers: at least once, sometimes twice at once, and failed with a worker that dies."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from durabletask.internal import helpers
+
+from durable_retry.engine.base.names import ATTEMPT
+from durable_retry.stores.task_hub import TaskHub
+from tests.simulation.history import CallActivity, Completed, Event, Failed
+from tests.simulation.messages import Asker, Instance, Messages
+from tests.simulation.world import Execution
+
+type Activity = Callable[[dict[str, Any], TaskHub], Awaitable[Any]]
+"""An activity of the app: its input, and the durable client's binding."""
+
+
+@dataclass(eq=False)
+class Doing:
+    """An activity that was scheduled with JSON; `done` once it has been answered."""
+
+    asker: Asker
+    task_id: int
+    name: str
+    given: str
+    done: bool = False
+
+
+@dataclass(kw_only=True)
+class Activities(Messages):
+    """Runs activities.
+
+    Attributes:
+        activities: By name.
+        attempts: All executions of the activity `attempt`.
+    """
+
+    activities: Mapping[str, Activity]
+    attempts: list[Execution] = field(default_factory=list)
+    _running: dict[str, list[Doing]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.world.on_death.append(lambda worker: self._begin_again(worker.name))
+
+    def _schedule(self, instance: Instance, call: CallActivity) -> None:
+        instance.past.append(call)
+        instance.awaits.add((call.name, call.number))
+        self.under_way += 1
+        self._dispatch(Doing(instance.asker, call.number, call.name, self._newer(call.input)))
+
+    def _dispatch(self, doing: Doing) -> None:
+        """Give an activity to a worker; when none is up, a little later."""
+        if doing.done:
+            return
+        if not self.world.workers:
+            self.world.later(1.0, self._dispatch, doing)
+            return
+        worker = self.world.rng.choice(self.world.workers)
+        given = json.loads(doing.given)
+        work = self.activities[doing.name](given, TaskHub(worker.name))
+        self._running.setdefault(worker.name, []).append(doing)
+        execution = Execution(given)
+        if doing.name == ATTEMPT:
+            self.attempts.append(execution)
+        task = self.world.run(worker, _awaited(work), execution)
+        task.add_done_callback(lambda done: self._done(worker.name, doing, done, execution))
+        if self.world.happens(self.world.chances.twice):
+            self.world.later(self.world.rng.uniform(0.01, 5), self._dispatch_again, doing)
+
+    def _dispatch_again(self, doing: Doing) -> None:
+        if any(doing in running for running in self._running.values()):
+            self._dispatch(doing)
+
+    def _begin_again(self, worker: str) -> None:
+        """Give to others what a dead worker had, once its lease is over; or it has failed, as on Azure."""
+        for doing in self._running.pop(worker, []):
+            if doing.done or any(doing in running for running in self._running.values()):
+                continue  # It ran here twice, or runs elsewhere.
+            if self.world.happens(self.world.chances.failed):
+                self._end(doing, RuntimeError("the worker died"))
+            else:
+                self.world.later(self.world.rng.uniform(5, 60), self._dispatch, doing)
+
+    def _done(self, worker: str, doing: Doing, task: "asyncio.Task[Any]", execution: Execution) -> None:
+        execution.ended_at = self.world.now()
+        failure = None if task.cancelled() else task.exception()
+        if task.cancelled() or doing.done or doing not in self._running.get(worker, []):
+            return
+        if failure is not None:
+            self._end(doing, _as_exception(failure))
+            return
+
+        def taken() -> None:
+            execution.counts = True
+
+        self._end(doing, Completed(doing.task_id, json.dumps(task.result())), taken)
+
+    def _end(
+        self, doing: Doing, ended: Completed | Exception, taken: Callable[[], None] = lambda: None
+    ) -> None:
+        """Answer an activity, once."""
+        doing.done = True
+        for running in self._running.values():
+            running[:] = [each for each in running if each is not doing]
+        self.under_way -= 1
+        event: Event = (
+            Failed(doing.task_id, helpers.new_failure_details(ended))
+            if isinstance(ended, Exception)
+            else ended
+        )
+        asked = (doing.name, doing.task_id)
+        seconds = self.world.delay_seconds()
+        self._deliver(seconds, lambda: self._answer(doing.asker, asked, event, taken))
+
+
+async def _awaited[T](work: Awaitable[T]) -> T:
+    return await work
+
+
+def _as_exception(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else RuntimeError(type(error).__name__)

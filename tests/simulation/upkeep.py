@@ -1,0 +1,117 @@
+"""The timers of the app that tidy up, and what is left to them at the end of a world."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+from durable_retry import clock
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.names import OPERATION
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.services.outbox import sweep
+from durable_retry.services.upkeep.histories import add_lost, remove_record
+from durable_retry.services.upkeep.lost_ends import PLACE, SETTLED_AFTER, complete_lost, complete_lost_end
+from durable_retry.services.upkeep.rounds import finish_left_over
+from durable_retry.stores.operations.index import TABLE as INDEX_TABLE
+from durable_retry.stores.storage.rounds import Round, write_round
+from durable_retry.stores.task_hub import TaskHub
+from tests.simulation.people import People
+from tests.simulation.world import Worker, acting
+
+_HISTORY_KEPT: Final = timedelta(minutes=30)
+_MENDING_SECONDS: Final = 25.0
+
+
+@dataclass
+class Upkeep:
+    """Runs the timers on some worker.
+
+    Attributes:
+        looked_at: Operations whose records were looked at, and when each was started.
+    """
+
+    people: People
+    looked_at: set[tuple[str, datetime]] = field(default_factory=set)
+
+    async def janitor(self) -> None:
+        """The app's timers: every minute the outbox, every five the dead letters and the records of keys."""
+        minutes = 0
+        while True:
+            await asyncio.sleep(60)
+            minutes += 1
+            await self.people.on_some_worker(lambda worker: tidied(sweep(TaskHub(worker.name), clock.now())))
+            if minutes % 5 == 0:
+                await self.people.on_some_worker(
+                    lambda worker: tidied(finish_left_over(TaskHub(worker.name), clock.now()))
+                )
+                await self.complete_lost()
+                if (
+                    self.people.world.seconds < self.people.world.storm_ends
+                ):  # What comes later is mended at the end.
+                    await self.mend_index()
+                await self.retain(self.people.world.now() - _HISTORY_KEPT)
+
+    async def complete_lost(self) -> None:
+        """Look at the record of each operation once, ten minutes after its start, as upkeep does."""
+        for instance in list(self.people.app.hub.instances.values()):
+            looked = (instance.instance_id, instance.created_at)
+            is_due = instance.created_at <= self.people.world.now() - SETTLED_AFTER
+            if instance.name != OPERATION or not is_due or looked in self.looked_at:
+                continue
+            if await self.people.on_some_worker(partial(_looked_at, instance.instance_id)):
+                self.looked_at.add(looked)
+
+    async def mend_index(self) -> None:
+        """Add to the index what dead workers had not written, and compare it with what has ended."""
+        for mend in (add_lost, complete_lost):
+            await self.people.on_some_worker(partial(_mended, mend))
+
+    async def pass_quiet_time(self) -> None:
+        """Let upkeep be where it is after a day of runs that found nothing; to run them takes long."""
+        settled = Round(to_rfc3339(self.people.world.now() - SETTLED_AFTER))
+        await write_round(INDEX_TABLE, settled, PLACE)
+
+    async def retain(self, ended_before: datetime) -> None:
+        """Remove the records of operations that ended before an instant, and what the hub has of them."""
+        for operation_id in self.people.app.hub.ended(ended_before):
+            if await self._remove_record(operation_id):
+                self.people.app.hub.purge(operation_id, ended_before)
+
+    async def _remove_record(self, operation_id: str) -> bool:
+        while True:
+            may_go = await self.people.on_some_worker(
+                lambda worker: _record_removed(operation_id, TaskHub(worker.name))
+            )
+            if may_go is not None:
+                return may_go
+            await asyncio.sleep(1)
+
+
+async def _looked_at(operation_id: str, worker: Worker) -> bool:
+    return await tidied(complete_lost_end(TaskHub(worker.name), operation_id))
+
+
+async def _mended(
+    mend: Callable[[TaskHub, datetime, float], Coroutine[Any, Any, int]], worker: Worker
+) -> bool:
+    return await tidied(mend(TaskHub(worker.name), clock.now(), _MENDING_SECONDS))
+
+
+async def _record_removed(operation_id: str, hub: TaskHub) -> bool | None:
+    try:
+        return await remove_record(hub, operation_id, clock.now())
+    except TaskHubUnavailableError:
+        return None
+
+
+async def tidied(work: Coroutine[Any, Any, object]) -> bool:
+    """Whether some upkeep came to its end."""
+    try:
+        await work
+    except Exception:  # noqa: BLE001 - the host logs it, and the next run does what is left
+        assert acting.get() is not None
+        return False
+    return True
