@@ -56,6 +56,7 @@ from tests.replay.last_release import last_release
 from tests.simulation.activities import Activity
 from tests.simulation.client import Client
 from tests.simulation.hub import Hub
+from tests.simulation.regulars import REGULAR, regular
 from tests.simulation.targets import Network, Queues, Target
 from tests.simulation.turns import Turns
 from tests.simulation.world import Worker, World, acting
@@ -214,6 +215,7 @@ class App:
 
     Attributes:
         full_until: In seconds; until then storage refuses writes.
+        full: Since when it did, and until when, each time.
         tables: Its storage account.
         queues: What it sent to queues.
         targets: Its dependencies.
@@ -226,6 +228,7 @@ class App:
     targets: dict[str, Target] = field(init=False)
     hub: Hub = field(init=False)
     full_until: float = 0.0
+    full: list[tuple[float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.queues = Queues(self.world)
@@ -311,6 +314,7 @@ class App:
             raise ServiceResponseError("the storage is away")
         if self.world.happens(chances.full):
             self.full_until = self.world.seconds + self.world.rng.uniform(1, 60)
+            self.full.append((self.world.seconds, self.full_until))
             self.world.note("storage is full")
         done = action()
         await self.world.point()
@@ -363,6 +367,8 @@ _ORCHESTRATORS: Final = {
     REPLAY: bulk_replay.replay,
     names.BULK_ACTION: bulk_replay.bulk_action,
     RELEASE_WAITING: wake_waiting.release_waiting,
+    names.CALL: workflows.call_operation,
+    REGULAR: regular,
 }
 _ENTITIES: Final = {
     names.IDEMPOTENCY_RECORD: IdempotencyRecord,
@@ -379,6 +385,8 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     names.OUTBOX_GIVE_UP: _without_hub(outbox_steps.outbox_give_up),
     names.SUBMIT: workflow_steps.submit,
     names.BATCH_STEP: workflow_steps.batch_step,
+    names.START_CALL: workflow_steps.start_call,
+    names.LOOK_AT_CALL: workflow_steps.look_at_call,
     names.BATCH_CLOSE: _without_hub(workflow_steps.batch_close),
     REPLAY_PAGE: _without_hub(replay_steps.replay_page),
     REPLAY_BATCH: replay_steps.replay_batch,

@@ -10,6 +10,8 @@ _ROLLED_BACK: Final = 5
 _LARGE: Final = 1
 CROWDED_EVERY: Final = 7
 WATCHED_EVERY: Final = 9
+CALLING_EVERY: Final = 5
+_CALLING: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,8 @@ class Chances:
         crowded: All callers come within seconds and want the same dependency, which has one slot and a rate.
             In every seventh world.
         watched: The app's alerts are checked every twenty seconds. In every ninth world.
+        calling: An orchestrator of the app calls operations. In every fifth world, but for those in which the
+            last release runs.
     """
 
     crash: float = 0.002
@@ -78,6 +82,7 @@ class Chances:
     wordy: float = 0.2
     crowded: float = 1.0
     watched: float = 1.0
+    calling: float = 1.0
 
     @classmethod
     def of(cls, seed: int, without: Collection[str] = ()) -> Self:
@@ -93,6 +98,7 @@ class Chances:
             *([] if seed % 4 == _LARGE else ["large"]),
             *([] if seed % CROWDED_EVERY == 0 else ["crowded"]),
             *([] if seed % WATCHED_EVERY == 0 else ["watched"]),
+            *([] if seed % CALLING_EVERY == _CALLING and seed % 8 != _ROLLED_BACK else ["calling"]),
             *(["early", "dead_batch"] if seed % 8 == _ROLLED_BACK else ["rolled_back"]),
         }
         rough = 1 if seed % 3 else _ROUGH

@@ -47,10 +47,13 @@ class Started(Event):
     name: str
     instance_id: str
     input: str
+    execution: str = ""
 
     @override
     def _encode(self) -> pb.HistoryEvent:
-        return helpers.new_execution_started_event(self.name, self.instance_id, self.input)
+        event = helpers.new_execution_started_event(self.name, self.instance_id, self.input)
+        event.executionStarted.orchestrationInstance.executionId.value = self.execution
+        return event
 
 
 @dataclass(slots=True)
@@ -210,6 +213,18 @@ class StartChild(Event):
         return helpers.new_sub_orchestration_created_event(
             self.number, self.name, self.instance_id, self.input
         )
+
+
+@dataclass(slots=True)
+class ChildEnded(Event):
+    """Another orchestration that this one started has ended, with a result as JSON."""
+
+    number: int
+    result: str | None
+
+    @override
+    def _encode(self) -> pb.HistoryEvent:
+        return helpers.new_sub_orchestration_completed_event(self.number, self.result)
 
 
 @dataclass(slots=True)

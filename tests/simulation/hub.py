@@ -26,6 +26,7 @@ from tests.simulation.history import (
     Action,
     CallActivity,
     CallEntity,
+    ChildEnded,
     End,
     Event,
     Fired,
@@ -45,6 +46,7 @@ from tests.simulation.world import START
 
 _TIMER: Final = "timer"
 _ENTITY: Final = "entity"
+_CHILD: Final = "child"
 
 _PURGING: Final = 5
 """One entity in so many is as on a hub that purges none by its id."""
@@ -80,8 +82,16 @@ class Hub(Activities):
 
     # What clients ask for.
 
-    def start(self, name: str, instance_id: str, input_: str, *, replaces_ended: bool) -> bool:
-        """Start an instance; False when there is one that does not give way."""
+    def start(
+        self,
+        name: str,
+        instance_id: str,
+        input_: str,
+        *,
+        replaces_ended: bool,
+        parent: tuple[Asker, int] | None = None,
+    ) -> bool:
+        """Start an instance; False when there is one that does not give way. A parent gets its output."""
         known = self.instances.get(instance_id)
         if not self.gives_way(instance_id, replaces_ended=replaces_ended):
             return False
@@ -91,7 +101,8 @@ class Hub(Activities):
         instance = Instance(instance_id, name, input_, now, now, self._next_execution())
         instance.runs = 1 if known is None else known.runs + 1
         self.instances[instance_id] = instance
-        instance.inbox = [Started(name, instance_id, input_)]
+        instance.inbox = [Started(name, instance_id, input_, str(instance.execution))]
+        instance.parents = [parent] if parent is not None else []
         self._turn_soon(instance)
         return True
 
@@ -251,11 +262,15 @@ class Hub(Activities):
 
     def _start_child(self, instance: Instance, child: StartChild) -> None:
         instance.past.append(child)
-        # Nobody waits for it here; one of that name that runs already does the same work.
-        self._deliver(
-            self.world.rng.uniform(0.01, 0.5),
-            lambda: self.start(child.name, child.instance_id, child.input, replaces_ended=True),
-        )
+        instance.awaits.add((_CHILD, child.number))
+        parent = (instance.asker, child.number)
+
+        def arrived() -> None:
+            # One of that name that runs already does the same work.
+            if not self.start(child.name, child.instance_id, child.input, replaces_ended=True, parent=parent):
+                self.instances[child.instance_id].parents.append(parent)
+
+        self._deliver(self.world.rng.uniform(0.01, 0.5), arrived)
 
     def _complete(self, instance: Instance, end: End) -> None:
         status = OrchestrationStatus(end.status)
@@ -264,7 +279,8 @@ class Hub(Activities):
             instance.is_crossed = False
             instance.awaits.clear()
             instance.execution = self._next_execution()
-            instance.inbox = [Started(instance.name, instance.instance_id, instance.input), *end.carried]
+            started = Started(instance.name, instance.instance_id, instance.input, str(instance.execution))
+            instance.inbox = [started, *end.carried]
             self._turn_soon(instance)
             return
         instance.status = status
@@ -272,7 +288,15 @@ class Hub(Activities):
         self.world.note("ends", instance.instance_id, instance.status.name)
         if instance.status is not OrchestrationStatus.COMPLETED:
             self.world.mistake("an orchestration failed", instance.instance_id, end.failure)
+        for asker, number in instance.parents:
+            known = self.instances.get(asker[0])
+            if known is not None and known.is_running and known.asker == asker:
+                self._answer_parent(asker, number, instance)
         self.on_end(instance)
+
+    def _answer_parent(self, asker: Asker, number: int, child: Instance) -> None:
+        ended = ChildEnded(number, child.output)
+        self._deliver(self.world.delay_seconds(), lambda: self._answer(asker, (_CHILD, number), ended))
 
     # Entities.
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tests.simulation import calls, letters, limits, outcomes
+from tests.simulation import answered, calls, letters, limits, outcomes
 from tests.simulation.story import Story
 
 type Invariant = Callable[[Story], Iterator[str]]
@@ -36,6 +36,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     outcomes.batches_are_whole,
     outcomes.sagas_are_undone,
     outcomes.references_are_filled_in,
+    answered.calls_are_answered,
     outcomes.index_has_all,
     outcomes.ends_are_listed,
     outcomes.results_are_there,

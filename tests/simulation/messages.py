@@ -37,6 +37,7 @@ class Instance:
         said_to_end_at: When the messages of its last turn first went out; None before.
         is_uncommitted: Whether its last turn's messages went out and its history did not commit.
         awaits: What its history asks for and has no answer to.
+        parents: Who waits for its end, and for the answer to what.
         is_crossed: Whether something got the answer of something else; what comes of that, the SDK must say.
     """
 
@@ -58,6 +59,7 @@ class Instance:
     is_uncommitted: bool = False
     awaits: set[Asked] = field(default_factory=set)
     session: Session | None = None
+    parents: list[tuple[Asker, int]] = field(default_factory=list)
     is_crossed: bool = False
 
     @property

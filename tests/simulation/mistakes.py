@@ -6,16 +6,18 @@ plays worlds in which the mistake is made, and ends with 0 as soon as one of the
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from unittest.mock import patch
 
 from azure.core.exceptions import ServiceResponseError
 
-from durable_retry import clock, executor_guard
+from durable_retry import clock, executor_guard, in_process
 from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.circuit import transitions
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.reporters import Reporters
@@ -27,10 +29,12 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.steps import begin
 from durable_retry.engine.retry import loop
 from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.executor_guard import Execution
 from durable_retry.services.attempt import call as handler_calls
 from durable_retry.services.attempt import http_request as http_attempt
 from durable_retry.services.attempt.call import Calls
 from durable_retry.stores.operations import notes as operation_notes
+from durable_retry.stores.operations import results
 from durable_retry.stores.operations import writes as operation_writes
 from durable_retry.stores.operations.writes import Marked
 from durable_retry.stores.storage import contents, tables
@@ -47,13 +51,11 @@ class Mistake:
         name: What goes wrong, in a few words.
         patch: Makes it.
         bound: How many small worlds may pass before one shows it.
-        first: The seed of the first of them. A mistake that few worlds show begins where some do.
     """
 
     name: str
     patch: Callable[[], Any]
     bound: int = 500
-    first: int = 0
 
 
 async def _marker_without_token(run_id: str, attempt: int, now: datetime, *_more: Any) -> Marked | None:
@@ -108,7 +110,7 @@ ONCE: Final = (
     Mistake("early timer", lambda: patch.object(run, "fired_early", _is_never), 200),
     Mistake("slot lent again", lambda: patch.object(limiter, "is_repeated", _is_never), 200),
     Mistake("step left behind", lambda: patch.multiple(Calls, finish_steps=_is_over, end_steps=_is_over)),
-    Mistake("step twice", lambda: patch.object(Calls, "_is_repeatable", _is_always)),
+    Mistake("step twice", lambda: patch.object(handler_calls, "_is_repeatable_step", _is_always)),
     Mistake("result not read", lambda: patch("durable_retry.services.workflows.whole_result", _as_it_is)),
     Mistake("start not noted", lambda: patch.object(operation_notes, "_note_unanswered", _is_never)),
     Mistake("refusal retried", lambda: patch.object(tables, "_raise_refusal", lambda *_: None), 300),
@@ -137,14 +139,31 @@ def _begin_once_more(record: Any, execution: Any) -> Any:
     return begin(None if record is not None and record.has_succeeded else record, execution)
 
 
+def _the_same_execution(_context: Any) -> Execution:
+    return Execution("", datetime.min.replace(tzinfo=UTC))
+
+
+@contextmanager
+def _without_cancelled() -> Iterator[None]:
+    dead = frozenset({OperationState.DEAD_LETTERED})
+    with (
+        patch.object(operation_notes, "_ENDED_OTHERWISE", dead),
+        patch.object(operation_notes, "_note_end", _is_never),
+    ):
+        yield
+
+
 PLAUSIBLE: Final = (
     Mistake(
         "slot taken by who waits", lambda: patch.object(limiter, "_answer_to_request", _slot_taken_too_soon)
     ),
     Mistake("slot kept", lambda: patch.object(operation, "give_slot_back", lambda *_: None)),
-    Mistake("younger first", lambda: patch.object(loop, "slot_request", _due_when_it_asks), first=200_000),
+    Mistake("younger first", lambda: patch.object(loop, "slot_request", _due_when_it_asks)),
     Mistake("step again", lambda: patch.object(handler_calls, "begin", _begin_once_more)),
-    Mistake("later wait ended", lambda: patch.object(Run, "_is_retried_now", _is_always), first=200_000),
+    Mistake("key of a call repeats", lambda: patch.object(in_process, "execution_of", _the_same_execution)),
+    Mistake("results dropped with their day", lambda: patch.object(results, "_is_over", _is_always)),
+    Mistake("cancelled, never listed", _without_cancelled),
+    Mistake("later wait ended", lambda: patch.object(Run, "_is_retried_now", _is_always)),
 )
 """Somebody could make them."""
 

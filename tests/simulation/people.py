@@ -25,6 +25,7 @@ from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.http import circuits, dead_letters, operations, submissions, workflows
 from tests.simulation.app import REFUSING, WRITES, App
+from tests.simulation.regulars import REGULAR
 from tests.simulation.targets import REFUSING_QUEUE
 from tests.simulation.world import Worker, World
 
@@ -73,6 +74,7 @@ class People:
         answered: Status documents of finished operations that a submission was answered with.
         batches: Ids of accepted batches, with the number of their items.
         sagas: Ids of accepted sagas.
+        regulars: Numbers of orchestrators of the app that call operations.
     """
 
     world: World
@@ -86,6 +88,7 @@ class People:
     answered: list[dict[str, Any]] = field(default_factory=list)
     batches: dict[str, int] = field(default_factory=dict)
     sagas: set[str] = field(default_factory=set)
+    regulars: set[int] = field(default_factory=set)
 
     # Calling the app.
 
@@ -171,18 +174,22 @@ class People:
             self.world.mistake(f"the key key-{number} was used for something else: {status}")
 
     async def steer(self, operation_id: str) -> None:
-        """Cancel an operation, retry it now, or leave it alone."""
+        """Cancel an operation, retry it now, or leave it alone. Who is impatient clicks more than once."""
         rng = self.world.rng
-        if rng.random() > 0.2:
+        if rng.random() > 0.3:
             return
         await asyncio.sleep(rng.uniform(0, 60))
         if rng.random() < 0.3:
             self.cancelled.add(operation_id)
             await self.call("cancel", operation_id=operation_id)
         else:
-            asked_at = self.world.now()
-            await self.call("hurry", operation_id=operation_id)
-            self.hurried.setdefault(operation_id, []).append((asked_at, self.world.now()))
+            clicks = rng.choice([1, 2, 2, 3])
+            await asyncio.gather(*(self._hurry(operation_id) for _ in range(clicks)))
+
+    async def _hurry(self, operation_id: str) -> None:
+        asked_at = self.world.now()
+        await self.call("hurry", operation_id=operation_id)
+        self.hurried.setdefault(operation_id, []).append((asked_at, self.world.now()))
 
     def body_of(self, number: int) -> dict[str, Any]:
         """Return what to submit."""
@@ -316,6 +323,13 @@ class People:
             breaker = breaker_from_json(self.app.hub.states.get(f"@circuit_breaker@{dependency}"))
             if breaker.state is CircuitState.FORCED_OPEN:
                 await self.call("close", {"reason": "it was held open still"}, dependency=dependency)
+
+    async def regular(self, number: int) -> None:
+        """Let an orchestrator of the app begin that calls operations."""
+        await asyncio.sleep(self.world.rng.uniform(0, self.world.scale.storm_seconds * 0.9))
+        self.regulars.add(number)
+        given = json.dumps({"number": number, "got": []})
+        self.app.hub.start(REGULAR, f"{REGULAR}-{number}", given, replaces_ended=False)
 
     async def electrician(self) -> None:
         """Open circuits by hand and close them again."""

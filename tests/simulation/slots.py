@@ -103,6 +103,8 @@ class SlotWatch:
         if operated.name != CALL_LIMITER:
             return
         key = operated.key
+        if operated.before is not self._seen.setdefault(key, _Seen()).state:
+            self._seen[key] = _Seen()  # An operation was not stored: its places are forgotten.
         self.forgotten |= self._lent.get(key, set()) - _lent_in(operated.before)
         self._lent[key] = _lent_in(operated.after)
         self._messages += 1
@@ -113,7 +115,7 @@ class SlotWatch:
             request = SlotRequest.from_json(operated.given)
             self._look_at_order(request, operated)
             self._look_at_number(request, operated)
-        self._seen.setdefault(key, _Seen()).state = operated.after
+        self._seen[key].state = operated.after
         self._look_at_leases(key, Limiter.from_json(operated.after))
 
     def _look_at_number(self, request: SlotRequest, operated: Operated) -> None:
@@ -137,9 +139,7 @@ class SlotWatch:
     def _look_at_order(self, request: SlotRequest, operated: Operated) -> None:
         """See that a slot goes to the oldest of those who wait and ask in time, by the limiter's clock."""
         key, name, answer = operated.key, request.lease_id, slot_answer_from_json(operated.answer)
-        seen = self._seen.setdefault(key, _Seen())
-        if operated.before is not seen.state:  # An operation was not stored: its places are forgotten.
-            seen = self._seen[key] = _Seen()
+        seen = self._seen[key]
         now = Limiter.from_json(operated.after).clock
         assert now is not None
         lent = Limiter.from_json(operated.before or {}).at(now)[0]

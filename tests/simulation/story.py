@@ -1,8 +1,10 @@
 """One simulated world from its beginning to its end, and what is left to be looked at afterwards."""
 
 import asyncio
+import gc
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -45,6 +47,9 @@ _RARE: Final = 0.15
 
 _RESULTS_KEPT: Final = timedelta(days=3)
 """Histories are kept for a day then, as long as records live, and results two days longer."""
+
+_NIGHT_SECONDS: Final = 57_600.0
+"""After that it is the next day, and all records live."""
 
 RECORD_SECONDS: Final = 90_000.0
 """A record lives for a day, unless the dependency says otherwise."""
@@ -180,6 +185,9 @@ class Story:
         self.listed = {entry.operation_id: entry.status for entry in reversed(failed)}
         life = len(self.world.lives)
         self.records |= {(name, life): state for name, state in self._states(IDEMPOTENCY_RECORD).items()}
+
+    async def _look_for_results(self) -> None:
+        """See that what is stored apart is there as long as a record names it."""
         for name, state in self._states(IDEMPOTENCY_RECORD).items():
             result = ((state or {}).get("document") or {}).get("result")
             if isinstance(result, dict) and {"expired", "unreadable"} & (await with_stored(result)).keys():
@@ -187,7 +195,10 @@ class Story:
 
     async def look_again(self) -> None:
         """See what is left when the time of every record is over."""
-        await asyncio.sleep(RECORD_SECONDS)
+        await asyncio.sleep(_NIGHT_SECONDS)
+        await remove_results(self.world.now(), timedelta(days=1))
+        await self._look_for_results()
+        await asyncio.sleep(RECORD_SECONDS - _NIGHT_SECONDS)
         for _ in range(2):  # Retention completes what is in progress still, and its next round removes it.
             await self.upkeep.retain(self.world.now())
             await asyncio.sleep(60)  # For a hub that purges no entity, and clocks that differ.
@@ -215,7 +226,18 @@ def simulated(seed: int, operations: int, *defects: Any, without: Collection[str
         defects: Patches that break the app.
         without: Names of `Chances` that are none.
     """
-    return virtual_loop.run(_happened(seed, operations, defects, without))
+    with _collector_at_rest() if Scale.of(operations).is_small else nullcontext():
+        return virtual_loop.run(_happened(seed, operations, defects, without))
+
+
+@contextmanager
+def _collector_at_rest() -> Iterator[None]:
+    # A small world is over before it leaves much, and the collector takes a tenth of its time.
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 async def _happened(seed: int, operations: int, defects: Sequence[Any], without: Collection[str]) -> Story:
@@ -289,6 +311,7 @@ def _crowd(people: People, scale: Scale) -> list[Any]:
         *(people.malformed_message(number) for number in some(50)),
         *(people.batch(1 + number) for number in some(100)),
         *(people.saga(number) for number in some(50)),
+        *(people.regular(number) for number in range(people.world.chances.calling > 0)),
         people.operator(),
         people.electrician(),
     ]

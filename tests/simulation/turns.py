@@ -19,10 +19,13 @@ from durabletask.internal import helpers
 from durabletask.internal import orchestrator_service_pb2 as pb
 from durabletask.worker import DATETIME_STRING_FORMAT
 
+from durable_retry import executor_guard
+from durable_retry.executor_guard import Execution
 from tests.simulation.history import (
     Action,
     CallActivity,
     CallEntity,
+    ChildEnded,
     Completed,
     End,
     Event,
@@ -280,7 +283,7 @@ class Session:
         match event:
             case TurnBegan():
                 context.now = event.at.replace(tzinfo=None)
-            case Completed():
+            case Completed() | ChildEnded():
                 self._answer(event.number, _parsed(event.result))
             case Fired():
                 if context.ended:
@@ -292,6 +295,8 @@ class Session:
             case Raised():
                 self._raise(event)
             case Started():
+                began_at = context.now.replace(tzinfo=UTC)
+                executor_guard._executions[context] = Execution(event.execution, began_at)
                 self._generator = self.orchestrator(context, _parsed(event.input))
                 self._yielded = _NOTHING
                 self._resume()
