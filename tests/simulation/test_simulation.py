@@ -187,6 +187,13 @@ def test_everything_holds_in_ten_thousand_small_worlds(stretch: int) -> None:
         assert found is None, shrunk(found)
 
 
+def test_each_mistake_is_one_of_what_the_app_has() -> None:
+    """Whether a world shows it takes minutes; that its name is still there does not."""
+    for make in (*(mistake.patch for mistake in (*ONCE, *PLAUSIBLE)), *OF_INVARIANTS.values()):
+        with make():
+            pass
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("mistake", [*ONCE, *PLAUSIBLE], ids=lambda mistake: mistake.name)
