@@ -49,16 +49,6 @@ def from_ms(milliseconds: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
-def optional_to_ms(instant: datetime | None) -> int | None:
-    """As `to_ms`; None stays None."""
-    return None if instant is None else to_ms(instant)
-
-
-def optional_from_ms(milliseconds: int | None) -> datetime | None:
-    """As `from_ms`; None stays None."""
-    return None if milliseconds is None else from_ms(milliseconds)
-
-
 DIGITS: Final = 17
 """How many an instant has in a key. Rows sort by their keys, in rising order, so a list with the newest first
 has falling digits. Keys are stored: `newest_first` and `age` differ by a microsecond; neither can change."""
