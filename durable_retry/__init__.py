@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from durable_retry.app import register
     from durable_retry.client.documents import OperationFailed
-    from durable_retry.handler_registry import operation
+    from durable_retry.handler_registry import operation, wrap
     from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Throttled, Transient
     from durable_retry.in_process import Operations, call
 
@@ -29,13 +29,14 @@ __all__ = [
     "call",
     "operation",
     "register",
+    "wrap",
 ]
 
 # The module of each name.
 _HOMES: Final = {
     "register": "durable_retry.app",
     "OperationFailed": "durable_retry.client.documents",
-    "operation": "durable_retry.handler_registry",
+    **dict.fromkeys(("operation", "wrap"), "durable_retry.handler_registry"),
     **dict.fromkeys(
         ("Call", "Event", "Outcome", "Rejected", "TableWrite", "Throttled", "Transient"),
         "durable_retry.handlers",

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Protocol, cast, overload
+from typing import Any, Protocol, Required, TypedDict, Unpack, cast, overload
 
 from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.config.dependency import Dependency
@@ -189,6 +189,44 @@ def operation(
         return function
 
     return cast("_Declare", declare)
+
+
+class OperationOptions(TypedDict, total=False):
+    """The options of `operation`."""
+
+    dependency: Required[str]
+    retry: Mapping[str, Any] | None
+    repeatable: bool | None
+    timeout: float | None
+    heartbeat_seconds: float | None
+
+
+@overload
+def wrap[**P, R](  # type: ignore[overload-overlap] # the first that fits is the closest
+    function: Callable[P, _Async[R]], /, name: str | None = None, **options: Unpack[OperationOptions]
+) -> OperationFunction[Callable[P, _Async[R]], P, R]: ...
+@overload
+def wrap[**P, R](  # type: ignore[overload-overlap]
+    function: Callable[P, R], /, name: str | None = None, **options: Unpack[OperationOptions]
+) -> OperationFunction[Callable[P, R], P, R]: ...
+@overload
+def wrap(
+    function: object, /, name: str | None = None, **options: Unpack[OperationOptions]
+) -> OperationFunction[Callable[..., Any], ..., Any]: ...
+def wrap(function: Any, /, name: str | None = None, **options: Unpack[OperationOptions]) -> Any:
+    """Declare a function of another module as an operation; options as of `operation`.
+
+        charge = durable_retry.wrap(billing.charge, dependency="payments")
+
+    Args:
+        function: Any function; of an activity, what its decorator returned.
+        name: What operations put into `handler`; None means the name of the function.
+
+    Raises:
+        HandlerSetupError: As `operation`.
+    """
+    builder = getattr(function, "_function", None)  # an activity, as the SDK's decorators leave it
+    return operation(name, **options)(function if builder is None else builder.get_user_function())
 
 
 def _policy_changes(retry: Mapping[str, Any] | None, place: str) -> RetryOverride | None:

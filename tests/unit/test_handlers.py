@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import azure.durable_functions as df
 import pytest
 from pydantic import BaseModel
 
@@ -46,6 +47,21 @@ def test_a_handler_is_found_by_its_name() -> None:
     assert (found.function, declared) == (first, second)
     assert set(registered_handlers()) == {"b", "second"}
     assert find_handler("c") is None
+
+
+def test_a_function_of_another_module_and_an_activity_become_operations() -> None:
+    app = df.DFApp()
+
+    @app.activity_trigger(input_name="order")
+    def bill(order: dict[str, int]) -> int:
+        return order["amount"]
+
+    adder = durable_retry.wrap(math.hypot, "measure", dependency="d", timeout=3)
+    biller: Any = durable_retry.wrap(bill, dependency="payments")
+    assert adder is math.hypot
+    assert biller({"amount": 5}) == 5
+    assert [handler_of(adder).timeout_seconds, handler_of(biller).dependency] == [3, "payments"]
+    assert set(registered_handlers()) == {"measure", "bill"}
 
 
 def test_the_same_function_may_be_registered_again() -> None:
