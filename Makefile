@@ -1,5 +1,5 @@
 # Durable Retry. Each target sets up what it needs first; `make setup` is quick when nothing changed.
-.PHONY: setup run test test-long demo screenshots bench docs format
+.PHONY: setup run test test-long demo screenshots bench docs release format
 .DEFAULT_GOAL := test
 export PYTHON
 
@@ -34,6 +34,10 @@ bench: setup
 docs: setup
 	@npm install --silent --no-audit --no-fund --no-save --prefix .site-tools mermaid@12.3.0
 	@$(PY) -m sphinx -q -W --keep-going -b html $(ARGS) docs .site && echo "docs: .site/index.html"
+
+# Wheels and sdists of the three packages in dist/, built and checked; see CONTRIBUTING.md.
+release: setup
+	@$(PY) -m scripts.release $(ARGS)
 
 format: setup
 	@$(PY) -m ruff format . && $(PY) -m ruff check --fix .

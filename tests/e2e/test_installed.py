@@ -234,14 +234,13 @@ async def test_a_program_awaits_with_the_client(shop: httpx.Client, key: str) ->
 
 
 COMING_FROM = Document("docs/coming-from.md")
+ADOPTING = Document("docs/adopting.md")
 ORDER = {"order": "o-7", "amount": 5}
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The app that the page writes, block by block."""
-    folder = tmp_path_factory.mktemp("written")
-    for block in COMING_FROM.blocks("python", "toml"):
+def write_app(page: Document, folder: Path) -> Path:
+    """Write the app of a page, block by block, and return its folder."""
+    for block in page.blocks("python", "toml"):
         if "file" in block.marks:
             with (folder / block.marks["file"]).open("a") as file:
                 file.write(f"{block.text}\n")
@@ -277,7 +276,6 @@ def queue_of(storage: Storage, name: str) -> QueueClient:
 @pytest.fixture(scope="module")
 def coming_from(
     python: Path,
-    written: Path,
     charges: PostServer,
     tmp_path_factory: pytest.TempPathFactory,
     azurites: Callable[[str], Storage],
@@ -287,7 +285,8 @@ def coming_from(
         orders.create_queue()
     storage = azurites("written").connection_string
     settings = {"PAYMENTS_URL": charges.url, "AzureWebJobsStorage": storage}
-    with served(python, written, tmp_path_factory.mktemp("page"), **settings) as client:
+    app = write_app(COMING_FROM, tmp_path_factory.mktemp("written"))
+    with served(python, app, tmp_path_factory.mktemp("page"), **settings) as client:
         yield client
 
 
@@ -306,15 +305,21 @@ def mailed(emails: QueueClient) -> list[dict[str, Any]]:
 def test_what_the_page_has_after_runs(
     coming_from: httpx.Client, emails: QueueClient, name: str, output: Any
 ) -> None:
-    started = coming_from.post(f"/runtime/webhooks/durabletask/orchestrators/{name}", json=ORDER).json()
+    assert output_of(coming_from, name) == output
+    assert mailed(emails) == [ORDER]
+
+
+def output_of(app: httpx.Client, orchestrator: str) -> Any:
+    """Start an orchestration with an order, and return its output."""
+    started = app.post(f"/runtime/webhooks/durabletask/orchestrators/{orchestrator}", json=ORDER).json()
 
     def look() -> dict[str, Any] | None:
-        state: dict[str, Any] = coming_from.get(started["statusQueryGetUri"]).json()
+        state: dict[str, Any] = app.get(started["statusQueryGetUri"]).json()
         return state if state["runtimeStatus"] not in {"Pending", "Running"} else None
 
-    ended = eventually(look, f"{name} ends", within_seconds=90)
-    assert (ended["runtimeStatus"], ended["output"]) == ("Completed", output)
-    assert mailed(emails) == [ORDER]
+    ended = eventually(look, f"{orchestrator} ends", within_seconds=90)
+    assert ended["runtimeStatus"] == "Completed", ended
+    return ended["output"]
 
 
 @pytest.mark.long
@@ -332,3 +337,37 @@ def test_the_whole_task_is_at_most_twelve_lines() -> None:
     whole = next(block for block in COMING_FROM.blocks("python") if "file" in block.marks)
     assert "on_success" in whole.text
     assert len([line for line in whole.text.splitlines() if line.strip()]) <= 12
+
+
+def test_every_code_block_of_adopting_is_run() -> None:
+    blocks = list(ADOPTING.blocks("python", "toml", "sh"))
+    assert {block.marks.get("file") for block in blocks} == {
+        "function_app.py",
+        "dependencies.toml",
+        "client.py",
+    }
+
+
+def test_the_code_of_adopting_runs_as_it_stands(
+    python: Path, charges: PostServer, tmp_path: Path, azurites: Callable[[str], Storage]
+) -> None:
+    (tmp_path / "app").mkdir()
+    app = write_app(ADOPTING, tmp_path / "app")
+    program = app.joinpath("client.py").rename(tmp_path / "client.py")
+    settings = {
+        "PAYMENTS_URL": charges.url,
+        "AzureWebJobsStorage": azurites("adopting").connection_string,
+    }
+    with served(python, app, tmp_path, **settings) as client:
+        assert output_of(client, "checkout") == {"charge": "ch-1"}
+        order = client.post("/api/orders", json={"number": 7}, headers={"Idempotency-Key": "order-8"})
+        assert order.status_code == 202, order.text
+        done = subprocess.run(
+            [python, "-P", program],
+            env={"SHOP_URL": str(client.base_url), "SHOP_KEY": "any"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=90,
+        )
+    assert done.stdout == "{'value': 'parcel 7'}\n", done.stderr
