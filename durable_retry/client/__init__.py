@@ -26,6 +26,7 @@ from durable_retry.client.documents import (
     Submitted,
     UnreachableError,
 )
+from durable_retry.client.resources import AsyncResources, Resources
 from durable_retry.engine.operations.document import OperationDocument as Operation
 from durable_retry.handler_registry import OperationFunction
 
@@ -55,10 +56,16 @@ def _http_options(url: str, function_key: str | None) -> dict[str, Any]:
 
 def _http_arguments(request: flows.Request) -> dict[str, Any]:
     path = "/".join(quote(part, safe="") for part in request.path)
-    return {"method": request.method, "url": f"/{path}", "json": request.body, "headers": request.headers}
+    return {
+        "method": request.method,
+        "url": f"/{path}",
+        "params": request.query,
+        "json": request.body,
+        "headers": request.headers,
+    }
 
 
-class Client:
+class Client(Resources):
     """The API, with calls that block.
 
         with Client("http://localhost:7071") as client:
@@ -186,7 +193,7 @@ class Client:
                 answer = error
 
 
-class AsyncClient:
+class AsyncClient(AsyncResources):
     """The API, with calls to await.
 
         async with AsyncClient("http://localhost:7071") as client:

@@ -2,12 +2,13 @@
 
 import random
 import uuid
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
 import httpx
+from pydantic import BaseModel
 
 from durable_retry import clock
 from durable_retry.client.documents import (
@@ -17,8 +18,9 @@ from durable_retry.client.documents import (
     UnreachableError,
     operation_document,
 )
+from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.dead_letters.document import StartedReplay
+from durable_retry.engine.dead_letters.document import DeadLetterDocument, StartedReplay
 from durable_retry.engine.operations.document import AcceptedOperation
 from durable_retry.engine.operations.document import OperationDocument as Operation
 from durable_retry.engine.retry.retry_after import parse_retry_after
@@ -32,6 +34,8 @@ _LONGEST_WAIT_SECONDS: Final = 8.0
 _MOST_WAIT_SECONDS: Final = 120.0
 """A longer `Retry-After` is left to the caller: the answer is raised."""
 
+_PAGE_ITEMS: Final = 200
+
 _FIRST_LOOK_SECONDS: Final = 0.25
 _LAST_LOOK_SECONDS: Final = 5.0
 
@@ -42,6 +46,7 @@ class Request:
 
     method: str
     path: tuple[str, ...]
+    query: Mapping[str, Any] | None = None
     body: Any = None
     headers: Mapping[str, str] | None = None
     repeats: bool = True
@@ -119,21 +124,78 @@ def submit(
 
 def get(tries: int, operation_id: str) -> Flow[Operation]:
     """Return an operation."""
-    request = Request(method="GET", path=("operations", operation_id))
+    return (yield from read(tries, Operation, "operations", operation_id))
+
+
+def read[T: BaseModel](tries: int, model: type[T], *path: str) -> Flow[T]:
+    """Return a document of the API."""
+    answer = yield from _answer_of_success(Request(method="GET", path=path), tries)
+    return model.model_validate_json(answer.content)
+
+
+def page[T](
+    tries: int, model: type[Page[T]], path: tuple[str, ...], filters: Mapping[str, Any], cursor: str
+) -> Flow[Page[T]]:
+    """Return a page of a list.
+
+    Args:
+        cursor: Where it begins; "" is the first one.
+    """
+    query = {**filters, "limit": _PAGE_ITEMS, **({"cursor": cursor} if cursor else {})}
+    answer = yield from _answer_of_success(Request(method="GET", path=path, query=query), tries)
+    return model.model_validate_json(answer.content)
+
+
+def start(tries: int, path: str, document: Mapping[str, Any], id_field: str) -> Flow[str]:
+    """Start a batch, a saga or an action on many, and return its id."""
+    # Only a key makes a second arrival harmless.
+    request = Request(method="POST", path=tuple(path.split("/")), body=document, repeats="key" in document)
     answer = yield from _answer_of_success(request, tries)
-    return Operation.model_validate_json(answer.content)
+    return str(answer.json()[id_field])
+
+
+def act_on_dead_letter(
+    tries: int, dead_letter_id: str, action: str, document: Mapping[str, Any] | None = None
+) -> Flow[DeadLetterDocument]:
+    """Archive, restore or note a dead letter; a note could be there twice, so it is not sent again."""
+    request = Request(
+        method="POST",
+        path=("dead-letters", dead_letter_id, action),
+        body=document or {},
+        repeats=document is None,
+    )
+    answer = yield from _answer_of_success(request, tries)
+    return DeadLetterDocument.model_validate_json(answer.content)
+
+
+def wait_for[T: BaseModel](
+    tries: int,
+    model: type[T],
+    path: tuple[str, ...],
+    has_ended: Callable[[T], bool],
+    timeout_seconds: float,
+) -> Flow[T]:
+    """Look at a document, which has a `status`, until what it shows has ended.
+
+    Raises:
+        TimeoutError: It has not ended in this time.
+    """
+    until = clock.monotonic_seconds() + timeout_seconds
+    look_seconds = _FIRST_LOOK_SECONDS
+    while not has_ended(document := (yield from read(tries, model, *path))):
+        left = until - clock.monotonic_seconds()
+        if left <= 0:
+            status = getattr(document, "status", "there")
+            raise TimeoutError(f"{' '.join(path)} is {status} after {timeout_seconds} s")
+        yield min(look_seconds, left)
+        look_seconds = min(look_seconds * 1.5, _LAST_LOOK_SECONDS)
+    return document
 
 
 def wait(tries: int, operation_id: str, timeout_seconds: float) -> Flow[Operation]:
     """Look at an operation until it has ended; see `Client.wait`."""
-    until = clock.monotonic_seconds() + timeout_seconds
-    look_seconds = _FIRST_LOOK_SECONDS
-    while not (operation := (yield from get(tries, operation_id))).is_finished:
-        left = until - clock.monotonic_seconds()
-        if left <= 0:
-            raise TimeoutError(f"{operation_id} is {operation.status} after {timeout_seconds} s")
-        yield min(look_seconds, left)
-        look_seconds = min(look_seconds * 1.5, _LAST_LOOK_SECONDS)
+    path = ("operations", operation_id)
+    operation = yield from wait_for(tries, Operation, path, lambda found: found.is_finished, timeout_seconds)
     if operation.status is not OperationState.SUCCEEDED:
         raise OperationFailed(operation.to_json())
     return operation
