@@ -128,6 +128,13 @@ class OperationDocument(ListedOperation, OperationContent):
         tuple[StepNote, ...] | None,
         left_out("A handler's steps, as they began. Left out where a request is sent."),
     ] = None
+    waits_for: Annotated[
+        str | None,
+        Field(
+            exclude_if=is_none,
+            description="Whose circuit a step waits for. Left out while it is the operation's own, or none.",
+        ),
+    ] = None
     heartbeat: Annotated[
         HeartbeatNote | None,
         Field(exclude_if=is_none, description="Of a handler that reports progress. Left out before it does."),

@@ -30,12 +30,17 @@ MAX_RESULT_BYTES: Final = 65_536
 
 
 class StepState(StrEnum):
-    """The state of a step. `unknown` is shown and never stored: it began, and no execution of it runs now."""
+    """The state of a step.
+
+    Two are shown and never stored. `unknown`: it began, and no execution of it runs now. `waiting`: it runs
+    again when its operation does.
+    """
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     UNKNOWN = "unknown"
+    WAITING = "waiting"
 
 
 class StepStoppedError(Exception):
@@ -155,8 +160,11 @@ class StepNote(Answer):
 
 def shown(record: StepRecord, state: OperationState) -> StepNote:
     """Return one item of a status document's `steps`."""
-    lost = record.state is StepState.RUNNING and state is not OperationState.RUNNING
-    status = StepState.UNKNOWN if lost else record.state
+    status = record.state
+    if status is StepState.RUNNING and state is not OperationState.RUNNING:
+        status = StepState.UNKNOWN
+    elif status is StepState.FAILED and (record.attempts == 0 or state is OperationState.WAITING_CIRCUIT):
+        status = StepState.WAITING
     result = None if record.result is None else json.loads(record.result)
     return StepNote(name=record.name, status=status, attempts=record.attempts, result=result)
 

@@ -21,6 +21,7 @@ from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.services.attempt.http_pool import PROGRESS, PooledTransport, SendProgress
+from durable_retry.services.attempt.http_proxy import ProxiedTransport, proxy_for
 from durable_retry.telemetry import spans
 
 _URLS_KEPT: Final = 256
@@ -240,10 +241,10 @@ async def _read_body_up_to(parts: AsyncIterator[bytes], limit_bytes: int) -> tup
 
 
 def make_client(dependency: Dependency, transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:
-    """Return a dependency's client, which follows no redirect, keeps no cookie, ignores the environment.
+    """Return a dependency's client, which follows no redirect, keeps no cookie, reads no .netrc.
 
-    A cookie of one operation's answer must not travel with the next one, and neither a proxy nor a .netrc of
-    the machine may see or add credentials.
+    A cookie of one operation's answer must not travel with the next one, and nothing of the machine may add
+    credentials. What a proxy may see: `http_proxy`.
     """
 
     async def stay_below_base_url(request: httpx.Request) -> None:
@@ -262,7 +263,9 @@ def make_client(dependency: Dependency, transport: httpx.AsyncBaseTransport) -> 
     return client
 
 
-def _make_transport(dependency: Dependency) -> PooledTransport:
+def _make_transport(dependency: Dependency) -> httpx.AsyncBaseTransport:
+    if (proxy := proxy_for(dependency.base_url)) is not None:
+        return ProxiedTransport(proxy, _tls_context())
     return PooledTransport(_tls_context() if dependency.base_url.startswith("https:") else None)
 
 

@@ -27,7 +27,6 @@ from durable_retry.engine.operations.naming import is_operation_id
 from durable_retry.engine.operations.operation import OperationInput, content_of
 from durable_retry.engine.operations.status import (
     STEPS_RUN,
-    WAITS_FOR,
     checked_document,
     is_finished,
     running_document,
@@ -144,7 +143,6 @@ async def _with_event_states(document: Mapping[str, Any]) -> dict[str, Any]:
 async def _with_steps(document: dict[str, Any]) -> dict[str, Any]:
     if "handler" not in document:
         return document
-    document.pop(WAITS_FOR, None)
     run = document.pop(STEPS_RUN, None)  # A document of an older version has none: there were no steps.
     state = OperationState(document["status"])
     has_steps = isinstance(run, int)

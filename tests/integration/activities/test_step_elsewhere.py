@@ -13,6 +13,8 @@ from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.circuit.report import CallHealth
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.operations.document import OperationDocument
+from durable_retry.engine.operations.status import running_document
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState, BlockedStep, StepAdmission
 from durable_retry.handlers import Call
@@ -20,6 +22,7 @@ from durable_retry.services.attempt.attempt import attempt_operation
 from durable_retry.services.attempt.http_client import sending_over
 from durable_retry.settings.configuration import using
 from durable_retry.stores.circuit import cache
+from durable_retry.stores.operations.status import with_parts
 from durable_retry.stores.operations.steps import steps_shown
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.task_hub import TaskHub
@@ -147,3 +150,11 @@ async def test_a_dependency_that_is_not_there_is_a_mistake(circuits: dict[str, C
     outcome: AttemptOutcome = await run(lost)
     assert "names the dependency 'warehose', which is not configured" in (outcome.error or "")
     assert circuits["payments"].seen == [CallHealth.SILENT]
+
+
+async def test_the_status_names_the_dependency_that_a_step_waits_for() -> None:
+    operation = an_operation(handler="order", request=None, input={})
+    waiting = {"status": "waiting_circuit", "waits_for": "warehouse"}
+    with using(parse_config(CONFIG, {})):
+        document = await with_parts(running_document(operation, waiting))
+    assert OperationDocument.read(document).waits_for == "warehouse"

@@ -96,6 +96,14 @@ def test_a_step_that_its_dependency_did_not_admit_counts_no_attempt() -> None:
     assert (again.state, again.attempts) == (StepState.RUNNING, 1)
 
 
+def test_a_step_that_waits_for_its_circuit_is_not_shown_as_failed() -> None:
+    held = hold(running(), running())
+    assert shown(held, OperationState.RUNNING).status is StepState.WAITING
+    failed = fail(running(), running())
+    assert shown(failed, OperationState.WAITING_CIRCUIT).status is StepState.WAITING
+    assert shown(failed, OperationState.WAITING_RETRY).status is StepState.FAILED
+
+
 def test_a_step_that_was_not_admitted_leaves_alone_what_another_execution_wrote() -> None:
     other = running("x2")
     assert hold(other, running()) == other

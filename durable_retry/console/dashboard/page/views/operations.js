@@ -114,6 +114,7 @@ function headline(one, path, reload) {
   };
   return h("div", { class: "headline", data: { key: "headline" } },
     h("div", { class: "headline-words" }, badge(one.status), h("strong", { class: "key" }, one.key || one.operation_id),
+      one.waits_for ? h("span", {}, "waits for the circuit of ", circuitLink(one.waits_for)) : null,
       one.next_attempt_at ? h("span", { class: "countdown" }, "next attempt ", until(one.next_attempt_at)) : null),
     h("div", { class: "actions" },
       WAITING.includes(one.status) ? button("Retry now", () => act("retry-now", "Retrying now."), "main") : null,
