@@ -31,7 +31,7 @@ _MOVING: Final = frozenset(
 
 
 class OperationFilters(TypedDict, total=False):
-    """Which operations a list has; what is left out does not matter. Instants are RFC 3339."""
+    """The operations that a list has; what is left out does not matter. Instants are RFC 3339."""
 
     status: str
     dependency: str
@@ -51,7 +51,7 @@ class SearchFilters(OperationFilters, total=False):
 
 
 class DeadLetterFilters(TypedDict, total=False):
-    """Which dead letters a list has; instants are RFC 3339."""
+    """The dead letters that a list has; instants are RFC 3339."""
 
     status: str
     reason: str
