@@ -9,11 +9,17 @@ from pathlib import Path
 
 import azure.durable_functions as df
 import azure.functions as func
+from azure.durable_functions.internal.azurefunctions_grpc_interceptor import (
+    AzureFunctionsDefaultClientInterceptorImpl,
+)
+from azure.durable_functions.internal.serialization import DEFAULT_FUNCTIONS_DATA_CONVERTER
+from durabletask.client import TaskHubGrpcClient
 from durabletask.extensions.history_export import (
     AsyncExportHistoryClient,
     ExportDestination,
     ExportFormat,
     ExportFormatKind,
+    ExportHistoryClient,
     ExportJobCreationOptions,
     ExportMode,
 )
@@ -63,7 +69,18 @@ async def create_export(req: func.HttpRequest, client: df.DurableFunctionsClient
 @blueprint.route(route="exports/{job}", methods=["GET"])
 @blueprint.durable_client_input(client_name="client")
 async def read_export(req: func.HttpRequest, client: df.DurableFunctionsClient) -> func.HttpResponse:
-    job = await AsyncExportHistoryClient(client, WRITER).get_job(req.route_params["job"])
+    """Asks with a client that blocks the event loop, as Microsoft's own tests do."""
+    blocking_client = TaskHubGrpcClient(
+        host_address=client.rpcBaseUrl,
+        interceptors=[
+            AzureFunctionsDefaultClientInterceptorImpl(
+                client.taskHubName, client.requiredQueryStringParameters
+            )
+        ],
+        data_converter=DEFAULT_FUNCTIONS_DATA_CONVERTER,
+    )
+    with blocking_client:
+        job = ExportHistoryClient(blocking_client, WRITER).get_job(req.route_params["job"])
     if job is None:
         return func.HttpResponse(status_code=404)
     state = {"status": job.status.name, "exported": job.exported_instances, "error": job.last_error}
