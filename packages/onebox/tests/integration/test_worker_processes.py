@@ -5,7 +5,6 @@ import random
 import re
 import shutil
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +18,14 @@ from onebox import CannotStartError
 from onebox.clock import SystemClock
 from onebox.worker.processes import WorkerProcesses
 from scripts.processes import eventually
-from tests.support.onebox.process import SAMPLE, OneboxProcess, copy_with_timeout, run_to_end, write_app
+from tests.support.onebox.process import (
+    INSTANCES,
+    SAMPLE,
+    OneboxProcess,
+    copy_with_timeout,
+    run_to_end,
+    write_app,
+)
 
 APP = SAMPLE.parent / "workers"
 
@@ -277,12 +283,9 @@ def test_a_blocked_process_holds_up_no_timer_of_others(workers: OneboxProcess) -
         target=workers.client.post, args=[f"/api/block?seconds={seconds}"], kwargs={"timeout": 60}
     )
     blocking.start()
-    began = time.monotonic()
     outputs = [output_of(workers, f"nap-{number}") for number in range(naps)]
-    assert time.monotonic() - began < seconds + 1
-    assert max(outputs) < 1
-    assert blocking.is_alive() or time.monotonic() - began >= seconds
     blocking.join()
+    assert max(outputs) < seconds / 2  # late by 0.7 s, by more on a busy machine; a blocked one by all of it
 
 
 @pytest.fixture
@@ -346,6 +349,32 @@ def test_an_async_function_that_blocks_holds_up_neither_host_nor_hub(own_workers
         own_workers.server.kill()
 
 
+def test_one_process_that_blocks_holds_up_neither_status_nor_starts(tmp_path: Path) -> None:
+    onebox = OneboxProcess(tmp_path, APP, FUNCTIONS_WORKER_PROCESS_COUNT="1")
+    onebox.server.start()
+    caller = Thread(target=blocking(onebox).call)
+    caller.start()
+    try:
+        eventually(lambda: answers_nothing(onebox), "it blocks")
+        assert onebox.client.get("/admin/host/status").json()["state"] == "Running"
+        answer = onebox.client.post(f"{INSTANCES.removesuffix('instances')}orchestrators/count/beside")
+        assert answer.status_code == httpx.codes.ACCEPTED
+        assert onebox.instance("beside")["runtimeStatus"] == "Pending"
+    finally:
+        onebox.server.kill()
+        caller.join()
+        onebox.client.close()
+
+
+def answers_nothing(onebox: OneboxProcess) -> bool:
+    """Whether no function answers within a second."""
+    try:
+        onebox.client.get("/api/pid", timeout=1)
+    except httpx.ReadTimeout:
+        return True
+    return False
+
+
 def test_no_process_survives_the_host(own_workers: OneboxProcess) -> None:
     pids = pids_of(own_workers)
     with blocking(own_workers):
@@ -358,9 +387,10 @@ class blocking:  # noqa: N801 # reads as a verb
 
     def __init__(self, onebox: OneboxProcess) -> None:
         self._onebox = onebox
-        self._caller = Thread(target=self._call)
+        self._caller = Thread(target=self.call)
 
-    def _call(self) -> None:
+    def call(self) -> None:
+        """Ask for it; return when it has ended, or the host has."""
         with suppress(httpx.TransportError), httpx.Client(base_url=self._onebox.url, timeout=60) as client:
             client.post("/api/block?seconds=60")
 
