@@ -19,7 +19,6 @@ def subscribe[F: Fact](kind: type[F], receive: Callable[[F], None]) -> None:
     """Have a function called with each fact of a kind; a second subscription of the same function is ignored.
 
     Args:
-        kind: The class of the facts.
         receive: Must return at once, from any thread, and is not called while an orchestrator replays.
     """
     receivers = _receivers.setdefault(kind, [])

@@ -78,11 +78,7 @@ class IdempotencyRecord(DurableEntity):
             )
 
     def expire(self, request: dict[str, Any]) -> None:
-        """Drop the record if its time is over; an early signal changes nothing.
-
-        Args:
-            request: `now`.
-        """
+        """Drop the record if its time is over; an early signal changes nothing."""
         record = expire(self._stored_record(), now=from_rfc3339(request["now"]))
         self.set_state(None if record is None else record.to_json())
 

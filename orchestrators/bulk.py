@@ -176,11 +176,7 @@ def _replay_all(bulk: BulkReplay, ids: list[str]) -> Steps[list[str]]:
 
 
 def _count_until_over(bulk: BulkReplay, end: ReplayState) -> Steps[dict[str, Any] | None]:
-    """Count the ends of what was started until nothing is under way, or the history is long.
-
-    Returns:
-        The document of the end; None when the orchestration continues as new.
-    """
+    """Count the ends of what was started until nothing is under way; None to continue as new."""
     bulk.end = end
     if bulk.progress.ends is None:
         return bulk.show(end)

@@ -17,11 +17,7 @@ STEPS_PER_EXECUTION: Final = 20
 
 
 def retention(ctx: task.OrchestrationContext, part: dict[str, Any]) -> Steps[None]:
-    """Repeat the step of one part while it has more to remove.
-
-    Args:
-        part: `kind` and `shard`.
-    """
+    """Repeat the step of one part while it has more to remove."""
     for _ in range(STEPS_PER_EXECUTION):
         try:
             more = yield ctx.call_activity(function_name(REMOVE_PAST), input=part)

@@ -40,11 +40,7 @@ class ProblemError(Exception):
 
 
 class NotFoundError(ProblemError):
-    """404: there is nothing of this name or id.
-
-    Args:
-        what: What was looked for, such as `batch of this id`.
-    """
+    """404: there is nothing of this name or id; `what` says so, such as `batch of this id`."""
 
     status = HTTPStatus.NOT_FOUND
 

@@ -41,7 +41,6 @@ class Caller:
 
     Attributes:
         known_name: The name of the person or the key; None when it is not known.
-        role: What the caller may do.
     """
 
     known_name: str | None = None

@@ -17,10 +17,8 @@ class Parameter[T]:
     """A query parameter, or the description of a request header.
 
     Attributes:
-        schema: JSON schema of its value.
         read: Turns the text into the value; raises ValueError where it cannot.
         mistake: What is said of a value that `read` refuses.
-        place: `query` or `header`.
     """
 
     name: str

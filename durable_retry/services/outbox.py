@@ -332,9 +332,6 @@ async def sweep(hub: TaskHub, now: datetime) -> int:
     Where one runs already, nothing happens. One sweep looks at `NOTES_PER_SWEEP` operations and the next goes
     on from there, so its cost is bounded and depends on what is pending only.
 
-    Returns:
-        How many orchestrations were started.
-
     Raises:
         TaskHubUnavailableError: Not all could be started.
     """

@@ -71,11 +71,7 @@ class BackpressureProbe:
 
 @dataclass(slots=True)
 class BackpressureMonitor:
-    """How far the task hub and dependencies are behind, as this process sampled it.
-
-    Attributes:
-        pause_seconds: Maximum wait of `admit`.
-    """
+    """How far the task hub and dependencies are behind, as this process sampled it."""
 
     limits: LagLimits
     pause_seconds: float
@@ -89,9 +85,6 @@ class BackpressureMonitor:
 
     async def admit(self, hub: TaskHub, dependency: str, *, may_be_left: bool) -> None:
         """Wait until nothing is behind, at most `pause_seconds`.
-
-        Args:
-            may_be_left: Whether the caller can give the arrival back to its source.
 
         Raises:
             BehindError: Something is still behind, and the arrival may be given back.
@@ -187,11 +180,7 @@ class Refusal:
 
 @dataclass(slots=True)
 class Intake:
-    """What the sources of one process share.
-
-    Attributes:
-        starts: Bounds how many starts are under way at once.
-    """
+    """What the sources of one process share."""
 
     settings: IntakeSettings
     backpressure: BackpressureMonitor

@@ -56,7 +56,6 @@ class WorkflowRequest:
         id: Derived from the key, and so the same for the same key on every machine.
         source: `batch` or `saga`.
         tenant: The tenant of the caller; "" when there is one tenant.
-        trace: The caller's trace context; None when the request is not traced.
         key: The caller's; None without one.
     """
 

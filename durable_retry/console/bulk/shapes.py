@@ -321,9 +321,6 @@ class EndCounts(JsonRecord):
     """How what a bulk action started has ended.
 
     Attributes:
-        succeeded: See `ItemEnd`.
-        failed_again: Ended otherwise.
-        under_way: The others.
         counted_at: When it was counted; what was started since is under way. None before the first time.
     """
 

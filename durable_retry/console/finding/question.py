@@ -22,8 +22,6 @@ class Question:
         words: Each must stand in a name, an id or the error of an item.
         status: In the words of the item's kind.
         source: `http`, `queue`, ...
-        created_after: Created at this instant or later.
-        created_before: Created before this instant.
     """
 
     words: str | None = None

@@ -32,11 +32,7 @@ _HOUR: Final = timedelta(hours=1)
 async def metrics_between(
     dependencies: Sequence[str], begin: datetime, end: datetime, now: datetime
 ) -> MetricsDocument:
-    """Return what happened to some dependencies, in steps that add up all of them.
-
-    Args:
-        end: Its end, exclusive.
-    """
+    """Return what happened to some dependencies until an instant, in steps that add up all of them."""
     folded_until = await read_folded_until(now)
     step = step_for(begin, end, folded_until)
     first = floored(begin, step)

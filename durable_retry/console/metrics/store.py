@@ -160,9 +160,6 @@ async def fold_hour(hour: datetime) -> int:
 
     Each transaction adds some minutes to the row and deletes them, so nothing counts twice after a crash.
 
-    Args:
-        hour: Its beginning; no process writes minutes of it any more.
-
     Raises:
         StorageRefusedError: Somebody else folds the same hour; the next run looks again.
     """

@@ -131,9 +131,6 @@ class Calls:
     async def begin_heartbeats(self, seconds: float) -> None:
         """Let the attempt live as long as it reports progress, with what an earlier one reported.
 
-        Args:
-            seconds: The longest time between two reports.
-
         Raises:
             StepInterrupted: A later run has taken over, or our own storage failed.
         """

@@ -39,10 +39,7 @@ async def find_operation(hub: TaskHub, operation_id: str) -> OperationDocument:
 
 
 async def cancel(hub: TaskHub, operation_id: str, by: str | None) -> SteeredOperation:
-    """Ask an operation to end; an attempt under way ends first.
-
-    Returns:
-        Where it stood before.
+    """Ask an operation to end, and return where it stood; an attempt under way ends first.
 
     Raises:
         NoSuchOperationError: There is none of this id.

@@ -103,11 +103,7 @@ async def states_in_list(
 
 
 async def _was_completed(hub: TaskHub, operation_id: str, failed: OperationState | None) -> bool:
-    """Complete a record that needs it; one that nobody can read must not hold the others up.
-
-    Args:
-        failed: In the list of what failed; None where that does not have it.
-    """
+    """Complete a record that needs it; one that nobody can read must not hold the others up."""
     try:
         record = await read_record(hub, operation_id)
         if record is None or record.document is None:

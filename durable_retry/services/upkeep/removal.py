@@ -209,11 +209,7 @@ COMMITS_PER_STEP: Final = 400
 
 
 async def remove_old_commits(committed_before: datetime, shard: int) -> int:
-    """Delete commit rows without events from before an instant; what a handler wrote beside them stays.
-
-    Returns:
-        Number of rows handled; `COMMITS_PER_STEP` means that there may be more.
-    """
+    """Delete commit rows without events from before an instant; what a handler wrote beside them stays."""
 
     async def remove(note: CommitNote) -> int:
         await remove_commit(note.outbox_id, note.location)
@@ -235,9 +231,6 @@ async def remove_batches(created_before: datetime, after: str) -> tuple[int, str
 
     Args:
         after: Where the step before ended; `rounds.FIRST` for the first.
-
-    Returns:
-        Number of deleted batches, and the next `after`.
     """
 
     async def remove(row: tables.Row) -> int:
@@ -257,11 +250,7 @@ async def remove_listed(hub: TaskHub, kind: str, created_before: datetime, after
     """Delete entries of a list from before an instant whose instances are gone, and items of bulk actions.
 
     Args:
-        kind: The kind of the list, one of `stores.workflows.LISTED`.
         after: Where the step before ended; `rounds.FIRST` for the first.
-
-    Returns:
-        Number of deleted entries, and the next `after`.
 
     Raises:
         TaskHubUnavailableError: The task hub did not answer.

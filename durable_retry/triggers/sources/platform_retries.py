@@ -57,9 +57,6 @@ class RetriedBlueprint(df.Blueprint, func.SettingsApi):
 
         A request that storage or the task hub does not answer is one line in the log: the next fire does what
         is left. For anything else there are few retries.
-
-        Args:
-            schedule: NCRONTAB expression with seconds.
         """
 
         def register(upkeep: Callable[[TaskHub], Awaitable[None]]) -> Any:
