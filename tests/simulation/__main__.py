@@ -21,7 +21,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="the one world to run; without it they are drawn")
     parser.add_argument("--seeds", type=int, default=1, help="how many worlds to run")
     parser.add_argument("--operations", type=int, default=OPERATIONS, help="of each world")
-    small = "worlds of one to six operations and minutes: twenty a second"
+    small = "worlds of one to six operations and minutes: ten to twenty a second"
     parser.add_argument("--small", action="store_true", help=small)
     parser.add_argument("--log", action="store_true", help="print what happened")
     parser.add_argument("--digest", action="store_true", help="print only what two runs of a seed share")

@@ -115,7 +115,7 @@ class Chances:
 
 
 SMALL_OPERATIONS: Final = 10
-"""A world of fewer operations is a small one: a storm of minutes, dozens of worlds in a second."""
+"""A world of fewer operations is a small one: a storm of minutes, ten to twenty worlds in a second."""
 
 _SIZES: Final = (1, 1, 1, 1, 2, 2, 3, 4)
 _CROWDS: Final = (4, 5, 6)
