@@ -34,7 +34,7 @@ names the known ones. GET answers have an `ETag`: send it back as `If-None-Match
 nothing has changed.
 """
 
-_WIDTH: Final = 100
+_WIDTH: Final = 84
 _EVERYWHERE: Final = {"304", "401", "403", "503"}
 """Answers that the head of the page describes."""
 

@@ -47,6 +47,14 @@ CITED = re.compile(
 NAME = re.compile(r"\$\{(\w+)\}")
 OPERATION_KEYS = {"dependency", "handler", "items", "steps", "filter"}
 
+PAGES = [
+    page
+    for page in documents()
+    if page.name.startswith("docs/")
+    and not page.name.startswith("docs/decisions/")
+    and page.name not in {"docs/README.md", "docs/index.md"}  # contents
+]
+
 each_document = pytest.mark.parametrize("document", documents(), ids=lambda document: document.name)
 
 
@@ -252,3 +260,10 @@ def test_defaults_that_a_document_gives_for_a_setting_are_its_defaults(document:
 def test_the_presets_of_the_page_are_those_of_the_code() -> None:
     rows = re.findall(r"^\| `(\w+)` \|.*?\| (\d+) \| ", Document("docs/policies.md").text, re.MULTILINE)
     assert dict(rows) == {name: str(preset.policy.max_attempts) for name, preset in PRESETS.items()}
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda page: page.name)
+def test_a_page_has_a_short_title_and_opens_with_what_a_reader_can_do_after_it(document: Document) -> None:
+    title, _, opening = document.text.split("\n")[:3]
+    assert len(title.removeprefix("# ")) <= 30
+    assert opening.startswith(("After this page you ", "After this page your "))

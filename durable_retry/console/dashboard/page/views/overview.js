@@ -106,7 +106,7 @@ const isIdle = (counted) => !counted.operations && !STATES.some((state) => count
 
 function countedWords(counted) {
   const accepted = `${plural(counted.operations, "operation")} accepted.`;
-  return counted.complete ? accepted : `${accepted} Not all that may go on were looked at yet.`;
+  return counted.complete ? accepted : `${accepted} The count goes on.`;
 }
 
 const ratioWords = ({ amplification: ratio }) => (ratio === null ? "" : `${ratio.toFixed(2)} attempts per operation.`);
