@@ -232,7 +232,8 @@ def test_a_batch_with_a_bad_item_ends_badly_and_shows_which(shell: Shell, tmp_pa
     batch_id = shown[shown.index("batch-") :].split()[0]
     assert "ValidationFailed" in shell.run("batch", "show", batch_id)
     shell.run("batch", "watch", batch_id, code=1)
-    assert f"{batch_id}  failed  1 succeeded, 1 dead_lettered" in shell.run("batch", "list")
+    (line,) = (line for line in shell.run("batch", "list").splitlines() if line.startswith(batch_id))
+    assert re.search(r"  failed  .+  1 succeeded, 1 dead_lettered  ", line)
     argv = ["batch", "submit", str(tmp_path / "items.json"), "--tolerated-failures", "1", "--key", "b"]
     shell.run(*argv, "--watch")
     assert shell.json(*argv)["batch_id"] != batch_id
