@@ -67,7 +67,7 @@ class BackgroundWriter(ABC):
 
     def _write_until_end(self) -> None:
         pause_seconds = self._pause_seconds
-        while not self._ending.is_set():
+        while True:
             self._changed.wait()
             if self._ending.wait(pause_seconds):
                 return
