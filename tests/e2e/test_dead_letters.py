@@ -53,7 +53,7 @@ def test_a_dead_letter_shows_everything_about_its_operation(system: System, key:
 def test_a_replay_keeps_the_key_and_can_succeed(system: System, key: str) -> None:
     letter = failed(system, key)
     status, body = act(system, letter, "replay", {})
-    assert (status, body) == (202, {"operation_id": letter["operation_id"]})
+    assert (status, body) == (202, {"operation_id": letter["operation_id"], "dependency": "flaky"})
     system.until_replayed(letter, "succeeded")
     assert system.target.received(key)["count"] == 2
     again = system.client.get(f"/api/dead-letters/{letter['id']}").json()

@@ -280,8 +280,8 @@ def unwritten() -> Unwritten | None:
     """Return what waits for storage that fails; None while it takes what is written."""
     failing = [
         Unwritten(len(writer.held), writer.failing_since)
-        for writer in list(_writers.values.values())
-        if writer.failing_since is not None
+        for loop, writer in list(_writers.values.items())
+        if writer.failing_since is not None and not loop.is_closed()
     ]
     if not failing:
         return None

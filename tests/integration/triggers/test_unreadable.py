@@ -12,6 +12,8 @@ import pytest
 from azure.data.tables import UpdateMode
 from durabletask.client import OrchestrationStatus
 
+from durable_retry.console.activity import find
+from durable_retry.console.activity.store import ActivityWriter
 from durable_retry.console.alerts.watch import check_alerts
 from durable_retry.console.bulk.document import progress_document
 from durable_retry.console.bulk.shapes import ReplayProgress, ReplayState
@@ -103,6 +105,7 @@ def nothing_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(sharing, "shared", make_at_once)
     monkeypatch.setattr(overview._known, "values", WeakKeyDictionary())
+    monkeypatch.setattr(find, "WRITER", ActivityWriter())
 
 
 @pytest.fixture

@@ -130,6 +130,8 @@ def export(path: Path, lines: TextIO) -> int:
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
         db.row_factory = sqlite3.Row
         db.execute("PRAGMA user_version")
+        # One state of all tables: a host that goes on packs and removes what a row read before leads to.
+        db.execute("BEGIN")
         store = _Store(db)
         for table, shown in _TABLES.items():
             for row in store.rows(table):

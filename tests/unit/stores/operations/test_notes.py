@@ -330,3 +330,16 @@ def loop() -> asyncio.AbstractEventLoop:
 
 async def writer_is_idle() -> None:
     await asyncio.gather(*operation_notes._writers.get().tasks)
+
+
+def test_a_loop_that_is_closed_has_nothing_that_waits(storage: Storage) -> None:
+    """Nobody writes what it held; upkeep adds it."""
+    storage.is_away = True
+
+    async def note_and_fail() -> None:
+        note_accepted(an_operation())
+        await write_noted()
+        assert operation_notes.unwritten() is not None
+
+    asyncio.run(note_and_fail())
+    assert operation_notes.unwritten() is None
