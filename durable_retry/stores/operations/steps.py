@@ -61,7 +61,8 @@ async def steps_shown(
         for row in page.rows
         if row not in beats
     ]
-    heartbeat = shown_heartbeat(_record_of_row(beats[0])) if beats else None
+    # One that cannot be read must not hide the operation.
+    heartbeat = read_or(lambda: shown_heartbeat(_record_of_row(beats[0])), lambda _: None) if beats else None
     return [step for _, step in sorted(found, key=itemgetter(0))], heartbeat
 
 

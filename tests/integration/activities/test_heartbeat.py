@@ -23,6 +23,7 @@ from durable_retry.services.attempt.attempt import make_attempt
 from durable_retry.settings.configuration import using
 from durable_retry.stores.operations import steps
 from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.storage import tables
 from tests.support.builders import an_operation
 from tests.support.tables import TablesInMemory
 
@@ -190,3 +191,11 @@ def test_an_attempt_whose_run_lost_its_claim_ends() -> None:
     outcome = attempt(copy, heartbeat_seconds=10)
     assert outcome.category is Category.AMBIGUOUS
     assert "run 3 of this key holds the claim" in str(outcome.error)
+
+
+def test_a_heartbeat_that_cannot_be_read_hides_nothing(rows: TablesInMemory) -> None:
+    attempt(copy_steadily, heartbeat_seconds=10)
+    (row,) = (row for row in rows.rows(steps.TABLE) if row["RowKey"].endswith(HEARTBEAT))
+    damaged = {name: row[name] for name in ("PartitionKey", "RowKey")} | {"record_0": "{"}
+    asyncio.run(tables.merge(steps.TABLE, damaged))
+    assert heartbeat_shown() is None
