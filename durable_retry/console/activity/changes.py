@@ -1,7 +1,8 @@
-"""Noting that other code runs than before, or that settings differ: a step of each minute compares digests.
+"""Noting that other code runs than before, or that settings differ: each process compares digests once.
 
 Values are not kept: a digest of each setting says which one changed. Secrets have none, so a rotated secret
-does not show. While two versions run side by side, each change of the instance that compares is an entry.
+does not show. While two versions run side by side, a new process of either is an entry where the other one
+compared last.
 """
 
 import asyncio
@@ -37,14 +38,24 @@ _PACKAGE: Final = Path(__file__).parents[2]
 
 async def note_changes(_hub: TaskHub, now: datetime) -> None:
     """Note what differs from what ran last; the first run of an app only remembers."""
-    code = {"code": await asyncio.to_thread(_code_digest)}
-    if await replace_known("code", code):
+    if await _changed_names("code", {"code": await asyncio.to_thread(_code_digest)}):
         _note_change(now, ActivityKind.DEPLOYMENT, "other code was deployed", None)
-    settings = _settings_digests()
-    if changed := await replace_known("settings", settings):
+    if changed := await _changed_names("settings", _settings_digests()):
         named = ", ".join(changed[:_NAMED])
         more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
         _note_change(now, ActivityKind.SETTINGS, "settings were changed", named + more)
+
+
+# What this process has compared; it costs requests to storage, and what a process runs with does not change.
+_compared: Final[dict[str, Mapping[str, str]]] = {}
+
+
+async def _changed_names(name: str, digests: Mapping[str, str]) -> list[str]:
+    if _compared.get(name) == digests:
+        return []
+    changed = await replace_known(name, digests)
+    _compared[name] = digests
+    return changed
 
 
 async def remove_old_activity(_hub: TaskHub, now: datetime) -> None:

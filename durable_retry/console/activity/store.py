@@ -62,7 +62,7 @@ class ActivityWriter(BackgroundWriter):
         with self._lock:
             rows, self._held = list(self._held), deque(maxlen=_MOST_HELD)
         try:
-            tables.replace_at_end(TABLE, rows)
+            tables.replace_each(TABLE, rows)
         except Exception as error:  # noqa: BLE001 - the entries stay, and are written later
             with self._lock:
                 self._held.extendleft(reversed(rows))

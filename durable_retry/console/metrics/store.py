@@ -70,7 +70,7 @@ class MetricsWriter(BackgroundWriter):
 
     def _write_rows(self, rows: Sequence[tables.Row]) -> None:
         if self.is_ending:
-            tables.replace_at_end(TABLE, rows)
+            tables.replace_each(TABLE, rows)
         else:
             changes = [("upsert", row, {"mode": UpdateMode.REPLACE}) for row in rows]
             tables.with_table(TABLE, methodcaller("submit_transaction", changes))

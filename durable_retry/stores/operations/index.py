@@ -104,7 +104,7 @@ async def write_entries(name: str, held: Iterable[tuple[OperationList, Operation
 def write_entries_at_end(name: str, held: Iterable[tuple[OperationList, OperationEntry]]) -> None:
     """Do as `write_entries` on this thread: at the end of a process no other thread takes work."""
     for rows in _transactions_of_entries(name, held):
-        tables.replace_at_end(_table_of(rows), rows)
+        tables.replace_each(_table_of(rows), rows)
 
 
 def _transactions_of_entries(

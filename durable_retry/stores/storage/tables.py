@@ -369,10 +369,10 @@ def client_of(table: str) -> TableClient:
     return storage_clients.table_service().get_table_client(table)
 
 
-def replace_at_end(table: str, rows: Iterable[Row]) -> None:
+def replace_each(table: str, rows: Iterable[Row]) -> None:
     """Write rows one by one, on the caller's thread.
 
-    For the end of a process: the client's transactions start threads, which the interpreter refuses then.
+    Also at the end of a process: the client's transactions start threads, which the interpreter refuses then.
     """
     for row in rows:
         with_table(table, methodcaller("upsert_entity", row, mode=UpdateMode.REPLACE))

@@ -27,6 +27,7 @@ def writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
     writer = ActivityWriter()
     monkeypatch.setattr(store, "TABLE", name)
     monkeypatch.setattr(changes, "WRITER", writer)
+    monkeypatch.setattr(changes, "_compared", {})
     return writer
 
 
@@ -135,6 +136,20 @@ async def test_a_change_of_settings_is_noted_with_the_names_that_changed(
     assert writer.flush()
     (noted,) = (await list_activity(ALL, 50, None)).items
     assert (noted.kind, noted.reason) == (ActivityKind.SETTINGS, "MAX_BODY_BYTES, dependencies.payments")
+
+
+async def test_a_process_compares_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def replaced(name: str, _: object) -> list[str]:
+        asked.append(name)
+        return []
+
+    monkeypatch.setattr(changes, "replace_known", replaced)
+    with using(parse_config(CONFIG % 3, {})):
+        await changes.note_changes(HUB, after(0))
+        await changes.note_changes(HUB, after(60))
+    assert asked == ["code", "settings"]
 
 
 async def test_other_code_is_a_deployment(writer: ActivityWriter, monkeypatch: pytest.MonkeyPatch) -> None:
