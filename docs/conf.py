@@ -40,6 +40,7 @@ document.querySelectorAll("div.highlight-mermaid").forEach((block) => {
 const isDark = document.body.dataset.theme === "dark" || matchMedia("(prefers-color-scheme: dark)").matches;
 mermaid.initialize({ theme: isDark ? "dark" : "neutral" });
 """
+_DESCRIBED = re.compile(r".*?\b(Flow|Pages)\[(.+)\]")
 _SECTIONS = ("Args:", "Attributes:", "Raises:", "Returns:", "Yields:")
 
 
@@ -57,6 +58,16 @@ def _continues(before: list[str]) -> bool:
     """Whether an indented line after an empty one goes on with the example before."""
     last = next((line for line in reversed(before) if line.strip()), "")
     return last.startswith("    ")
+
+
+def _show_results(
+    _app: object, what: str, _name: str, _item: object, _options: object, signature: str, returned: str | None
+) -> tuple[str, str | None] | None:
+    """Show what a call of the client returns in place of the flow that describes it."""
+    found = _DESCRIBED.fullmatch(returned or "")
+    if what != "method" or found is None:
+        return None
+    return signature, f"Iterator[{found[2]}]" if found[1] == "Pages" else found[2]
 
 
 def _lead_out_of_the_site(app: Sphinx, name: str, source: list[str]) -> None:
@@ -80,6 +91,7 @@ def _bring_mermaid(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     """Add what Markdown and docstrings here have and Sphinx does not know."""
     app.connect("autodoc-process-docstring", _mark_examples, priority=400)
+    app.connect("autodoc-process-signature", _show_results)
     # Links to files beside `docs/` lead here: `-D source_url=https://...` for a site that is published.
     app.add_config_value("source_url", ROOT.as_uri(), "html")
     app.connect("source-read", _lead_out_of_the_site)

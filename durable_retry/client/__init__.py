@@ -8,25 +8,18 @@ A submission always has a key, a generated one if need be, so that it is sent ag
 no answer. Waits between tries have full jitter and are never shorter than the answer's `Retry-After`.
 """
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Self, Unpack, overload
-from urllib.parse import quote, urlsplit
+from typing import Any, Unpack, overload
 
-import httpx
-
-from durable_retry.client import flows
 from durable_retry.client.documents import (
     ApiError,
     OperationFailed,
     OperationFields,
     RefusedError,
-    ReplayFields,
     Submitted,
     UnreachableError,
 )
-from durable_retry.client.resources import AsyncResources, Resources
+from durable_retry.client.methods import AwaitedCalls, BlockingCalls
+from durable_retry.client.resources import Resources
 from durable_retry.engine.operations.document import OperationDocument as Operation
 from durable_retry.handler_registry import OperationFunction
 
@@ -41,31 +34,8 @@ __all__ = [
     "UnreachableError",
 ]
 
-_TIMEOUT_SECONDS: Final = 40.0
-"""The time limit of one request: longer than the longest `Prefer: wait`."""
 
-
-def _base_url(url: str) -> str:
-    return url.rstrip("/") + ("" if urlsplit(url).path.strip("/") else "/api")
-
-
-def _http_options(url: str, function_key: str | None) -> dict[str, Any]:
-    headers = {} if function_key is None else {"x-functions-key": function_key}
-    return {"base_url": _base_url(url), "headers": headers, "timeout": _TIMEOUT_SECONDS}
-
-
-def _http_arguments(request: flows.Request) -> dict[str, Any]:
-    path = "/".join(quote(part, safe="") for part in request.path)
-    return {
-        "method": request.method,
-        "url": f"/{path}",
-        "params": request.query,
-        "json": request.body,
-        "headers": request.headers,
-    }
-
-
-class Client(Resources):
+class Client(Resources, BlockingCalls):
     """The API, with calls that block.
 
         with Client("http://localhost:7071") as client:
@@ -79,29 +49,6 @@ class Client(Resources):
         transport: For tests.
         sleep: Pauses for seconds; for tests.
     """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        function_key: str | None = None,
-        tries: int = 5,
-        transport: httpx.BaseTransport | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._http = httpx.Client(transport=transport, **_http_options(url, function_key))
-        self._tries = tries
-        self._sleep = sleep
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
 
     @overload
     def submit(
@@ -130,70 +77,10 @@ class Client(Resources):
             InvalidInputError: The arguments are not those of the function.
             LookupError: The function is not declared.
         """
-        return self._run_flow(flows.submit(self._tries, function, args, fields))
-
-    def get(self, operation_id: str) -> Operation:
-        """Return an operation.
-
-        Raises:
-            RefusedError: There is none of this id (404).
-            UnreachableError: There was no answer.
-        """
-        return self._run_flow(flows.get(self._tries, operation_id))
-
-    def wait(self, operation_id: str, *, timeout_seconds: float) -> Operation:
-        """Wait until an operation has succeeded, looking every 0.25 s at first and every 5 s later.
-
-        Raises:
-            OperationFailed: It is a dead letter, or was cancelled.
-            TimeoutError: It has not ended in this time, and keeps running.
-            ApiError: As `get`.
-        """
-        return self._run_flow(flows.wait(self._tries, operation_id, timeout_seconds))
-
-    def cancel(self, operation_id: str) -> None:
-        """Ask an operation to end; an attempt under way ends first.
-
-        Raises:
-            RefusedError: It has ended (409), or there is none of this id (404).
-            UnreachableError: There was no answer.
-        """
-        self._run_flow(flows.steer(self._tries, operation_id, "cancel"))
-
-    def retry_now(self, operation_id: str) -> None:
-        """End the present wait of an operation; errors as `cancel`, with 409 when it is not waiting."""
-        self._run_flow(flows.steer(self._tries, operation_id, "retry-now"))
-
-    def replay(self, dead_letter_id: str, **replay: Unpack[ReplayFields]) -> str:
-        """Replay a dead letter, and return the operation's id.
-
-        It is not sent again when its answer is lost: the dead letter shows whether it was replayed.
-
-        Raises:
-            RefusedError: It was replayed or archived (409), or there is none of this id (404).
-            UnreachableError: There was no answer.
-        """
-        return self._run_flow(flows.replay(self._tries, dead_letter_id, replay))
-
-    def _run_flow[T](self, flow: flows.Flow[T]) -> T:
-        answer: flows.Answer = None
-        while True:
-            try:
-                step = flow.send(answer)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            answer = None
-            if isinstance(step, float | int):
-                self._sleep(step)
-                continue
-            try:
-                answer = self._http.request(**_http_arguments(step))
-            except httpx.TransportError as error:
-                answer = error
+        return self.run_flow(self._submit(function, args, fields))
 
 
-class AsyncClient(AsyncResources):
+class AsyncClient(Resources, AwaitedCalls):
     """The API, with calls to await.
 
         async with AsyncClient("http://localhost:7071") as client:
@@ -201,29 +88,6 @@ class AsyncClient(AsyncResources):
 
     Arguments, answers and errors are those of `Client`.
     """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        function_key: str | None = None,
-        tries: int = 5,
-        transport: httpx.AsyncBaseTransport | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._http = httpx.AsyncClient(transport=transport, **_http_options(url, function_key))
-        self._tries = tries
-        self._sleep = sleep
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
 
     @overload
     async def submit(
@@ -239,41 +103,4 @@ class AsyncClient(AsyncResources):
     ) -> Submitted: ...
     async def submit(self, function: Any = None, /, *args: Any, **fields: Any) -> Submitted:
         """See `Client.submit`."""
-        return await self._run_flow(flows.submit(self._tries, function, args, fields))
-
-    async def get(self, operation_id: str) -> Operation:
-        """See `Client.get`."""
-        return await self._run_flow(flows.get(self._tries, operation_id))
-
-    async def wait(self, operation_id: str, *, timeout_seconds: float) -> Operation:
-        """See `Client.wait`."""
-        return await self._run_flow(flows.wait(self._tries, operation_id, timeout_seconds))
-
-    async def cancel(self, operation_id: str) -> None:
-        """See `Client.cancel`."""
-        await self._run_flow(flows.steer(self._tries, operation_id, "cancel"))
-
-    async def retry_now(self, operation_id: str) -> None:
-        """See `Client.retry_now`."""
-        await self._run_flow(flows.steer(self._tries, operation_id, "retry-now"))
-
-    async def replay(self, dead_letter_id: str, **replay: Unpack[ReplayFields]) -> str:
-        """See `Client.replay`."""
-        return await self._run_flow(flows.replay(self._tries, dead_letter_id, replay))
-
-    async def _run_flow[T](self, flow: flows.Flow[T]) -> T:
-        answer: flows.Answer = None
-        while True:
-            try:
-                step = flow.send(answer)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            answer = None
-            if isinstance(step, float | int):
-                await self._sleep(step)
-                continue
-            try:
-                answer = await self._http.request(**_http_arguments(step))
-            except httpx.TransportError as error:
-                answer = error
+        return await self.run_flow(self._submit(function, args, fields))

@@ -1,4 +1,4 @@
-"""What the client asks for, request by request: `Client` and `AsyncClient` send for the same flows."""
+"""What the client asks for, request by request. `Client` and `AsyncClient` send what the same flows yield."""
 
 import random
 import uuid
@@ -8,19 +8,16 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import httpx
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 
 from durable_retry import clock
 from durable_retry.client.documents import (
-    OperationFailed,
     RefusedError,
     Submitted,
     UnreachableError,
     operation_document,
 )
 from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.dead_letters.document import DeadLetterDocument, StartedReplay
 from durable_retry.engine.operations.document import AcceptedOperation
 from durable_retry.engine.operations.document import OperationDocument as Operation
 from durable_retry.engine.retry.retry_after import parse_retry_after
@@ -56,27 +53,101 @@ type Answer = httpx.Response | httpx.TransportError | None
 """The result of the request that a flow yielded; None after a pause."""
 
 type Flow[T] = Generator[Request | float, Answer, T]
-"""Yields requests to send and seconds to pause, and returns T. Both clients drive the same flows."""
+"""Yields requests to send and seconds to pause, and returns T."""
+
+type Pages[T] = Callable[[str], Flow[Page[T]]]
+"""Makes the flow of the page that begins at a cursor; "" is the first one."""
 
 
-def _answer_of_success(request: Request, tries: int) -> Flow[httpx.Response]:
-    """Send a request, again after failures that may pass, and return the answer of success.
+class Flows:
+    """The flows that methods of the clients are made of.
 
-    Raises:
-        RefusedError: The last answer is not a success.
-        UnreachableError: The last try got no answer.
+    Args:
+        tries: The most tries of one request, at least 1.
     """
-    answer: Answer = None
-    for number in range(1, tries + 1):
-        answer = yield request
-        if isinstance(answer, httpx.Response) and answer.is_success:
-            return answer
-        if not _may_repeat(request, answer) or number == tries:
-            break
-        yield _seconds_before_next_try(answer, number)
-    if isinstance(answer, httpx.Response):
-        raise RefusedError(answer)
-    raise UnreachableError(f"{request.method} /{'/'.join(request.path)}: {answer!r}") from answer
+
+    def __init__(self, tries: int) -> None:
+        self._tries = tries
+
+    def _answer_of_success(self, request: Request) -> Flow[httpx.Response]:
+        """Send a request, again after failures that may pass, and return the answer of success.
+
+        Raises:
+            RefusedError: The last answer is not a success.
+            UnreachableError: The last try got no answer.
+        """
+        answer: Answer = None
+        for number in range(1, self._tries + 1):
+            answer = yield request
+            if isinstance(answer, httpx.Response) and answer.is_success:
+                return answer
+            if not _may_repeat(request, answer) or number == self._tries:
+                break
+            yield _seconds_before_next_try(answer, number)
+        if isinstance(answer, httpx.Response):
+            raise RefusedError(answer)
+        raise UnreachableError(f"{request.method} /{'/'.join(request.path)}: {answer!r}") from answer
+
+    def _read[T](self, model: type[T], *path: str, **query: Any) -> Flow[T]:
+        """Return a document of the API."""
+        answer = yield from self._answer_of_success(Request(method="GET", path=path, query=query))
+        return TypeAdapter(model).validate_json(answer.content)
+
+    def _pages[T](self, model: type[Page[T]], path: tuple[str, ...], filters: Mapping[str, Any]) -> Pages[T]:
+        """Return the pages of a list."""
+        query = {**filters, "limit": _PAGE_ITEMS}
+        return lambda cursor: self._read(model, *path, **query, **({"cursor": cursor} if cursor else {}))
+
+    def _act[T](self, model: type[T], *path: str, body: Any = None, repeats: bool = True) -> Flow[T]:
+        """Act on something, and return what the API shows of it."""
+        request = Request(method="POST", path=path, body=body, repeats=repeats)
+        answer = yield from self._answer_of_success(request)
+        return TypeAdapter(model).validate_json(answer.content)
+
+    def _delete[T](self, model: type[T], *path: str) -> Flow[T]:
+        """Cancel or end something, and return what the API shows of it."""
+        answer = yield from self._answer_of_success(Request(method="DELETE", path=path))
+        return TypeAdapter(model).validate_json(answer.content)
+
+    def _start(self, id_field: str, *path: str, body: Mapping[str, Any]) -> Flow[str]:
+        """Start something, and return its id; only a key makes a second arrival harmless."""
+        started = yield from self._act(dict[str, Any], *path, body=body, repeats="key" in body)
+        return str(started[id_field])
+
+    def _wait_for[T](
+        self, model: type[T], *path: str, has_ended: Callable[[T], bool], timeout_seconds: float
+    ) -> Flow[T]:
+        """Look at a document, which has a `status`, until what it shows has ended.
+
+        Raises:
+            TimeoutError: It has not ended in this time.
+        """
+        until = clock.monotonic_seconds() + timeout_seconds
+        look_seconds = _FIRST_LOOK_SECONDS
+        while not has_ended(document := (yield from self._read(model, *path))):
+            left = until - clock.monotonic_seconds()
+            if left <= 0:
+                status = getattr(document, "status", "there")
+                raise TimeoutError(f"{' '.join(path)} is {status} after {timeout_seconds} s")
+            yield min(look_seconds, left)
+            look_seconds = min(look_seconds * 1.5, _LAST_LOOK_SECONDS)
+        return document
+
+    def _submit(
+        self, function: Function | None, args: tuple[Any, ...], fields: dict[str, Any]
+    ) -> Flow[Submitted]:
+        wait_seconds = fields.pop("wait_seconds", 0)
+        document = operation_document(function, args, fields)
+        document.setdefault("key", f"client-{uuid.uuid4()}")
+        headers = {"Prefer": f"wait={wait_seconds:.0f}"} if wait_seconds > 0 else None
+        request = Request(method="POST", path=("operations",), body=document, headers=headers)
+        answer = yield from self._answer_of_success(request)
+        is_replayed = answer.headers.get("Idempotent-Replayed") == "true"
+        if answer.status_code == HTTPStatus.ACCEPTED:
+            accepted = AcceptedOperation.model_validate_json(answer.content)
+            return Submitted(accepted.operation_id, accepted.key, accepted.status, is_replayed, None)
+        ended = Operation.model_validate_json(answer.content)
+        return Submitted(ended.operation_id, ended.key, ended.status, is_replayed, ended)
 
 
 def _may_repeat(request: Request, answer: Answer) -> bool:
@@ -102,114 +173,3 @@ def _least_wait(answer: Answer) -> float:
         return 0.0
     hint = parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
     return 0.0 if hint is None else hint.delay_seconds
-
-
-def submit(
-    tries: int, function: Function | None, args: tuple[Any, ...], fields: dict[str, Any]
-) -> Flow[Submitted]:
-    """Submit an operation; see `Client.submit`."""
-    wait_seconds = fields.pop("wait_seconds", 0)
-    document = operation_document(function, args, fields)
-    document.setdefault("key", f"client-{uuid.uuid4()}")
-    headers = {"Prefer": f"wait={wait_seconds:.0f}"} if wait_seconds > 0 else None
-    request = Request(method="POST", path=("operations",), body=document, headers=headers)
-    answer = yield from _answer_of_success(request, tries)
-    is_replayed = answer.headers.get("Idempotent-Replayed") == "true"
-    if answer.status_code == HTTPStatus.ACCEPTED:
-        accepted = AcceptedOperation.model_validate_json(answer.content)
-        return Submitted(accepted.operation_id, accepted.key, accepted.status, is_replayed, None)
-    ended = Operation.model_validate_json(answer.content)
-    return Submitted(ended.operation_id, ended.key, ended.status, is_replayed, ended)
-
-
-def get(tries: int, operation_id: str) -> Flow[Operation]:
-    """Return an operation."""
-    return (yield from read(tries, Operation, "operations", operation_id))
-
-
-def read[T: BaseModel](tries: int, model: type[T], *path: str) -> Flow[T]:
-    """Return a document of the API."""
-    answer = yield from _answer_of_success(Request(method="GET", path=path), tries)
-    return model.model_validate_json(answer.content)
-
-
-def page[T](
-    tries: int, model: type[Page[T]], path: tuple[str, ...], filters: Mapping[str, Any], cursor: str
-) -> Flow[Page[T]]:
-    """Return a page of a list.
-
-    Args:
-        cursor: Where it begins; "" is the first one.
-    """
-    query = {**filters, "limit": _PAGE_ITEMS, **({"cursor": cursor} if cursor else {})}
-    answer = yield from _answer_of_success(Request(method="GET", path=path, query=query), tries)
-    return model.model_validate_json(answer.content)
-
-
-def start(tries: int, path: str, document: Mapping[str, Any], id_field: str) -> Flow[str]:
-    """Start a batch, a saga or an action on many, and return its id."""
-    # Only a key makes a second arrival harmless.
-    request = Request(method="POST", path=tuple(path.split("/")), body=document, repeats="key" in document)
-    answer = yield from _answer_of_success(request, tries)
-    return str(answer.json()[id_field])
-
-
-def act_on_dead_letter(
-    tries: int, dead_letter_id: str, action: str, document: Mapping[str, Any] | None = None
-) -> Flow[DeadLetterDocument]:
-    """Archive, restore or note a dead letter; a note could be there twice, so it is not sent again."""
-    request = Request(
-        method="POST",
-        path=("dead-letters", dead_letter_id, action),
-        body=document or {},
-        repeats=document is None,
-    )
-    answer = yield from _answer_of_success(request, tries)
-    return DeadLetterDocument.model_validate_json(answer.content)
-
-
-def wait_for[T: BaseModel](
-    tries: int,
-    model: type[T],
-    path: tuple[str, ...],
-    has_ended: Callable[[T], bool],
-    timeout_seconds: float,
-) -> Flow[T]:
-    """Look at a document, which has a `status`, until what it shows has ended.
-
-    Raises:
-        TimeoutError: It has not ended in this time.
-    """
-    until = clock.monotonic_seconds() + timeout_seconds
-    look_seconds = _FIRST_LOOK_SECONDS
-    while not has_ended(document := (yield from read(tries, model, *path))):
-        left = until - clock.monotonic_seconds()
-        if left <= 0:
-            status = getattr(document, "status", "there")
-            raise TimeoutError(f"{' '.join(path)} is {status} after {timeout_seconds} s")
-        yield min(look_seconds, left)
-        look_seconds = min(look_seconds * 1.5, _LAST_LOOK_SECONDS)
-    return document
-
-
-def wait(tries: int, operation_id: str, timeout_seconds: float) -> Flow[Operation]:
-    """Look at an operation until it has ended; see `Client.wait`."""
-    path = ("operations", operation_id)
-    operation = yield from wait_for(tries, Operation, path, lambda found: found.is_finished, timeout_seconds)
-    if operation.status is not OperationState.SUCCEEDED:
-        raise OperationFailed(operation.to_json())
-    return operation
-
-
-def steer(tries: int, operation_id: str, action: str) -> Flow[None]:
-    """Ask an operation to do something, such as `cancel`."""
-    yield from _answer_of_success(Request(method="POST", path=("operations", operation_id, action)), tries)
-
-
-def replay(tries: int, dead_letter_id: str, document: Mapping[str, Any]) -> Flow[str]:
-    """Replay a dead letter; see `Client.replay`."""
-    path = ("dead-letters", dead_letter_id, "replay")
-    answer = yield from _answer_of_success(
-        Request(method="POST", path=path, body=document, repeats=False), tries
-    )
-    return StartedReplay.model_validate_json(answer.content).operation_id

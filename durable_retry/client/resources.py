@@ -1,322 +1,346 @@
-"""What both clients do beside single operations: lists, batches, sagas, dead letters, actions on many.
+"""The methods of both clients, each described once by what it asks the API for."""
 
-A flow says what is asked for; `Resources` sends it with calls that block, `AsyncResources` with calls to
-await.
-"""
+from collections.abc import Iterable
+from typing import Any, Final, Unpack
 
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import Any, Final, TypedDict, Unpack
-
-from durable_retry.client import flows
-from durable_retry.client.documents import OperationFields, operation_document
-from durable_retry.console.bulk.document import BulkActionDocument, BulkReplayDocument
-from durable_retry.console.bulk.shapes import ReplayState
+from durable_retry.client.documents import (
+    OperationFailed,
+    OperationFields,
+    ReplayFields,
+    operation_document,
+)
+from durable_retry.client.filters import (
+    ActivityFilters,
+    BulkOptions,
+    BulkVerb,
+    DeadLetterFilters,
+    OpenDeadLetters,
+    OperationFilters,
+    OutboxFilters,
+    Pace,
+    SagaStepFields,
+    SearchFilters,
+    Selection,
+    WorkflowFilters,
+)
+from durable_retry.client.flows import Flow, Flows, Pages
+from durable_retry.client.methods import ListMethod, Method
+from durable_retry.console.activity.shapes import ActivityItem
+from durable_retry.console.alerts.document import AlertBoard
+from durable_retry.console.alerts.rules import Silence
+from durable_retry.console.bulk.document import (
+    BulkActionDocument,
+    BulkItemDocument,
+    BulkMatches,
+    BulkReplayDocument,
+    MatchedDeadLetters,
+)
+from durable_retry.console.bulk.shapes import FINISHED_REPLAY
 from durable_retry.console.finding.found import FoundItem
 from durable_retry.engine.base.answers import Page
-from durable_retry.engine.dead_letters.document import DeadLetterDocument
-from durable_retry.engine.operations.document import ListedOperation
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.circuit.view import CircuitChange
+from durable_retry.engine.dead_letters.document import DeadLetterDocument, StartedReplay
+from durable_retry.engine.limits.view import LimitedCircuit, ListedCircuit
+from durable_retry.engine.operations.document import ListedOperation, OperationDocument, SteeredOperation
+from durable_retry.engine.outbox import OutboxEvent, OutboxEventDocument
 from durable_retry.engine.workflows.document import BatchDocument, BatchSummary, SagaDocument
 from durable_retry.engine.workflows.shapes import BatchState, SagaState
 
-_MOVING: Final = frozenset(
-    {
-        BatchState.RUNNING,
-        SagaState.COMPENSATING,
-        ReplayState.PENDING,
-        ReplayState.WAITING_CIRCUIT,
-    }
-)
-"""States of a batch, a saga or an action on many that has not ended; all say `running` alike."""
+_MOVING: Final = frozenset({SagaState.RUNNING, SagaState.COMPENSATING})
 
 
-class OperationFilters(TypedDict, total=False):
-    """The operations that a list has; what is left out does not matter. Instants are RFC 3339."""
-
-    status: str
-    dependency: str
-    handler: str
-    source: str
-    key: str
-    correlation_id: str
-    q: str
-    created_after: str
-    created_before: str
+def _bulk_has_ended(document: BulkReplayDocument | BulkActionDocument) -> bool:
+    return document.status in FINISHED_REPLAY
 
 
-class SearchFilters(OperationFilters, total=False):
-    """What a search finds; `type` is such as `operation` or `dead_letter`."""
-
-    type: str
-
-
-class DeadLetterFilters(TypedDict, total=False):
-    """The dead letters that a list has; instants are RFC 3339."""
-
-    status: str
-    reason: str
-    category: str
-    dependency: str
-    group: str
-    key: str
-    correlation_id: str
-    q: str
-    created_after: str
-    created_before: str
-
-
-def batch_document(items: Iterable[OperationFields], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of a batch as JSON; of the options, those that were given."""
-    given = {name: value for name, value in options.items() if value is not None}
-    return {"items": [operation_document(None, (), item) for item in items], **given}
-
-
-def saga_document(steps: Iterable[Mapping[str, Any]], key: str | None) -> dict[str, Any]:
-    """Return the body of a saga as JSON."""
-    return {"steps": [dict(step) for step in steps], **({} if key is None else {"key": key})}
-
-
-def has_ended(document: BatchSummary | SagaDocument | BulkReplayDocument | BulkActionDocument) -> bool:
-    """Whether a batch, a saga or an action on many moves no more."""
-    return document.status not in _MOVING
-
-
-class Resources(ABC):
-    """The calls of `Client` beside those for one operation. Lists read further pages while they are read.
+class Resources(Flows):
+    """The calls of the API.
 
     Raises:
-        RefusedError: The API refused a call: an unknown filter, no such id.
+        RefusedError: There is no such id, its state does not allow the call, a filter is unknown.
         UnreachableError: There was no answer.
     """
 
-    _tries: int
-
-    @abstractmethod
-    def _run_flow[T](self, flow: flows.Flow[T]) -> T: ...
-
-    def _pages[T](self, model: type[Page[T]], path: tuple[str, ...], query: Mapping[str, Any]) -> Iterator[T]:
-        cursor: str | None = ""
-        while cursor is not None:
-            page = self._run_flow(flows.page(self._tries, model, path, query, cursor))
-            yield from page.items
-            cursor = page.next_cursor
-
-    def operations(self, **filters: Unpack[OperationFilters]) -> Iterator[ListedOperation]:
-        """Read operations, the newest first."""
+    @ListMethod
+    def operations(self, **filters: Unpack[OperationFilters]) -> Pages[ListedOperation]:
+        """Read operations, the newest first, each page when it is needed."""
         return self._pages(Page[ListedOperation], ("operations",), filters)
 
-    def search(self, **filters: Unpack[SearchFilters]) -> Iterator[FoundItem]:
+    @ListMethod
+    def search(self, **filters: Unpack[SearchFilters]) -> Pages[FoundItem]:
         """Read what matches, of every type."""
         return self._pages(Page[FoundItem], ("search",), filters)
 
-    def dead_letters(self, **filters: Unpack[DeadLetterFilters]) -> Iterator[DeadLetterDocument]:
+    @Method
+    def get(self, operation_id: str) -> Flow[OperationDocument]:
+        """Return an operation."""
+        return self._read(OperationDocument, "operations", operation_id)
+
+    @Method
+    def wait(self, operation_id: str, *, timeout_seconds: float) -> Flow[OperationDocument]:
+        """Wait until an operation has succeeded, looking every 0.25 s at first and every 5 s later.
+
+        Raises:
+            OperationFailed: It is a dead letter, or was cancelled.
+            TimeoutError: It has not ended in this time, and keeps running.
+        """
+        operation = yield from self._wait_for(
+            OperationDocument,
+            *("operations", operation_id),
+            has_ended=lambda document: document.is_finished,
+            timeout_seconds=timeout_seconds,
+        )
+        if operation.status is not OperationState.SUCCEEDED:
+            raise OperationFailed(operation.to_json())
+        return operation
+
+    @Method
+    def cancel(self, operation_id: str) -> Flow[SteeredOperation]:
+        """Ask an operation to end; an attempt under way ends first. One that has ended is refused (409)."""
+        return self._act(SteeredOperation, "operations", operation_id, "cancel")
+
+    @Method
+    def retry_now(self, operation_id: str) -> Flow[SteeredOperation]:
+        """End the present wait of an operation; one that does not wait is refused (409)."""
+        return self._act(SteeredOperation, "operations", operation_id, "retry-now")
+
+    @ListMethod
+    def dead_letters(self, **filters: Unpack[DeadLetterFilters]) -> Pages[DeadLetterDocument]:
         """Read dead letters, the newest first."""
         return self._pages(Page[DeadLetterDocument], ("dead-letters",), filters)
 
-    def batches(self) -> Iterator[BatchSummary]:
-        """Read batches, the newest first."""
-        return self._pages(Page[BatchSummary], ("batches",), {})
-
-    def sagas(self) -> Iterator[SagaDocument]:
-        """Read sagas, the newest first."""
-        return self._pages(Page[SagaDocument], ("sagas",), {})
-
-    def dead_letter(self, dead_letter_id: str) -> DeadLetterDocument:
+    @Method
+    def dead_letter(self, dead_letter_id: str) -> Flow[DeadLetterDocument]:
         """Return a dead letter."""
-        return self._run_flow(flows.read(self._tries, DeadLetterDocument, "dead-letters", dead_letter_id))
+        return self._read(DeadLetterDocument, "dead-letters", dead_letter_id)
 
-    def archive(self, dead_letter_id: str) -> DeadLetterDocument:
+    @Method
+    def replay(self, dead_letter_id: str, **replay: Unpack[ReplayFields]) -> Flow[str]:
+        """Replay a dead letter, and return the operation's id.
+
+        It is not sent again when its answer is lost: the dead letter shows whether it was replayed. One that
+        was replayed or archived is refused (409).
+        """
+        path = ("dead-letters", dead_letter_id, "replay")
+        started = yield from self._act(StartedReplay, *path, body=replay, repeats=False)
+        return started.operation_id
+
+    @Method
+    def archive(self, dead_letter_id: str) -> Flow[DeadLetterDocument]:
         """Put a dead letter away."""
-        return self._run_flow(flows.act_on_dead_letter(self._tries, dead_letter_id, "archive"))
+        return self._act(DeadLetterDocument, "dead-letters", dead_letter_id, "archive")
 
-    def restore(self, dead_letter_id: str) -> DeadLetterDocument:
+    @Method
+    def restore(self, dead_letter_id: str) -> Flow[DeadLetterDocument]:
         """Open an archived dead letter again."""
-        return self._run_flow(flows.act_on_dead_letter(self._tries, dead_letter_id, "restore"))
+        return self._act(DeadLetterDocument, "dead-letters", dead_letter_id, "restore")
 
-    def add_note(self, dead_letter_id: str, text: str) -> DeadLetterDocument:
-        """Add a note to a dead letter."""
-        return self._run_flow(flows.act_on_dead_letter(self._tries, dead_letter_id, "notes", {"text": text}))
+    @Method
+    def add_note(self, dead_letter_id: str, text: str) -> Flow[DeadLetterDocument]:
+        """Add a note to a dead letter. It is not sent again when its answer is lost."""
+        path = ("dead-letters", dead_letter_id, "notes")
+        return self._act(DeadLetterDocument, *path, body={"text": text}, repeats=False)
 
+    @ListMethod
+    def batches(self, **filters: Unpack[WorkflowFilters]) -> Pages[BatchSummary]:
+        """Read batches, the newest first."""
+        return self._pages(Page[BatchSummary], ("batches",), filters)
+
+    @Method
     def submit_batch(
         self,
         items: Iterable[OperationFields],
         *,
         key: str | None = None,
-        max_concurrency: int | None = None,
-        tolerated_failures: int | None = None,
-    ) -> str:
+        max_concurrency: int = 10,
+        tolerated_failures: int = 0,
+    ) -> Flow[str]:
         """Submit operations as a batch, and return its id; with a key it is sent again without harm."""
-        options = {
-            "key": key,
+        body: dict[str, Any] = {
+            "items": [operation_document(None, (), item) for item in items],
             "max_concurrency": max_concurrency,
             "tolerated_failures": tolerated_failures,
         }
-        return self._run_flow(flows.start(self._tries, "batches", batch_document(items, options), "batch_id"))
+        return self._start("batch_id", "batches", body=body | ({} if key is None else {"key": key}))
 
-    def batch(self, batch_id: str) -> BatchDocument:
+    @Method
+    def batch(self, batch_id: str) -> Flow[BatchDocument]:
         """Return a batch with its items."""
-        return self._run_flow(flows.read(self._tries, BatchDocument, "batches", batch_id))
+        return self._read(BatchDocument, "batches", batch_id)
 
-    def wait_for_batch(self, batch_id: str, *, timeout_seconds: float) -> BatchDocument:
+    @Method
+    def wait_for_batch(self, batch_id: str, *, timeout_seconds: float) -> Flow[BatchDocument]:
         """Wait until a batch has ended, well or not; `TimeoutError` when it has not in this time."""
-        return self._run_flow(
-            flows.wait_for(self._tries, BatchDocument, ("batches", batch_id), has_ended, timeout_seconds)
+        return self._wait_for(
+            BatchDocument,
+            *("batches", batch_id),
+            has_ended=lambda document: document.status is not BatchState.RUNNING,
+            timeout_seconds=timeout_seconds,
         )
 
-    def submit_saga(self, steps: Iterable[Mapping[str, Any]], *, key: str | None = None) -> str:
+    @ListMethod
+    def sagas(self, **filters: Unpack[WorkflowFilters]) -> Pages[SagaDocument]:
+        """Read sagas, the newest first."""
+        return self._pages(Page[SagaDocument], ("sagas",), filters)
+
+    @Method
+    def submit_saga(self, steps: Iterable[SagaStepFields], *, key: str | None = None) -> Flow[str]:
         """Submit a saga, and return its id; with a key it is sent again without harm."""
-        return self._run_flow(flows.start(self._tries, "sagas", saga_document(steps, key), "saga_id"))
+        body = {"steps": list(steps), **({} if key is None else {"key": key})}
+        return self._start("saga_id", "sagas", body=body)
 
-    def saga(self, saga_id: str) -> SagaDocument:
+    @Method
+    def saga(self, saga_id: str) -> Flow[SagaDocument]:
         """Return a saga."""
-        return self._run_flow(flows.read(self._tries, SagaDocument, "sagas", saga_id))
+        return self._read(SagaDocument, "sagas", saga_id)
 
-    def wait_for_saga(self, saga_id: str, *, timeout_seconds: float) -> SagaDocument:
+    @Method
+    def wait_for_saga(self, saga_id: str, *, timeout_seconds: float) -> Flow[SagaDocument]:
         """Wait until a saga has ended, well or not; `TimeoutError` when it has not in this time."""
-        return self._run_flow(
-            flows.wait_for(self._tries, SagaDocument, ("sagas", saga_id), has_ended, timeout_seconds)
+        return self._wait_for(
+            SagaDocument,
+            *("sagas", saga_id),
+            has_ended=lambda document: document.status not in _MOVING,
+            timeout_seconds=timeout_seconds,
         )
 
-    def replay_many(self, filters: DeadLetterFilters, **options: Any) -> str:
-        """Replay the open dead letters that a filter finds, and return the id; options as of the API."""
-        body = {"filter": dict(filters), **options}
-        return self._run_flow(flows.start(self._tries, "dead-letters/replays", body, "replay_id"))
+    @Method
+    def count_for_replay(self, which: OpenDeadLetters) -> Flow[int]:
+        """Count the open dead letters that `replay_many` would replay, and replay none."""
+        body = {"filter": which, "dry_run": True}
+        counted = yield from self._act(MatchedDeadLetters, "dead-letters", "replays", body=body)
+        return counted.matched
 
-    def replay_of_many(self, replay_id: str) -> BulkReplayDocument:
-        """Return how far a replay of many is."""
-        return self._run_flow(
-            flows.read(self._tries, BulkReplayDocument, "dead-letters", "replays", replay_id)
+    @Method
+    def replay_many(self, which: OpenDeadLetters, **pace: Unpack[Pace]) -> Flow[str]:
+        """Replay the open dead letters that match, `{}` for all, and return the id of the bulk replay."""
+        return self._start("replay_id", "dead-letters", "replays", body={"filter": which, **pace})
+
+    @Method
+    def replay_of_many(self, replay_id: str) -> Flow[BulkReplayDocument]:
+        """Return how far a bulk replay is."""
+        return self._read(BulkReplayDocument, "dead-letters", "replays", replay_id)
+
+    @Method
+    def wait_for_replay_of_many(self, replay_id: str, *, timeout_seconds: float) -> Flow[BulkReplayDocument]:
+        """Wait until every replay has ended, well or not; `TimeoutError` when one has not in this time."""
+        path = ("dead-letters", "replays", replay_id)
+        return self._wait_for(
+            BulkReplayDocument, *path, has_ended=_bulk_has_ended, timeout_seconds=timeout_seconds
         )
 
-    def act_on_many(self, action: str, **options: Any) -> str:
-        """Start `cancel`, `retry_now`, `archive` or `replay` for many, and return the id.
+    @Method
+    def cancel_replay_of_many(self, replay_id: str) -> Flow[BulkReplayDocument]:
+        """Cancel a bulk replay; what was replayed stays so."""
+        return self._delete(BulkReplayDocument, "dead-letters", "replays", replay_id)
 
-        Args:
-            action: What to do.
-            options: `filter` or `ids`, `rate_per_second` and `note`, as of the API.
-        """
-        body = {"action": action, **options}
-        return self._run_flow(flows.start(self._tries, "bulk-actions", body, "action_id"))
+    @Method
+    def count_for_action(self, action: BulkVerb, **which: Unpack[Selection]) -> Flow[BulkMatches]:
+        """Count what `act_on_many` would act on, and do nothing."""
+        return self._act(BulkMatches, "bulk-actions", body={"action": action, "dry_run": True, **which})
 
-    def action_on_many(self, action_id: str) -> BulkActionDocument:
+    @Method
+    def act_on_many(self, action: BulkVerb, **options: Unpack[BulkOptions]) -> Flow[str]:
+        """Act on the dead letters or operations of `filter` or `ids`, and return the id of the action."""
+        return self._start("action_id", "bulk-actions", body={"action": action, **options})
+
+    @Method
+    def action_on_many(self, action_id: str) -> Flow[BulkActionDocument]:
         """Return how far an action on many is."""
-        return self._run_flow(flows.read(self._tries, BulkActionDocument, "bulk-actions", action_id))
+        return self._read(BulkActionDocument, "bulk-actions", action_id)
 
+    @ListMethod
+    def items_of_action(self, action_id: str) -> Pages[BulkItemDocument]:
+        """Read what became of each item of an action on many, a bulk replay too; the latest first."""
+        return self._pages(Page[BulkItemDocument], ("bulk-actions", action_id, "items"), {})
 
-class AsyncResources(ABC):
-    """The calls of `AsyncClient` beside those for one operation; see `Resources`."""
-
-    _tries: int
-
-    @abstractmethod
-    async def _run_flow[T](self, flow: flows.Flow[T]) -> T: ...
-
-    async def _pages[T](
-        self, model: type[Page[T]], path: tuple[str, ...], query: Mapping[str, Any]
-    ) -> AsyncIterator[T]:
-        cursor: str | None = ""
-        while cursor is not None:
-            page = await self._run_flow(flows.page(self._tries, model, path, query, cursor))
-            for item in page.items:
-                yield item
-            cursor = page.next_cursor
-
-    def operations(self, **filters: Unpack[OperationFilters]) -> AsyncIterator[ListedOperation]:
-        """See `Resources.operations`."""
-        return self._pages(Page[ListedOperation], ("operations",), filters)
-
-    def search(self, **filters: Unpack[SearchFilters]) -> AsyncIterator[FoundItem]:
-        """See `Resources.search`."""
-        return self._pages(Page[FoundItem], ("search",), filters)
-
-    def dead_letters(self, **filters: Unpack[DeadLetterFilters]) -> AsyncIterator[DeadLetterDocument]:
-        """See `Resources.dead_letters`."""
-        return self._pages(Page[DeadLetterDocument], ("dead-letters",), filters)
-
-    def batches(self) -> AsyncIterator[BatchSummary]:
-        """See `Resources.batches`."""
-        return self._pages(Page[BatchSummary], ("batches",), {})
-
-    def sagas(self) -> AsyncIterator[SagaDocument]:
-        """See `Resources.sagas`."""
-        return self._pages(Page[SagaDocument], ("sagas",), {})
-
-    async def dead_letter(self, dead_letter_id: str) -> DeadLetterDocument:
-        """See `Resources.dead_letter`."""
-        return await self._run_flow(
-            flows.read(self._tries, DeadLetterDocument, "dead-letters", dead_letter_id)
+    @Method
+    def wait_for_action_on_many(self, action_id: str, *, timeout_seconds: float) -> Flow[BulkActionDocument]:
+        """Wait until all that was started has ended; `TimeoutError` when it has not in this time."""
+        path = ("bulk-actions", action_id)
+        return self._wait_for(
+            BulkActionDocument, *path, has_ended=_bulk_has_ended, timeout_seconds=timeout_seconds
         )
 
-    async def archive(self, dead_letter_id: str) -> DeadLetterDocument:
-        """See `Resources.archive`."""
-        return await self._run_flow(flows.act_on_dead_letter(self._tries, dead_letter_id, "archive"))
+    @Method
+    def cancel_action_on_many(self, action_id: str) -> Flow[BulkActionDocument]:
+        """Cancel an action on many; what was done stays done."""
+        return self._delete(BulkActionDocument, "bulk-actions", action_id)
 
-    async def restore(self, dead_letter_id: str) -> DeadLetterDocument:
-        """See `Resources.restore`."""
-        return await self._run_flow(flows.act_on_dead_letter(self._tries, dead_letter_id, "restore"))
+    @Method
+    def circuits(self) -> Flow[tuple[ListedCircuit, ...]]:
+        """Return the circuit of every dependency."""
+        page = yield from self._read(Page[ListedCircuit], "circuits")
+        return page.items
 
-    async def add_note(self, dead_letter_id: str, text: str) -> DeadLetterDocument:
-        """See `Resources.add_note`."""
-        flow = flows.act_on_dead_letter(self._tries, dead_letter_id, "notes", {"text": text})
-        return await self._run_flow(flow)
+    @Method
+    def circuit(self, dependency: str) -> Flow[LimitedCircuit]:
+        """Return the circuit of a dependency, and its limits."""
+        return self._read(LimitedCircuit, "circuits", dependency)
 
-    async def submit_batch(
-        self,
-        items: Iterable[OperationFields],
-        *,
-        key: str | None = None,
-        max_concurrency: int | None = None,
-        tolerated_failures: int | None = None,
-    ) -> str:
-        """See `Resources.submit_batch`."""
-        options = {
-            "key": key,
-            "max_concurrency": max_concurrency,
-            "tolerated_failures": tolerated_failures,
-        }
-        document = batch_document(items, options)
-        return await self._run_flow(flows.start(self._tries, "batches", document, "batch_id"))
+    @Method
+    def open_circuit(
+        self, dependency: str, *, reason: str, for_seconds: float | None = None
+    ) -> Flow[CircuitChange]:
+        """Hold a circuit open, until it is changed again unless `for_seconds` is given."""
+        return self._control_circuit(dependency, "open", reason, for_seconds)
 
-    async def batch(self, batch_id: str) -> BatchDocument:
-        """See `Resources.batch`."""
-        return await self._run_flow(flows.read(self._tries, BatchDocument, "batches", batch_id))
+    @Method
+    def close_circuit(self, dependency: str, *, reason: str) -> Flow[CircuitChange]:
+        """Close a circuit; what waits for it goes in its turn."""
+        return self._control_circuit(dependency, "close", reason)
 
-    async def wait_for_batch(self, batch_id: str, *, timeout_seconds: float) -> BatchDocument:
-        """See `Resources.wait_for_batch`."""
-        return await self._run_flow(
-            flows.wait_for(self._tries, BatchDocument, ("batches", batch_id), has_ended, timeout_seconds)
-        )
+    @Method
+    def disable_circuit(
+        self, dependency: str, *, reason: str, for_seconds: float | None = None
+    ) -> Flow[CircuitChange]:
+        """Let everything through, whatever fails."""
+        return self._control_circuit(dependency, "disable", reason, for_seconds)
 
-    async def submit_saga(self, steps: Iterable[Mapping[str, Any]], *, key: str | None = None) -> str:
-        """See `Resources.submit_saga`."""
-        return await self._run_flow(flows.start(self._tries, "sagas", saga_document(steps, key), "saga_id"))
+    @Method
+    def reset_circuit(self, dependency: str, *, reason: str) -> Flow[CircuitChange]:
+        """Close a circuit and forget what it counted."""
+        return self._control_circuit(dependency, "reset", reason)
 
-    async def saga(self, saga_id: str) -> SagaDocument:
-        """See `Resources.saga`."""
-        return await self._run_flow(flows.read(self._tries, SagaDocument, "sagas", saga_id))
+    def _control_circuit(
+        self, dependency: str, verb: str, reason: str, for_seconds: float | None = None
+    ) -> Flow[CircuitChange]:
+        body = {"reason": reason, **({} if for_seconds is None else {"for_seconds": for_seconds})}
+        return self._act(CircuitChange, "circuits", dependency, verb, body=body)
 
-    async def wait_for_saga(self, saga_id: str, *, timeout_seconds: float) -> SagaDocument:
-        """See `Resources.wait_for_saga`."""
-        return await self._run_flow(
-            flows.wait_for(self._tries, SagaDocument, ("sagas", saga_id), has_ended, timeout_seconds)
-        )
+    @ListMethod
+    def outbox(self, **filters: Unpack[OutboxFilters]) -> Pages[OutboxEvent]:
+        """Read events of the outbox, by default the pending ones."""
+        return self._pages(Page[OutboxEvent], ("outbox",), filters)
 
-    async def replay_many(self, filters: DeadLetterFilters, **options: Any) -> str:
-        """See `Resources.replay_many`."""
-        body = {"filter": dict(filters), **options}
-        return await self._run_flow(flows.start(self._tries, "dead-letters/replays", body, "replay_id"))
+    @Method
+    def event(self, event_id: str) -> Flow[OutboxEventDocument]:
+        """Return an event with its data and its attempts."""
+        return self._read(OutboxEventDocument, "outbox", event_id)
 
-    async def replay_of_many(self, replay_id: str) -> BulkReplayDocument:
-        """See `Resources.replay_of_many`."""
-        return await self._run_flow(
-            flows.read(self._tries, BulkReplayDocument, "dead-letters", "replays", replay_id)
-        )
+    @Method
+    def resend(self, event_id: str) -> Flow[OutboxEvent]:
+        """Send an event once more, under the same id. It is not asked for again when its answer is lost."""
+        return self._act(OutboxEvent, "outbox", event_id, "resend", repeats=False)
 
-    async def act_on_many(self, action: str, **options: Any) -> str:
-        """See `Resources.act_on_many`."""
-        body = {"action": action, **options}
-        return await self._run_flow(flows.start(self._tries, "bulk-actions", body, "action_id"))
+    @Method
+    def alerts(self) -> Flow[AlertBoard]:
+        """Return the alerts that are raised, the latest incidents, the silences and the receivers."""
+        return self._read(AlertBoard, "alerts")
 
-    async def action_on_many(self, action_id: str) -> BulkActionDocument:
-        """See `Resources.action_on_many`."""
-        return await self._run_flow(flows.read(self._tries, BulkActionDocument, "bulk-actions", action_id))
+    @Method
+    def silence(self, condition: str, *, for_minutes: float, reason: str) -> Flow[Silence]:
+        """Keep back messages about a condition, `*` for every one."""
+        body = {"condition": condition, "for_minutes": for_minutes, "reason": reason}
+        return self._act(Silence, "alerts", "silences", body=body, repeats=False)
+
+    @Method
+    def end_silence(self, silence_id: str) -> Flow[Silence]:
+        """End a silence."""
+        return self._delete(Silence, "alerts", "silences", silence_id)
+
+    @ListMethod
+    def activity(self, **filters: Unpack[ActivityFilters]) -> Pages[ActivityItem]:
+        """Read what people did and what happened, the newest first."""
+        return self._pages(Page[ActivityItem], ("activity",), filters)

@@ -7,17 +7,17 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from durable_retry import clock
-from durable_retry.engine.base.answers import Answer, Page
+from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.validation import Strict, checked, with_example
 from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.messages import ManualControlMessage
 from durable_retry.engine.circuit.openings import Opening
 from durable_retry.engine.circuit.transitions import ManualAction
-from durable_retry.engine.circuit.view import CircuitDocument, view_of
+from durable_retry.engine.circuit.view import CircuitChange, view_of
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.limits.limiter import Limiter
-from durable_retry.engine.limits.settings import LimitsSummary, limits_summary, shared_limits_at
-from durable_retry.engine.limits.view import LimitsDocument, limits_view
+from durable_retry.engine.limits.settings import limits_summary, shared_limits_at
+from durable_retry.engine.limits.view import LimitedCircuit, ListedCircuit, limits_view
 from durable_retry.errors import NoSuchDependencyError, UnchangeableCircuitError
 from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.stores.circuit.cache import circuit_time
@@ -31,27 +31,6 @@ _YEAR_SECONDS: Final = 31_536_000.0
 
 # After these, operations that wait for the circuit are woken.
 _RELEASING: Final = frozenset({ManualControl.CLOSE, ManualControl.DISABLE, ManualControl.RESET})
-
-
-class ListedCircuit(CircuitDocument):
-    """The shared breaker of one dependency, and its limits without their use."""
-
-    limits: LimitsSummary
-
-
-class LimitedCircuit(CircuitDocument):
-    """The shared breaker of one dependency, and its limits."""
-
-    limits: LimitsDocument
-
-
-class CircuitChange(Answer):
-    """A manual change that was accepted."""
-
-    dependency: str
-    action: ManualControl
-    reason: str
-    for_seconds: float | None
 
 
 class ManualControlBody(Strict):

@@ -8,6 +8,7 @@ import sysconfig
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest
 from azure.storage.queue import QueueClient, TextBase64DecodePolicy, TextBase64EncodePolicy
 
 from durable_retry.client import AsyncClient, Client, OperationFailed
+from durable_retry.client.filters import OpenDeadLetters
+from durable_retry.engine.base.instants import to_rfc3339
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
 from tests.support.azurite import Storage
 from tests.support.documents import Document
@@ -231,6 +234,28 @@ async def test_a_program_awaits_with_the_client(shop: httpx.Client, key: str) ->
         submitted = await client.submit(dependency="warehouse", request={"path": "/fail/1"}, key=key)
         done = await client.wait(submitted.operation_id, timeout_seconds=60)
         assert [attempt.category for attempt in done.attempts] == ["transient", None]
+
+
+def test_a_program_runs_the_engine_with_the_client(shop: httpx.Client, key: str) -> None:
+    group: OpenDeadLetters = {"dependency": "warehouse", "created_after": to_rfc3339(datetime.now(UTC))}
+    with Client(f"{shop.base_url}/api/retries") as client:
+        bad = client.submit(dependency="warehouse", request={"path": "/status/422"}, key=f"{key}-bad")
+        with pytest.raises(OperationFailed):
+            client.wait(bad.operation_id, timeout_seconds=60)
+        assert client.count_for_replay(group) == 1
+        again = client.wait_for_replay_of_many(client.replay_many(group), timeout_seconds=60)
+        assert (again.status, again.started, again.failed_again) == ("completed", 1, 1)
+        archive = client.act_on_many("archive", filter=group, note="seen")
+        assert client.wait_for_action_on_many(archive, timeout_seconds=60).done == 1
+        assert [item.outcome for item in client.items_of_action(archive)] == ["done"]
+        client.open_circuit("warehouse", reason="a test", for_seconds=60)
+        eventually(lambda: client.circuit("warehouse").state == "forced_open", "the circuit is held open")
+        client.close_circuit("warehouse", reason="the test is over")
+        eventually(lambda: client.circuits()[0].state == "closed", "the circuit is closed")
+        assert list(client.outbox(status="failed")) == []
+        silence = client.silence("dead_letters", for_minutes=5, reason="a test")
+        assert client.end_silence(silence.id) == silence
+        assert silence not in client.alerts().silences
 
 
 COMING_FROM = Document("docs/coming-from.md")

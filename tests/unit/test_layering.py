@@ -58,6 +58,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
             *("client", "engine", "clock", "handlers", "signatures", "handler_registry"),
             # Shapes alone, of what the console answers.
             *("console.bulk.document", "console.bulk.shapes", "console.finding.found"),
+            *("console.alerts.document", "console.alerts.rules", "console.activity.shapes"),
         )
     ),
     f"{LIBRARY}.testing": frozenset(f"{LIBRARY}.{layer}" for layer in LAYERS),

@@ -1,6 +1,6 @@
 """What a type checker sees of declared functions: `mypy .` checks this file, each `ignore` must be needed."""
 
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any, assert_type
 
 import azure.durable_functions as df
@@ -8,7 +8,8 @@ from durabletask import task
 from pydantic import BaseModel
 
 import durable_retry
-from durable_retry.client import AsyncClient, Client, Submitted
+from durable_retry.client import AsyncClient, Client, Operation, Submitted
+from durable_retry.engine.dead_letters.document import DeadLetterDocument
 from durable_retry.handlers import Call, Outcome
 from durable_retry.in_process import Accepted
 
@@ -50,6 +51,16 @@ async def elsewhere(client: Client, asynchronous: AsyncClient, receipt: Receipt)
     assert_type(await asynchronous.submit(ship, receipt, key="k"), Submitted)
     client.submit(charge, amount="five")  # type: ignore[call-overload]
     await asynchronous.submit(ship)  # type: ignore[call-overload]
+    assert_type(client.get("op-1"), Operation)
+    assert_type(await asynchronous.get("op-1"), Operation)
+    assert_type(await asynchronous.count_for_replay({"reason": "PoisonMessage"}), int)
+    assert_type(client.dead_letters(status="open"), Iterator[DeadLetterDocument])
+    assert_type(asynchronous.dead_letters(status="open"), AsyncIterator[DeadLetterDocument])
+    client.dead_letters(statuss="open")  # type: ignore[call-arg]
+    client.open_circuit("payments")  # type: ignore[call-arg]
+    client.act_on_many("cancl")  # type: ignore[arg-type]
+    await asynchronous.act_on_many("cancel", rate="5")  # type: ignore[call-arg]
+    client.replay_many({"dependancy": "payments"})  # type: ignore[typeddict-unknown-key]
 
 
 async def test_a_declared_function_is_called_as_before() -> None:

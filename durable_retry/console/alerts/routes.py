@@ -7,7 +7,8 @@ from typing import Annotated, Final
 import azure.functions as func
 from pydantic import Field
 
-from durable_retry.console.alerts.board import AlertBoard, begin_silence, lift_silence, read_board
+from durable_retry.console.alerts.board import begin_silence, lift_silence, read_board
+from durable_retry.console.alerts.document import AlertBoard
 from durable_retry.console.alerts.rules import CONDITIONS, EVERY_CONDITION, Silence
 from durable_retry.engine.base.validation import Strict, checked
 from durable_retry.engine.facts import TargetType

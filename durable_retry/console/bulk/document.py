@@ -160,3 +160,16 @@ class BulkItemDocument(Answer):
     ]
     failed_again: Annotated[str | None, Field(description="The dead letter that the replay ended as.")]
     unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+
+
+class BulkMatches(Answer):
+    """How many an action would meet; `complete` is false when there are more than were looked at."""
+
+    matched: int
+    complete: bool
+
+
+class MatchedDeadLetters(Answer):
+    """How many open dead letters a filter finds."""
+
+    matched: int

@@ -20,7 +20,13 @@ from durable_retry.console.bulk.actions import (
     list_bulk_replays,
     start_bulk_action,
 )
-from durable_retry.console.bulk.document import BulkActionDocument, BulkItemDocument, BulkReplayDocument
+from durable_retry.console.bulk.document import (
+    BulkActionDocument,
+    BulkItemDocument,
+    BulkMatches,
+    BulkReplayDocument,
+    MatchedDeadLetters,
+)
 from durable_retry.console.bulk.ends import items_page
 from durable_retry.console.bulk.shapes import BulkActionBody, BulkReplayBody
 from durable_retry.engine.base.answers import Answer, Page
@@ -53,19 +59,6 @@ replay_routes = Routes("dead letters", {**REFUSALS, **_ENDED})
 action_routes = Routes("bulk actions", _ENDED)
 
 _POLL_SECONDS: Final = 2
-
-
-class BulkMatches(Answer):
-    """How many an action would meet; `complete` is false when there are more than were looked at."""
-
-    matched: int
-    complete: bool
-
-
-class MatchedDeadLetters(Answer):
-    """How many open dead letters a filter finds."""
-
-    matched: int
 
 
 class StartedBulkAction(Answer):

@@ -9,7 +9,7 @@ from durable_retry.engine.base.answers import Answer, Instant
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.sliding_window import SlidingWindow
 from durable_retry.engine.base.unreadable import Unreadable
-from durable_retry.engine.circuit.breaker import AuditEntry, Breaker, advanced
+from durable_retry.engine.circuit.breaker import AuditEntry, Breaker, ManualControl, advanced
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.pace import QuotaDocument, newest
 
@@ -65,6 +65,15 @@ class CircuitDocument(CircuitFigures):
     expires_at: Instant | None
     audit: tuple[AuditEntry, ...]
     unreadable: Unreadable = Field(default=None, exclude_if=is_none)
+
+
+class CircuitChange(Answer):
+    """A manual change that was accepted."""
+
+    dependency: str
+    action: ManualControl
+    reason: str
+    for_seconds: float | None
 
 
 def view_of(

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from durable_retry.engine.circuit.view import CircuitDocument
 from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.limits.settings import LimitSettings, LimitsSummary, NeedsSlot, limits_summary
 
@@ -15,6 +16,18 @@ class LimitsDocument(LimitsSummary):
 
     lent: Annotated[int, Field(description="Attempts under way beyond the workers' shares.")]
     waiting: Annotated[int, Field(description="About how many attempts wait for their turn.")]
+
+
+class ListedCircuit(CircuitDocument):
+    """The shared breaker of one dependency, and its limits without their use."""
+
+    limits: LimitsSummary
+
+
+class LimitedCircuit(CircuitDocument):
+    """The shared breaker of one dependency, and its limits."""
+
+    limits: LimitsDocument
 
 
 def limits_view(limits: LimitSettings, needed: NeedsSlot, limiter: Limiter, at: datetime) -> LimitsDocument:

@@ -9,15 +9,14 @@ from durable_retry.binding import TaskHub
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.openings import Opening
+from durable_retry.engine.circuit.view import CircuitChange
 from durable_retry.engine.facts import TargetType
+from durable_retry.engine.limits.view import LimitedCircuit, ListedCircuit
 from durable_retry.errors import NoSuchDependencyError, UnchangeableCircuitError
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
 from durable_retry.http.callers import Caller
 from durable_retry.http.routes import AWAY, CONFLICT, MISSING, Act, Declaration, Routes, accepted, page, shown
 from durable_retry.services.circuits import (
-    CircuitChange,
-    LimitedCircuit,
-    ListedCircuit,
     ManualControlBody,
     control_circuit,
     every_circuit,

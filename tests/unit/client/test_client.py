@@ -250,7 +250,9 @@ async def test_the_client_to_await_does_the_same() -> None:
 
 
 async def test_the_client_to_await_steers_and_replays() -> None:
-    api = Api(httpx.ReadTimeout("lost"), httpx.Response(202, json={"operation_id": "op-1"}))
+    api = Api(
+        httpx.ReadTimeout("lost"), httpx.Response(202, json={"operation_id": "op-1", "status": "running"})
+    )
     async with api.async_client as client:
         await client.cancel("op-1")
         await client.retry_now("op-1")

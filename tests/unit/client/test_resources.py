@@ -1,20 +1,19 @@
 """Lists, batches, sagas and dead letters with the client: what is sent, and that both clients do the same."""
 
 import inspect
+import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
-from durable_retry.api import described, table
-from durable_retry.client import AsyncClient, Client, UnreachableError, resources
-from durable_retry.console.bulk.document import BulkActionDocument, BulkReplayDocument
-from durable_retry.console.finding.found import FoundItem
-from durable_retry.engine.base.answers import Page
-from durable_retry.engine.dead_letters.document import DeadLetterDocument
+from durable_retry.api import described
+from durable_retry.client import AsyncClient, Client, UnreachableError, filters
+from durable_retry.console.bulk.shapes import FilterBody, OperationsBody
 from durable_retry.engine.operations.document import ListedOperation
-from durable_retry.engine.workflows.document import BatchDocument, BatchSummary, SagaDocument
 from tests.unit.client.test_client import AT, OPERATION, Api, shown
 
 LISTED = {name: value for name, value in OPERATION.items() if name != "a_later_field"}
@@ -61,31 +60,57 @@ async def test_a_list_is_read_page_by_page() -> None:
 
 type Ask = Callable[[Any], Any]
 
-EMPTY: dict[str, Any] = {"items": [], "next_cursor": None}
-ASKED: dict[str, tuple[Ask, Any]] = {
-    "GET /api/search": (lambda client: client.search(q="x"), EMPTY),
-    "GET /api/dead-letters": (lambda client: client.dead_letters(status="open"), EMPTY),
-    "GET /api/batches": (lambda client: client.batches(), EMPTY),
-    "GET /api/sagas": (lambda client: client.sagas(), EMPTY),
-    "GET /api/batches/b-1": (lambda client: client.batch("b-1"), BATCH),
-    "GET /api/sagas/s-1": (lambda client: client.saga("s-1"), SAGA),
-    "POST /api/batches": (
-        lambda client: client.submit_batch([{"handler": "h", "input": 1}], key="k", max_concurrency=2),
-        {"batch_id": "b-1"},
+ASKED: dict[str, Ask] = {
+    "GET /api/operations": lambda client: client.operations(status="succeeded"),
+    "GET /api/operations/{operation_id}": lambda client: client.get("x"),
+    "POST /api/operations/{operation_id}/cancel": lambda client: client.cancel("x"),
+    "POST /api/operations/{operation_id}/retry-now": lambda client: client.retry_now("x"),
+    "GET /api/search": lambda client: client.search(q="x"),
+    "GET /api/dead-letters": lambda client: client.dead_letters(status="open"),
+    "GET /api/dead-letters/{dead_letter_id}": lambda client: client.dead_letter("x"),
+    "POST /api/dead-letters/{dead_letter_id}/replay": lambda client: client.replay("x", note="mended"),
+    "POST /api/dead-letters/{dead_letter_id}/archive": lambda client: client.archive("x"),
+    "POST /api/dead-letters/{dead_letter_id}/restore": lambda client: client.restore("x"),
+    "POST /api/dead-letters/{dead_letter_id}/notes": lambda client: client.add_note("x", "told"),
+    "GET /api/batches": lambda client: client.batches(key="k"),
+    "POST /api/batches": lambda client: client.submit_batch([{"handler": "h", "input": 1}], key="k"),
+    "GET /api/batches/{batch_id}": lambda client: client.batch("x"),
+    "GET /api/sagas": lambda client: client.sagas(),
+    "POST /api/sagas": lambda client: client.submit_saga([{"name": "a", "operation": {"handler": "h"}}]),
+    "GET /api/sagas/{saga_id}": lambda client: client.saga("x"),
+    "POST /api/dead-letters/replays": lambda client: client.replay_many({}, rate_per_second=5),
+    "GET /api/dead-letters/replays/{replay_id}": lambda client: client.replay_of_many("x"),
+    "DELETE /api/dead-letters/replays/{replay_id}": lambda client: client.cancel_replay_of_many("x"),
+    "POST /api/bulk-actions": lambda client: client.act_on_many("cancel", ids=["op-1"]),
+    "GET /api/bulk-actions/{action_id}": lambda client: client.action_on_many("x"),
+    "GET /api/bulk-actions/{action_id}/items": lambda client: client.items_of_action("x"),
+    "DELETE /api/bulk-actions/{action_id}": lambda client: client.cancel_action_on_many("x"),
+    "GET /api/circuits": lambda client: client.circuits(),
+    "GET /api/circuits/{dependency}": lambda client: client.circuit("x"),
+    "POST /api/circuits/{dependency}/open": lambda client: client.open_circuit("x", reason="r"),
+    "POST /api/circuits/{dependency}/close": lambda client: client.close_circuit("x", reason="r"),
+    "POST /api/circuits/{dependency}/disable": lambda client: client.disable_circuit(
+        "x", reason="r", for_seconds=60
     ),
-    "POST /api/sagas": (
-        lambda client: client.submit_saga([{"name": "a"}]),
-        {"saga_id": "s-1"},
-    ),
-    "POST /api/dead-letters/replays": (
-        lambda client: client.replay_many({"dependency": "d"}, rate_per_second=5),
-        {"replay_id": "r-1"},
-    ),
-    "POST /api/bulk-actions": (
-        lambda client: client.act_on_many("cancel", ids=["op-1"]),
-        {"action_id": "a-1"},
-    ),
+    "POST /api/circuits/{dependency}/reset": lambda client: client.reset_circuit("x", reason="r"),
+    "GET /api/outbox": lambda client: client.outbox(status="failed"),
+    "GET /api/outbox/{event_id}": lambda client: client.event("x"),
+    "POST /api/outbox/{event_id}/resend": lambda client: client.resend("x"),
+    "GET /api/alerts": lambda client: client.alerts(),
+    "POST /api/alerts/silences": lambda client: client.silence("*", for_minutes=5, reason="r"),
+    "DELETE /api/alerts/silences/{silence_id}": lambda client: client.end_silence("x"),
+    "GET /api/activity": lambda client: client.activity(kind="action"),
 }
+
+
+def described_answer(route: str) -> Any:
+    """The example of a success in the API's description, on the last page where it is a list."""
+    method, path = route.split()
+    answers = described()["paths"][path][method.lower()]["responses"]
+    example = answers[max(status for status in answers if status < "300")]["content"]["application/json"][
+        "example"
+    ]
+    return example | ({"next_cursor": None} if "next_cursor" in example else {})
 
 
 async def result_of(asked: Any) -> Any:
@@ -98,28 +123,34 @@ async def result_of(asked: Any) -> Any:
 
 
 @pytest.mark.parametrize("route", ASKED)
-async def test_both_clients_ask_for_the_same(route: str) -> None:
-    ask, answer = ASKED[route]
-    api = Api(answered(answer), answered(answer))
-    results = [await result_of(ask(api.client)), await result_of(ask(api.async_client))]
-    assert results[0] == results[1]
-    assert [f"{request.method} {request.url.path}" for request in api.requests] == [route, route]
+async def test_both_clients_ask_for_the_same_and_read_what_is_described(route: str) -> None:
+    api = Api(*(answered(described_answer(route)) for _ in range(2)))
+    results = [await result_of(ASKED[route](client)) for client in (api.client, api.async_client)]
+    assert results[0] == results[1] != []
+    method, path = route.split()
+    asked = f"{method} {re.sub('{[a-z_]+}', 'x', path)}"
+    assert [f"{request.method} {request.url.path}" for request in api.requests] == [asked, asked]
     assert api.requests[0].content == api.requests[1].content
 
 
-def test_dead_letters_are_put_away_opened_and_noted() -> None:
-    api = Api(httpx.ConnectError("away"))
-    calls: list[Callable[[], Any]] = [
-        lambda: api.client.dead_letter("dl-1"),
-        lambda: api.client.archive("dl-1"),
-        lambda: api.client.restore("dl-1"),
-        lambda: api.client.add_note("dl-1", "told"),
-    ]
-    for call in calls:
-        with pytest.raises(UnreachableError):
-            call()
-    paths = [request.url.path for request in api.requests[::5]]
-    assert paths == [f"/api/dead-letters/dl-1{part}" for part in ("", "/archive", "/restore", "/notes")]
+BODIES = {
+    "POST /api/batches": "BatchRequest",
+    "POST /api/sagas": "SagaRequest",
+    "POST /api/dead-letters/replays": "BulkReplayBody",
+    "POST /api/bulk-actions": "BulkActionBody",
+    "POST /api/circuits/{dependency}/open": "ManualControlBody",
+    "POST /api/circuits/{dependency}/disable": "ManualControlBody",
+    "POST /api/alerts/silences": "SilenceBody",
+}
+
+
+@pytest.mark.parametrize("route", BODIES)
+def test_what_is_sent_has_the_described_members(route: str) -> None:
+    api = Api(answered(described_answer(route)))
+    ASKED[route](api.client)
+    schema = described()["components"]["schemas"][BODIES[route]]
+    sent = json.loads(api.requests[0].content)
+    assert set(schema.get("required", ())) <= sent.keys() <= schema["properties"].keys()
 
 
 def test_what_could_arrive_twice_is_sent_again_only_with_a_key() -> None:
@@ -129,10 +160,17 @@ def test_what_could_arrive_twice_is_sent_again_only_with_a_key() -> None:
         with pytest.raises(UnreachableError):
             api.client.submit_batch([{"handler": "h"}], key=key)
         assert len(api.requests) == sent
-    api = Api(lost)
-    with pytest.raises(UnreachableError):
-        api.client.add_note("dl-1", "told")
-    assert len(api.requests) == 1
+    unrepeated: list[Ask] = [
+        lambda client: client.add_note("dl-1", "told"),
+        lambda client: client.resend("ev-1"),
+        lambda client: client.silence("*", for_minutes=5, reason="r"),
+        lambda client: client.replay_many({}),
+    ]
+    for ask in unrepeated:
+        api = Api(lost)
+        with pytest.raises(UnreachableError):
+            ask(api.client)
+        assert len(api.requests) == 1
 
 
 async def test_batches_and_sagas_are_waited_for() -> None:
@@ -144,39 +182,62 @@ async def test_batches_and_sagas_are_waited_for() -> None:
         Api(answered(BATCH)).client.wait_for_batch("b-1", timeout_seconds=0)
 
 
-def test_both_clients_have_the_same_calls() -> None:
-    def calls(client: type) -> dict[str, list[str]]:
-        public = {name for name in dir(client) if not name.startswith("_")} - {"close", "aclose"}
-        return {name: list(inspect.signature(getattr(client, name)).parameters) for name in public}
-
-    assert calls(Client) == calls(AsyncClient)
+BULK_REPLAY = described_answer("GET /api/dead-letters/replays/{replay_id}")
+BULK_ACTION = described_answer("GET /api/bulk-actions/{action_id}")
 
 
-def test_what_is_read_is_what_the_routes_answer_with() -> None:
-    models = {answer.model for route in table() for answer in route.answers}
-    lists = {
-        Page[ListedOperation],
-        Page[FoundItem],
-        Page[DeadLetterDocument],
-        Page[BatchSummary],
-        Page[SagaDocument],
-    }
-    read = {BatchDocument, SagaDocument, DeadLetterDocument, BulkReplayDocument, BulkActionDocument}
-    assert lists | read <= models
+async def test_bulk_replays_and_actions_are_waited_for() -> None:
+    api = Api(*(answered(BULK_REPLAY | {"status": status}) for status in ("waiting_circuit", "completed")))
+    assert api.client.wait_for_replay_of_many("r-1", timeout_seconds=60).status == "completed"
+    api = Api(*(answered(BULK_ACTION | {"status": status}) for status in ("running", "cancelled")))
+    ended = await api.async_client.wait_for_action_on_many("a-1", timeout_seconds=60)
+    assert (ended.status, len(api.pauses)) == ("cancelled", 1)
+    api = Api(answered(BULK_ACTION | {"status": "running"}))
+    with pytest.raises(TimeoutError, match="bulk-actions a-1 is running"):
+        api.client.wait_for_action_on_many("a-1", timeout_seconds=0)
+
+
+async def test_matches_are_counted_by_a_dry_run() -> None:
+    api = Api(answered({"matched": 3}), answered({"matched": 9, "complete": False}))
+    assert api.client.count_for_replay({"dependency": "payments"}) == 3
+    counted = await api.async_client.count_for_action("archive", filter={"reason": "PoisonMessage"})
+    assert (counted.matched, counted.complete) == (9, False)
+    assert [json.loads(request.content) for request in api.requests] == [
+        {"filter": {"dependency": "payments"}, "dry_run": True},
+        {"action": "archive", "filter": {"reason": "PoisonMessage"}, "dry_run": True},
+    ]
 
 
 @pytest.mark.parametrize(
-    ("filters", "path"),
+    ("chosen", "body"),
+    [(filters.OpenDeadLetters, FilterBody), (filters.UnfinishedOperations, OperationsBody)],
+)
+def test_an_action_on_many_chooses_by_what_the_api_takes(chosen: Any, body: type[BaseModel]) -> None:
+    fields = set(body.model_fields) - ({"status"} if body is FilterBody else set())
+    assert chosen.__annotations__.keys() == fields
+
+
+def test_a_method_is_documented_on_the_class() -> None:
+    assert Client.archive.__doc__ == AsyncClient.archive.__doc__ == "Put a dead letter away."
+    assert inspect.signature(Api().client.archive).parameters.keys() == {"dead_letter_id"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
     [
-        (resources.OperationFilters, "/api/operations"),
-        (resources.SearchFilters, "/api/search"),
-        (resources.DeadLetterFilters, "/api/dead-letters"),
+        (filters.OperationFilters, "/api/operations"),
+        (filters.SearchFilters, "/api/search"),
+        (filters.DeadLetterFilters, "/api/dead-letters"),
+        (filters.WorkflowFilters, "/api/batches"),
+        (filters.WorkflowFilters, "/api/sagas"),
+        (filters.OutboxFilters, "/api/outbox"),
+        (filters.ActivityFilters, "/api/activity"),
     ],
 )
-def test_the_filters_are_those_of_the_description(filters: Any, path: str) -> None:
+def test_the_filters_are_those_of_the_description(fields: Any, path: str) -> None:
     parameters = described()["paths"][path]["get"]["parameters"]
     named = {each["name"] for each in parameters if each["in"] == "query"} - {"limit", "cursor"}
-    assert filters.__annotations__.keys() == named
+    assert fields.__annotations__.keys() == named
 
 
 def test_a_single_operation_is_waited_for_as_before() -> None:

@@ -1,0 +1,119 @@
+"""What lists are asked for by, and what an action on many is asked for with; see the HTTP API.
+
+What is left out does not matter. Instants are RFC 3339 texts.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+type BulkVerb = Literal["replay", "archive", "cancel", "retry_now"]
+"""What can be done to many: the first two to dead letters, the others to operations that have not ended."""
+
+
+class OperationFilters(TypedDict, total=False):
+    """The operations that a list has."""
+
+    status: str
+    dependency: str
+    handler: str
+    source: str
+    key: str
+    correlation_id: str
+    q: str
+    created_after: str
+    created_before: str
+
+
+class SearchFilters(OperationFilters, total=False):
+    """What a search finds; `type` is such as `operation` or `dead_letter`."""
+
+    type: str
+
+
+class DeadLetterFilters(TypedDict, total=False):
+    """The dead letters that a list has."""
+
+    status: str
+    reason: str
+    category: str
+    dependency: str
+    group: str
+    key: str
+    correlation_id: str
+    q: str
+    created_after: str
+    created_before: str
+
+
+class WorkflowFilters(TypedDict, total=False):
+    """The batches or sagas that a list has."""
+
+    key: str
+
+
+class OutboxFilters(TypedDict, total=False):
+    """The events that a list has; `status` is `pending` unless it is given."""
+
+    status: str
+
+
+class ActivityFilters(TypedDict, total=False):
+    """The entries that the activity has; `kind` is such as `action` or `circuit`."""
+
+    who: str
+    kind: str
+    dependency: str
+    q: str
+    after: str
+    before: str
+
+
+class OpenDeadLetters(TypedDict, total=False):
+    """The open dead letters that an action on many meets."""
+
+    reason: str
+    category: str
+    dependency: str
+    group: str
+    created_after: str
+    created_before: str
+
+
+class UnfinishedOperations(TypedDict, total=False):
+    """The operations that have not ended and that an action on many meets."""
+
+    status: str
+    dependency: str
+    created_after: str
+    created_before: str
+
+
+class Pace(TypedDict, total=False):
+    """How an action on many goes about it.
+
+    Attributes:
+        rate_per_second: The most per second, on average; 5 unless it is given.
+        note: Kept with each dead letter.
+    """
+
+    rate_per_second: float
+    note: str
+
+
+class Selection(TypedDict, total=False):
+    """What an action on many meets: a filter, where `{}` means all, or ids."""
+
+    filter: OpenDeadLetters | UnfinishedOperations
+    ids: Sequence[str]
+
+
+class BulkOptions(Selection, Pace, total=False):
+    """The options of an action on many."""
+
+
+class SagaStepFields(TypedDict, total=False):
+    """A step of a saga: its operation, and what undoes it."""
+
+    name: str
+    operation: Mapping[str, Any]
+    compensation: Mapping[str, Any]
