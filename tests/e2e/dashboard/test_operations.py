@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Browser, Locator, Route, expect
 
 from scripts.processes import ROOT, eventually
 from tests.support.app import System, operation
@@ -136,9 +136,21 @@ def test_a_batch_shows_how_far_it_is_and_what_became_of_each_item(
     window.page.get_by_role("link", name=batch_id).click()
     expect(window.page.locator(".batch-progress")).to_contain_text("3 of 3 ended (100 %)")
     expect(window.page.locator(".figures")).to_have_text(re.compile("1succeeded.*2dead lettered"))
-    rows = window.card("Items").locator("tbody tr")
+    expect(window.page.locator("main")).to_contain_text(
+        "It counts as failed: of 3 items 2 became dead letters, and it tolerates none."
+    )
+    rows = window.page.get_by_role("table", name="Items").locator("tbody tr")
     expect(rows).to_have_count(3)
-    expect(rows.nth(1)).to_contain_text("UnknownDependency")
+    expect(rows.nth(0)).to_contain_text("UnknownDependency")
+    expect(rows.nth(2)).to_contain_text("Succeeded")
+    window.page.get_by_label("Key or error").fill("422")
+    window.page.get_by_label("Key or error").press("Enter")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text(f"{key}-bad")
+    window.page.get_by_label("Key or error").fill("")
+    window.page.get_by_label("Key or error").press("Enter")
+    window.page.get_by_label("State").select_option("succeeded")
+    expect(rows).to_have_count(1)
     rows.nth(0).get_by_role("link", name=f"{key}-good").click()
     expect(window.page.locator(".headline .badge")).to_have_text("Succeeded")
 
@@ -166,6 +178,22 @@ def test_a_saga_shows_what_was_undone_and_leads_to_its_operations(
     expect(lines.nth(1)).to_have_text(re.compile(r"Dead lettered charge.*status 402"))
     lines.nth(0).get_by_role("link", name=f"{key}-undo").click()
     expect(window.page.locator(".key")).to_have_text(f"{key}-undo")
+
+
+def test_a_compensation_that_waits_for_a_circuit_says_so(window: Window, seen: System, key: str) -> None:
+    seen.client.post("/api/circuits/switched/open", json={"reason": "a test"}).raise_for_status()
+    undo = operation(f"{key}-undo", "/echo", dependency="switched")
+    steps = [
+        {"name": "reserve", "operation": operation(f"{key}-do", "/echo"), "compensation": undo},
+        {"name": "charge", "operation": operation(f"{key}-x", "/status/402")},
+    ]
+    saga_id = seen.client.post("/api/sagas", json={"steps": steps}).json()["saga_id"]
+    window.open(f"sagas/{saga_id}")
+    reserve = window.card("Steps").locator("li").first
+    expect(reserve).to_contain_text(f"to be undone by {key}-undo Waiting circuit")
+    expect(reserve).to_contain_text("waits for the circuit of switched, looks again in")
+    seen.client.post("/api/circuits/switched/close", json={"reason": "done"}).raise_for_status()
+    expect(window.page.locator(".headline .badge")).to_have_text("Compensated")
 
 
 def test_a_new_app_offers_a_first_step_that_works(browser: Browser, target: Target, tmp_path: Path) -> None:
@@ -203,11 +231,46 @@ def test_a_long_key_is_cut_and_its_title_has_the_whole_of_it(
             box = link.bounding_box()
             assert box is not None
             assert (box["height"] < 30, box["width"] < 380) == (True, True)
+            end = link.locator("span").last
+            expect(end).to_have_text(long_key[-10:])
+            expect(end).to_be_in_viewport(ratio=1)
+            assert copied(window, link) == long_key
             assert window.overflow() == 0
             if size is WIDE:
                 expect(window.page.get_by_role("columnheader", name="Accepted")).to_be_in_viewport()
             tab = window.page.locator("#tabs a[aria-current]")
             expect(tab).to_be_in_viewport(ratio=1)
+
+
+def copied(window: Window, text: Locator) -> str:
+    """What the clipboard gets when a person selects a text and copies it."""
+    text.evaluate("element => getSelection().selectAllChildren(element)")
+    put: str = window.page.evaluate(
+        """() => {
+            const event = new ClipboardEvent("copy", {clipboardData: new DataTransfer(), cancelable: true});
+            document.dispatchEvent(event);
+            return event.clipboardData.getData("text/plain");
+        }"""
+    )
+    return put
+
+
+def test_operations_fit_the_window_with_their_correlation(browser: Browser, seen: System, key: str) -> None:
+    long_name = f"{key}-{'long' * 20}"
+    operation_id = seen.accepted(long_name, "/status/422", correlation_id=f"order-{long_name}")
+    seen.until(operation_id, "dead_lettered")
+    for width in (1440, 1024):
+        with Window(browser, seen.url, size=(width, 900)) as window:
+            window.open("operations")
+            table = window.page.locator(".table").first
+            assert table.evaluate("table => table.scrollWidth - table.clientWidth") == 0
+            if width == 1440:
+                box = table.bounding_box()
+                assert box is not None
+                assert box["width"] > 0.95 * width
+                window.page.get_by_role("link", name=f"order-{long_name}").click()
+                expect(window.page.locator("tbody tr")).to_have_count(1)
+                expect(window.page.get_by_label("Correlation id")).to_have_value(f"order-{long_name}")
 
 
 def test_a_lag_over_the_threshold_of_its_alert_is_an_alarm(window: Window) -> None:

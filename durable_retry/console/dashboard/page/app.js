@@ -2,8 +2,8 @@
 
 import { connection, key } from "./api.js";
 import { announce, go, h, readRoute, show } from "./dom.js";
-import { startTicking, time } from "./format.js";
-import { ask, notice, unread } from "./pieces.js";
+import { startTicking, time, zone } from "./format.js";
+import { ask, notice, unread, wholeNames } from "./pieces.js";
 import { Poller } from "./poll.js";
 import { activityView } from "./views/activity.js";
 import { alertsView } from "./views/alerts.js";
@@ -170,19 +170,33 @@ function jump(event) {
   else go("find", { q: words });
 }
 
+/** Name a tool of the header; a narrow window shows only what is chosen. */
+function tool(id, words, chosen) {
+  document.getElementById(id).replaceChildren(h("span", { class: "roomy" }, words), chosen);
+}
+
 const THEMES = ["auto", "light", "dark"];
 
 function applyTheme(name) {
-  const button = document.getElementById("theme-button");
   if (name === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = name;
-  button.textContent = `Colours: ${name}`;
+  tool("theme-button", "Colours: ", name);
 }
 
 function nextTheme() {
   const name = THEMES[(THEMES.indexOf(localStorage.getItem("theme") ?? "auto") + 1) % THEMES.length];
   localStorage.setItem("theme", name);
   applyTheme(name);
+}
+
+function showZone() {
+  tool("zone-button", zone.isUtc ? "Times: " : "Times: local, ", zone.offset);
+}
+
+function nextZone() {
+  zone.turn();
+  showZone();
+  navigate();
 }
 
 function onKey(event) {
@@ -213,6 +227,8 @@ function showKeys() {
 }
 
 applyTheme(THEMES.includes(localStorage.getItem("theme")) ? localStorage.getItem("theme") : "auto");
+showZone();
+document.getElementById("zone-button").addEventListener("click", nextZone);
 document.getElementById("theme-button").addEventListener("click", nextTheme);
 document.getElementById("key-button").addEventListener("click", askForKey);
 document.getElementById("jump").addEventListener("submit", jump);
@@ -221,6 +237,7 @@ document.getElementById("skip").addEventListener("click", (event) => {
   main.focus();
 });
 document.addEventListener("keydown", onKey);
+document.addEventListener("copy", wholeNames);
 connection.addEventListener("change", showConnection);
 window.addEventListener("hashchange", navigate);
 window.addEventListener("online", () => poller?.soon());

@@ -47,16 +47,60 @@ export function words(name) {
   return spaced.charAt(0).toUpperCase() + spaced.slice(1);
 }
 
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
-const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long", hour12: false });
-const short = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hour12: false });
+// One zone for every time on the page, those that are typed included: the browser's own, or UTC.
+
+const TIMES = "times";
+const HOURS = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+const formatsOf = (timeZone) => ({
+  clock: new Intl.DateTimeFormat(undefined, { ...HOURS, second: "2-digit", timeZone }),
+  minutes: new Intl.DateTimeFormat(undefined, { ...HOURS, timeZone }),
+  day: new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", timeZone }),
+  short: new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", ...HOURS, timeZone }),
+  full: new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long", hourCycle: "h23", timeZone }),
+  offset: new Intl.DateTimeFormat("en", { timeZoneName: "shortOffset", timeZone }),
+});
+const FORMATS = { local: formatsOf(undefined), utc: formatsOf("UTC") };
+
+export const zone = {
+  get isUtc() {
+    return localStorage.getItem(TIMES) === "utc";
+  },
+  /** What the zone is called beside a field. */
+  get name() {
+    return this.isUtc ? "UTC" : "local";
+  },
+  /** How far it is from UTC now: `UTC+1`, or `UTC`. */
+  get offset() {
+    if (this.isUtc) return "UTC";
+    return formats().offset.formatToParts(now()).find((part) => part.type === "timeZoneName").value.replace("GMT", "UTC");
+  },
+  turn() {
+    localStorage.setItem(TIMES, this.isUtc ? "local" : "utc");
+  },
+};
+
+const formats = () => (zone.isUtc ? FORMATS.utc : FORMATS.local);
+
+/** An instant of the API as the value of a field for date and time. */
+export function typed(instant) {
+  const date = new Date(instant);
+  if (Number.isNaN(date.getTime())) return "";
+  const shown = zone.isUtc ? date : new Date(date - date.getTimezoneOffset() * 60_000);
+  return shown.toISOString().slice(0, shown.getUTCSeconds() ? 19 : 16);
+}
+
+/** What was typed into a field for date and time as an instant of the API. */
+export const instantOf = (value) => new Date(zone.isUtc ? `${value}Z` : value).toISOString();
 
 /** An instant as time of day, with the day when it is not the last 20 hours. */
 export function time(instant) {
   if (!instant) return "–";
   const date = new Date(instant);
-  return Math.abs(now() - date) < 72_000_000 ? clock.format(date) : short.format(date);
+  return Math.abs(now() - date) < 72_000_000 ? formats().clock.format(date) : formats().short.format(date);
 }
+
+/** All of an instant, with its zone. */
+const inFull = (instant) => formats().full.format(new Date(instant));
 
 /** A `time` element that shows how long ago an instant was, and goes on doing so. */
 export function ago(instant) {
@@ -70,17 +114,23 @@ export function until(instant, prefix = "in ") {
 
 /** A `time` element that shows an instant. */
 export function at(instant) {
-  return instant ? h("time", { datetime: instant, title: full.format(new Date(instant)) }, time(instant)) : h("span", {}, "–");
+  return instant ? h("time", { datetime: instant, title: inFull(instant) }, time(instant)) : h("span", {}, "–");
 }
+
+/** An instant with how long ago it was. */
+export const when = (instant) => (instant ? h("span", {}, at(instant), " · ", ago(instant)) : h("span", {}, "–"));
 
 function ticking(instant, kind, prefix = "") {
   const data = { tick: kind, prefix };
-  return h("time", { datetime: instant, title: full.format(new Date(instant)), data }, timeText(instant, kind, prefix));
+  return h("time", { datetime: instant, title: inFull(instant), data }, timeText(instant, kind, prefix));
 }
 
 function timeText(instant, kind, prefix) {
   const seconds = (now() - Date.parse(instant)) / 1000;
-  if (kind === "ago") return seconds < 1 ? "just now" : `${coarse(seconds)} ago`;
+  if (kind === "ago") {
+    if (seconds < 1) return "just now";
+    return `${coarse(seconds < 60 || seconds >= 3_600 ? seconds : seconds - (seconds % 60))} ago`; // Minutes need no seconds.
+  }
   return seconds > 0 ? DUE : `${prefix}${coarse(-seconds + 0.999)}`;
 }
 

@@ -1,8 +1,8 @@
 // Pieces that several views are made of: badges, cards, dialogs, and lists with filters, pages and CSV files.
 
 import { getSeldom } from "./api.js";
-import { go, h, link, toast } from "./dom.js";
-import { plural, words } from "./format.js";
+import { go, h, link, readRoute, toast } from "./dom.js";
+import { instantOf, plural, typed, words, zone } from "./format.js";
 
 /** The states of an operation in the order of its life. */
 export const STATES = ["pending", "running", "waiting_retry", "waiting_circuit", "succeeded", "dead_lettered", "cancelled"];
@@ -64,6 +64,29 @@ export function copier(name, text) {
 
 export const json = (value) => h("pre", { tabindex: "0" }, typeof value === "string" ? value : JSON.stringify(value, null, 2));
 export const button = (text, click, kind = "") => h("button", { type: "button", class: kind, on: { click } }, text);
+// Keys often begin alike and end with what tells them apart, so that a long one is cut in the middle. The whole of it is
+// in the page: the style sheet takes away what has no room, and `wholeNames` puts it into a copy.
+
+const [LONG, TAIL] = [24, 10];
+
+/** The children of an element of the class `cut`. */
+function cut(text) {
+  if (text.length <= LONG) return text;
+  return [h("span", { class: "cut-head" }, text.slice(0, -TAIL)), h("span", {}, text.slice(-TAIL))];
+}
+
+/** A link whose text is cut where it has no room; its title has all of it, and what it leads to. */
+export const cutLink = (href, text, title = text) => h("a", { class: "cut", href, title, "aria-label": text.length > LONG ? text : null }, cut(text));
+
+/** Let a copy of a cut name be all of it, in one line. */
+export function wholeNames(event) {
+  const chosen = document.getSelection();
+  const place = chosen.rangeCount ? chosen.getRangeAt(0).commonAncestorContainer : null;
+  if (!(place?.nodeType === Node.TEXT_NODE ? place.parentElement : place)?.closest(".cut")) return;
+  event.clipboardData.setData("text/plain", chosen.getRangeAt(0).toString());
+  event.preventDefault();
+}
+
 const SHORT = 14;
 
 /** An id cut for a table; its title has all of it. */
@@ -71,10 +94,14 @@ export const short = (id) => (id && id.length > SHORT + 1 ? `${id.slice(0, SHORT
 /** What the title of a link that may be cut says: all of its text, and where it leads. */
 const whole = (id, text) => (text === id || id.startsWith(String(text).slice(0, SHORT)) ? id : `${text} (${id})`);
 /** A link by a name, or by the id where nothing has a name: what cannot be read has none. */
-const linkTo = (folder) => (id, text) => (id ? h("a", { class: "cut", href: link(`${folder}/${encodeURIComponent(id)}`), title: whole(id, text || id) }, text || id) : h("span", {}, "–"));
+const linkTo = (folder) => (id, text) => (id ? cutLink(link(`${folder}/${encodeURIComponent(id)}`), text || id, whole(id, text || id)) : h("span", {}, "–"));
 export const operationLink = linkTo("operations");
 export const deadLetterLink = linkTo("dead-letters");
 export const eventLink = linkTo("outbox");
+export const batchLink = linkTo("batches");
+export const sagaLink = linkTo("sagas");
+/** A correlation id, which leads to the operations that share it. */
+export const correlationLink = (id) => (id ? cutLink(link("operations", { correlation_id: id }), id) : h("span", { class: "dim" }, "–"));
 export const circuitLink = (name) => (name ? h("a", { href: link(`circuits/${encodeURIComponent(name)}`) }, name) : h("span", { class: "dim" }, "none"));
 
 // Dialogs and fields. The browser keeps the focus inside a dialog and closes it with Escape.
@@ -148,12 +175,13 @@ export const pageQuery = (query, names) => ({
 });
 
 /**
- * A table. A column is {name, cell(item), text(item)}: `cell` for the page, `text` for the CSV file.
+ * A table. A column is {name, cell(item), text(item)}: `cell` for the page, `text` for the CSV file. The name of one that
+ * `isBare` is not shown above it.
  */
 export function table(label, columns, items, { keyOf, empty = "Nothing here." } = {}) {
   if (!items.length) return h("p", { class: "empty" }, empty);
   // The roles are spelled out since a narrow window shows rows as cards, and `display` would take them away.
-  const head = h("tr", { role: "row" }, columns.map((column) => h("th", { role: "columnheader", scope: "col", class: column.class }, column.name)));
+  const head = h("tr", { role: "row" }, columns.map((column) => h("th", { role: "columnheader", scope: "col", class: column.class }, column.isBare ? h("span", { class: "sr" }, column.name) : column.name)));
   const named = columns.find((column) => column.class === "wide") ?? columns[0];
   const row = (item) => h("tr", { role: "row", data: keyOf ? { key: keyOf(item) } : {} },
     columns.map((column) => h("td", { role: "cell", class: column.class, data: { label: column.name, ...emptiness(column, item) } }, column.cell(item), column === named ? unreadMark(item) : null)));
@@ -194,20 +222,22 @@ function knownDependencies() {
 
 /**
  * Filters over a list; a change goes to the address. A filter is {name, label} for text, with `choices`
- * [value, words] for a few (a `required` one is always chosen), or with `instant` for a date and time in UTC. Those with
+ * [value, words] for a few (a `required` one is always chosen), or with `instant` for a date and time in the zone of the page. Those with
  * `more` are folded away while unused.
  */
 export function filters(path, query, given) {
   const change = (name, isInstant) => (event) => {
     const value = event.target.value.trim();
-    go(path, { ...query, cursor: null, [name]: isInstant && value ? new Date(`${value}Z`).toISOString() : value });
+    // The address as it is now: an earlier change may not have been drawn yet.
+    go(path, { ...readRoute().query, cursor: null, [name]: isInstant && value ? instantOf(value) : value });
   };
   const field = ({ name, label, choices, required = false, instant = false }) => {
-    const shared = { id: `filter-${name}`, data: { follow: query[name] ?? "" }, on: { change: change(name, instant) } };
+    const value = instant ? typed(query[name]) : (query[name] ?? "");
+    const shared = { id: `filter-${name}`, data: { follow: value }, on: { change: change(name, instant) } };
     const input = choices
-      ? h("select", shared, [...(required ? [] : [["", "Any"]]), ...choices].map(([value, text]) => h("option", { value, selected: (query[name] ?? "") === value }, text)))
-      : h("input", { ...shared, list: name === "dependency" ? "known-dependencies" : null, type: instant ? "datetime-local" : "text", value: (query[name] ?? "").slice(0, instant ? 16 : undefined), spellcheck: "false" });
-    return h("div", { class: "field", data: { key: `filter-${name}` } }, h("label", { for: `filter-${name}` }, label), input);
+      ? h("select", shared, [...(required ? [] : [["", "Any"]]), ...choices].map(([choice, text]) => h("option", { value: choice, selected: choice === value }, text)))
+      : h("input", { ...shared, list: name === "dependency" ? "known-dependencies" : null, type: instant ? "datetime-local" : "text", value, spellcheck: "false" });
+    return h("div", { class: "field", data: { key: `filter-${name}` } }, h("label", { for: `filter-${name}` }, instant ? `${label} (${zone.name})` : label), input);
   };
   const more = given.filter((one) => one.more);
   return h("form", { class: "filter-form", on: { submit: (event) => event.preventDefault() } },

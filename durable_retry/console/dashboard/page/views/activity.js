@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { h } from "../dom.js";
-import { ago, at, words } from "../format.js";
+import { when, words } from "../format.js";
 import { badge, circuitLink, deadLetterLink, eventLink, filters, operationLink, pageQuery, pager, short, table } from "../pieces.js";
 
 const KINDS = ["action", "bulk", "circuit", "alert", "deployment", "settings"];
@@ -11,11 +11,11 @@ const FILTERS = [
   { name: "kind", label: "Kind", choices: KINDS.map((kind) => [kind, words(kind)]) },
   { name: "who", label: "Who" },
   { name: "dependency", label: "Dependency" },
-  { name: "after", label: "After (UTC)", instant: true },
-  { name: "before", label: "Before (UTC)", instant: true },
+  { name: "after", label: "After", instant: true },
+  { name: "before", label: "Before", instant: true },
 ];
 const COLUMNS = [
-  { name: "When", cell: (one) => h("span", { title: at(one.at) }, ago(one.at)), text: (one) => one.at },
+  { name: "When", cell: (one) => when(one.at), text: (one) => one.at },
   { name: "Kind", cell: (one) => badge(one.kind), text: (one) => one.kind },
   { name: "Who", cell: (one) => one.who ?? "–", text: (one) => one.who },
   { name: "What", class: "wide", cell: (one) => one.what, text: (one) => one.what },

@@ -2,7 +2,7 @@
 
 import { get, post, remove, segment } from "../api.js";
 import { h, link, toast } from "../dom.js";
-import { ago, at, duration, number, until, words } from "../format.js";
+import { ago, at, duration, number, until, when, words } from "../format.js";
 import { ask, badge, button, card, circuitLink, facts, table } from "../pieces.js";
 
 const NAMES = {
@@ -108,8 +108,8 @@ function silences({ silences: held }, reload) {
 function recent({ recent: ended }) {
   const columns = [
     { name: "What", class: "wide", cell: (one) => one.text },
-    { name: "Raised", cell: (one) => at(one.raised_at) },
-    { name: "Resolved", cell: (one) => ago(one.resolved_at) },
+    { name: "Raised", cell: (one) => when(one.raised_at) },
+    { name: "Resolved", cell: (one) => when(one.resolved_at) },
   ];
   return card("Lately", table("Incidents that ended", columns, ended, { keyOf: (one) => `${one.condition} ${one.raised_at}`, empty: "No incident has ended lately." }));
 }

@@ -2,7 +2,7 @@
 
 import { get, post, remove, segment } from "../api.js";
 import { go, h, link, toast } from "../dom.js";
-import { ago, coarse, number, percent, plural, until, words } from "../format.js";
+import { ago, coarse, number, percent, plural, until, when, words } from "../format.js";
 import { ask, badge, button, card, deadLetterLink, eventLink, facts, filters, notice, operationLink, pageQuery, pager, short, table } from "../pieces.js";
 import { Paced } from "../poll.js";
 
@@ -24,13 +24,13 @@ export const CATEGORIES = ["transient", "throttled", "ambiguous", "malformed", "
 export const named = (names) => names.map((name) => [name, words(name)]);
 const LETTERS = [
   { name: "reason", label: "Reason", choices: named(REASONS) }, { name: "category", label: "Category", choices: named(CATEGORIES) }, { name: "dependency", label: "Dependency" },
-  { name: "created_after", label: "Created after (UTC)", instant: true }, { name: "created_before", label: "Created before (UTC)", instant: true },
+  { name: "created_after", label: "Created after", instant: true }, { name: "created_before", label: "Created before", instant: true },
   { name: "group", label: "Group" },
 ];
 const UNFINISHED = named(["pending", "running", "waiting_retry", "waiting_circuit"]);
 const OPERATIONS = [
   { name: "status", label: "State", choices: UNFINISHED }, { name: "dependency", label: "Dependency" },
-  { name: "created_after", label: "Accepted after (UTC)", instant: true }, { name: "created_before", label: "Accepted before (UTC)", instant: true },
+  { name: "created_after", label: "Accepted after", instant: true }, { name: "created_before", label: "Accepted before", instant: true },
 ];
 const filtersOf = (action) => (ACTIONS[action].list === "operations" ? OPERATIONS : LETTERS);
 
@@ -66,7 +66,7 @@ export function selection(idOf, nameOf, actions, reload) {
     const to = (action) => button(`${ACTIONS[action].verb} selected…`, () => go("replays/new", { action, ids: [...chosen].join(",") }));
     return h("p", { class: "actions", data: { key: "selected" }, role: "status" }, h("strong", {}, `${number(ids.length)} selected`), actions.map(to));
   };
-  return { column: { name: "Select", cell: box }, bar };
+  return { column: { name: "Select", cell: box, isBare: true }, bar };
 }
 
 /** A count that is null where an older version began. */
@@ -223,7 +223,7 @@ function failures(one) {
 function about(one) {
   const filter = one.selected ? [] : Object.entries(one.filter).filter(([, value]) => value !== null && value !== "");
   return card("About", facts([
-    ["Started", ago(one.created_at)], ["By", one.by], ["Rate", `${one.rate_per_second} a second`], ["Note", one.note], ["Selected", one.selected || null],
+    ["Started", when(one.created_at)], ["By", one.by], ["Rate", `${one.rate_per_second} a second`], ["Note", one.note], ["Selected", one.selected || null],
     ...filter.map(([name, value]) => [words(name), value]),
   ]));
 }

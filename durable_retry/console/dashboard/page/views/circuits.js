@@ -3,7 +3,7 @@
 import { get, getSeldom, post, segment } from "../api.js";
 import { callWindow } from "../charts.js";
 import { h, link, toast } from "../dom.js";
-import { ago, at, duration, number, percent, plural, until, words } from "../format.js";
+import { ago, at, duration, number, percent, plural, until, when, words } from "../format.js";
 import { ask, badge, button, card, circuitLink, facts, mono, operationLink, pager, table } from "../pieces.js";
 import { atLeast, COUNT_SECONDS, countedOperations, Paced, waitingIn, WINDOWS } from "../poll.js";
 
@@ -143,7 +143,7 @@ async function load(path, name, slow, signal, update) {
 // Every opening with its evidence.
 
 const OPENINGS = [
-  { name: "When", cell: (one) => at(one.at), text: (one) => one.at },
+  { name: "When", cell: (one) => when(one.at), text: (one) => one.at },
   { name: "Why", class: "wide", cell: (one) => words(one.reason), text: (one) => one.reason },
   { name: "By", cell: (one) => one.by, text: (one) => one.by },
   { name: "Failed", class: "number", cell: (one) => (one.calls ? `${number(one.failures)} of ${number(one.calls)} (${percent(one.failure_ratio)})` : "–"), text: (one) => (one.calls ? `${one.failures} of ${one.calls}` : "") },
@@ -218,7 +218,7 @@ function waiting({ waits, dependency }) {
 
 function audit(circuit) {
   const line = (entry) => h("li", { class: "stack" }, h("span", {}, h("strong", {}, words(entry.action)), ` by ${entry.by} · ${entry.reason}`),
-    h("small", { class: "dim" }, at(entry.at), " · ", ago(entry.at), entry.until ? [" · until ", at(entry.until)] : null));
+    h("small", { class: "dim" }, when(entry.at), entry.until ? [" · until ", at(entry.until)] : null));
   const entries = circuit.audit ?? [];
   return card("Manual changes", entries.length ? h("ul", { class: "lines" }, entries.map(line)) : h("p", { class: "empty" }, "None so far."));
 }

@@ -4,8 +4,8 @@ import { get, post, segment } from "../api.js";
 import { timeline } from "../charts.js";
 import { go, h, link, toast } from "../dom.js";
 import { contentOf, editor } from "../editor.js";
-import { ago, at, coarse, number, plural, until, words } from "../format.js";
-import { ask, badge, button, card, circuitLink, deadLetterLink, facts, filters, json, mono, notice, operationLink, pageQuery, pager, table } from "../pieces.js";
+import { ago, at, coarse, number, plural, until, when, words } from "../format.js";
+import { ask, badge, button, card, circuitLink, correlationLink, deadLetterLink, facts, filters, json, mono, notice, operationLink, pageQuery, pager, table } from "../pieces.js";
 import { CATEGORIES, named, onAll, REASONS, selection } from "./bulk.js";
 
 const FILTERS = [
@@ -14,8 +14,8 @@ const FILTERS = [
   { name: "reason", label: "Reason", choices: named(REASONS) },
   { name: "category", label: "Category", choices: named(CATEGORIES) },
   { name: "dependency", label: "Dependency" },
-  { name: "created_after", label: "Created after (UTC)", instant: true },
-  { name: "created_before", label: "Created before (UTC)", instant: true, more: true },
+  { name: "created_after", label: "Created after", instant: true },
+  { name: "created_before", label: "Created before", instant: true, more: true },
   { name: "group", label: "Group", more: true },
   { name: "key", label: "Key", more: true },
   { name: "correlation_id", label: "Correlation id", more: true },
@@ -204,10 +204,10 @@ function about(one) {
     ["Category", words(one.category)],
     ["Source", one.source],
     ["Group", h("a", { href: link("dead-letters", { group: one.group }) }, one.group)],
-    ["Correlation", one.correlation_id],
+    ["Correlation", one.correlation_id ? correlationLink(one.correlation_id) : null],
     ["Replay of", one.replay_of ? deadLetterLink(one.replay_of) : null],
-    ["First failed", h("span", {}, at(one.first_failed_at), " · ", ago(one.first_failed_at))],
-    ["Created", h("span", {}, at(one.created_at), " · ", ago(one.created_at))],
+    ["First failed", when(one.first_failed_at)],
+    ["Created", when(one.created_at)],
     ["Archived", one.archived_at ? [at(one.archived_at), one.archived_by ? ` by ${one.archived_by}` : ""] : null],
   ]));
 }

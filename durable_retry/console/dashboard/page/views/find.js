@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { h, link } from "../dom.js";
 import { ago, until, words } from "../format.js";
-import { badge, card, circuitLink, deadLetterLink, filters, operationLink, pageQuery, pager, short, table } from "../pieces.js";
+import { badge, card, circuitLink, correlationLink, cutLink, deadLetterLink, filters, operationLink, pageQuery, pager, short, table } from "../pieces.js";
 
 const TYPES = [["operation", "Operations"], ["dead_letter", "Dead letters"], ["event", "Events"], ["batch", "Batches"], ["saga", "Sagas"], ["replay", "Replays"]];
 const PLACES = { operation: "operations", dead_letter: "dead-letters", batch: "batches", saga: "sagas", replay: "replays" };
@@ -11,8 +11,8 @@ const FILTERS = [
   { name: "type", label: "Type", choices: TYPES },
   { name: "status", label: "Status" },
   { name: "dependency", label: "Dependency" },
-  { name: "created_after", label: "Created after (UTC)", instant: true },
-  { name: "created_before", label: "Created before (UTC)", instant: true, more: true },
+  { name: "created_after", label: "Created after", instant: true },
+  { name: "created_before", label: "Created before", instant: true, more: true },
   { name: "handler", label: "Handler", more: true },
   { name: "source", label: "Source", more: true },
   { name: "key", label: "Key", more: true },
@@ -23,7 +23,7 @@ const COLUMNS = [
   { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
   { name: "What", class: "wide", cell: whatCell, text: (one) => one.key ?? one.name ?? one.id },
   { name: "Dependency", cell: (one) => (one.dependency ? circuitLink(one.dependency) : "–"), text: (one) => one.dependency },
-  { name: "Correlation", class: "wide", cell: (one) => clip(one.correlation_id ?? "–"), text: (one) => one.correlation_id },
+  { name: "Correlation", cell: (one) => correlationLink(one.correlation_id), text: (one) => one.correlation_id },
   { name: "Why", class: "wide", cell: whyCell, text: (one) => one.error },
   { name: "Created", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
   { name: "Id", class: "hidden", cell: () => "", text: (one) => one.id },
@@ -38,7 +38,7 @@ function whatCell(one) {
   const name = one.key ?? one.name ?? short(one.id);
   // An event is shown with the operation that sent it.
   const href = one.type === "event" ? (one.operation_id ? `operations/${encodeURIComponent(one.operation_id)}` : "outbox") : `${PLACES[one.type]}/${encodeURIComponent(one.id)}`;
-  return h("a", { class: "clip", href: link(href), title: one.key ?? one.id }, name);
+  return cutLink(link(href), name, one.key ?? one.id);
 }
 
 function whyCell(one) {

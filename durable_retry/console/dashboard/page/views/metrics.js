@@ -2,7 +2,7 @@
 
 import { get, getSeldom } from "../api.js";
 import { h, link, s } from "../dom.js";
-import { duration, number, now, percent, plural, time, words } from "../format.js";
+import { at, duration, number, now, percent, plural, time, words } from "../format.js";
 import { card, figure, filters, pager, table } from "../pieces.js";
 import { WINDOWS } from "../poll.js";
 
@@ -141,7 +141,7 @@ const FIGURES = [
   { name: "Operation p95", class: "number", cell: (one) => inMs(one.operation_ms.p95), text: (one) => one.operation_ms.p95 },
   { name: "Openings", class: "number", cell: (one) => number(one.openings), text: (one) => one.openings },
 ];
-const COLUMNS = [{ name: "From", cell: (one) => time(one.at), text: (one) => one.at }, ...FIGURES];
+const COLUMNS = [{ name: "From", cell: (one) => at(one.at), text: (one) => one.at }, ...FIGURES];
 
 const byDependency = (query) => [
   { name: "Dependency", cell: (one) => h("a", { href: link("metrics", { ...query, dependency: one.dependency }) }, one.dependency), text: (one) => one.dependency },

@@ -3,28 +3,28 @@
 import { addressOf, get, getSeldom, post, segment } from "../api.js";
 import { timeline } from "../charts.js";
 import { go, h, link, toast } from "../dom.js";
-import { ago, at, number, until, words } from "../format.js";
-import { ask, badge, button, card, circuitLink, copier, deadLetterLink, eventLink, facts, filters, FINISHED, json, mono, operationLink, pageQuery, pager, STATES, table, WAITING } from "../pieces.js";
+import { ago, at, number, until, when, words } from "../format.js";
+import { ask, badge, button, card, circuitLink, copier, correlationLink, deadLetterLink, eventLink, facts, filters, FINISHED, json, mono, operationLink, pageQuery, pager, STATES, table, WAITING } from "../pieces.js";
 import { onAll, selection } from "./bulk.js";
 
 const COLUMNS = [
   { name: "State", cell: (one) => badge(one.status), text: (one) => one.status },
   { name: "Key", class: "wide", cell: (one) => operationLink(one.operation_id, one.key), text: (one) => one.key },
+  { name: "Correlation", class: "roomy", cell: (one) => correlationLink(one.correlation_id), text: (one) => one.correlation_id },
   { name: "Dependency", cell: (one) => circuitLink(one.dependency), text: (one) => one.dependency },
   { name: "Attempts", class: "number", cell: (one) => number(one.attempt_count), text: (one) => one.attempt_count },
   { name: "Next attempt", cell: (one) => until(one.next_attempt_at), text: (one) => one.next_attempt_at },
   { name: "Last error", class: "wide", cell: (one) => h("span", { class: "clip", title: errorOf(one) }, errorOf(one)), text: errorOf },
   { name: "Accepted", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
-  { name: "Changed", cell: (one) => ago(one.updated_at), text: (one) => one.updated_at },
+  { name: "Changed", class: "roomy", cell: (one) => ago(one.updated_at), text: (one) => one.updated_at },
   { name: "Operation", class: "hidden", cell: () => "", text: (one) => one.operation_id },
-  { name: "Correlation", class: "hidden", cell: () => "", text: (one) => one.correlation_id },
 ];
 const FILTERS = [
   { name: "q", label: "Search" },
   { name: "status", label: "State", choices: STATES.map((state) => [state, words(state)]) },
   { name: "dependency", label: "Dependency" },
-  { name: "created_after", label: "Accepted after (UTC)", instant: true },
-  { name: "created_before", label: "Accepted before (UTC)", instant: true, more: true },
+  { name: "created_after", label: "Accepted after", instant: true },
+  { name: "created_before", label: "Accepted before", instant: true, more: true },
   { name: "handler", label: "Handler", more: true },
   { name: "source", label: "Source", more: true },
   { name: "key", label: "Key", more: true },
@@ -197,11 +197,11 @@ function about(one) {
     ["Handler", one.handler],
     ["Source", one.source],
     ...(one.submitted_by ? [[one.replay_of ? "Replayed by" : "Submitted by", one.submitted_by]] : []),
-    ["Correlation", one.correlation_id],
+    ["Correlation", one.correlation_id ? correlationLink(one.correlation_id) : null],
     ...(one.trace_id ? [["Trace", one.trace_url ? h("a", { href: one.trace_url, rel: "noreferrer" }, one.trace_id) : mono(one.trace_id)]] : []),
     ["Attempts", number(one.attempt_count)],
-    ["Accepted", h("span", {}, at(one.created_at), " · ", ago(one.created_at))],
-    ["Changed", h("span", {}, at(one.updated_at), " · ", ago(one.updated_at))],
+    ["Accepted", when(one.created_at)],
+    ["Changed", when(one.updated_at)],
     ["Deadline", one.deadline_at ? h("span", {}, at(one.deadline_at), FINISHED.includes(one.status) ? "" : " · ", FINISHED.includes(one.status) ? "" : until(one.deadline_at)) : "none"],
   ]));
 }

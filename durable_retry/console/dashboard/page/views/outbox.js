@@ -3,8 +3,8 @@
 import { get, post, segment } from "../api.js";
 import { timeline } from "../charts.js";
 import { h, toast } from "../dom.js";
-import { ago, at, number, time, until, words } from "../format.js";
-import { badge, button, card, circuitLink, deadLetterLink, eventLink, facts, filters, json, mono, operationLink, pageQuery, pager, short, table } from "../pieces.js";
+import { ago, at, number, until, when, words } from "../format.js";
+import { badge, button, card, circuitLink, correlationLink, deadLetterLink, eventLink, facts, filters, json, mono, operationLink, pageQuery, pager, short, table } from "../pieces.js";
 
 const COLUMNS = [
   { name: "State", cell: (one) => badge(one.state), text: (one) => one.state },
@@ -13,7 +13,7 @@ const COLUMNS = [
   { name: "Operation", cell: (one) => operationLink(one.operation_id, short(one.operation_id)), text: (one) => one.operation_id },
   { name: "Created", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
   { name: "Attempts", class: "number", cell: (one) => (one.attempt_count === null ? "–" : number(one.attempt_count)), text: (one) => one.attempt_count },
-  { name: "Sent", cell: (one) => time(one.sent_at), text: (one) => one.sent_at },
+  { name: "Sent", cell: (one) => at(one.sent_at), text: (one) => one.sent_at },
   { name: "Detail", class: "wide", cell: (one) => h("span", { class: "clip", title: one.detail }, one.detail ?? "–"), text: (one) => one.detail },
 ];
 const FILE = [...COLUMNS, { name: "event_id", text: (one) => one.event_id }];
@@ -78,8 +78,8 @@ function whyUnsent(one) {
 function about(one) {
   return card("About", facts([
     ["Event", mono(one.event_id)], ["Operation", operationLink(one.operation_id)], ["To", one.queue ? `queue ${one.queue}` : [circuitLink(one.dependency), ` ${one.path ?? ""}`]],
-    ["Attempts", one.attempt_count === null ? "none yet" : number(one.attempt_count)], ["Correlation", one.correlation_id],
-    ["Created", h("span", {}, at(one.created_at), " · ", ago(one.created_at))], ["Pending since", one.state === "pending" ? ago(one.pending_since) : null],
-    ["Sent", one.sent_at ? h("span", {}, at(one.sent_at), " · ", ago(one.sent_at)) : null],
+    ["Attempts", one.attempt_count === null ? "none yet" : number(one.attempt_count)], ["Correlation", one.correlation_id ? correlationLink(one.correlation_id) : null],
+    ["Created", when(one.created_at)], ["Pending since", one.state === "pending" ? ago(one.pending_since) : null],
+    ["Sent", one.sent_at ? when(one.sent_at) : null],
   ]));
 }

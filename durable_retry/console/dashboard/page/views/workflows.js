@@ -2,8 +2,8 @@
 
 import { addressOf, get, segment } from "../api.js";
 import { h, link } from "../dom.js";
-import { ago, number, percent, words } from "../format.js";
-import { badge, card, copier, facts, figure, filters, FINISHED, mono, operationLink, pageQuery, pager, STATES, table } from "../pieces.js";
+import { ago, number, percent, plural, until, when, words } from "../format.js";
+import { badge, batchLink, card, circuitLink, copier, facts, figure, filters, FINISHED, mono, operationLink, pageQuery, pager, sagaLink, STATES, table, WAITING } from "../pieces.js";
 
 const SHOWN = 200;
 /** An operation of the built-in target, to be replaced by one's own. */
@@ -23,7 +23,7 @@ const shownOf = (columns) => columns.filter((column) => column.class !== "hidden
 
 const BATCHES = [
   { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
-  { name: "Batch", class: "wide", cell: (one) => h("a", { href: link(`batches/${segment(one.batch_id)}`) }, one.key ?? one.batch_id), text: (one) => one.batch_id },
+  { name: "Batch", class: "wide", cell: (one) => batchLink(one.batch_id, one.key), text: (one) => one.batch_id },
   { name: "Key", class: "hidden", cell: () => "", text: (one) => one.key },
   { name: "Ended", class: "number", cell: (one) => `${number(endedOf(one.counts))} of ${number(one.counts.total)}`, text: (one) => endedOf(one.counts) },
   { name: "Succeeded", class: "number", cell: (one) => number(one.counts.succeeded), text: (one) => one.counts.succeeded },
@@ -45,20 +45,47 @@ export function batchesView({ path, query }) {
   };
 }
 
+// A batch: how far it is, and its items, what failed before what goes on.
+
+/** States in the order in which a person looks at them. */
+const WORST_FIRST = ["dead_lettered", "cancelled", "waiting_circuit", "waiting_retry", "running", "pending", "succeeded"];
+
 export function batchView({ parameters: [id], path, query }) {
   return {
     title: "Batch",
     load: (signal) => get(`batches/${segment(id)}`, {}, signal),
     render: (batch) => [
       h("div", { class: "headline" }, h("div", { class: "headline-words" }, badge(batch.status ?? "running"), batch.key ? h("strong", { class: "key" }, batch.key) : null, mono(batch.batch_id))),
+      verdict(batch),
       progress(batch.counts),
       h("div", { class: "figures", data: { key: "figures" } }, STATES.filter((state) => batch.counts[state]).map((state) =>
-        figure(number(batch.counts[state]), words(state).toLowerCase(), { kind: `is-${state}` }))),
-      card("Items", table("Items", ITEMS, shownItems(batch, query), { keyOf: (one) => String(one.index) })),
-      pager(path, query, { items: shownItems(batch, query), next_cursor: nextItem(batch, query) }, ITEMS, "batch"),
+        figure(number(batch.counts[state]), words(state).toLowerCase(), { kind: `is-${state}`, href: link(path, { ...query, cursor: null, status: state }) }))),
+      filters(path, query, [{ name: "status", label: "State", choices: STATES.filter((state) => batch.counts[state] || state === query.status).map((state) => [state, words(state)]) }, { name: "q", label: "Key or error" }]),
+      items(batch, path, query),
       about(batch),
     ],
   };
+}
+
+/** Why the batch counts as failed; nothing while it does not. */
+function verdict({ status, counts, tolerated_failures: tolerated }) {
+  const failed = counts.dead_lettered + counts.cancelled;
+  if (failed <= tolerated) return null;
+  const parts = [["dead_lettered", "became dead letters"], ["cancelled", "were cancelled"]].filter(([state]) => counts[state]).map(([state, did]) => `${number(counts[state])} ${did}`);
+  const words = status === "failed" ? "It counts as failed" : "It will count as failed";
+  const most = tolerated ? `more than the ${number(tolerated)} that it tolerates` : "and it tolerates none";
+  return h("p", { class: "detail", data: { key: "verdict" } }, `${words}: of ${plural(counts.total, "item")} ${parts.join(" and ")}, ${most}.`);
+}
+
+function items(batch, path, query) {
+  const asked = (query.q ?? "").toLowerCase();
+  const found = batch.items.filter((one) => (!query.status || one.status === query.status) && `${one.key} ${text(one.error)}`.toLowerCase().includes(asked));
+  found.sort((a, b) => WORST_FIRST.indexOf(a.status) - WORST_FIRST.indexOf(b.status) || a.index - b.index);
+  const from = Math.max(0, Number(query.cursor) || 0);
+  const shown = found.slice(from, from + SHOWN);
+  const next = from + SHOWN < found.length ? String(from + SHOWN) : null;
+  return [table("Items", ITEMS, shown, { keyOf: (one) => String(one.index), empty: "No item matches." }),
+    pager(path, query, { items: shown, next_cursor: next }, ITEMS, "batch")];
 }
 
 function progress(counts) {
@@ -71,18 +98,14 @@ function progress(counts) {
 
 function about(batch) {
   return card("About", facts([
-    ["Started", batch.created_at ? ago(batch.created_at) : null], ["Finished", batch.finished_at ? ago(batch.finished_at) : null],
+    ["Started", when(batch.created_at)], ["Finished", batch.finished_at ? when(batch.finished_at) : null],
     ["Most at once", number(batch.max_concurrency)], ["Failures tolerated", number(batch.tolerated_failures)],
   ]));
 }
 
-const first = (query) => Math.max(0, Number(query.cursor) || 0);
-const shownItems = (batch, query) => batch.items.slice(first(query), first(query) + SHOWN);
-const nextItem = (batch, query) => (first(query) + SHOWN < batch.items.length ? String(first(query) + SHOWN) : null);
-
 const SAGAS = [
   { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
-  { name: "Saga", class: "wide", cell: (one) => h("a", { href: link(`sagas/${segment(one.saga_id)}`) }, one.key ?? one.saga_id), text: (one) => one.saga_id },
+  { name: "Saga", class: "wide", cell: (one) => sagaLink(one.saga_id, one.key), text: (one) => one.saga_id },
   { name: "Key", class: "hidden", cell: () => "", text: (one) => one.key },
   { name: "Steps", class: "wide", cell: stepWords, text: stepWords },
   { name: "Started", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
@@ -108,17 +131,45 @@ export function sagasView({ path, query }) {
 const EFFECTS = { stands: "still stands", undone: "was undone", unknown: "may or may not have taken effect" };
 
 export function sagaView({ parameters: [id] }) {
-  const step = (one) => h("li", { class: "stack" },
-    h("span", {}, badge(one.status), " ", h("strong", {}, one.name), " ", operationLink(one.operation_id, one.key), one.effect && one.effect !== "none" ? h("span", { class: "dim" }, ` ${EFFECTS[one.effect] ?? words(one.effect).toLowerCase()}`) : null),
-    one.compensation?.status ? h("small", {}, "undone by ", operationLink(one.compensation.operation_id, one.compensation.key), " ", badge(one.compensation.status)) : null,
-    one.error ? h("small", { class: "dim" }, text(one.error)) : null);
   return {
     title: "Saga",
-    load: (signal) => get(`sagas/${segment(id)}`, {}, signal),
+    load: (signal) => withPresent(`sagas/${segment(id)}`, signal),
     render: (saga) => [
       h("div", { class: "headline" }, h("div", { class: "headline-words" }, badge(saga.status), saga.key ? h("strong", { class: "key" }, saga.key) : null, mono(saga.saga_id))),
-      card("Steps", h("ol", { class: "lines" }, (saga.steps ?? []).map(step))),
-      card("About", facts([["Started", saga.created_at ? ago(saga.created_at) : null], ["Changed", saga.updated_at ? ago(saga.updated_at) : null], ["Effect not known", saga.unknown?.join(", ")]])),
+      card("Steps", h("ol", { class: "lines" }, (saga.steps ?? []).map((step) => sagaStep(step, saga.present)))),
+      card("About", facts([["Started", when(saga.created_at)], ["Changed", when(saga.updated_at)], ["Effect not known", saga.unknown?.join(", ")]])),
     ],
   };
+}
+
+/** The saga, with the operation that runs: a saga does one thing at a time. Null where nothing runs or nobody can tell. */
+async function withPresent(path, signal) {
+  const saga = await get(path, {}, signal);
+  const running = (saga.steps ?? []).flatMap((step) => [step, step.compensation]).find((part) => part?.status === "running");
+  if (!running) return saga;
+  const present = await get(`operations/${segment(running.operation_id)}`, {}, signal).catch((error) => {
+    if (error.status === 0) throw error;
+    return null;
+  });
+  return { ...saga, present };
+}
+
+function sagaStep(step, present) {
+  const effect = step.effect && step.effect !== "none" ? h("span", { class: "dim" }, ` ${EFFECTS[step.effect] ?? words(step.effect).toLowerCase()}`) : null;
+  const undoing = step.compensation?.status ? step.compensation : null;
+  return h("li", { class: "stack" },
+    h("span", {}, partState(step, present), " ", h("strong", {}, step.name), " ", operationLink(step.operation_id, step.key), effect), waitOf(step, present),
+    undoing ? [h("small", {}, undoing.status === "succeeded" ? "undone by " : "to be undone by ", operationLink(undoing.operation_id, undoing.key), " ", partState(undoing, present)), waitOf(undoing, present)] : null,
+    step.error ? h("small", { class: "dim" }, text(step.error)) : null,
+    undoing?.error ? h("small", { class: "dim" }, text(undoing.error)) : null);
+}
+
+/** The state of a step or a compensation; that of the operation where it runs. */
+const partState = (part, present) => badge(present?.operation_id === part.operation_id ? present.status : part.status);
+
+/** What the operation that runs waits for. */
+function waitOf(part, present) {
+  if (present?.operation_id !== part.operation_id || !WAITING.includes(present.status)) return null;
+  const held = present.status === "waiting_circuit" ? ["waits for the circuit of ", circuitLink(present.waits_for ?? present.dependency), ", looks again "] : ["next attempt "];
+  return h("small", { class: "countdown" }, held, until(present.next_attempt_at));
 }
