@@ -228,17 +228,6 @@ class TaskHub:
             page = await client._get_stub().QueryInstances(request)  # noqa: SLF001 - no public call gives one page
         return InstancePage(list(page.orchestrationState), _next_token(page.continuationToken.value, token))
 
-    async def instances(self, selection: Selection) -> AsyncIterator[pb.OrchestrationState]:
-        """Iterate over instances page by page in the task hub's own order."""
-        token = None
-        while True:
-            page = await self.instance_page(selection, token)
-            for instance in page.instances:
-                yield instance
-            token = page.following
-            if token is None:
-                return
-
     async def read_entity(self, entity_id: EntityInstanceId) -> str | None:
         """Return the state of an entity as JSON text, or None when it has none."""
         async with self._asked_client() as client:

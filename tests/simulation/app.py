@@ -215,7 +215,6 @@ class App:
 
     Attributes:
         full_until: In seconds; until then storage refuses writes.
-        full: Since when it did, and until when, each time.
         tables: Its storage account.
         queues: What it sent to queues.
         targets: Its dependencies.
@@ -228,7 +227,6 @@ class App:
     targets: dict[str, Target] = field(init=False)
     hub: Hub = field(init=False)
     full_until: float = 0.0
-    full: list[tuple[float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.queues = Queues(self.world)
@@ -314,7 +312,6 @@ class App:
             raise ServiceResponseError("the storage is away")
         if self.world.happens(chances.full):
             self.full_until = self.world.seconds + self.world.rng.uniform(1, 60)
-            self.full.append((self.world.seconds, self.full_until))
             self.world.note("storage is full")
         done = action()
         await self.world.point()

@@ -3,8 +3,7 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import FINISHED, SAGA, DeadLetterReason, OperationState
@@ -15,12 +14,6 @@ from tests.simulation.app import REFUSING, WRITES
 from tests.simulation.people import RIVAL
 from tests.simulation.story import RunEnd, Story
 from tests.simulation.targets import REFUSING_QUEUE
-from tests.simulation.world import START
-
-_MOMENTS: Final = 15.0
-"""Longer than a submission takes from the instant that it names until its note is written."""
-_PAUSE_SECONDS: Final = 30.0
-"""The longest pause between two writes of the index while storage is full."""
 
 
 def ends_once(story: Story) -> Iterator[str]:
@@ -256,40 +249,22 @@ def _are_undone(first: dict[str, RunEnd], steps: Sequence[SagaStep]) -> bool:
 
 
 def index_has_all(story: Story) -> Iterator[str]:
-    """Once upkeep ran, the index has each operation that ended.
-
-    It may lack one whose worker died before it had written what it took over, within moments after a pause or
-    while storage was full: `docs/finding.md`.
-    """
+    """Once upkeep ran, the index has each operation that ended."""
     life = len(story.world.lives)
     for end in story.last_ends:
         name = end.operation.operation_id
         entry = story.noted.get(name)
         if end.life != life or (entry is not None and story.world.life_at(entry.created_at) == life):
             continue
-        if not _may_be_lost(story, end.operation.created_at):
-            yield f"{name} is in no list"
-
-
-def _may_be_lost(story: Story, noted_at: datetime) -> bool:
-    """Whether a worker died before it had written what it noted at an instant."""
-    slack = _MOMENTS + story.world.clock_difference.total_seconds()
-    noted = (noted_at - START).total_seconds()
-    written = [until + _PAUSE_SECONDS for begun, until in story.app.full if begun - slack <= noted <= until]
-    return any(noted - slack <= died <= max(written, default=noted) + slack for died in story.world.deaths)
+        yield f"{name} is in no list"
 
 
 def ends_are_listed(story: Story) -> Iterator[str]:
-    """Once upkeep ran, what ended otherwise than well is in the list of what failed, in its state.
-
-    It may be missing where a worker died before it had written the end, long after the acceptance.
-    """
+    """Once upkeep ran, what ended otherwise than well is in the list of what failed, in its state."""
     life = len(story.world.lives)
     for end in story.last_ends:
         noted = story.listed.get(end.operation.operation_id)
-        if end.life != life or is_listed(OperationState(end.document["status"]), noted):
-            continue
-        if not _may_be_lost(story, end.ended_at):
+        if end.life == life and not is_listed(OperationState(end.document["status"]), noted):
             name = end.operation.operation_id
             yield f"{name} is {end.document['status']}, and listed as {noted}"
 

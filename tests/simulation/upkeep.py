@@ -12,8 +12,9 @@ from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import OPERATION
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.outbox import sweep
-from durable_retry.services.upkeep.histories import add_lost, remove_record
+from durable_retry.services.upkeep.histories import remove_record
 from durable_retry.services.upkeep.lost_ends import PLACE, SETTLED_AFTER, complete_lost, complete_lost_end
+from durable_retry.services.upkeep.lost_notes import add_lost
 from durable_retry.services.upkeep.rounds import finish_left_over
 from durable_retry.stores.operations.index import TABLE as INDEX_TABLE
 from durable_retry.stores.storage.rounds import Round, write_round

@@ -1,8 +1,8 @@
-"""Upkeep of the index of operations and of histories: add what processes lost, remove what is old."""
+"""Upkeep of histories and of the index of operations: remove what is old."""
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import batched
 from typing import Final
@@ -10,44 +10,28 @@ from typing import Final
 from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-from durable_retry import clock
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import (
     DIAGNOSIS,
     ORCHESTRATIONS,
     RETENTION,
-    OperationState,
     outbox_instance,
 )
-from durable_retry.engine.base.unreadable import read_or
-from durable_retry.engine.operations.status import last_error
-from durable_retry.services.upkeep.lost_ends import complete_lost_end, states_in_list
+from durable_retry.services.upkeep.lost_ends import complete_lost_end
 from durable_retry.services.upkeep.purges import purge_operation
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.instances import ENDED_BADLY
 from durable_retry.stores.operations.index import (
-    TABLE,
     OperationEntry,
     OperationList,
-    close_gap,
-    gaps,
     remove_older,
 )
 from durable_retry.stores.operations.key_record import expire_record, purge_record, read_record
-from durable_retry.stores.operations.notes import is_listed, note_document, write_noted
 from durable_retry.stores.operations.status import (
-    OperationPreview,
-    find_status,
     has_ended,
-    preview_of,
-    scan_operations,
 )
 from durable_retry.stores.storage import rounds
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
-
-LOST_AFTER: Final = timedelta(minutes=3)
-"""A process that holds unwritten entries renews its row more often than this."""
 
 PURGED_AT_ONCE: Final = 32
 
@@ -59,79 +43,6 @@ order. On Azure Storage for half an hour (`entityMessageReorderWindowInMinutes`)
 _HISTORY_NEEDED_FOR: Final = timedelta(days=1)
 
 _log = logging.getLogger(__name__)
-
-
-_LOST_NOTES_PLACE: Final = "lost-notes"
-
-
-async def add_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
-    """Add to the index what ended processes had not written; return how many operations that concerned.
-
-    First the operations that were accepted since, at once. Then those that were accepted before and changed
-    since: the task hub finds them only by reading all its instances, which goes on in the next run.
-
-    Args:
-        seconds: When to stop reading all instances.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer; the next run repeats it.
-    """
-    place = await rounds.read_round(TABLE, _LOST_NOTES_PLACE)
-    is_new = place.after == rounds.FIRST
-    begun_at = now if is_new else read_or(lambda: from_rfc3339(place.begun_at), lambda _: now)
-    # Those that are found meanwhile have a round of their own: this one may have passed what they lost.
-    lost = await gaps(begun_at - LOST_AFTER)
-    if not lost:
-        return 0
-    since = min(lost.values())
-    failed = await states_in_list(OperationList.FAILED, None)
-    added = await _add_accepted_operations(hub, since, now, failed) if is_new else 0
-    stop_at, after = clock.monotonic_seconds() + seconds, place.after
-    while True:
-        page = await hub.instance_page(
-            Selection(created_before=since), None if after == rounds.FIRST else after
-        )
-        changed = [each for each in page.instances if _instance_changed_at(each) >= since]
-        added += sum([await _add_to_index(hub, preview_of(each), failed, is_known=True) for each in changed])
-        after = page.following or rounds.FIRST
-        if after == rounds.FIRST or clock.monotonic_seconds() >= stop_at:
-            break
-    await write_noted()
-    if after == rounds.FIRST:
-        for name in lost:
-            await close_gap(name)
-    await rounds.write_round(TABLE, rounds.Round(after, to_rfc3339(begun_at)), _LOST_NOTES_PLACE)
-    _log.warning("added %d operations to the index that an ended process had not written", added)
-    return added
-
-
-async def _add_accepted_operations(
-    hub: TaskHub, since: datetime, now: datetime, failed: Mapping[str, OperationState | None]
-) -> int:
-    known = await states_in_list(OperationList.ALL, since)
-    added = 0
-    # Up to now: a process renews its row half a minute after the last time, or when storage is back.
-    async for one in scan_operations(hub, created_after=since, created_before=now):
-        added += await _add_to_index(hub, one, failed, is_known=one.operation_id in known)
-    return added
-
-
-async def _add_to_index(
-    hub: TaskHub, seen: OperationPreview, failed: Mapping[str, OperationState | None], *, is_known: bool
-) -> bool:
-    """Add an operation that the index does not have, or not as it is; return whether it was added."""
-    if is_known and is_listed(seen.status, failed.get(seen.operation_id)):
-        return False
-    document = await find_status(hub, seen.operation_id)
-    if document is None:
-        return False
-    note_document(document, last_error(document), is_known=is_known)
-    return True
-
-
-def _instance_changed_at(instance: pb.OrchestrationState) -> datetime:
-    changed_at: datetime = instance.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC)
-    return changed_at
 
 
 async def remove_record(hub: TaskHub, operation_id: str, now: datetime) -> bool:

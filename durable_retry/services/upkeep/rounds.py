@@ -32,8 +32,9 @@ from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import RETENTION
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.dead_letters.replay import finish_replay
-from durable_retry.services.upkeep.histories import add_lost, purge_others, remove_old
+from durable_retry.services.upkeep.histories import purge_others, remove_old
 from durable_retry.services.upkeep.lost_ends import complete_lost
+from durable_retry.services.upkeep.lost_notes import add_lost
 from durable_retry.services.upkeep.removal import (
     COMMITS_PER_STEP,
     DEAD_LETTERS_PER_STEP,

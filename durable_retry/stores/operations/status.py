@@ -5,7 +5,7 @@ the custom status only: inputs and outputs are the largest part of an instance. 
 `TaskHubUnavailableError` where that does not answer.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -38,7 +38,7 @@ from durable_retry.stores.operations.key_record import read_record
 from durable_retry.stores.operations.results import with_stored
 from durable_retry.stores.operations.steps import steps_shown
 from durable_retry.stores.outbox.events import events_of
-from durable_retry.stores.task_hub import Selection, TaskHub
+from durable_retry.stores.task_hub import TaskHub
 
 _DETAIL_CHARS: Final = 500
 
@@ -269,21 +269,6 @@ class OperationPreview:
     key: str | None  # None when it is not known
     attempt_count: int  # attempts so far
     next_attempt_at: str | None  # RFC 3339 instant; None while it does not wait
-
-
-async def scan_operations(
-    hub: TaskHub,
-    *,
-    runtime_statuses: Collection[OrchestrationStatus] = (),
-    created_after: datetime | None = None,
-    created_before: datetime | None = None,
-) -> AsyncIterator[OperationPreview]:
-    """Iterate over operations page by page in the task hub's own order; no statuses mean all."""
-    wanted = Selection(
-        runtime_statuses=runtime_statuses, created_after=created_after, created_before=created_before
-    )
-    async for instance in hub.instances(wanted):
-        yield preview_of(instance)
 
 
 def preview_of(instance: OrchestrationState) -> OperationPreview:

@@ -10,8 +10,9 @@ from durable_retry.stores import task_hub as instance_pages
 from durable_retry.stores.operations.status import (
     OperationPreview,
     find_status,
-    scan_operations,
+    preview_of,
 )
+from durable_retry.stores.task_hub import Selection
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage
 
@@ -24,7 +25,13 @@ async def finished(hub: TaskHubStage, operation_id: str) -> None:
 
 
 async def seen(hub: TaskHubStage, **wanted: Any) -> dict[str, OperationPreview]:
-    return {each.operation_id: each async for each in scan_operations(hub.binding, **wanted)}
+    """Previews of all operations, read page by page."""
+    page = await hub.binding.instance_page(Selection(**wanted), None)
+    instances = page.instances
+    while page.following is not None:
+        page = await hub.binding.instance_page(Selection(**wanted), page.following)
+        instances += page.instances
+    return {each.instanceId: preview_of(each) for each in instances}
 
 
 async def test_a_scan_reads_every_page(task_hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch) -> None:

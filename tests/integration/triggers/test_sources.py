@@ -18,8 +18,7 @@ from durable_retry.settings.configuration import using
 from durable_retry.settings.sources import IntakeSettings
 from durable_retry.stores import task_hub
 from durable_retry.stores.dead_letters.records import keep_message
-from durable_retry.stores.operations.status import scan_operations
-from durable_retry.stores.task_hub import TaskHub
+from durable_retry.stores.task_hub import Selection, TaskHub
 from scripts.processes import free_port
 from tests.support.hub import TaskHubStage, binding_for
 
@@ -49,8 +48,8 @@ def arrival(document: Any, native_id: str = "m-1", **more: Any) -> Arrival:
 
 async def started(hub: TaskHubStage) -> dict[str, str]:
     """The keys of all operations, with their sources."""
-    ids = [each.operation_id async for each in scan_operations(hub.binding)]
-    instances = [await hub.binding.read_instance(each) for each in ids]
+    page = await hub.binding.instance_page(Selection(), None)
+    instances = [await hub.binding.read_instance(each.instanceId) for each in page.instances]
     inputs = [each.input["operation"] for each in instances if each is not None]
     return {each["key"]: each["source"] for each in inputs}
 
