@@ -10,6 +10,7 @@ from durable_retry.console.bulk.shapes import BulkAction, UnfinishedFilter, coun
 from durable_retry.engine.base.instants import optional_from_rfc3339, optional_to_rfc3339
 from durable_retry.engine.base.names import BULK_BATCH, BULK_ENDS, BULK_PAGE, REPLAY_BATCH, REPLAY_PAGE
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.replay import ReplayBody
 
 blueprint = df.Blueprint()
 
@@ -33,7 +34,7 @@ async def replay_batch(request: dict, hub: TaskHub) -> dict:  # type: ignore[typ
 
     Args:
         request: `replay_id`, `ids`, `note`, and `now`, the orchestrator's, and `by`, which inputs of 0.1.0 do
-            not have.
+            not have; `options`, those of `ReplayOptions` that were given beside the note.
 
     Returns:
         `replayed`, `skipped`, `failures` (`id` and `detail` of each), `left` (ids that have to wait for a
@@ -47,7 +48,7 @@ async def replay_batch(request: dict, hub: TaskHub) -> dict:  # type: ignore[typ
         hub,
         request["ids"],
         replay_id=request["replay_id"],
-        note=request["note"],
+        body=ReplayBody.model_validate(request.get("options", {}) | {"note": request["note"]}),
         asked_at=asked_at,
         by=request.get("by"),
     )

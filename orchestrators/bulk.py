@@ -113,8 +113,9 @@ def replay(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Steps[dict[
 
     Args:
         given: `replay_id`, `filter`, `rate_per_second`, `matched`, `note`, `created_at`, `form`, `by`;
-            `action` unless it is a replay; when it continues as new `progress`, `page` when it is in the
-            middle of one, and `end` when only ends are left to count. A selection begins with its `page`.
+            `options` where some were given; `action` unless it is a replay; when it continues as new
+            `progress`, `page` when it is in the middle of one, and `end` when only ends are left to count. A
+            selection begins with its `page`.
 
     Returns:
         The document of its end; None when the orchestration continues as new.
@@ -156,7 +157,8 @@ def _replay_all(bulk: BulkReplay, ids: list[str]) -> Steps[list[str]]:
     while waiting and looks < LOOKS_PER_HISTORY and not bulk.cancel.is_complete:
         batch, waiting = waiting[: bulk.pace.batch], waiting[bulk.pace.batch :]
         began = bulk.now
-        given = {"replay_id": bulk.given["replay_id"], "note": bulk.given["note"], **_action_members(bulk)}
+        given = {name: bulk.given[name] for name in ("replay_id", "note", "options") if name in bulk.given}
+        given |= _action_members(bulk)
         request = {**given, "ids": batch, "now": to_rfc3339(began)}
         activity = BULK_BATCH if "action" in bulk.given else REPLAY_BATCH
         step = yield from call_until_success(bulk.ctx, activity, request)

@@ -1,6 +1,6 @@
 """What the client sends, and its errors. What it receives are the classes that the API answers with."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
@@ -72,12 +72,13 @@ def operation_document(
 
 
 class ReplayFields(TypedDict, total=False):
-    """How a dead letter is replayed: as it was, unless `request` or `input` edits it."""
+    """How a dead letter is replayed: as it was, unless an edited part or a patch changes it."""
 
     request: Mapping[str, Any]
     input: Any
     message: Any
     note: str
+    patch: Sequence[Mapping[str, Any]]
     downstream_key: str
 
 

@@ -100,6 +100,22 @@ class Pace(TypedDict, total=False):
     note: str
 
 
+class Change(TypedDict, total=False):
+    """What a replay of many changes in each dead letter.
+
+    Attributes:
+        patch: A JSON patch (RFC 6902), step by step.
+        downstream_key: The key that the dependency deduplicates on, `same` or `new`.
+    """
+
+    patch: Sequence[Mapping[str, Any]]
+    downstream_key: str
+
+
+class ReplayManyOptions(Pace, Change, total=False):
+    """The options of a replay of many."""
+
+
 class Selection(TypedDict, total=False):
     """What an action on many meets: a filter, where `{}` means all, or ids."""
 
@@ -107,7 +123,7 @@ class Selection(TypedDict, total=False):
     ids: Sequence[str]
 
 
-class BulkOptions(Selection, Pace, total=False):
+class BulkOptions(Selection, ReplayManyOptions, total=False):
     """The options of an action on many."""
 
 

@@ -13,11 +13,12 @@ from durable_retry.client.filters import (
     ActivityFilters,
     BulkOptions,
     BulkVerb,
+    Change,
     DeadLetterFilters,
     OpenDeadLetters,
     OperationFilters,
     OutboxFilters,
-    Pace,
+    ReplayManyOptions,
     SagaStepFields,
     SearchFilters,
     Selection,
@@ -213,9 +214,15 @@ class Resources(Flows):
         return counted.matched
 
     @Method
-    def replay_many(self, which: OpenDeadLetters, **pace: Unpack[Pace]) -> Flow[str]:
+    def preview_replay(self, which: OpenDeadLetters, **change: Unpack[Change]) -> Flow[MatchedDeadLetters]:
+        """Count as `count_for_replay`, and return what a change does to the newest three."""
+        body = {"filter": which, "dry_run": True, **change}
+        return self._act(MatchedDeadLetters, "dead-letters", "replays", body=body)
+
+    @Method
+    def replay_many(self, which: OpenDeadLetters, **options: Unpack[ReplayManyOptions]) -> Flow[str]:
         """Replay the open dead letters that match, `{}` for all, and return the id of the bulk replay."""
-        return self._start("replay_id", "dead-letters", "replays", body={"filter": which, **pace})
+        return self._start("replay_id", "dead-letters", "replays", body={"filter": which, **options})
 
     @Method
     def replay_of_many(self, replay_id: str) -> Flow[BulkReplayDocument]:

@@ -146,3 +146,35 @@ def test_what_does_not_fit_is_refused(system: System, body: dict[str, Any], poin
     answer = system.client.post("/api/bulk-actions", json=body)
     assert answer.status_code == 400
     assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
+
+
+def test_one_change_is_previewed_and_made_to_each_that_it_fits(system: System, key: str) -> None:
+    def refused(name: str, content: Any) -> str:
+        request = {"method": "POST", "path": "/fail/1", "query": {"status": "418"}, "json": content}
+        return dead_letter(system, f"{key}-{name}", request=request)
+
+    fitting = [refused(str(number), {"amuont": number}) for number in range(2)]
+    other = refused("other", {"amount": 5})
+    patch = [{"op": "move", "from": "/request/json/amuont", "path": "/request/json/amount"}]
+    body = {"action": "replay", "ids": [*fitting, other], "patch": patch, "downstream_key": "same"}
+    counted = system.client.post("/api/bulk-actions", json=body | {"dry_run": True}).json()
+    assert [each["id"] for each in counted["preview"]] == [*fitting, other]
+    assert counted["preview"][0]["changes"] == [
+        {"pointer": "/request/json/amount", "after": 0},
+        {"pointer": "/request/json/amuont", "before": 0},
+    ]
+    misfit = {"pointer": "/request/json/amuont", "detail": "is not there"}
+    assert (counted["preview"][2]["changes"], counted["preview"][2]["errors"]) == ([], [misfit])
+    assert shown(system, fitting[0])["status"] == "open"
+
+    document = ended(system, started(system, **body))
+    assert (document["done"], document["failed"], document["patch"]) == (2, 1, patch)
+    items = system.client.get(f"/api/bulk-actions/{document['action_id']}/items").json()["items"]
+    assert {each["id"]: each.get("errors") for each in items} == {
+        **dict.fromkeys(fitting),
+        other: [misfit],
+    }
+    assert shown(system, other)["status"] == "open"
+    for number, each in enumerate(fitting):
+        operation_id = shown(system, each)["operation_id"]
+        assert system.until(operation_id, "succeeded")["request"]["json"] == {"amount": number}

@@ -54,6 +54,10 @@ class Shell:
     def dead_letter(self, key: str) -> str:
         """Lets an operation be refused and returns the id of its dead letter."""
         operation_id = self.submitted(key, "/fail/1?status=400")
+        return self.failed(operation_id)
+
+    def failed(self, operation_id: str) -> str:
+        """Waits until an operation has failed and returns the id of its dead letter."""
         found: str = self.system.until(operation_id, "dead_lettered")["dead_letter"]["id"]
         return found
 
@@ -197,6 +201,18 @@ def test_a_bulk_replay_is_counted_drawn_shown_and_not_cancelled_twice(shell: She
     assert replay_id in shell.run("replays", "list", "--ids").split()
     shell.run("replays", "watch", replay_id)
     assert "409" in shell.run("replays", "cancel", replay_id, code=1)
+
+
+def test_one_change_is_previewed_and_replayed(shell: Shell, key: str) -> None:
+    argv = ("--path", "/fail/1", "--query", "status=418", "--body", '{"amount": 5}', "--dependency", "flaky")
+    operation_id = shell.json("submit", *argv, "--key", key)["operation_id"]
+    group = shell.json("dead-letters", "show", shell.failed(operation_id))["group"]
+    change = ("replays", "start", "--group", group, "--set", "/request/json/amount=6")
+    assert "/request/json/amount: 5 to 6" in shell.run(*change, "--dry-run")
+    text = shell.run(*change[:4], "--set", "/request/json/amuont=6", "--dry-run")
+    assert "refused /request/json/amuont: is not there" in text
+    shell.run(*change, "--downstream-key", "same", "--watch")
+    assert shell.system.until(operation_id, "succeeded")["request"]["json"] == {"amount": 6}
 
 
 def test_a_bulk_replay_that_is_cancelled_ends_badly(shell: Shell, key: str) -> None:

@@ -99,6 +99,7 @@ PURE: Final = frozenset(
         "base64",
         "bisect",
         "collections",
+        "copy",
         "croniter",
         "dataclasses",
         "datetime",

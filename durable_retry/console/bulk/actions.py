@@ -14,6 +14,7 @@ from typing import Any, Final
 from durabletask.client import OrchestrationStatus
 
 from durable_retry.concurrency import map_bounded
+from durable_retry.console.bulk.bodies import BulkBody
 from durable_retry.console.bulk.document import (
     BulkActionDocument,
     BulkProgress,
@@ -24,7 +25,6 @@ from durable_retry.console.bulk.document import (
 from durable_retry.console.bulk.shapes import (
     FINISHED_REPLAY,
     BulkAction,
-    BulkBody,
     BulkItem,
     ItemOutcome,
     ReplayProgress,
@@ -35,6 +35,7 @@ from durable_retry.console.bulk.shapes import (
 from durable_retry.console.bulk.store import keep_items
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import BULK_ACTION, CANCEL_REPLAY_EVENT, FORM, REPLAY
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
@@ -110,6 +111,8 @@ async def start_bulk_action(
         "note": body.note,
         "by": by,
     }
+    if options := {name: value for name, value in body.options.items() if name != "note"}:
+        input_["options"] = options
     if not is_replay:
         input_["action"] = body.what.value
     if ids := body.selection:
@@ -181,7 +184,14 @@ def replay_of_instance(instance: Instance) -> BulkReplayDocument:
 
 
 def _progress_of_instance(instance: Instance) -> tuple[BulkReplayDocument, dict[str, Any]]:
-    return read_or(partial(_read_progress, instance), partial(_unreadable_progress, instance))
+    document, given = read_or(partial(_read_progress, instance), partial(_unreadable_progress, instance))
+    patch = read_or(lambda: [_shown_step(step) for step in given["options"]["patch"]], lambda _: None)
+    return document.model_copy(update={"patch": patch}), given
+
+
+def _shown_step(step: dict[str, Any]) -> dict[str, Any]:
+    # The dependencies' own rules are not known here: what is known everywhere is masked.
+    return step | ({"value": MASKED.value_at(step["path"], step["value"])} if "value" in step else {})
 
 
 def _read_progress(instance: Instance) -> tuple[BulkReplayDocument, dict[str, Any]]:

@@ -8,11 +8,13 @@ from typing import Annotated, Any, Final, Self
 from pydantic import Field
 
 from durable_retry.console.bulk.shapes import BulkAction, EndCounts, ItemOutcome, ReplayProgress, ReplayState
-from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.answers import Answer, Instant, left_out
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.names import EventState, OperationState
 from durable_retry.engine.base.unreadable import Unreadable
+from durable_retry.engine.base.validation import Problem
+from durable_retry.engine.dead_letters.record import EditedPlace
 
 
 class BulkFailure(Answer):
@@ -61,6 +63,9 @@ class BulkProgress(Answer):
         Instant | None, Field(description="When it next checks the circuit that it waits for.")
     ] = None
     created_at: Instant
+    patch: Annotated[list[dict[str, Any]] | None, left_out("The change that each gets, secrets masked.")] = (
+        None
+    )
     unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
 
 
@@ -159,17 +164,31 @@ class BulkItemDocument(Answer):
         Field(description="Of the operation or the event now; null when there is none, or none any more."),
     ]
     failed_again: Annotated[str | None, Field(description="The dead letter that the replay ended as.")]
+    errors: Annotated[
+        tuple[Problem, ...] | None, left_out("What is wrong with the content of one that failed.")
+    ] = None
     unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
 
 
-class BulkMatches(Answer):
-    """How many an action would meet; `complete` is false when there are more than were looked at."""
+class EditPreview(Answer):
+    """What a patch would change in one dead letter, or why it does not fit it."""
 
-    matched: int
-    complete: bool
+    id: str
+    changes: Annotated[tuple[EditedPlace, ...], Field(description="Each place, as people see it.")] = ()
+    errors: Annotated[tuple[Problem, ...], Field(description="Why it would not be replayed.")] = ()
 
 
 class MatchedDeadLetters(Answer):
     """How many open dead letters a filter finds."""
 
     matched: int
+    preview: Annotated[
+        tuple[EditPreview, ...] | None,
+        left_out("What a patch would change in the newest three; left out without a patch."),
+    ] = None
+
+
+class BulkMatches(MatchedDeadLetters):
+    """How many an action would meet; `complete` is false when there are more than were looked at."""
+
+    complete: bool

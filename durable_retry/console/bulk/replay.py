@@ -8,19 +8,27 @@ what an earlier execution did, and finishes what that one began.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, cast
 
 from durable_retry import clock
 from durable_retry.concurrency import map_bounded
+from durable_retry.console.bulk.document import EditPreview
 from durable_retry.console.bulk.shapes import BulkItem, ItemOutcome
 from durable_retry.console.bulk.store import keep_items
 from durable_retry.engine.base.instants import optional_to_rfc3339
 from durable_retry.engine.base.names import DeadLetterReason
-from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.circuit.messages import snapshot_of
 from durable_retry.engine.circuit.states import CircuitState
-from durable_retry.engine.dead_letters.record import DeadLetterRecord, Replay, Status, WrongStatusError
-from durable_retry.engine.dead_letters.replay import ReplayBody
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import (
+    DeadLetterRecord,
+    EditedPlace,
+    Replay,
+    Status,
+    WrongStatusError,
+)
+from durable_retry.engine.dead_letters.replay import ReplayBody, ReplayOptions
 from durable_retry.errors import (
     ContendedError,
     KeyTakenError,
@@ -30,9 +38,15 @@ from durable_retry.errors import (
     StorageRefusedError,
     TaskHubUnavailableError,
 )
-from durable_retry.services.dead_letters.replay import event_id_of, finish_changes, replay_dead_letter
-from durable_retry.settings.configuration import find_dependency
+from durable_retry.services.dead_letters.replay import (
+    event_id_of,
+    finish_changes,
+    prepare,
+    replay_dead_letter,
+)
+from durable_retry.settings.configuration import find_dependency, masking_of
 from durable_retry.stores.circuit.entity import CircuitEntity
+from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
 from durable_retry.stores.task_hub import TaskHub
 
@@ -95,13 +109,14 @@ async def replay_some(
     ids: Sequence[str],
     *,
     replay_id: str,
-    note: str | None,
+    body: ReplayBody,
     asked_at: datetime | None = None,
     by: str | None = None,
 ) -> BatchResult:
     """Replay some dead letters, unless their circuits are open. Idempotent.
 
     Args:
+        body: What each is replayed with.
         asked_at: When this was asked for, by the clock that `held_until` is to be read by; None means this
             machine's. Clocks of machines differ.
 
@@ -118,7 +133,6 @@ async def replay_some(
             left.append(dead_letter_id)
         else:
             free.append((place, record or dead_letter_id))
-    body = ReplayBody() if note is None else ReplayBody(note=note)
     items = await _replay_records(hub, [found for _, found in free], body, replay_id, by)
     await keep_items(
         replay_id,
@@ -196,3 +210,35 @@ async def part_of(replay_id: str, dead_letter_id: str) -> Replay | None:
     record = await find_dead_letter(dead_letter_id)
     replays = () if record is None else record.replays
     return next((replay for replay in reversed(replays) if replay.replay_id == replay_id), None)
+
+
+_MOST_PREVIEWED: Final = 3
+
+
+async def preview_patch(
+    wanted: DeadLetterFilter | None, selection: Sequence[str], body: ReplayOptions
+) -> tuple[EditPreview, ...] | None:
+    """Return what a patch would change in the first dead letters that are meant; None without a patch."""
+    if body.patch is None:
+        return None
+    ids = selection[:_MOST_PREVIEWED]
+    if wanted is not None:
+        page = await list_dead_letters(wanted, limit=_MOST_PREVIEWED, cursor=None)
+        ids = [record.id for record in page.records]
+    records = await find_dead_letters(ids)
+    edits = ReplayBody.model_validate(body.options)
+    return tuple(_preview_of_record(*pair, edits) for pair in zip(ids, records, strict=True))
+
+
+def _preview_of_record(
+    dead_letter_id: str, record: DeadLetterRecord | None, edits: ReplayBody
+) -> EditPreview:
+    if record is None or record.status is not Status.OPEN:
+        detail = "there is no such dead letter" if record is None else str(WrongStatusError(record.status))
+        return EditPreview(id=dead_letter_id, errors=(Problem("", detail),))
+    try:
+        changes = prepare(record, edits, clock.now()).changes
+    except InvalidInputError as error:
+        return EditPreview(id=dead_letter_id, errors=error.problems)
+    shown = cast("tuple[EditedPlace, ...]", tuple(masking_of(record.dependency).changes(changes)))
+    return EditPreview(id=dead_letter_id, changes=shown)

@@ -20,6 +20,7 @@ from durable_retry.console.bulk.actions import (
     list_bulk_replays,
     start_bulk_action,
 )
+from durable_retry.console.bulk.bodies import BulkActionBody, BulkReplayBody
 from durable_retry.console.bulk.document import (
     BulkActionDocument,
     BulkItemDocument,
@@ -28,8 +29,9 @@ from durable_retry.console.bulk.document import (
     MatchedDeadLetters,
 )
 from durable_retry.console.bulk.ends import items_page
-from durable_retry.console.bulk.shapes import BulkActionBody, BulkReplayBody
+from durable_retry.console.bulk.replay import preview_patch
 from durable_retry.engine.base.answers import Answer, Page
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.facts import TargetType
 from durable_retry.http.answers import ConflictError, json_answer, required, sentence
 from durable_retry.http.callers import Caller
@@ -113,7 +115,8 @@ async def start_replay_of_many(
     wanted = body.filter.wanted(now)
     matched, _ = await count_matches(hub, wanted, body.selection)
     if body.dry_run:
-        return json_answer(MatchedDeadLetters(matched=matched))
+        preview = await preview_patch(wanted, body.selection, body)
+        return json_answer(MatchedDeadLetters(matched=matched, preview=preview))
     replay_id = await start_bulk_action(hub, body, wanted, matched=matched, now=now, by=who.known_name)
     url = f"{url_of(req)}/{replay_id}"
     return _started_answer(StartedBulkReplay(replay_id=replay_id, matched=matched, status_url=url))
@@ -180,7 +183,9 @@ async def start_action_on_many(
     wanted = body.wanted(now)
     matched, complete = await count_matches(hub, wanted, body.selection)
     if body.dry_run:
-        return json_answer(BulkMatches(matched=matched, complete=complete))
+        of_letters = wanted if isinstance(wanted, DeadLetterFilter) else None
+        preview = await preview_patch(of_letters, body.selection, body)
+        return json_answer(BulkMatches(matched=matched, complete=complete, preview=preview))
     action_id = await start_bulk_action(hub, body, wanted, matched=matched, now=now, by=who.known_name)
     url = f"{url_of(req)}/{action_id}"
     return _started_answer(StartedBulkAction(action_id=action_id, matched=matched, status_url=url))

@@ -6,27 +6,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from math import ceil
-from typing import Annotated, Any, Final, Literal, Self, TypedDict, override
+from typing import Annotated, Any, Final, Self, TypedDict
 
-from pydantic import AfterValidator, Field
-
-from durable_retry.engine.base.instants import from_rfc3339, optional_from_rfc3339
 from durable_retry.engine.base.json_forms import Form, JsonRecord
-from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
+from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.unreadable import StoredInstant, shaped
 from durable_retry.engine.base.validation import (
     InvalidInputError,
-    Label,
     Problem,
-    Strict,
-    checked,
-    validated,
-    with_example,
 )
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.dead_letters.replay import NoteText
 
 MAX_BATCH: Final = 25
 """Dead letters that one activity replays: far below `functionTimeout`, and the rate stays smooth."""
@@ -35,47 +24,8 @@ BATCHES_PER_PAGE: Final = 20
 """Batches per read of the list; then the orchestration continues as new, which keeps its history short."""
 
 KEPT_FAILURES: Final = 20
+_KEPT_ERRORS: Final = 10
 _DETAIL_CHARS: Final = 200
-
-
-def _one_of_words(words: type[StrEnum]) -> AfterValidator:
-    names = [word.value for word in words]
-    return checked(lambda text: None if text in names else f"must be one of {', '.join(names)}")
-
-
-def _instant_problem(text: str) -> str | None:
-    try:
-        from_rfc3339(text)
-    except ValueError:
-        return "must be an RFC 3339 instant such as 2026-11-21T09:30:00Z"
-    return None
-
-
-type InstantText = Annotated[str, checked(_instant_problem)]
-
-
-class FilterBody(Strict):
-    """A choice of dead letters, as in the query of the list; only open ones can be replayed."""
-
-    status: Literal["open"] = "open"
-    reason: Annotated[str, _one_of_words(DeadLetterReason)] | None = None
-    category: Annotated[str, _one_of_words(Category)] | None = None
-    dependency: Label | None = None
-    group: Label | None = None
-    created_after: InstantText | None = None
-    created_before: InstantText | None = None
-
-    def wanted(self, now: datetime) -> DeadLetterFilter:
-        """Return the filter, limited to what exists now: a bulk replay never meets its own failures."""
-        return DeadLetterFilter(
-            status=Status.OPEN,
-            reason=self.reason,
-            category=self.category,
-            dependency=self.dependency,
-            group=self.group,
-            created_after=optional_from_rfc3339(self.created_after),
-            created_before=optional_from_rfc3339(self.created_before),
-        ).until(now)
 
 
 class BulkAction(StrEnum):
@@ -97,57 +47,6 @@ class BulkAction(StrEnum):
         return self in {BulkAction.REPLAY, BulkAction.CANCEL}
 
 
-class BulkBody(Strict):
-    """What a bulk replay and another bulk action are asked for with.
-
-    Attributes:
-        rate_per_second: The most per second, on average.
-        dry_run: Whether to count only.
-        note: Stored with each dead letter.
-    """
-
-    rate_per_second: Annotated[float, Field(ge=0.001, le=100)] = 5.0
-    dry_run: bool = False
-    note: NoteText | None = None
-
-    @property
-    def what(self) -> BulkAction:
-        """The action."""
-        return BulkAction.REPLAY
-
-    @property
-    def selection(self) -> list[str]:
-        """The ids that are meant, each once; none where a filter says which."""
-        return []
-
-
-class BulkReplayBody(BulkBody):
-    """The body of `POST /api/dead-letters/replays`; `filter` is required, and `{}` means all."""
-
-    model_config = with_example(filter={"dependency": "payments"}, rate_per_second=5.0, dry_run=True)
-
-    filter: FilterBody
-
-
-class OperationsBody(Strict):
-    """A choice among the operations that have not ended."""
-
-    status: Literal["pending", "running", "waiting_retry", "waiting_circuit"] | None = None
-    dependency: Label | None = None
-    created_after: InstantText | None = None
-    created_before: InstantText | None = None
-
-    def wanted(self, now: datetime) -> "UnfinishedFilter":
-        """Return the filter, limited to what exists now."""
-        before = optional_from_rfc3339(self.created_before)
-        return UnfinishedFilter(
-            status=None if self.status is None else OperationState(self.status),
-            dependency=self.dependency,
-            created_after=optional_from_rfc3339(self.created_after),
-            created_before=now if before is None else min(before, now),
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedFilter(JsonRecord):
     """Conditions on operations that have not ended; None means any. See `OperationsBody`."""
@@ -156,58 +55,6 @@ class UnfinishedFilter(JsonRecord):
     dependency: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
-
-
-MAX_SELECTED: Final = 200
-
-type SelectedId = Annotated[str, Field(min_length=1, max_length=100)]
-
-
-class BulkActionBody(BulkBody):
-    """The body of `POST /api/bulk-actions`: a filter or a selection.
-
-    Attributes:
-        action: `replay` and `archive` dead letters; `cancel` operations, or `retry_now` those that wait.
-        filter: Which: for dead letters as `POST /api/dead-letters/replays` takes it; for operations `status`,
-            `dependency`, `created_after` and `created_before`. `{}` means all that are open or not ended.
-        ids: Which, in place of a filter.
-    """
-
-    model_config = with_example(action="archive", filter={"dependency": "payments"}, dry_run=True)
-
-    action: Literal["replay", "archive", "cancel", "retry_now"]
-    filter: dict[str, Any] | None = None
-    ids: Annotated[list[SelectedId], Field(min_length=1, max_length=MAX_SELECTED)] | None = None
-
-    @property
-    @override
-    def what(self) -> BulkAction:
-        return BulkAction(self.action)
-
-    @property
-    @override
-    def selection(self) -> list[str]:
-        return list(dict.fromkeys(self.ids or ()))
-
-    def wanted(self, now: datetime) -> "DeadLetterFilter | UnfinishedFilter | None":
-        """Return the filter; None for a selection.
-
-        Raises:
-            InvalidInputError: Neither or both are given, or the filter does not fit the action.
-        """
-        if (self.filter is None) == (self.ids is None):
-            raise InvalidInputError([Problem("", "needs a filter or ids, and not both")])
-        if self.note is not None and not self.what.is_of_dead_letters:
-            raise InvalidInputError([Problem("/note", "is kept with dead letters only")])
-        if self.filter is None:
-            return None
-        try:
-            if self.what.is_of_dead_letters:
-                return validated(FilterBody, self.filter).wanted(now)
-            return validated(OperationsBody, self.filter).wanted(now)
-        except InvalidInputError as error:
-            problems = [Problem(f"/filter{one.pointer}", one.detail) for one in error.problems]
-            raise InvalidInputError(problems) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +94,7 @@ class BulkItem(JsonRecord):
         outcome: `replayed` or `done` when it was done; `skipped` when its state did not allow it; `failed`
             when it could not be done.
         detail: Why it was skipped or failed; None otherwise.
+        errors: What is wrong with its content, place by place; None where that is not why.
         operation_id: The operation that replays the dead letter, or that was acted on; None when there is
             none.
         unreadable: Why its row cannot be read, of what is shown in its place; it is never stored.
@@ -257,6 +105,7 @@ class BulkItem(JsonRecord):
     detail: str | None = None
     operation_id: str | None = None
     event_id: str | None = None
+    errors: Annotated[tuple[Problem, ...] | None, Form(omits_none=True)] = None
     unreadable: Annotated[str | None, Form(is_stored=False)] = None
 
     @property
@@ -267,11 +116,22 @@ class BulkItem(JsonRecord):
     @classmethod
     def failed(cls, item_id: str, error: Exception) -> Self:
         """Return one that could not be done."""
-        return cls(id=item_id, outcome=ItemOutcome.FAILED, detail=str(error) or type(error).__name__)
+        return cls(
+            id=item_id,
+            outcome=ItemOutcome.FAILED,
+            detail=str(error) or type(error).__name__,
+            errors=error.problems if isinstance(error, InvalidInputError) else None,
+        )
 
     def shortened(self) -> Self:
-        """Return it with a detail that fits a row and a line."""
-        return self if self.detail is None else replace(self, detail=cut_text(self.detail, _DETAIL_CHARS))
+        """Return it with a detail and errors that fit a row and a line."""
+        errors = None if self.errors is None else tuple(map(_shortened_problem, self.errors[:_KEPT_ERRORS]))
+        detail = None if self.detail is None else cut_text(self.detail, _DETAIL_CHARS)
+        return replace(self, detail=detail, errors=errors)
+
+
+def _shortened_problem(problem: Problem) -> Problem:
+    return replace(problem, detail=cut_text(problem.detail, _DETAIL_CHARS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,12 +145,15 @@ class Masking:
             raise InvalidInputError(problems)
         return content
 
-    def _shown_change(self, change: Mapping[str, Any]) -> dict[str, Any]:
-        place = tuple(pointer_parts(change["pointer"]))
+    def value_at(self, pointer: str, value: Any) -> Any:
+        """Return the value at a place of the content, as people see it."""
+        place = tuple(pointer_parts(pointer))
         hidden = any(self._is_masked(place[: end + 1]) for end in range(len(place)))
-        sides = {side: change[side] for side in ("before", "after") if side in change}
-        shown = {side: MASK if hidden else self._shown_value(place, value) for side, value in sides.items()}
-        return {**change, **shown}
+        return MASK if hidden else self._shown_value(place, value)
+
+    def _shown_change(self, change: Mapping[str, Any]) -> dict[str, Any]:
+        sides = [side for side in ("before", "after") if side in change]
+        return {**change, **{side: self.value_at(change["pointer"], change[side]) for side in sides}}
 
     def _shown_value(self, place: Place, value: Any) -> Any:
         if self.show is Show.ALL or value is None:

@@ -3,20 +3,35 @@
 A person may edit the request, the input or the message; never key or dependency.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from durable_retry.engine.base.json_input import json_problems
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.text import MASK
-from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict, pointer_of, with_example
+from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    Problem,
+    Strict,
+    pointer_of,
+    refuse,
+    with_example,
+)
+from durable_retry.engine.dead_letters.patch import EDITABLE, Patch, patched
 from durable_retry.engine.dead_letters.record import MAX_MESSAGE_CHARS, DeadLetterRecord, EditedPlace
 from durable_retry.engine.operations.naming import visible
-from durable_retry.engine.operations.operation import OperationInput, missing_credentials, without_credentials
+from durable_retry.engine.operations.operation import (
+    OperationInput,
+    content_of,
+    missing_credentials,
+    without_credentials,
+)
 from durable_retry.engine.operations.request import OperationRequest, canonical_json, parse_operation
 from durable_retry.engine.operations.submission import Targets, check_target
 
@@ -26,16 +41,41 @@ _BODIES: Final = frozenset({"json", "body"})
 _MAX_CHANGES: Final = 100
 
 
-class ReplayBody(Strict):
+class ReplayOptions(Strict):
+    """How one dead letter or many are replayed."""
+
+    note: Annotated[NoteText | None, Field(description="Why, for whoever looks later.")] = None
+    patch: Annotated[
+        Patch | None,
+        Field(
+            description="A change (JSON patch, RFC 6902) of the request, the input or the message as they "
+            "are shown. A dead letter that it does not fit is not replayed."
+        ),
+    ] = None
+    downstream_key: Annotated[
+        Literal["same", "new"] | None,
+        Field(
+            description="The key that the dependency deduplicates on: `same`, or `new` as for another "
+            "request. Left out, it is new when the call or the input was edited; other headers alone keep it."
+        ),
+    ] = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that were given, as JSON."""
+        return self.model_dump(include=set(_OPTIONS), by_alias=True, exclude_unset=True, exclude_none=True)
+
+
+_OPTIONS: Final = frozenset(ReplayOptions.model_fields)
+
+
+class ReplayBody(ReplayOptions):
     """The body of `POST /api/dead-letters/{id}/replay`; all of it may be left out.
 
     Attributes:
         request: Keys that replace those of the request; the others stay.
         input: Replaces a handler's input.
         message: Replaces a message's text.
-        note: Why, for whoever looks later.
-        downstream_key: The key that the dependency deduplicates on: `same`, or `new` as for another request.
-            Left out, it is new when the call or the input was edited; other headers alone keep it.
     """
 
     model_config = with_example(request={"json": {"amount": 6}}, note="The amount was wrong.")
@@ -43,13 +83,48 @@ class ReplayBody(Strict):
     request: dict[str, Any] | None = None
     input: Any = None
     message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)] | None = None
-    note: NoteText | None = None
-    downstream_key: Literal["same", "new"] | None = None
+
+    @model_validator(mode="after")
+    def _edits_one_way(self) -> Self:
+        if self.patch is not None and self.edits:
+            raise refuse("takes a patch or the edited parts, and not both")
+        return self
 
     @property
     def edits(self) -> frozenset[str]:
-        """The names of the fields that are edited."""
-        return frozenset(self.model_fields_set) - {"note", "downstream_key"}
+        """The names of the parts that are edited."""
+        return frozenset(self.model_fields_set) - _OPTIONS
+
+
+def with_patch(edits: ReplayBody, record: DeadLetterRecord, masking: Masking) -> ReplayBody:
+    """Return edits in which the parts that a patch changed stand; the same ones without a patch.
+
+    People see masks, so a patch meets masks too: it cannot copy or compare what is masked.
+
+    Raises:
+        InvalidInputError: The patch does not fit the dead letter.
+    """
+    if edits.patch is None:
+        return edits
+    shown = _editable_content(record, masking)
+    after = patched(shown, edits.patch)
+    if wrong := sorted(after.keys() ^ shown.keys()):
+        raise InvalidInputError(Problem(f"/{name}", "cannot be added or removed") for name in wrong)
+    if "request" in after and not isinstance(after["request"], dict):
+        raise InvalidInputError([Problem("/request", "must be an object")])
+    if "message" in after and not isinstance(after["message"], str):
+        after["message"] = json.dumps(after["message"], ensure_ascii=False)
+    return edits.model_copy(update=after)
+
+
+def _editable_content(record: DeadLetterRecord, masking: Masking) -> dict[str, Any]:
+    """Return what a patch leads into, under its name; a message that is JSON is taken as such."""
+    if record.operation is None:
+        text = masking.shown({"message": record.message or ""})["message"]
+        document = read_or(lambda: json.loads(text), lambda _: None)
+        return {"message": document if isinstance(document, dict | list) else text}
+    content = content_of(record.operation, masking)
+    return {name: content[name] for name in content.keys() & EDITABLE}
 
 
 def unmasked(edits: ReplayBody, record: DeadLetterRecord, masking: Masking) -> ReplayBody:
@@ -146,7 +221,9 @@ def _parsed_request(
     if "input" in edits.edits:
         document["input"] = edits.input
     if edits.request is not None:
-        document["request"] = _edited_request(document["request"], edits.request)
+        document["request"] = (
+            _edited_request(document["request"], edits.request) if edits.patch is None else edits.request
+        )
     # Credentials were masked when the dead letter was stored, so the person must supply them again.
     missing = list(missing_credentials(document.get("request")))
     if missing:

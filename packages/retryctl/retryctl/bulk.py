@@ -3,12 +3,14 @@
 The last functions also show bulk replays, whose documents have the same form.
 """
 
+import json
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from retryctl import errors, watching
 from retryctl.api import Api
+from retryctl.documents import replay_options
 from retryctl.errors import UsageError
 from retryctl.screen import Screen, bar, cell, span, table
 
@@ -36,12 +38,11 @@ def start(api: Api, args: Namespace, screen: Screen) -> int:
     body |= {"ids": args.ids} if args.ids else {"filter": filter_}
     if args.rate is not None:
         body["rate_per_second"] = args.rate
-    if args.note is not None:
-        body["note"] = args.note
-    document = api.post(_PATH, body=body)
+    document = api.post(_PATH, body=body | replay_options(args))
     if args.dry_run:
         more = "" if document["complete"] else " or more"
-        screen.show(document, f"{args.action} would meet {document['matched']}{more}")
+        count = f"{args.action} would meet {document['matched']}{more}"
+        screen.show(document, "\n".join([count, *preview_lines(document)]))
         return errors.OK
     if args.watch:
         return follow_progress(api, (_PATH, document["action_id"]), screen, _text)
@@ -102,6 +103,26 @@ def show_items(api: Api, path: tuple[str, ...], limit: int, screen: Screen) -> i
     headers = ("ID", "OUTCOME", "OPERATION", "NOW", "FAILED AGAIN AS", "AT", "WHY")
     screen.show_list(document, "id", table(headers, rows))
     return errors.OK
+
+
+def preview_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a change would do to the first ones, or why it does not fit; nothing without a change."""
+    for each in document.get("preview", ()):
+        yield each["id"]
+        yield from (f"  {change_text(change)}" for change in each["changes"])
+        yield from (
+            f"  refused {error['pointer'] or '/'}: {cell(error['detail'])}" for error in each["errors"]
+        )
+        if not (each["changes"] or each["errors"]):
+            yield "  nothing changes"
+
+
+def change_text(change: Mapping[str, Any]) -> str:
+    """Return what an edit changed at one place."""
+    before, after = (
+        json.dumps(change[side]) if side in change else "nothing" for side in ("before", "after")
+    )
+    return f"{change['pointer']}: {before} to {after}"
 
 
 def follow_progress(

@@ -7,8 +7,16 @@ from typing import Any, Final
 
 from retryctl import errors
 from retryctl.api import Api
-from retryctl.bulk import ENDS, ENDS_HEADERS, counts_text, follow_progress, show_items
-from retryctl.documents import parse_json
+from retryctl.bulk import (
+    ENDS,
+    ENDS_HEADERS,
+    change_text,
+    counts_text,
+    follow_progress,
+    preview_lines,
+    show_items,
+)
+from retryctl.documents import parse_json, replay_options
 from retryctl.operations import attempt_text
 from retryctl.screen import Screen, cell, facts, printable, span, table
 
@@ -73,13 +81,12 @@ def show(api: Api, args: Namespace, screen: Screen) -> int:
 
 def replay(api: Api, args: Namespace, screen: Screen) -> int:
     """Start a dead letter's operation again, as it was or edited."""
-    body: dict[str, Any] = {}
+    body = replay_options(args)
     for name in ("request", "input"):
         if (text := getattr(args, name)) is not None:
             body[name] = parse_json(text, f"--{name}")
-    for name in ("message", "downstream_key", "note"):
-        if (value := getattr(args, name)) is not None:
-            body[name] = value
+    if args.message is not None:
+        body["message"] = args.message
     document = api.post(_PATH, args.id, "replay", body=body)
     screen.show(document, f"{args.id}  replayed as {document['operation_id']}")
     return errors.OK
@@ -102,14 +109,13 @@ def note(api: Api, args: Namespace, screen: Screen) -> int:
 
 def start_replay(api: Api, args: Namespace, screen: Screen) -> int:
     """Replay every open dead letter that matches the filters; with `--dry-run` count them."""
-    body: dict[str, Any] = {"filter": _filters(args), "dry_run": args.dry_run}
+    body = {"filter": _filters(args), "dry_run": args.dry_run} | replay_options(args)
     if args.rate is not None:
         body["rate_per_second"] = args.rate
-    if args.note is not None:
-        body["note"] = args.note
     document = api.post(*_REPLAYS, body=body)
     if args.dry_run:
-        screen.show(document, f"{document['matched']} open dead letters would be replayed")
+        count = f"{document['matched']} open dead letters would be replayed"
+        screen.show(document, "\n".join([count, *preview_lines(document)]))
         return errors.OK
     if args.watch:
         return follow_progress(api, (*_REPLAYS, document["replay_id"]), screen, _replay_text)
@@ -185,7 +191,7 @@ def _text(document: Mapping[str, Any]) -> str:
     for each in document["replays"]:
         lines.append(f"replayed {each['requested_at']}{_by(each)} as {each['operation_id']}{_became(each)}")
         lines += [f"  note  {printable(each['note'])}"] if each["note"] else []
-        lines += [f"  changed {_change_text(change)}" for change in each["changes"]]
+        lines += [f"  changed {change_text(change)}" for change in each["changes"]]
     lines += [f"note {each['at']}{_by(each)}  {printable(each['text'])}" for each in document["notes"]]
     return "\n".join(lines)
 
@@ -196,13 +202,6 @@ def _by(act: Mapping[str, Any]) -> str:
 
 def _became(replay: Mapping[str, Any]) -> str:
     return f", which became {replay['dead_letter_id']}" if replay["dead_letter_id"] else ""
-
-
-def _change_text(change: Mapping[str, Any]) -> str:
-    before, after = (
-        json.dumps(change[side]) if side in change else "nothing" for side in ("before", "after")
-    )
-    return f"{change['pointer']}: {before} to {after}"
 
 
 def _replay_text(document: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -66,3 +67,22 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def replay_options(args: Namespace) -> dict[str, Any]:
+    """Return the options of a replay, or of many, that a command line gives.
+
+    Raises:
+        UsageError: A change is not JSON, or a setting has no `=`.
+    """
+    options: dict[str, Any] = {}
+    if args.patch is not None:
+        options["patch"] = parse_json(args.patch, "--patch")
+    for text in args.set:
+        pointer, value = parse_pair(text, "=", "--set")
+        step = {"op": "replace", "path": pointer, "value": _value(value)}
+        options["patch"] = [*options.get("patch", ()), step]
+    for name in ("downstream_key", "note"):
+        if (value := getattr(args, name)) is not None:
+            options[name] = value
+    return options

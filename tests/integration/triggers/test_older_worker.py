@@ -7,7 +7,7 @@ from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
 from durable_retry.console.bulk.actions import find_bulk_action, start_bulk_action
-from durable_retry.console.bulk.shapes import BulkActionBody
+from durable_retry.console.bulk.bodies import BulkActionBody
 from durable_retry.engine.base.names import RETENTION
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.services.upkeep.rounds import RetentionKind, RetentionPart

@@ -18,7 +18,8 @@ from grpc.aio import _channel
 
 from durable_retry import clock
 from durable_retry.console.bulk.actions import start_bulk_action
-from durable_retry.console.bulk.shapes import BulkActionBody, BulkItem, ItemOutcome
+from durable_retry.console.bulk.bodies import BulkActionBody
+from durable_retry.console.bulk.shapes import BulkItem, ItemOutcome
 from durable_retry.console.bulk.store import keep_items
 from durable_retry.console.overview import sharing
 from durable_retry.engine.base.instants import to_rfc3339

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from durable_retry.api import described
 from durable_retry.client import AsyncClient, Client, UnreachableError, filters
-from durable_retry.console.bulk.shapes import FilterBody, OperationsBody
+from durable_retry.console.bulk.bodies import FilterBody, OperationsBody
 from durable_retry.engine.operations.document import ListedOperation
 from tests.unit.client.test_client import AT, OPERATION, Api, shown
 
@@ -206,6 +206,19 @@ async def test_matches_are_counted_by_a_dry_run() -> None:
         {"filter": {"dependency": "payments"}, "dry_run": True},
         {"action": "archive", "filter": {"reason": "PoisonMessage"}, "dry_run": True},
     ]
+
+
+def test_a_change_of_many_is_previewed() -> None:
+    misfit = {"id": "dl-1", "changes": [], "errors": [{"pointer": "/input/n", "detail": "is not there"}]}
+    api = Api(answered({"matched": 1, "preview": [misfit]}))
+    patch = [{"op": "remove", "path": "/input/n"}]
+    previews = api.client.preview_replay({"group": "g-1"}, patch=patch).preview
+    assert [each.errors[0].pointer for each in previews or ()] == ["/input/n"]
+    assert json.loads(api.requests[0].content) == {
+        "filter": {"group": "g-1"},
+        "dry_run": True,
+        "patch": patch,
+    }
 
 
 @pytest.mark.parametrize(

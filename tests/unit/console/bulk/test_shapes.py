@@ -1,7 +1,6 @@
 """The rules of a bulk replay: pace, filter, progress."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -10,22 +9,14 @@ from durable_retry.console.bulk.shapes import (
     KEPT_FAILURES,
     BatchPace,
     BulkAction,
-    BulkActionBody,
     BulkItem,
-    BulkReplayBody,
     ItemOutcome,
     ReplayProgress,
     ReplayState,
-    UnfinishedFilter,
     checked_input,
     counts_of,
 )
-from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.validation import InvalidInputError, validated
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import Status
-from tests.support.builders import NOON, after
+from durable_retry.engine.base.validation import InvalidInputError, Problem
 
 GIVEN = {
     "replay_id": "replay-1",
@@ -49,34 +40,6 @@ def test_a_pace_keeps_the_rate(rate: float, batch: int, seconds: float) -> None:
 def test_a_pace_is_never_faster_than_asked(rate: float) -> None:
     pace = BatchPace.of(rate)
     assert pace.batch / pace.interval.total_seconds() <= rate * 1.000001
-
-
-def test_a_bulk_replay_never_meets_what_fails_after_its_start() -> None:
-    body = validated(BulkReplayBody, {"filter": {"dependency": "payments"}})
-    wanted = body.filter.wanted(NOON)
-    assert (wanted.status, wanted.created_before, wanted.dependency) == (Status.OPEN, NOON, "payments")
-    earlier = {"filter": {"created_before": "2026-11-20T00:00:00Z"}}
-    assert validated(BulkReplayBody, earlier).filter.wanted(NOON).created_before == NOON - timedelta(hours=36)
-
-
-@pytest.mark.parametrize(
-    ("body", "pointer"),
-    [
-        ({}, "/filter"),
-        ({"filter": {"status": "archived"}}, "/filter/status"),
-        ({"filter": {"reason": "Sad"}}, "/filter/reason"),
-        ({"filter": {"category": "Sad"}}, "/filter/category"),
-        ({"filter": {"created_after": "yesterday"}}, "/filter/created_after"),
-        ({"filter": {"raeson": "x"}}, "/filter/raeson"),
-        ({"filter": {}, "rate_per_second": 0}, "/rate_per_second"),
-        ({"filter": {}, "rate_per_second": 1000}, "/rate_per_second"),
-        ({"filter": {}, "dry_run": 1}, "/dry_run"),
-    ],
-)
-def test_every_mistake_is_reported_with_its_pointer(body: dict[str, Any], pointer: str) -> None:
-    with pytest.raises(InvalidInputError) as refusal:
-        validated(BulkReplayBody, body)
-    assert [problem.pointer for problem in refusal.value.problems] == [pointer]
 
 
 def test_progress_adds_up_and_keeps_the_latest_failures() -> None:
@@ -108,53 +71,16 @@ def test_an_item_is_stored_with_a_short_detail() -> None:
     assert done.shortened() == done
 
 
+def test_an_item_says_what_does_not_fit_place_by_place() -> None:
+    problems = [Problem(f"/input/{number}", "no" * 500) for number in range(20)]
+    item = BulkItem.failed("dl-1", InvalidInputError(problems)).shortened()
+    assert [each.pointer for each in item.errors or ()] == [f"/input/{number}" for number in range(10)]
+    assert all(len(each.detail) <= 200 for each in item.errors or ())
+
+
 def test_the_document_says_what_remains() -> None:
     document = progress_document(GIVEN, ReplayState.RUNNING, ReplayProgress(replayed=3, skipped=1, failed=1))
     assert (document.remaining, document.status, document.waiting_until) == (5, "running", None)
-
-
-def an_action(**body: Any) -> BulkActionBody:
-    return validated(BulkActionBody, body)
-
-
-def test_an_action_on_dead_letters_takes_the_filter_of_a_replay() -> None:
-    wanted = an_action(action="archive", filter={"dependency": "payments"}).wanted(NOON)
-    assert wanted == DeadLetterFilter(status=Status.OPEN, dependency="payments", created_before=NOON)
-
-
-@pytest.mark.parametrize(("before", "limit"), [(None, 0), (-60, -60), (60, 0)])
-def test_an_action_on_operations_meets_what_exists_and_has_not_ended(before: int | None, limit: int) -> None:
-    given = {} if before is None else {"created_before": to_rfc3339(after(before))}
-    body = an_action(action="cancel", filter={"status": "waiting_retry", "dependency": "payments"} | given)
-    wanted = body.wanted(NOON)
-    assert wanted == UnfinishedFilter(
-        status=OperationState.WAITING_RETRY, dependency="payments", created_before=after(limit)
-    )
-    assert UnfinishedFilter.from_json(wanted.to_json()) == wanted
-    assert an_action(action="retry_now", filter={}).wanted(NOON) == UnfinishedFilter(created_before=NOON)
-
-
-def test_a_selection_has_no_filter() -> None:
-    assert an_action(action="replay", ids=["dl-1"]).wanted(NOON) is None
-
-
-@pytest.mark.parametrize(
-    ("body", "pointers"),
-    [
-        ({"action": "archive"}, [""]),
-        ({"action": "archive", "filter": {}, "ids": ["dl-1"]}, [""]),
-        ({"action": "cancel", "filter": {}, "note": "why"}, ["/note"]),
-        ({"action": "cancel", "filter": {"group": "g"}}, ["/filter/group"]),
-        (
-            {"action": "replay", "filter": {"status": "archived", "reason": "x"}},
-            ["/filter/status", "/filter/reason"],
-        ),
-    ],
-)
-def test_what_does_not_fit_an_action_is_refused(body: dict[str, Any], pointers: list[str]) -> None:
-    with pytest.raises(InvalidInputError) as refusal:
-        an_action(**body).wanted(NOON)
-    assert [problem.pointer for problem in refusal.value.problems] == pointers
 
 
 def test_the_document_of_an_action_has_its_own_names() -> None:
@@ -186,10 +112,3 @@ def test_what_was_replayed_or_done_is_started(outcome: ItemOutcome) -> None:
 
 def test_replays_and_cancellations_end_later() -> None:
     assert [action.value for action in BulkAction if action.has_later_end] == ["replay", "cancel"]
-
-
-def test_a_selection_names_each_once_and_a_replay_of_many_has_none() -> None:
-    replay = validated(BulkReplayBody, {"filter": {}})
-    assert (replay.what, replay.selection) == (BulkAction.REPLAY, [])
-    archive = an_action(action="archive", ids=["dl-2", "dl-1", "dl-2"])
-    assert (archive.what, archive.selection) == (BulkAction.ARCHIVE, ["dl-2", "dl-1"])

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.masking import Masking
+from durable_retry.engine.base.masking import MASKED, Masking
+from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.dead_letters.record import of_operation
+from durable_retry.engine.dead_letters.record import DeadLetterRecord, of_message, of_operation
 from durable_retry.engine.dead_letters.replay import (
     Prepared,
     ReplayBody,
@@ -19,6 +20,7 @@ from durable_retry.engine.dead_letters.replay import (
     needs_new_key,
     replayed_operation,
     unmasked,
+    with_patch,
 )
 from durable_retry.engine.operations.submission import Targets, UnknownTargetError
 from tests.support.builders import NOON, an_entry
@@ -203,3 +205,81 @@ def test_a_replay_of_another_call_has_a_key_of_its_own_and_shows_the_change() ->
 def test_a_replay_under_a_configuration_without_its_dependency_is_refused() -> None:
     with pytest.raises(UnknownTargetError):
         replayed(edits(), Targets({}, {}, ()))
+
+
+def with_steps(record: DeadLetterRecord, *written: dict[str, Any], masking: Masking = MASKED) -> ReplayBody:
+    return unmasked(with_patch(edits(patch=list(written)), record, masking), record, masking)
+
+
+def test_a_patch_changes_a_part_of_the_request_and_leaves_the_rest() -> None:
+    body = with_steps(RECORD, {"op": "replace", "path": "/request/json/amount", "value": 6})
+    request = edited_operation(RECORD, body).request
+    assert request is not None
+    assert (request.path, request.body_json) == ("/charges", {"amount": 6})
+
+
+def test_a_patch_can_remove_a_part_of_the_request() -> None:
+    body = with_steps(RECORD, {"op": "remove", "path": "/request/json"})
+    assert "json" not in edited(body).request.to_json()
+
+
+def test_a_patch_changes_a_part_of_an_input() -> None:
+    record = of_operation(
+        "dl-1", an_entry("op-1", request=None, handler="ship", input={"n": 1, "m": 2}), NOON
+    )
+    body = with_steps(record, {"op": "replace", "path": "/input/n", "value": 5})
+    assert body.input == {"n": 5, "m": 2}
+
+
+def a_message(text: str) -> DeadLetterRecord:
+    return of_message(
+        "dl-1",
+        text,
+        source="queue",
+        message_id="m",
+        reason=DeadLetterReason.VALIDATION_FAILED,
+        detail="",
+        now=NOON,
+    )
+
+
+def test_a_patch_leads_into_a_message_that_is_json_and_replaces_any_other() -> None:
+    moved = {"op": "move", "from": "/message/depandency", "path": "/message/dependency"}
+    assert with_steps(a_message('{"depandency": "é"}'), moved).message == '{"dependency": "é"}'
+    replaced = {"op": "replace", "path": "/message", "value": "{}"}
+    assert with_steps(a_message("not json"), replaced).message == "{}"
+    assert with_steps(a_message("5"), replaced).message == "{}"
+
+
+def test_a_mask_that_a_patch_leaves_in_its_place_keeps_the_value_and_one_that_it_copies_is_refused() -> None:
+    record = of_operation(
+        "dl-1", an_entry("op-1", request=None, handler="h", input={"pin": 1234, "n": 1}), NOON
+    )
+    assert with_steps(record, {"op": "replace", "path": "/input/n", "value": 2}).input == {
+        "pin": 1234,
+        "n": 2,
+    }
+    with pytest.raises(InvalidInputError) as refusal:
+        with_steps(record, {"op": "copy", "from": "/input/pin", "path": "/input/n"})
+    assert [each.pointer for each in refusal.value.problems] == ["/input/n"]
+    with pytest.raises(InvalidInputError):
+        with_steps(record, {"op": "test", "path": "/input/pin", "value": 1234})
+
+
+@pytest.mark.parametrize(
+    ("step", "pointer"),
+    [
+        ({"op": "remove", "path": "/request"}, "/request"),
+        ({"op": "add", "path": "/input", "value": 1}, "/input"),
+        ({"op": "replace", "path": "/request", "value": 1}, "/request"),
+    ],
+)
+def test_a_patch_keeps_the_kind_of_content(step: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        with_steps(RECORD, step)
+    assert [each.pointer for each in refusal.value.problems] == [pointer]
+
+
+def test_a_patch_and_edited_parts_are_not_given_together() -> None:
+    with pytest.raises(InvalidInputError, match="and not both"):
+        edits(patch=[{"op": "remove", "path": "/request/json"}], request={})

@@ -1,0 +1,166 @@
+"""What bulk replays and other bulk actions are asked for with."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal, override
+
+from pydantic import AfterValidator, Field
+
+from durable_retry.console.bulk.shapes import BulkAction, UnfinishedFilter
+from durable_retry.engine.base.instants import from_rfc3339, optional_from_rfc3339
+from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    Label,
+    Problem,
+    Strict,
+    checked,
+    validated,
+    with_example,
+)
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import Status
+from durable_retry.engine.dead_letters.replay import ReplayOptions
+
+
+def _one_of_words(words: type[StrEnum]) -> AfterValidator:
+    names = [word.value for word in words]
+    return checked(lambda text: None if text in names else f"must be one of {', '.join(names)}")
+
+
+def _instant_problem(text: str) -> str | None:
+    try:
+        from_rfc3339(text)
+    except ValueError:
+        return "must be an RFC 3339 instant such as 2026-11-21T09:30:00Z"
+    return None
+
+
+type InstantText = Annotated[str, checked(_instant_problem)]
+
+
+class FilterBody(Strict):
+    """A choice of dead letters, as in the query of the list; only open ones can be replayed."""
+
+    status: Literal["open"] = "open"
+    reason: Annotated[str, _one_of_words(DeadLetterReason)] | None = None
+    category: Annotated[str, _one_of_words(Category)] | None = None
+    dependency: Label | None = None
+    group: Label | None = None
+    created_after: InstantText | None = None
+    created_before: InstantText | None = None
+
+    def wanted(self, now: datetime) -> DeadLetterFilter:
+        """Return the filter, limited to what exists now: a bulk replay never meets its own failures."""
+        return DeadLetterFilter(
+            status=Status.OPEN,
+            reason=self.reason,
+            category=self.category,
+            dependency=self.dependency,
+            group=self.group,
+            created_after=optional_from_rfc3339(self.created_after),
+            created_before=optional_from_rfc3339(self.created_before),
+        ).until(now)
+
+
+class BulkBody(ReplayOptions):
+    """What a bulk replay and another bulk action are asked for with.
+
+    Attributes:
+        rate_per_second: The most per second, on average.
+        dry_run: Whether to count only, and to preview a patch on the first three.
+    """
+
+    rate_per_second: Annotated[float, Field(ge=0.001, le=100)] = 5.0
+    dry_run: bool = False
+
+    @property
+    def what(self) -> BulkAction:
+        """The action."""
+        return BulkAction.REPLAY
+
+    @property
+    def selection(self) -> list[str]:
+        """The ids that are meant, each once; none where a filter says which."""
+        return []
+
+
+class BulkReplayBody(BulkBody):
+    """The body of `POST /api/dead-letters/replays`; `filter` is required, and `{}` means all."""
+
+    model_config = with_example(filter={"dependency": "payments"}, rate_per_second=5.0, dry_run=True)
+
+    filter: FilterBody
+
+
+class OperationsBody(Strict):
+    """A choice among the operations that have not ended."""
+
+    status: Literal["pending", "running", "waiting_retry", "waiting_circuit"] | None = None
+    dependency: Label | None = None
+    created_after: InstantText | None = None
+    created_before: InstantText | None = None
+
+    def wanted(self, now: datetime) -> UnfinishedFilter:
+        """Return the filter, limited to what exists now."""
+        before = optional_from_rfc3339(self.created_before)
+        return UnfinishedFilter(
+            status=None if self.status is None else OperationState(self.status),
+            dependency=self.dependency,
+            created_after=optional_from_rfc3339(self.created_after),
+            created_before=now if before is None else min(before, now),
+        )
+
+
+MAX_SELECTED: Final = 200
+
+type SelectedId = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class BulkActionBody(BulkBody):
+    """The body of `POST /api/bulk-actions`: a filter or a selection.
+
+    Attributes:
+        action: `replay` and `archive` dead letters; `cancel` operations, or `retry_now` those that wait.
+        filter: Which: for dead letters as `POST /api/dead-letters/replays` takes it; for operations `status`,
+            `dependency`, `created_after` and `created_before`. `{}` means all that are open or not ended.
+        ids: Which, in place of a filter.
+    """
+
+    model_config = with_example(action="archive", filter={"dependency": "payments"}, dry_run=True)
+
+    action: Literal["replay", "archive", "cancel", "retry_now"]
+    filter: dict[str, Any] | None = None
+    ids: Annotated[list[SelectedId], Field(min_length=1, max_length=MAX_SELECTED)] | None = None
+
+    @property
+    @override
+    def what(self) -> BulkAction:
+        return BulkAction(self.action)
+
+    @property
+    @override
+    def selection(self) -> list[str]:
+        return list(dict.fromkeys(self.ids or ()))
+
+    def wanted(self, now: datetime) -> DeadLetterFilter | UnfinishedFilter | None:
+        """Return the filter; None for a selection.
+
+        Raises:
+            InvalidInputError: Neither or both are given, or the filter does not fit the action.
+        """
+        if (self.filter is None) == (self.ids is None):
+            raise InvalidInputError([Problem("", "needs a filter or ids, and not both")])
+        if self.note is not None and not self.what.is_of_dead_letters:
+            raise InvalidInputError([Problem("/note", "is kept with dead letters only")])
+        if self.what is not BulkAction.REPLAY and (others := sorted(self.options.keys() - {"note"})):
+            raise InvalidInputError(Problem(f"/{name}", "is of replays only") for name in others)
+        if self.filter is None:
+            return None
+        try:
+            if self.what.is_of_dead_letters:
+                return validated(FilterBody, self.filter).wanted(now)
+            return validated(OperationsBody, self.filter).wanted(now)
+        except InvalidInputError as error:
+            problems = [Problem(f"/filter{one.pointer}", one.detail) for one in error.problems]
+            raise InvalidInputError(problems) from None

@@ -1,0 +1,147 @@
+"""A JSON patch (RFC 6902): one change that is made to many dead letters, each with a content of its own."""
+
+import json
+from collections.abc import Iterable
+from copy import deepcopy
+from typing import Annotated, Any, Final, Literal, Self
+
+from jsonpointer import JsonPointer, JsonPointerException
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+
+from durable_retry.engine.base.json_input import json_problems
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    Problem,
+    Strict,
+    checked,
+    pointed_at,
+    pointer_problem,
+    refuse,
+)
+
+EDITABLE: Final = frozenset({"request", "input", "message"})
+"""What a patch may begin with: the part of a dead letter that a person may edit."""
+
+_MAX_STEPS: Final = 50
+_MAX_POINTER_CHARS: Final = 1_000
+
+
+def _place_problem(pointer: str) -> str | None:
+    if pointer_problem(pointer) is None and pointer.partition("/")[2].partition("/")[0] not in EDITABLE:
+        return f"must begin with /{', /'.join(sorted(EDITABLE))}"
+    return pointer_problem(pointer)
+
+
+type _Place = Annotated[str, Field(max_length=_MAX_POINTER_CHARS), checked(_place_problem)]
+
+
+class PatchStep(Strict):
+    """One step of a JSON patch.
+
+    Attributes:
+        op: What is done at the path; `test` refuses the dead letters that have another value there.
+        path: JSON pointer into the dead letter as it is shown, such as `/request/json/amount`; that of a
+            message which is JSON leads into it.
+        value: Of `add`, `replace` and `test`.
+        source: Of `move` and `copy`, written `from`: where the value comes from.
+    """
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
+    op: Literal["add", "remove", "replace", "move", "copy", "test"]
+    path: _Place
+    value: Any = None
+    source: Annotated[_Place | None, Field(alias="from")] = None
+
+    @model_validator(mode="after")
+    def _has_its_members(self) -> Self:
+        takes_value, takes_source = self.op in {"add", "replace", "test"}, self.op in {"move", "copy"}
+        if takes_value is not ("value" in self.model_fields_set):
+            raise refuse(f"{self.op} {'needs a' if takes_value else 'takes no'} value")
+        if takes_source is not (self.source is not None):
+            raise refuse(f"{self.op} {'needs a' if takes_source else 'takes no'} from")
+        return self
+
+
+def _checked_values(steps: list[PatchStep]) -> list[PatchStep]:
+    for problem in json_problems([step.value for step in steps]):
+        raise refuse(f"{problem.pointer} {problem.detail}")
+    return steps
+
+
+type Patch = Annotated[
+    list[PatchStep], Field(min_length=1, max_length=_MAX_STEPS), AfterValidator(_checked_values)
+]
+
+
+def patched(content: Any, steps: Iterable[PatchStep]) -> Any:
+    """Return a document as a patch changes it.
+
+    Raises:
+        InvalidInputError: The patch does not fit the document; the pointer is the place in the document.
+    """
+    document = deepcopy(content)
+    for step in steps:
+        _change(document, step)
+    return document
+
+
+def _change(document: Any, step: PatchStep) -> None:
+    value = step.value
+    if step.source is not None:
+        value = deepcopy(_value_at(document, step.source))
+    match step.op:
+        case "test":
+            # As text, since to Python true and 1 are the same.
+            wanted, found = (
+                json.dumps(each, sort_keys=True) for each in (value, _value_at(document, step.path))
+            )
+            if found != wanted:
+                raise _misfit(step.path, f"is not {wanted:.100}")
+        case "remove":
+            _remove(document, step.path)
+        case "replace":
+            _value_at(document, step.path)
+            _put(document, step.path, value, is_new=False)
+        case "move" if step.source is not None:
+            _remove(document, step.source)
+            _put(document, step.path, value, is_new=True)
+        case _:
+            _put(document, step.path, value, is_new=True)
+
+
+def _misfit(pointer: str, detail: str) -> InvalidInputError:
+    return InvalidInputError([Problem(pointer, detail)])
+
+
+def _value_at(document: Any, pointer: str) -> Any:
+    found = pointed_at(document, pointer)
+    if not found:
+        raise _misfit(pointer, "is not there")
+    return found[0]
+
+
+def _container_of(document: Any, pointer: str) -> tuple[Any, Any]:
+    """Return the object or list that has a place, and its name or index there."""
+    try:
+        container, part = JsonPointer(pointer).to_last(document)
+    except JsonPointerException:
+        raise _misfit(pointer, "is in nothing that is there") from None
+    return container, part
+
+
+def _remove(document: Any, pointer: str) -> None:
+    _value_at(document, pointer)
+    container, part = _container_of(document, pointer)
+    del container[part]
+
+
+def _put(document: Any, pointer: str, value: Any, *, is_new: bool) -> None:
+    container, part = _container_of(document, pointer)
+    if isinstance(container, dict) or not is_new:
+        container[part] = value
+        return
+    index = len(container) if part == "-" else part
+    if index > len(container):
+        raise _misfit(pointer, f"is behind the end of a list of {len(container)}")
+    container.insert(index, value)

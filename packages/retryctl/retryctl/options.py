@@ -1,0 +1,143 @@
+"""Options that several commands share."""
+
+from argparse import SUPPRESS, ArgumentParser, Namespace, _SubParsersAction
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from retryctl.api import Api
+from retryctl.screen import Screen
+
+type Command = Callable[[Api, Namespace, Screen], int]
+type Commands = _SubParsersAction[ArgumentParser]
+
+INSTANT: Final = "such as 2026-11-22T09:00:00Z"
+
+_FILE: Final = {
+    "bash": "_shtab_compgen_files",
+    "zsh": "_files",
+    "fish": "(__fish_complete_path (commandline -ct))",
+}
+"""How each shell completes the name of a file: `shtab.FILE`, without the import."""
+
+_EVERYWHERE: Final = "Besides: --url, --function-key and --json, see `retryctl --help`."
+
+
+def add_command(commands: Commands, name: str, run: Command, words: str) -> ArgumentParser:
+    """Add a command that can be run."""
+    command = commands.add_parser(name, help=words, description=words, epilog=_EVERYWHERE)
+    # The global options work behind the command too. A default here would overwrite the value before it.
+    command.add_argument("--url", default=SUPPRESS, help=SUPPRESS)
+    command.add_argument("--function-key", default=SUPPRESS, help=SUPPRESS)
+    command.add_argument("--json", action="store_true", default=SUPPRESS, help=SUPPRESS)
+    command.set_defaults(run=run, ids=False)
+    return command
+
+
+def add_group(commands: Commands, name: str, words: str) -> Commands:
+    """Add a word before other commands."""
+    group = commands.add_parser(name, help=words, description=words)
+    return group.add_subparsers(metavar="COMMAND", required=True)
+
+
+def with_id(command: ArgumentParser, of: str) -> ArgumentParser:
+    """Take an id; return the command."""
+    command.add_argument("id", help=f"of the {of}")
+    return command
+
+
+def with_file(command: ArgumentParser, words: str, **more: Any) -> None:
+    """Take a file with JSON."""
+    vars(command.add_argument("file", help=f"{words}; - is standard input", **more))["complete"] = _FILE
+
+
+def with_choice(command: ArgumentParser, option: str, words: Sequence[str]) -> None:
+    """Take one of some words."""
+    command.add_argument(
+        option, choices=words, metavar=option.removeprefix("--").upper(), help=", ".join(words)
+    )
+
+
+def with_limit(command: ArgumentParser, default: int = 50) -> None:
+    """Take the most items that are listed."""
+    limit = command.add_mutually_exclusive_group()
+    limit.add_argument("--limit", type=int, default=default, help=f"most items (default: {default})")
+    limit.add_argument("--all", dest="limit", action="store_const", const=None, help="list every item")
+
+
+def with_list(command: ArgumentParser) -> None:
+    """Take what a list of things with ids takes."""
+    with_limit(command)
+    command.add_argument("--ids", action="store_true", help="write only the ids, one per line")
+
+
+def with_key(command: ArgumentParser, of: str) -> None:
+    """Take an idempotency key."""
+    words = f"idempotency key: with the same key the {of} is started once; made and shown when absent"
+    command.add_argument("--key", help=words)
+
+
+def with_watch(command: ArgumentParser) -> None:
+    """Offer to follow what is started."""
+    command.add_argument("--watch", action="store_true", help="follow it until it ends")
+
+
+def with_retry(command: ArgumentParser) -> None:
+    """Take changes of the retry policy."""
+    command.add_argument(
+        "--retry",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="change one setting of the retry policy, such as max_attempts=3; may be repeated",
+    )
+    command.add_argument(
+        "--deadline-seconds", type=float, metavar="SECONDS", help="for the whole operation, waits included"
+    )
+
+
+def with_edit(command: ArgumentParser) -> None:
+    """Take one change of each dead letter."""
+    words = (
+        "put a value in the place of the one at a JSON pointer, such as /request/json/amount=6; repeatable"
+    )
+    command.add_argument("--set", action="append", default=[], metavar="POINTER=JSON", help=words)
+    command.add_argument(
+        "--patch", metavar="JSON", help="a JSON patch (RFC 6902) of each, as a list of steps"
+    )
+    words = "key that the dependency deduplicates on; default: new when the request or input changed"
+    command.add_argument("--downstream-key", choices=("same", "new"), help=words)
+
+
+def with_filters(command: ArgumentParser) -> None:
+    """Take what dead letters are chosen by."""
+    command.add_argument("--reason", help="such as RetriesExhausted")
+    command.add_argument("--category", help="of the failure, such as transient")
+    command.add_argument("--group", help="root cause, from `dead-letters groups`")
+    with_dependency_and_times(command)
+
+
+def with_dependency_and_times(command: ArgumentParser) -> None:
+    """Take a dependency and a span of time."""
+    command.add_argument("--dependency", help="name in dependencies.toml")
+    command.add_argument("--created-after", metavar="INSTANT", help=INSTANT)
+    command.add_argument("--created-before", metavar="INSTANT", help=INSTANT)
+
+
+def with_exact_ids(command: ArgumentParser) -> None:
+    """Take a whole key or correlation id."""
+    command.add_argument("--key", help="the whole key")
+    command.add_argument("--correlation-id", metavar="ID", help="the whole correlation id")
+
+
+def with_query(command: ArgumentParser) -> None:
+    """Take words to look for."""
+    command.add_argument(
+        "--q", metavar="WORDS", help="words in the key, the correlation id, an id or the error"
+    )
+
+
+def with_origin(command: ArgumentParser) -> None:
+    """Take where an operation came from, and when."""
+    command.add_argument("--handler", help="name of the handler")
+    command.add_argument("--source", help="where it came from, such as http, queue, batch")
+    with_dependency_and_times(command)

@@ -1,0 +1,106 @@
+"""JSON patches of what a person may edit."""
+
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.base.validation import InvalidInputError, Strict, validated
+from durable_retry.engine.dead_letters.patch import Patch, patched
+
+
+class Body(Strict):
+    patch: Patch
+
+
+def steps(*written: dict[str, Any]) -> Patch:
+    return validated(Body, {"patch": list(written)}).patch
+
+
+def content() -> dict[str, Any]:
+    return {"input": {"amount": 5, "lines": ["a", "b"], "to": {"name": "ada"}}}
+
+
+@pytest.mark.parametrize(
+    ("step", "place", "expected"),
+    [
+        ({"op": "replace", "path": "/input/amount", "value": 6}, "amount", 6),
+        ({"op": "add", "path": "/input/currency", "value": None}, "currency", None),
+        ({"op": "add", "path": "/input/lines/1", "value": "x"}, "lines", ["a", "x", "b"]),
+        ({"op": "add", "path": "/input/lines/-", "value": "c"}, "lines", ["a", "b", "c"]),
+        ({"op": "replace", "path": "/input/lines/0", "value": "x"}, "lines", ["x", "b"]),
+        ({"op": "remove", "path": "/input/lines/0"}, "lines", ["b"]),
+        ({"op": "copy", "from": "/input/to", "path": "/input/cc"}, "cc", {"name": "ada"}),
+        ({"op": "move", "from": "/input/to/name", "path": "/input/to/first"}, "to", {"first": "ada"}),
+        ({"op": "test", "path": "/input/amount", "value": 5}, "amount", 5),
+    ],
+)
+def test_a_step_changes_one_place(step: dict[str, Any], place: str, expected: Any) -> None:
+    before = content()
+    after = patched(before, steps(step))["input"]
+    assert after[place] == expected
+    assert {name: after[name] for name in before["input"] if name in after and name != place} == {
+        name: value for name, value in before["input"].items() if name != place
+    }
+    assert before == content()
+
+
+def test_what_is_removed_is_gone() -> None:
+    assert "to" not in patched(content(), steps({"op": "remove", "path": "/input/to"}))["input"]
+
+
+@pytest.mark.parametrize(
+    ("step", "pointer", "detail"),
+    [
+        ({"op": "replace", "path": "/input/amuont", "value": 6}, "/input/amuont", "is not there"),
+        ({"op": "remove", "path": "/input/lines/2"}, "/input/lines/2", "is not there"),
+        ({"op": "remove", "path": "/input/lines/-"}, "/input/lines/-", "is not there"),
+        ({"op": "add", "path": "/input/x/y", "value": 6}, "/input/x/y", "is in nothing that is there"),
+        (
+            {"op": "add", "path": "/input/to/name/0", "value": 6},
+            "/input/to/name/0",
+            "is in nothing that is there",
+        ),
+        (
+            {"op": "add", "path": "/input/lines/3", "value": 6},
+            "/input/lines/3",
+            "is behind the end of a list of 2",
+        ),
+        (
+            {"op": "add", "path": "/input/lines/x", "value": 6},
+            "/input/lines/x",
+            "is in nothing that is there",
+        ),
+        ({"op": "test", "path": "/input/amount", "value": True}, "/input/amount", "is not true"),
+        ({"op": "move", "from": "/input/x", "path": "/input/y"}, "/input/x", "is not there"),
+    ],
+)
+def test_a_step_that_does_not_fit_names_the_place(step: dict[str, Any], pointer: str, detail: str) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        patched(content(), steps(step))
+    assert [(each.pointer, each.detail) for each in refusal.value.problems] == [(pointer, detail)]
+
+
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("step", "pointer"),
+    [
+        ({"op": "replace", "path": "/key", "value": 6}, "/patch/0/path"),
+        ({"op": "replace", "path": "input", "value": 6}, "/patch/0/path"),
+        ({"op": "replace", "path": "/input/amount"}, "/patch/0"),
+        ({"op": "remove", "path": "/input/amount", "value": 6}, "/patch/0"),
+        ({"op": "copy", "path": "/input/amount"}, "/patch/0"),
+        ({"op": "add", "path": "/input/amount", "from": "/input/to", "value": 6}, "/patch/0"),
+        ({"op": "increase", "path": "/input/amount"}, "/patch/0/op"),
+        ({"op": "add", "path": "/input/amount", "value": deep(60)}, "/patch"),
+    ],
+)
+def test_what_is_no_step_is_refused(step: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        steps(step)
+    assert [each.pointer for each in refusal.value.problems] == [pointer]
