@@ -27,6 +27,7 @@ HTTP = {
     "retry_operation_now": ("POST", "operations/{operation_id}/retry-now"),
     "preview_policy": ("POST", "policies/preview"),
     "list_dependencies": ("GET", "dependencies"),
+    "list_handlers": ("GET", "handlers"),
     "get_health": ("GET", "health"),
     "start_a_diagnosis": ("POST", "diagnoses"),
     "get_diagnosis": ("GET", "diagnoses/{diagnosis_id}"),

@@ -1,10 +1,14 @@
-"""HTTP: the configured dependencies without their secrets, and what a retry policy would do."""
+"""HTTP: the dependencies without their secrets, the app's handlers, and what a retry policy would do."""
+
+from typing import Annotated
 
 import azure.functions as func
+from pydantic import Field
 
-from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.answers import Answer, Page
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.retry.preview import PolicyPreview
+from durable_retry.handler_registry import registered_handlers
 from durable_retry.http.answers import json_answer
 from durable_retry.http.routes import OK, RouteAnswer, Routes, page
 from durable_retry.services.policies import PolicyQuestion, previewed
@@ -19,6 +23,23 @@ async def list_dependencies() -> func.HttpResponse:
     # A file holds the dependencies, so they are few: one page has them all.
     items = tuple(dependency for _, dependency in sorted(dependencies().dependencies.items()))
     return json_answer(Page[Dependency](items=items))
+
+
+class HandlerSummary(Answer):
+    """A Python function that operations can run."""
+
+    name: str
+    dependency: Annotated[str, Field(description="Its policy and its circuit are that dependency's.")]
+
+
+@routes.get("handlers", answers=page(Page[HandlerSummary]))
+async def list_handlers() -> func.HttpResponse:
+    """List the handlers that the app has."""
+    items = tuple(
+        HandlerSummary(name=name, dependency=handler.dependency)
+        for name, handler in sorted(registered_handlers().items())
+    )
+    return json_answer(Page[HandlerSummary](items=items))
 
 
 @routes.post(

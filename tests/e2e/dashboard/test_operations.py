@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Route, expect
 
 from scripts.processes import ROOT, eventually
-from tests.support.app import System, operation
+from tests.support.app import System, dead_letter, operation, shown
 from tests.support.browser import NARROW, WIDE, Window
 from tests.support.target import Target
 
@@ -23,8 +23,21 @@ def test_the_overview_shows_states_circuits_causes_and_the_outbox(window: Window
     expect(window.card("Dependencies")).to_contain_text("patient")
     expect(window.card("Dead letters by cause")).to_contain_text("Rejected by dependency")
     expect(window.card("Outbox")).to_contain_text("Nothing is waiting to be sent")
-    expect(window.card("Next attempts")).to_contain_text("waits")
+    waiting = window.card("Waiting").locator("li").filter(has_text="patient")
+    expect(waiting).to_contain_text(re.compile("Waiting retry patient.*next in"))
     expect(window.page.locator("#live-text")).to_have_text("Live")
+
+
+def test_the_overview_has_one_row_for_a_cause_with_its_replay(window: Window, seen: System, key: str) -> None:
+    found = [dead_letter(seen, f"{key}-{number}", "/status/414") for number in range(2)]
+    group = shown(seen, found[0])["group"]
+    window.open()
+    row = window.card("Dead letters by cause").locator("li").filter(has_text="status 414")
+    expect(row).to_have_count(1)
+    expect(row.locator(".count")).to_have_text("2")
+    row.get_by_role("link", name="Replay…").click()
+    expect(window.page).to_have_url(re.compile(f"replays/new.*group={group}"))
+    expect(window.card("Dry run")).to_contain_text("2 open dead letters match")
 
 
 @pytest.mark.long

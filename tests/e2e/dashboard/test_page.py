@@ -133,7 +133,7 @@ def test_keys_move_through_the_rows_and_are_listed(window: Window, seen: System)
 
 def test_a_filter_suggests_the_dependencies(window: Window) -> None:
     window.open("operations")
-    expect(window.page.locator("#known-dependencies option[value=patient]")).to_have_count(1)
+    expect(window.page.locator("#known-dependency option[value=patient]")).to_have_count(1)
 
 
 VIEWS = (

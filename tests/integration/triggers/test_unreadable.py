@@ -72,6 +72,7 @@ LISTS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "alerts": ("list_alerts", {}),
     "activity": ("get_activity", {}),
     "dependencies": ("list_dependencies", {}),
+    "handlers": ("list_handlers", {}),
 }
 DIAGNOSIS_ID: Final = "diagnosis-1"
 

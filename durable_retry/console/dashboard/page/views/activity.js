@@ -3,7 +3,8 @@
 import { get } from "../api.js";
 import { h } from "../dom.js";
 import { when, words } from "../format.js";
-import { badge, circuitLink, deadLetterLink, eventLink, filters, operationLink, pageQuery, pager, short, table } from "../pieces.js";
+import { filters, pageQuery, pager, table } from "../lists.js";
+import { badge, circuitLink, deadLetterLink, eventLink, operationLink, short } from "../pieces.js";
 
 const KINDS = ["action", "bulk", "circuit", "alert", "deployment", "settings"];
 const FILTERS = [

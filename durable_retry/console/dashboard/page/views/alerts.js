@@ -3,7 +3,8 @@
 import { get, post, remove, segment } from "../api.js";
 import { h, link, toast } from "../dom.js";
 import { ago, at, duration, number, until, when, words } from "../format.js";
-import { ask, badge, button, card, circuitLink, facts, table } from "../pieces.js";
+import { table } from "../lists.js";
+import { ask, badge, button, card, circuitLink, facts } from "../pieces.js";
 
 const NAMES = {
   dead_letters: "Open dead letters",

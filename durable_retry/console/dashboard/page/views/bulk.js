@@ -3,7 +3,8 @@
 import { get, post, remove, segment } from "../api.js";
 import { go, h, link, toast } from "../dom.js";
 import { ago, coarse, number, percent, plural, until, when, words } from "../format.js";
-import { ask, badge, button, card, deadLetterLink, eventLink, facts, filters, notice, operationLink, pageQuery, pager, short, table } from "../pieces.js";
+import { filters, pageQuery, pager, table } from "../lists.js";
+import { ask, badge, button, card, deadLetterLink, eventLink, facts, notice, operationLink, short } from "../pieces.js";
 import { Paced } from "../poll.js";
 
 /** What an action is called, is done to, and does. */

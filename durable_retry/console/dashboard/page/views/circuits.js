@@ -4,7 +4,8 @@ import { get, getSeldom, post, segment } from "../api.js";
 import { callWindow } from "../charts.js";
 import { h, link, toast } from "../dom.js";
 import { ago, at, duration, number, percent, plural, until, when, words } from "../format.js";
-import { ask, badge, button, card, circuitLink, facts, mono, operationLink, pager, table } from "../pieces.js";
+import { pager, table } from "../lists.js";
+import { ask, badge, button, card, circuitLink, facts, mono, operationLink } from "../pieces.js";
 import { atLeast, COUNT_SECONDS, countedOperations, Paced, waitingIn, WINDOWS } from "../poll.js";
 
 /** Every circuit, with the ratio of failures that opens it; null when that does not answer. */

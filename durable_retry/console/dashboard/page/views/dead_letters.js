@@ -5,7 +5,8 @@ import { timeline } from "../charts.js";
 import { go, h, link, toast } from "../dom.js";
 import { contentOf, editor } from "../editor.js";
 import { ago, at, coarse, number, plural, until, when, words } from "../format.js";
-import { ask, badge, button, card, circuitLink, correlationLink, deadLetterLink, facts, filters, json, mono, notice, operationLink, pageQuery, pager, table } from "../pieces.js";
+import { filters, pageQuery, pager, table } from "../lists.js";
+import { ask, badge, button, card, circuitLink, correlationLink, deadLetterLink, facts, json, mono, notice, operationLink } from "../pieces.js";
 import { CATEGORIES, named, onAll, REASONS, selection } from "./bulk.js";
 
 const FILTERS = [

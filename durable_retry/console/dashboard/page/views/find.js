@@ -3,13 +3,16 @@
 import { get } from "../api.js";
 import { h, link } from "../dom.js";
 import { ago, until, words } from "../format.js";
-import { badge, card, circuitLink, correlationLink, cutLink, deadLetterLink, filters, operationLink, pageQuery, pager, short, table } from "../pieces.js";
+import { filters, pageQuery, pager, table } from "../lists.js";
+import { badge, card, circuitLink, correlationLink, cutLink, deadLetterLink, operationLink, short, STATES } from "../pieces.js";
 
 const TYPES = [["operation", "Operations"], ["dead_letter", "Dead letters"], ["event", "Events"], ["batch", "Batches"], ["saga", "Sagas"], ["replay", "Replays"]];
 const PLACES = { operation: "operations", dead_letter: "dead-letters", batch: "batches", saga: "sagas", replay: "replays" };
+/** The states of every type that is found. */
+const STATUSES = [...STATES, "open", "replayed", "archived", "sent", "failed", "completed", "compensating", "compensated", "compensation_failed", "stopped"];
 const FILTERS = [
   { name: "type", label: "Type", choices: TYPES },
-  { name: "status", label: "Status" },
+  { name: "status", label: "Status", suggest: STATUSES },
   { name: "dependency", label: "Dependency" },
   { name: "created_after", label: "Created after", instant: true },
   { name: "created_before", label: "Created before", instant: true, more: true },

@@ -3,7 +3,8 @@
 import { get, getSeldom } from "../api.js";
 import { h, link, s } from "../dom.js";
 import { at, duration, number, now, percent, plural, time, words } from "../format.js";
-import { card, figure, filters, pager, table } from "../pieces.js";
+import { filters, pager, table } from "../lists.js";
+import { card, figure } from "../pieces.js";
 import { WINDOWS } from "../poll.js";
 
 const [WIDTH, HEIGHT, ROOM] = [10, 100, 4]; // Of a step, of a chart, and above its highest value.

@@ -4,7 +4,8 @@ import { addressOf, get, getSeldom, post, segment } from "../api.js";
 import { timeline } from "../charts.js";
 import { go, h, link, toast } from "../dom.js";
 import { ago, at, number, until, when, words } from "../format.js";
-import { ask, badge, button, card, circuitLink, copier, correlationLink, deadLetterLink, eventLink, facts, filters, FINISHED, json, mono, operationLink, pageQuery, pager, STATES, table, WAITING } from "../pieces.js";
+import { filters, pageQuery, pager, table } from "../lists.js";
+import { ask, badge, button, card, circuitLink, copier, correlationLink, deadLetterLink, eventLink, facts, FINISHED, json, mono, operationLink, STATES, WAITING } from "../pieces.js";
 import { onAll, selection } from "./bulk.js";
 
 const COLUMNS = [

@@ -4,7 +4,8 @@ import { get, post, segment } from "../api.js";
 import { timeline } from "../charts.js";
 import { h, toast } from "../dom.js";
 import { ago, at, number, until, when, words } from "../format.js";
-import { badge, button, card, circuitLink, correlationLink, deadLetterLink, eventLink, facts, filters, json, mono, operationLink, pageQuery, pager, short, table } from "../pieces.js";
+import { filters, pageQuery, pager, table } from "../lists.js";
+import { badge, button, card, circuitLink, correlationLink, deadLetterLink, eventLink, facts, json, mono, operationLink, short } from "../pieces.js";
 
 const COLUMNS = [
   { name: "State", cell: (one) => badge(one.state), text: (one) => one.state },

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { stateBars } from "../charts.js";
 import { go, h, link } from "../dom.js";
 import { ago, coarse, now, number, percent, plural, until, words } from "../format.js";
-import { badge, button, card, deadLetterLink, eventLink, figure, notice, operationLink, STATES } from "../pieces.js";
+import { badge, button, card, eventLink, figure, notice, operationLink, STATES, WAITING } from "../pieces.js";
 import { atLeast, waitingIn, WINDOWS } from "../poll.js";
 import { place, silence } from "./alerts.js";
 import { byUrgency, circuitCard } from "./circuits.js";
@@ -17,7 +17,7 @@ export function overviewView({ query, reload }) {
     title: "Overview",
     hideTitle: true,
     load: async (signal) => partsOf(await get("overview", { window_seconds: minutes * 60 }, signal)),
-    render: (data) => [figures(data, minutes), alerts(data.alerts, reload), operations(data, minutes), dependencies(data), h("div", { class: "pair" }, groups(data.letters), outbox(data.outbox)), lately(data)],
+    render: (data) => [figures(data, minutes), alerts(data.alerts, reload), operations(data, minutes), dependencies(data), h("div", { class: "pair", data: { key: "causes" } }, causes(data.letters), waits(data)), outbox(data.outbox)],
   };
 }
 
@@ -117,16 +117,41 @@ function dependencies({ circuits, counted }) {
   return card("Dependencies", h("div", { class: "circuits" }, cards), { more: h("a", { href: link("circuits") }, "All"), kind: "bare" });
 }
 
-function groups(letters) {
+// What a person may have to act on: one row for each cause, with what to do about all of it.
+
+function causes(letters) {
   const more = h("a", { href: link("dead-letters") }, "All");
   if (letters.error) return card("Dead letters by cause", notice(letters.error), { more });
   if (!letters.groups.length) return card("Dead letters by cause", h("p", { class: "empty" }, "No dead letter is open."), { more });
-  const row = (group) => h("li", { data: { key: group.group } },
-    h("a", { class: "group", href: link("dead-letters", { status: "open", group: group.group }) },
-      h("strong", { class: "count" }, number(group.count)),
-      h("span", { class: "group-words" }, h("span", {}, words(group.sample.reason), " ", h("span", { class: "dim" }, group.sample.dependency ?? "no dependency")), h("small", {}, group.sample.detail)),
-      h("small", { class: "dim ages" }, h("span", {}, "first ", ago(group.first_seen_at)), h("span", {}, "last ", ago(group.last_seen_at)))));
-  return card("Dead letters by cause", h("ul", { class: "groups" }, letters.groups.map(row)), { more });
+  const row = ({ group, count, sample, first_seen_at: first, last_seen_at: last }) => cause(group, {
+    count, kind: "is-dead_lettered", href: link("dead-letters", { status: "open", group }), name: words(sample.reason), of: sample.dependency ?? "no dependency",
+    note: sample.detail, ages: ["first ", ago(first), ", last ", ago(last)], act: h("a", { class: "button", href: link("replays/new", { group }) }, "Replay…"),
+  });
+  return card("Dead letters by cause", h("ul", { class: "causes" }, letters.groups.map(row)), { more });
+}
+
+/** What waits, for each dependency and kind of wait: all operations behind one circuit are one row. */
+function waits({ counted, circuits }) {
+  const { unfinished } = counted;
+  if (!unfinished) return card("Waiting", h("p", { class: "empty" }, "It is not known yet what waits."));
+  const rows = Object.entries(unfinished.by_dependency).flatMap(([dependency, counts]) => WAITING.filter((state) => counts[state]).map((state) => ({ dependency, state, count: counts[state] })));
+  if (!rows.length) return card("Waiting", h("p", { class: "empty" }, "No operation waits."));
+  rows.sort((a, b) => b.count - a.count);
+  const row = ({ dependency, state, count }) => {
+    const first = unfinished.next_attempts.find((one) => one.dependency === dependency && one.status === state);
+    const probe = state === "waiting_circuit" && !circuits.error ? circuits.find((one) => one.dependency === dependency)?.retry_at : null;
+    return cause(`${dependency} ${state}`, {
+      count: atLeast(number(count), unfinished.complete), kind: `is-${state}`, href: link("operations", { status: state, dependency }), name: words(state), of: dependency,
+      note: first ? [operationLink(first.operation_id, first.key), count > 1 ? " first" : ""] : null, ages: ["next ", until(first?.next_attempt_at ?? probe)],
+      act: h("a", { class: "button", href: link("replays/new", { action: "retry_now", status: state, dependency }) }, "Retry now…"),
+    });
+  };
+  return card("Waiting", h("ul", { class: "causes" }, rows.map(row)));
+}
+
+function cause(key, { count, kind, href, name, of, note, ages, act }) {
+  return h("li", { data: { key } }, h("strong", { class: `count ${kind}` }, typeof count === "number" ? number(count) : count),
+    h("div", { class: "cause-words" }, h("span", {}, h("a", { href }, name), " ", h("span", { class: "dim" }, of)), h("small", { class: "cause-note" }, note), h("small", { class: "dim" }, ages)), act);
 }
 
 function outbox(events) {
@@ -139,16 +164,4 @@ function outbox(events) {
   const bad = events.latest_failed.map((event) => h("li", { data: { key: event.event_id } },
     badge("failed"), h("span", {}, eventLink(event.event_id, event.type), " ", h("small", { class: "dim" }, event.detail ?? "")), ago(event.created_at)));
   return card("Outbox", [waiting, bad.length ? h("ul", { class: "lines" }, bad) : null], { more });
-}
-
-function lately({ counted, letters }) {
-  const soon = counted.unfinished?.next_attempts ?? [];
-  const lost = letters.latest ?? [];
-  if (!soon.length && !lost.length) return null;
-  const next = (one) => h("li", { data: { key: one.operation_id } }, badge(one.status), operationLink(one.operation_id, one.key), h("span", { class: "dim" }, one.dependency), until(one.next_attempt_at));
-  const ended = (one) => h("li", { data: { key: one.id } }, deadLetterLink(one.id, one.key ?? one.id),
-    h("span", { class: "dim" }, [words(one.reason), one.dependency].filter(Boolean).join(", ")), ago(one.created_at));
-  return h("div", { class: "pair", data: { key: "soon" } },
-    card("Next attempts", soon.length ? h("ul", { class: "lines" }, soon.map(next)) : h("p", { class: "empty" }, "No operation waits.")),
-    card("Latest dead letters", lost.length ? h("ul", { class: "lines" }, lost.map(ended)) : h("p", { class: "empty" }, "No dead letter is open.")));
 }

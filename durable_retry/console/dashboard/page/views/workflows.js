@@ -3,7 +3,8 @@
 import { addressOf, get, segment } from "../api.js";
 import { h, link } from "../dom.js";
 import { ago, number, percent, plural, until, when, words } from "../format.js";
-import { badge, batchLink, card, circuitLink, copier, facts, figure, filters, FINISHED, mono, operationLink, pageQuery, pager, sagaLink, STATES, table, WAITING } from "../pieces.js";
+import { filters, pageQuery, pager, table } from "../lists.js";
+import { badge, batchLink, card, circuitLink, copier, facts, figure, FINISHED, mono, operationLink, sagaLink, STATES, WAITING } from "../pieces.js";
 
 const SHOWN = 200;
 /** An operation of the built-in target, to be replaced by one's own. */
