@@ -47,6 +47,7 @@ from onebox.worker.streams import Streams, http_streams
 # on this machine read it only once this thread sleeps, not while it runs what the client has started.
 # The event loop's timers count whole milliseconds: of 1 ms hardly anything may be left.
 _HEAD_START_SECONDS: Final = 0.002
+_RIDE_SECONDS: Final = 0.004  # about a client's turnaround; more would only delay what the group wakes
 
 
 class Trigger(Protocol):
@@ -259,6 +260,7 @@ def _hub_settings(durable: DurableTask, stop_seconds: float) -> HubSettings:
         ),
         replaceable=durable.replaceable,
         drops_entity_messages=durable.drops_entity_messages,
+        ride_seconds=_RIDE_SECONDS,
         head_start_seconds=_HEAD_START_SECONDS,
         stop_seconds=stop_seconds,
     )

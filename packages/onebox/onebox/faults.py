@@ -23,6 +23,7 @@ class FaultPoint(StrEnum):
     ACTIVITY_COMMITTED = "activity.committed"  # its result is on disk
     GROUP_FILLED = "group.filled"  # a group of transactions is written, not committed
     GROUP_COMMITTED = "group.committed"  # the group is on disk, no caller has its answer
+    GROUP_DRAINED = "group.drained"  # its effects are applied and its callers have their answers
     TIMER_DUE = "timer.due"  # a timer is due, its target has not been woken
 
 

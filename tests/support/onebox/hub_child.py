@@ -63,7 +63,8 @@ async def finish(hub: Hub) -> dict[str, object]:
 
 async def live(folder: Path, life: int, cut: Cut, *, to_the_end: bool) -> None:
     app = counting_app(folder / "runs.log")
-    settings = HubSettings(archive_after_seconds=0.02)  # so that a death may meet that, too
+    # Short, so that a death may meet the packing; and groups that wait for a client.
+    settings = HubSettings(archive_after_seconds=0.02, ride_seconds=0.004)
     hub = Hub(folder / "hub.db", AppInvoker(app), SystemClock(), settings, faults=cut)
     await hub.start()
     say("began")

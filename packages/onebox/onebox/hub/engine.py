@@ -104,6 +104,7 @@ class Engine:
             first_seq=reader.last_seq(),
             followers=self if settings.chains else None,
             head_start_seconds=settings.head_start_seconds,
+            ride_seconds=settings.ride_seconds,
             outage=self._pause_during,
             transaction=transaction,
         )

@@ -129,6 +129,8 @@ class HubSettings:
             has to be waited for.
         head_start_seconds: How long what a client's transaction wakes waits (at least 0). The client has its
             answer before that takes the processor.
+        ride_seconds: How long workers' transactions may wait for a client's, to share its commit; 0 for not
+            at all.
         archive_after_seconds: From the end of instances until they are packed (at least 0).
         stop_seconds: How long `stop` lets running invocations finish before it gives them back.
     """
@@ -144,5 +146,6 @@ class HubSettings:
     azure: AzureTerms | None = None
     chains: bool = True
     head_start_seconds: float = 0.0
+    ride_seconds: float = 0.0
     archive_after_seconds: float = 5.0
     stop_seconds: float = 5.0

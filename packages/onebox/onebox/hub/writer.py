@@ -12,6 +12,9 @@ A transaction that raises is undone alone, and its caller gets the exception no 
 their results: it may be refused for what another one of the group has written. As a rule it raises before it
 writes. If it has written, the group is undone and run again, each transaction with a savepoint of its own.
 
+Under load workers' transactions wait up to 4 ms for a client's and share its commit (`ride.py`). A group that
+has a client's is committed before anything follows it, since the client waits for that.
+
 What a worker's transaction wakes may follow it into its group, where it reads what is not committed yet: the
 entity the turn that calls it, the next turn the entity's answer. One sync then makes the whole chain durable,
 and only after it does anything of it have an effect outside of the store. What a client's transaction wakes,
@@ -21,89 +24,26 @@ like a first turn, begins a chain in a later group: the client has its answer be
 import asyncio
 import contextvars
 import logging
+import math
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final
 
 from onebox.clock import Clock
 from onebox.faults import FaultPoint, FaultPoints
 from onebox.hub.database import StoreFile, Transaction
-from onebox.hub.model import Effects, Lane, StoreUnwritableError, now_us
+from onebox.hub.group import LARGEST_GROUP, Followers, Group, NoFollowers, Pending
+from onebox.hub.model import Effects, Lane, StoreUnwritableError
 from onebox.hub.outage import Outage, OutageChanged, StoreGoneError, ignore_outages, is_outage
+from onebox.hub.ride import Ride
 from onebox.inline import InlinePolicy
 
 _LOGGER = logging.getLogger(__name__)
-_LARGEST_GROUP: Final = 256  # bounds how long the event loop runs statements without a break
-_MOST_FOLLOWERS: Final = 64  # of one group, likewise
 _SLOW_COMMIT_SECONDS: Final = 0.002  # a longer one may not hold up the event loop
 _COMMIT: Final = "commit"
-
-
-class Followers(Protocol):
-    """What may join a group because a transaction of the group wakes it."""
-
-    def stage(self, effects: Effects) -> None:
-        """Note what a transaction of the open group has made void."""
-        ...
-
-    def follow(self, target: str, lane: Lane) -> Callable[[Transaction], None] | None:
-        """Return a target's work, to be run at once; None leaves the target to be woken after the commit.
-
-        Until `release` nobody else works on it.
-        """
-        ...
-
-    def release(self, *, committed: bool) -> None:
-        """Let others work on the targets of the group, which is on disk or undone."""
-        ...
-
-
-class NoFollowers:
-    """Leaves everything to be woken after the commit."""
-
-    def stage(self, effects: Effects) -> None:
-        """Do nothing."""
-
-    def follow(self, _target: str, _lane: Lane) -> None:
-        """Return nothing."""
-
-    def release(self, *, committed: bool) -> None:
-        """Do nothing."""
-
-
-class _HalfWrittenError(Exception):
-    """A transaction failed after it had written, and nothing separates it from the others of its group."""
-
-
-@dataclass(slots=True)
-class _Pending:
-    work: Callable[[Transaction], Any]
-    answer: asyncio.Future[Any] | None = None  # None for a follower, whose failure leaves it to be woken
-    answers_first: bool = False  # whether what it wakes is left to the next group
-    result: Any = None
-    failure: Exception | None = None
-    effects: Effects | None = None
-
-    def take_wakes(self) -> list[tuple[str, Lane]]:
-        """Take out of the effects what is left to the next group."""
-        if self.effects is None or not self.answers_first:
-            return []
-        taken, self.effects.wake = self.effects.wake, []
-        return taken
-
-    def answer_caller(self) -> None:
-        """Give the caller, if it still waits, the result or the failure."""
-        if self.answer is None or self.answer.done():
-            return
-        if self.failure is None:
-            self.answer.set_result(self.result)
-        else:
-            self.answer.set_exception(self.failure)
 
 
 class Writer:
@@ -119,6 +59,7 @@ class Writer:
         first_seq: The first number to give to a message or an activity.
         followers: What may join a group.
         head_start_seconds: How long what a client's transaction wakes waits (at least 0).
+        ride_seconds: How long workers' transactions may wait for a client's (at least 0); see `Ride`.
         outage: Called when commits begin to fail for want of room, and when they succeed again.
         transaction: Makes one, from the connection, its instant and what numbers messages.
     """
@@ -135,6 +76,7 @@ class Writer:
         file: StoreFile | None = None,
         followers: Followers | None = None,
         head_start_seconds: float = 0.0,
+        ride_seconds: float = 0.0,
         outage: OutageChanged = ignore_outages,
         transaction: Callable[..., Transaction] = Transaction,
     ) -> None:
@@ -150,9 +92,12 @@ class Writer:
         self._head_start_seconds = head_start_seconds
         # With neither, what a client wakes begins after its answer in any case.
         self._holds_back = followers is not None or head_start_seconds > 0
-        self._waiting: deque[_Pending] = deque()
+        self._waiting: deque[Pending] = deque()
         self._held_back: deque[asyncio.TimerHandle] = deque()  # until their clients have had their head start
-        self._woken: list[tuple[str, Lane]] = []  # by clients that have had it
+        self._woken: list[tuple[str, Lane]] = []  # whom a later group has follow
+        self._follow_by = math.inf  # when clients come first no longer
+        self._ride = Ride(ride_seconds)
+        self._more = asyncio.Event()  # set when something comes while a group waits for a client
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hub-commit")
         self._inline = InlinePolicy(_SLOW_COMMIT_SECONDS)
         self._last_seconds = 0.0  # of the last commit on the event loop
@@ -187,7 +132,8 @@ class Writer:
         if self.outage.is_lasting:
             raise StoreUnwritableError(self.outage.reason)
         answer = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Pending(work, answer, answers_first and self._holds_back))
+        self._waiting.append(Pending(work, answer, answers_first and self._holds_back))
+        self._more.set()
         self._begin()
         result: T = await answer
         return result
@@ -230,20 +176,44 @@ class Writer:
             # One pass of the loop first: whoever is ready to write in this round joins the group, and
             # clients of the group before pass their answers on.
             await asyncio.sleep(0)
-            group = [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_GROUP))]
-            woken, self._woken = self._woken, []
-            if woken:
-                group.append(_Pending(partial(_wake, woken)))
+            group = Group(self._db, self._clock, self._followers, self._begin_transaction)
             try:
+                await self._fill(group)
                 await self._write(group)
             except Exception as error:  # noqa: BLE001 - whatever it is, each caller gets it
                 self._abandon(group, error)
-                if woken:
-                    self._apply(Effects(wake=woken))
         self._task = None
 
-    async def _write(self, group: list[_Pending]) -> None:
-        effects = self._fill(group)
+    async def _fill(self, group: Group) -> None:
+        """Run what waits, and let workers' transactions wait for a client's if one is likely to come soon."""
+        loop = asyncio.get_running_loop()
+        until = math.inf
+        while not self._run_waiting(group):
+            self._ride.note_filled()
+            until = min(until, loop.time() + self._ride.seconds)
+            if not self._ride.is_likely or loop.time() >= until:
+                return
+            self._more.clear()
+            alarm = loop.call_at(until, self._more.set)
+            await self._more.wait()
+            alarm.cancel()
+        self._ride.note_client()
+
+    def _run_waiting(self, group: Group) -> bool:
+        """Run what waits; return whether a client's transaction was among it.
+
+        What workers' transactions wake then follows in a later group, so that the client has its answer
+        sooner, unless something has been put off for so long already.
+        """
+        more = [self._waiting.popleft() for _ in range(min(len(self._waiting), LARGEST_GROUP))]
+        has_client = any(each.is_clients for each in more)
+        woken: list[tuple[str, Lane]] = []
+        if follow := not has_client or asyncio.get_running_loop().time() >= self._follow_by:
+            woken, self._woken, self._follow_by = self._woken, woken, math.inf
+        group.add(more, woken, follow=follow)
+        return has_client
+
+    async def _write(self, group: Group) -> None:
         self._faults(FaultPoint.GROUP_FILLED)
         await self._sync()
         if self._file is not None and (trouble := self._file.trouble):
@@ -252,17 +222,20 @@ class Writer:
         self._faults(FaultPoint.GROUP_COMMITTED)
         # Whoever gets an answer goes on in the loop's next pass: after the effects are applied and
         # before the work begins that they make ready, for which no client waits.
-        self._hold_back([each for pending in group for each in pending.take_wakes()])
-        for pending in group:
+        clients = [pending for pending in group.members if pending.is_clients]
+        self._hold_back([each for pending in clients for each in pending.take_wakes()])
+        self._defer(group.deferred)
+        for pending in group.members:
             pending.answer_caller()
-        for each in effects:
+        for each in group.effects:
             self._apply(each)
         self._followers.release(committed=True)
+        self._faults(FaultPoint.GROUP_DRAINED)
 
     def _hold_back(self, targets: list[tuple[str, Lane]]) -> None:
         """Wake what clients of the open group have woken, once they have had their head start."""
         if not self._head_start_seconds:
-            self._woken += targets
+            self._defer(targets)
         elif targets:
             loop = asyncio.get_running_loop()
             self._held_back.append(
@@ -271,25 +244,15 @@ class Writer:
 
     def _let_go(self, targets: list[tuple[str, Lane]]) -> None:
         self._held_back.popleft()
-        self._woken += targets
+        self._defer(targets)
+        self._more.set()
         self._begin()
 
-    def _fill(self, group: list[_Pending]) -> list[Effects]:
-        """Run a group's transactions and what follows them; return the effects that wait for the commit."""
-        at_us = now_us(self._clock)
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            return self._run_all(group, at_us, apart=False)
-        except _HalfWrittenError:
-            self._db.rollback()
-            self._followers.release(committed=False)
-        self._db.execute("BEGIN IMMEDIATE")
-        return self._run_all(group, at_us, apart=True)
-
-    def _run_all(self, group: list[_Pending], at_us: int, *, apart: bool) -> list[Effects]:
-        for pending in group:
-            self._run(pending, at_us, apart=apart)
-        return self._follow(group, at_us, apart=apart)
+    def _defer(self, targets: list[tuple[str, Lane]]) -> None:
+        """Have targets follow with a later group, after clients that come first."""
+        if targets:
+            self._woken += targets
+            self._follow_by = min(self._follow_by, asyncio.get_running_loop().time() + self._ride.seconds)
 
     async def _sync(self) -> None:
         if self._inline.allows(_COMMIT):
@@ -303,58 +266,7 @@ class Writer:
             self._inline.note_elsewhere(_COMMIT)
             await asyncio.get_running_loop().run_in_executor(self._thread, self._db.commit)
 
-    def _follow(self, group: list[_Pending], at_us: int, *, apart: bool) -> list[Effects]:
-        """Run what the group wakes, and what that wakes; return all effects that are left for the commit."""
-        effects = [pending.effects for pending in group if pending.effects is not None]
-        todo = deque(
-            pending.effects for pending in group if pending.effects is not None and not pending.answers_first
-        )
-        followers = 0
-        while todo:
-            woken = todo.popleft()
-            left: list[tuple[str, Lane]] = []
-            for target, lane in woken.wake:
-                follower = None
-                if followers < _MOST_FOLLOWERS and (work := self._followers.follow(target, lane)) is not None:
-                    follower = _Pending(work)
-                    self._run(follower, at_us, apart=apart)
-                    followers += 1
-                if follower is None or follower.effects is None:
-                    left.append((target, lane))
-                else:
-                    todo.append(follower.effects)
-                    effects.append(follower.effects)
-            woken.wake = left
-        return effects
-
-    def _run(self, pending: _Pending, at_us: int, *, apart: bool) -> None:
-        """Run one transaction, with a savepoint of its own if it shall stand apart from the others.
-
-        Raises:
-            _HalfWrittenError: It failed after it had written, and does not stand apart.
-        """
-        transaction = self._make_transaction(self._db, at_us, self._next_seq)
-        pending.effects = pending.failure = None
-        if apart:
-            self._db.execute("SAVEPOINT one")
-        written = self._db.total_changes
-        try:
-            pending.result = pending.work(transaction)
-        except Exception as error:
-            if is_outage(error):
-                raise  # SQLite may have rolled back the whole group already
-            if self._db.total_changes != written:
-                if not apart:
-                    raise _HalfWrittenError from error
-                self._db.execute("ROLLBACK TO one")
-            pending.failure = error
-        else:
-            pending.effects = transaction.effects
-            self._followers.stage(transaction.effects)
-        if apart:
-            self._db.execute("RELEASE one")
-
-    def _abandon(self, group: list[_Pending], error: Exception) -> None:
+    def _abandon(self, group: Group, error: Exception) -> None:
         if self._db.in_transaction:
             self._db.rollback()
         passing = is_outage(error)
@@ -362,19 +274,20 @@ class Writer:
             self.outage.begin(error)
             error = StoreUnwritableError(self.outage.reason)
         else:
-            _LOGGER.error("a group of %d transactions could not be committed", len(group), exc_info=error)
-        for pending in group:
+            size = len(group.members)
+            _LOGGER.error("a group of %d transactions could not be committed", size, exc_info=error)
+        for pending in group.members:
             if pending.answer is not None and not pending.answer.done():
                 pending.answer.set_exception(error)
         self._followers.release(committed=False)
         if not passing:  # an outage leaves nothing on disk that memory does not have
             self._lost()
+        if group.woken:
+            self._apply(Effects(wake=group.woken))
+
+    def _begin_transaction(self, at_us: int) -> Transaction:
+        return self._make_transaction(self._db, at_us, self._next_seq)
 
     def _next_seq(self) -> int:
         self._seq += 1
         return self._seq
-
-
-def _wake(targets: Iterable[tuple[str, Lane]], tx: Transaction) -> None:
-    """Write nothing, and wake some targets."""
-    tx.effects.wake.extend(targets)

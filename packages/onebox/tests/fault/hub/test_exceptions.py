@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from onebox.clock import SystemClock
-from onebox.hub import FaultPoint, Hub
+from onebox.hub import FaultPoint, Hub, HubSettings
 from tests.support.onebox.backends import SDK_NOTICE, eventually
 from tests.support.onebox.durable_app import AppInvoker
 from tests.support.onebox.workload import (
@@ -34,7 +34,11 @@ async def test_all_work_ends_once(point: FaultPoint, visit: int, tmp_path: Path)
 
     log = tmp_path / "runs.log"
     hub = Hub(
-        tmp_path / "hub.db", AppInvoker(counting_app(log)), SystemClock(), faults=Cut(point, visit, strike)
+        tmp_path / "hub.db",
+        AppInvoker(counting_app(log)),
+        SystemClock(),
+        HubSettings(ride_seconds=0.004),
+        faults=Cut(point, visit, strike),
     )
     await hub.start()
     try:

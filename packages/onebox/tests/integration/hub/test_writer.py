@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +13,8 @@ import pytest
 from onebox.clock import ManualClock
 from onebox.faults import FaultPoint
 from onebox.hub.database import Transaction, open_reader, open_writer
-from onebox.hub.model import Effects, Kind, StoreUnwritableError
+from onebox.hub.group import Followers, NoFollowers
+from onebox.hub.model import Effects, Kind, Lane, StoreUnwritableError
 from onebox.hub.writer import Writer
 
 ENTITY = "@counter@a"
@@ -22,7 +23,14 @@ ENTITY = "@counter@a"
 class Setting:
     """A writer on a file, with everything that it says."""
 
-    def __init__(self, path: Path, head_start_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        head_start_seconds: float = 0.0,
+        ride_seconds: float = 0.0,
+        followers: Followers | None = None,
+    ) -> None:
         self.applied: list[Effects] = []
         self.lost = 0
         self.outages: list[bool] = []
@@ -39,6 +47,8 @@ class Setting:
             faults=self._pass,
             first_seq=0,
             head_start_seconds=head_start_seconds,
+            ride_seconds=ride_seconds,
+            followers=followers,
             outage=self._note_outage,
         )
 
@@ -61,6 +71,11 @@ class Setting:
             self.raise_at = None
             raise RuntimeError(point)
 
+    async def close(self) -> None:
+        await self.writer.close()
+        self.reader.close()
+        self.db.close()
+
     def stored(self) -> int:
         count: int = self.reader.execute("SELECT count(*) FROM messages").fetchone()[0]
         return count
@@ -70,9 +85,7 @@ class Setting:
 async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
     made = Setting(tmp_path / "hub.db")
     yield made
-    await made.writer.close()
-    made.reader.close()
-    made.db.close()
+    await made.close()
 
 
 def post(tx: Transaction) -> None:
@@ -293,9 +306,7 @@ async def patient(tmp_path: Path) -> AsyncIterator[Setting]:
     """A writer that gives clients a head start which no test waits for."""
     made = Setting(tmp_path / "hub.db", head_start_seconds=60)
     yield made
-    await made.writer.close()
-    made.reader.close()
-    made.db.close()
+    await made.close()
 
 
 def woken(setting: Setting) -> list[str]:
@@ -325,6 +336,81 @@ async def test_after_its_head_start_it_is_woken(tmp_path: Path) -> None:
         while not setting.writer.is_idle:  # noqa: ASYNC110 - it says nothing when it is
             await asyncio.sleep(0.001)
     assert woken(setting) == [ENTITY]
-    await setting.writer.close()
-    setting.reader.close()
-    setting.db.close()
+    await setting.close()
+
+
+@pytest.fixture
+async def riding(tmp_path: Path) -> AsyncIterator[Setting]:
+    """A writer whose workers' transactions wait for a client's, longer than any test."""
+    made = Setting(tmp_path / "hub.db", head_start_seconds=60, ride_seconds=60)
+    yield made
+    await made.writer.commit(post)  # ends a group that still waits
+    await made.close()
+
+
+async def filled(setting: Setting, workers: int) -> list[asyncio.Task[None]]:
+    """Let workers commit, until all of it has run."""
+    runs = asyncio.Semaphore(0)
+
+    def post_and_count(tx: Transaction) -> None:
+        post(tx)
+        runs.release()
+
+    commits = [asyncio.create_task(setting.writer.commit_surely(post_and_count)) for _ in range(workers)]
+    for _ in range(workers):
+        await runs.acquire()
+    return commits
+
+
+async def test_workers_transactions_share_the_commit_of_the_next_client(riding: Setting) -> None:
+    commits = await filled(riding, 2) + await filled(riding, 1)
+    assert riding.stored() == 0
+    assert not any(each.done() for each in commits), "nothing is answered before it is durable"
+    await riding.writer.commit(post)
+    await asyncio.gather(*commits)
+    assert (riding.stored(), riding.groups) == (4, 1)
+
+
+async def test_they_wait_no_longer_than_they_may(tmp_path: Path) -> None:
+    setting = Setting(tmp_path / "hub.db", ride_seconds=0.001)
+    async with asyncio.timeout(60):
+        await asyncio.gather(*await filled(setting, 1))
+    assert (setting.stored(), setting.groups) == (1, 1)
+    await setting.close()
+
+
+async def test_a_failure_in_a_group_that_waits_spoils_only_itself(riding: Setting) -> None:
+    (first,) = await filled(riding, 1)
+    with pytest.raises(LookupError):
+        await riding.writer.commit(post_and_fail)
+    await first
+    assert (riding.stored(), riding.groups) == (1, 1)
+
+
+class Followed(NoFollowers):
+    """Lets every target follow, and says when it did."""
+
+    def __init__(self, said: list[str]) -> None:
+        self._said = said
+
+    def follow(self, target: str, _lane: Lane) -> Callable[[Transaction], None]:  # type: ignore[override] # it follows
+        return lambda _: self._said.append(target)
+
+
+async def test_a_client_has_its_answer_before_what_a_worker_wakes_follows(tmp_path: Path) -> None:
+    said: list[str] = []
+    setting = Setting(tmp_path / "hub.db", ride_seconds=60, followers=Followed(said))
+
+    async def post_as_client() -> None:
+        await setting.writer.commit(lambda _: None)
+        said.append("answered")
+
+    worker = setting.writer.commit_surely(post)
+    await asyncio.gather(worker, post_as_client())
+    late = asyncio.create_task(setting.writer.commit_surely(lambda _: None))
+    while ENTITY not in said:  # noqa: ASYNC110 - the group that it follows in waits for a client
+        await asyncio.sleep(0)
+    assert said == ["answered", ENTITY]
+    await setting.writer.commit(lambda _: None)
+    await late
+    await setting.close()
