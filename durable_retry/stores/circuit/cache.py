@@ -78,6 +78,7 @@ class CircuitCache:
     fail_open: FailOpenCount = field(default_factory=FailOpenCount)  # calls made without the circuit
     reporting: CircuitReporter = field(init=False)  # sends the buffer
     share: WorkerShare = field(init=False)  # this process's part of the dependency's limits
+    is_limited: bool = field(init=False)  # whether the settings have a limit; the dependency's answers may too
     # Between this process's clock and the circuit's.
     difference: ClockDifference = field(default_factory=ClockDifference)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -86,6 +87,7 @@ class CircuitCache:
     def __post_init__(self) -> None:
         self.reporting = CircuitReporter(self.settings, self.shared, self.buffer, self.now)
         self.share = WorkerShare(self.settings.limits)
+        self.is_limited = self.settings.limits.is_on
 
     async def enter(self, operation_id: str, attempt: int, admission: AdmissionState) -> Permitted | Blocked:
         """Decide whether an attempt may be made now. After `Permitted` it counts as begun; call `leave`."""
@@ -198,7 +200,7 @@ class CircuitCache:
         if permitted.lease_id is not None or not admission.asks_for_slot or admission.slot is not None:
             return permitted
         quota = self._latest_quota(now)
-        if quota is None and not self.settings.limits.is_on:
+        if quota is None and not self.is_limited:
             return permitted
         concurrency = None if self.snapshot is None else self.snapshot.concurrency
         needed = limits_at(now, self.settings.limits, quota, concurrency)

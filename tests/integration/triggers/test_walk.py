@@ -101,7 +101,7 @@ def published() -> Mapping[str, tuple[int, ...]]:
 
 
 async def test_no_way_is_longer_than_what_is_published(app: App) -> None:
-    answer, turns, call, replay = Walk(), Walk(), Walk(), Walk(last_function="start_operation")
+    answer, call, replay = Walk(), Walk(), Walk(last_function="start_operation")
     # Time stands still: on a busy machine what a process knows of a circuit would be too old, and read again.
     at = clock.now()
     async with dependency(call) as port:
@@ -114,15 +114,14 @@ async def test_no_way_is_longer_than_what_is_published(app: App) -> None:
             call.is_over = False
             http_admission().monitor.probes.clear()  # One of the first would be looked at once a second.
             operation = await posted(app, "second", answer)
-            scheduled = called_activity(operation, turns)
+            scheduled = called_activity(operation, call)
             with walking(call):
                 await attempt(scheduled, app.hub)
             assert call.is_over
             await replayed(app, operation, replay)
     ways = {
         "from `POST` to the answer": answer,
-        "from the start to the activity": turns,
-        "from the activity to the call": call,
+        "from the start to the call": call,
         "from `POST` to a replay's start": replay,
     }
     assert ways.keys() == published().keys()
