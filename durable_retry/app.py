@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, fields
 from importlib import import_module
@@ -224,8 +224,9 @@ def _own_functions() -> list[FunctionBuilder]:
     routes = (each.blueprint for each in api.every_routes())
     blueprints = (*routes, *triggers.blueprints(), *_durable_blueprints())
     builders = (builder for blueprint in blueprints for builder in blueprint._function_builders)
+    paths = api.paths()
     return [
-        _placed_function(builder)
+        _placed_function(builder, paths)
         for builder in builders
         if not (name := _name_of(builder)).startswith(_SDK_PREFIX) and api.has_route(name)
     ]
@@ -248,7 +249,7 @@ def _name_of(builder: FunctionBuilder) -> str:
     return builder._function.get_function_name() or ""
 
 
-def _placed_function(builder: FunctionBuilder) -> FunctionBuilder:
+def _placed_function(builder: FunctionBuilder, paths: Mapping[str, str]) -> FunctionBuilder:
     """Return a function under the name and path that were chosen.
 
     It is a copy: the blueprints belong to the process, which may load the app again.
@@ -260,7 +261,7 @@ def _placed_function(builder: FunctionBuilder) -> FunctionBuilder:
     function._bindings = [trigger if each is function._trigger else each for each in function._bindings]
     function._trigger = trigger
     if isinstance(trigger, HttpTrigger):
-        trigger.route = "/".join(filter(None, (registration().route_prefix, api.paths()[_name_of(builder)])))
+        trigger.route = "/".join(filter(None, (registration().route_prefix, paths[_name_of(builder)])))
     for attribute in ("orchestration", "activity", "entity_name"):
         if (durable_name := getattr(trigger, attribute, None)) is not None:
             setattr(trigger, attribute, function_name(durable_name))

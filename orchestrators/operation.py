@@ -159,12 +159,20 @@ def _claim_key(run: Run) -> Steps[dict[str, Any] | None]:
                 assert_never(never)
 
 
+def _claim_and_wait_for_start(run: Run) -> Steps[dict[str, Any] | None]:
+    # The claim comes first, so that whoever repeats the submission meanwhile finds this operation.
+    answered = yield from _claim_key(run)
+    if answered is None and run.operation.start_at is not None:
+        yield from run.wait_for_start(run.operation.start_at)
+    return answered
+
+
 def _end_whatever_happens(run: Run) -> Steps[dict[str, Any] | None]:
     # A failed orchestration would end the operation where nobody looks. What the dependency did until then is
     # not known here, so the category is `ambiguous`. A replay that does not fit its history is raised outside
     # of this generator and stays a failure.
     try:
-        answered = None if run.holds_claim else (yield from _claim_key(run))
+        answered = None if run.holds_claim else (yield from _claim_and_wait_for_start(run))
         return answered or (yield from _attempt_until_ended(run))
     except Exception as error:  # noqa: BLE001 - whatever it is, the operation must end where a person sees it
         detail = cut_text(f"the app itself failed: {type(error).__name__}: {error}", _DETAIL_CHARS)

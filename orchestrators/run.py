@@ -136,6 +136,14 @@ class Run:
         more = {WAITS_FOR: self.waits_for} if is_held else {}
         self.ctx.set_custom_status(self.status(state, next_attempt_at=next_attempt_at).moving(**more))
 
+    def wait_for_start(self, start_at: datetime) -> Steps[None]:
+        """Wait until the operation begins, unless someone cancels it or starts it now."""
+        if start_at <= self.now:
+            return
+        self.show(OperationState.SCHEDULED, next_attempt_at=start_at)
+        yield from self._wait_until(start_at, self.now, for_circuit=False)
+        self.state = replace(self.state, due_at=start_at)
+
     def wait(self, wait: Wait) -> Steps[None]:
         """Wait as decided, unless someone cancels, retries now, or changes the circuit waited for."""
         for_circuit = wait.kind is WaitKind.CIRCUIT

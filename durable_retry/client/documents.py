@@ -24,6 +24,8 @@ class OperationFields(TypedDict, total=False):
         key: The key of the operation, 1 to 255 visible ASCII characters.
         correlation_id: Name of the wider piece of work.
         deadline_seconds: For the whole operation; 0 for none.
+        start_at: When it begins, as RFC 3339; at most a year ahead.
+        delay_seconds: Begin so much after it was accepted, in place of `start_at`.
         retry: Changes of the dependency's policy.
         on_success: Events to send when it succeeds.
     """
@@ -35,6 +37,8 @@ class OperationFields(TypedDict, total=False):
     key: str
     correlation_id: str
     deadline_seconds: float
+    start_at: str
+    delay_seconds: float
     retry: Mapping[str, Any]
     on_success: Iterable[Mapping[str, Any] | Event]
 

@@ -5,7 +5,7 @@ Log lines carry the ids as attributes (`extra`) for searching.
 
 import logging
 
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.facts import (
     ActedOn,
@@ -19,6 +19,7 @@ from durable_retry.engine.facts import (
     WaitBegun,
     WaitEnded,
 )
+from durable_retry.engine.operations.status import lasted_seconds
 from durable_retry.facts import subscribe
 from durable_retry.telemetry import metrics, spans
 from durable_retry.telemetry.spans import (
@@ -156,7 +157,7 @@ def operation_ended(fact: OperationEnded) -> None:
 def _record_end(fact: OperationEnded) -> None:
     document, trace = fact.document, fact.trace
     status, letter = document["status"], document["dead_letter"] or {}
-    seconds = (from_rfc3339(document["updated_at"]) - from_rfc3339(document["created_at"])).total_seconds()
+    seconds = lasted_seconds(document)
     labels = {DEPENDENCY: document["dependency"], STATUS: status}
     metrics.record(metrics.OPERATION_DURATION, seconds, labels)
     spans.operation_ended(document, trace)

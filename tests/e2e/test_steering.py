@@ -123,6 +123,28 @@ def test_retry_now_ends_the_wait(system: System, key: str) -> None:
     assert_conflict(cancel(system, operation_id))
 
 
+def test_an_operation_that_begins_later_is_listed_and_started_now(system: System, key: str) -> None:
+    operation_id = system.accepted(key, "/fail/0", delay_seconds=3600)
+    assert system.until(operation_id, "scheduled")["attempt_count"] == 0
+    eventually(
+        lambda: operation_id in {one["operation_id"] for one in listed(system, status="scheduled")},
+        "it is listed as scheduled",
+    )
+    assert retry_now(system, operation_id).status_code == 202
+    done = system.until(operation_id, "succeeded")
+    assert (done["attempt_count"], system.target.received(key)["count"]) == (1, 1)
+    eventually(
+        lambda: operation_id not in {one["operation_id"] for one in listed(system, status="scheduled")},
+        "it is not listed as scheduled any more",
+    )
+
+
+def test_an_operation_begins_by_itself_at_its_start(system: System, key: str) -> None:
+    done = system.until(system.accepted(key, "/fail/0", delay_seconds=1.5), "succeeded")
+    begun = datetime.fromisoformat(done["attempts"][0]["started_at"])
+    assert begun >= datetime.fromisoformat(done["start_at"])
+
+
 def test_steering_what_does_not_exist_is_a_404(system: System) -> None:
     assert cancel(system, "op-nothing").status_code == 404
     assert retry_now(system, "op-nothing").status_code == 404

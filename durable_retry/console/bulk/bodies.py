@@ -7,9 +7,10 @@ from typing import Annotated, Any, Final, Literal, override
 from pydantic import AfterValidator, Field
 
 from durable_retry.console.bulk.shapes import BulkAction, UnfinishedFilter
-from durable_retry.engine.base.instants import from_rfc3339, optional_from_rfc3339
+from durable_retry.engine.base.instants import optional_from_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.validation import (
+    InstantText,
     InvalidInputError,
     Label,
     Problem,
@@ -26,17 +27,6 @@ from durable_retry.engine.dead_letters.replay import ReplayOptions
 def _one_of_words(words: type[StrEnum]) -> AfterValidator:
     names = [word.value for word in words]
     return checked(lambda text: None if text in names else f"must be one of {', '.join(names)}")
-
-
-def _instant_problem(text: str) -> str | None:
-    try:
-        from_rfc3339(text)
-    except ValueError:
-        return "must be an RFC 3339 instant such as 2026-11-21T09:30:00Z"
-    return None
-
-
-type InstantText = Annotated[str, checked(_instant_problem)]
 
 
 class FilterBody(Strict):
@@ -96,7 +86,7 @@ class BulkReplayBody(BulkBody):
 class OperationsBody(Strict):
     """A choice among the operations that have not ended."""
 
-    status: Literal["pending", "running", "waiting_retry", "waiting_circuit"] | None = None
+    status: Literal["pending", "scheduled", "running", "waiting_retry", "waiting_circuit"] | None = None
     dependency: Label | None = None
     created_after: InstantText | None = None
     created_before: InstantText | None = None

@@ -230,6 +230,7 @@ def _document_in_place(document: dict[str, Any], entry: OperationEntry) -> dict[
 # An operation in one of these is in the list of those that failed.
 _FAILED_ONLY: Final = frozenset(
     {
+        OperationState.SCHEDULED,
         OperationState.WAITING_RETRY,
         OperationState.WAITING_CIRCUIT,
         OperationState.DEAD_LETTERED,

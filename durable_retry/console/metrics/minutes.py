@@ -13,7 +13,6 @@ from typing import Final
 
 from durable_retry import clock
 from durable_retry.console.metrics.figures import Figures
-from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.text import counted
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.facts import (
@@ -25,6 +24,7 @@ from durable_retry.engine.facts import (
     Submitted,
     WaitEnded,
 )
+from durable_retry.engine.operations.status import lasted_seconds
 from durable_retry.facts import subscribe
 from durable_retry.telemetry.spans import dependency_label
 
@@ -213,8 +213,7 @@ def _count_wait(fact: WaitEnded) -> None:
 
 def _count_end(fact: OperationEnded) -> None:
     document = fact.document
-    seconds = (from_rfc3339(document["updated_at"]) - from_rfc3339(document["created_at"])).total_seconds()
-    MINUTES.ended(document["dependency"], document["status"], seconds)
+    MINUTES.ended(document["dependency"], document["status"], lasted_seconds(document))
 
 
 def _count_opening(fact: CircuitChanged) -> None:

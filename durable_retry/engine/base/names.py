@@ -118,6 +118,7 @@ class OperationState(StrEnum):
     """The state of an operation."""
 
     PENDING = "pending"
+    SCHEDULED = "scheduled"
     RUNNING = "running"
     WAITING_RETRY = "waiting_retry"
     WAITING_CIRCUIT = "waiting_circuit"

@@ -25,6 +25,7 @@ from pydantic import (
 from pydantic.annotated_handlers import GetJsonSchemaHandler
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
+from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.json_forms import JsonRecord
 
 
@@ -220,7 +221,17 @@ def pointer_problem(pointer: str) -> str | None:
     return None
 
 
+def _instant_problem(text: str) -> str | None:
+    try:
+        from_rfc3339(text)
+    except ValueError:
+        return "must be an RFC 3339 instant such as 2026-11-21T09:30:00Z"
+    return None
+
+
 MAX_SECONDS: Final = 31_536_000.0
+
+type InstantText = Annotated[str, checked(_instant_problem)]
 
 type Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
 type PositiveSeconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]

@@ -168,7 +168,7 @@ def replayed_operation(
     edited = edited_operation(record, edits)
     check_target(edited, targets)
     operation = replace(
-        kept.restarted(now),
+        replace(kept, start_at=None).restarted(now),
         request=None if edited.request is None else edited.request.to_json(),
         input=edited.input,
         replay_of=record.id,

@@ -80,6 +80,10 @@ class ListedOperation(Answer):
         Field(exclude_if=is_empty, description="The latest five. Left out while there are none."),
     ] = ()
     handler: Annotated[str | None, left_out("Left out where a request is sent.")] = None
+    start_at: Annotated[
+        Instant | None,
+        Field(exclude_if=is_none, description="When it begins. Left out where that was at once."),
+    ] = None
     unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
     submitted_by: Annotated[
         str | None, left_out("The person or the key that submitted or replayed it. Left out when not known.")
@@ -169,6 +173,8 @@ class UnfinishedCounts(Answer):
     running: int
     waiting_retry: int
     waiting_circuit: int
+    # Counts that are stored by older versions lack it.
+    scheduled: int = 0
 
 
 class StatusCounts(UnfinishedCounts):

@@ -24,12 +24,13 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Annotated, Any, Final, Self
 
+from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.json_forms import Form, JsonRecord
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import FORM
 from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of
+from durable_retry.engine.base.validation import MAX_SECONDS, InvalidInputError, Problem, pointer_of
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.naming import ScopedKey, key_or_hash, operation_id_for, outbox_id_for
 from durable_retry.engine.operations.request import OperationRequest
@@ -49,9 +50,9 @@ _CREDENTIAL_HEADERS: Final = frozenset(
 )
 
 
-def deadline_of(created_at: datetime, deadline_seconds: float) -> datetime | None:
+def deadline_of(begins_at: datetime, deadline_seconds: float) -> datetime | None:
     """Return the instant after which nothing is tried; 0 seconds means none."""
-    return None if deadline_seconds == 0 else created_at + timedelta(seconds=deadline_seconds)
+    return None if deadline_seconds == 0 else begins_at + timedelta(seconds=deadline_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +89,8 @@ class OperationInput(JsonRecord):
     submitted_by: Annotated[str | None, Form(omits_none=True)] = None
     # JSON pointers to the parts of its result that a saga needs; None when none does.
     wanted: Annotated[tuple[str, ...] | None, Form(omits_none=True)] = None
+    # When it begins, where that is later than it was accepted; None for at once.
+    start_at: Annotated[datetime | None, Form(omits_none=True)] = None
     # The run number that the claim of the key gave; 1 before the claim. Not stored: it travels beside the
     # operation, where older versions ignore it.
     run: Annotated[int, Form(is_stored=False)] = 1
@@ -132,8 +135,9 @@ class OperationInput(JsonRecord):
         return replace(operation, deadline_at=None) if is_owed and is_late else operation
 
     def restarted(self, now: datetime) -> Self:
-        """Return the operation with its deadline counted from now, the rest as it is."""
-        deadline_at = deadline_of(now, self.timeouts.deadline_seconds)
+        """Return the operation with its deadline counted from now, or its later start, the rest as it is."""
+        begins_at = now if self.start_at is None else max(now, self.start_at)
+        deadline_at = deadline_of(begins_at, self.timeouts.deadline_seconds)
         return replace(self, created_at=now, deadline_at=deadline_at)
 
 
@@ -172,6 +176,7 @@ def operation_from(
     Raises:
         InvalidInputError: The request asks for more than the dependency allows.
     """
+    start_at = _start_of_request(request, now)
     timeouts = _timeouts_of_request(request, dependency)
     policy = _policy_of_request(request, dependency)
     fingerprint = request.fingerprint(dependency.idempotency.fingerprint)
@@ -185,7 +190,7 @@ def operation_from(
         policy=policy,
         timeouts=timeouts,
         created_at=now,
-        deadline_at=deadline_of(now, timeouts.deadline_seconds),
+        deadline_at=deadline_of(start_at or now, timeouts.deadline_seconds),
         ttl_seconds=dependency.idempotency.ttl_seconds,
         handler=request.handler,
         request=call,
@@ -193,7 +198,18 @@ def operation_from(
         correlation_id=request.correlation_id,
         on_success=tuple(event.to_json() for event in request.on_success),
         trace=trace,
+        start_at=start_at,
     )
+
+
+def _start_of_request(request: OperationRequest, now: datetime) -> datetime | None:
+    """Return when an operation begins; None for at once."""
+    if request.start_at is None:
+        return now + timedelta(seconds=request.delay_seconds) if request.delay_seconds else None
+    start_at = from_rfc3339(request.start_at)
+    if start_at > now + timedelta(seconds=MAX_SECONDS):
+        raise InvalidInputError([Problem("/start_at", "is more than a year ahead")])
+    return start_at if start_at > now else None
 
 
 def _timeouts_of_request(request: OperationRequest, dependency: Dependency) -> Timeouts:

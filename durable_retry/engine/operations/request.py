@@ -20,7 +20,7 @@ it. It does not depend on the order of keys or the form of a number: 5 and 5.0 a
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -30,6 +30,7 @@ from durable_retry.engine.base.json_input import json_problems, plain_json
 from durable_retry.engine.base.validation import (
     HeaderName,
     HeaderValue,
+    InstantText,
     InvalidInputError,
     Key,
     Label,
@@ -277,7 +278,9 @@ class OperationRequest(Strict):
         input: Any JSON.
         key: 1 to 255 visible ASCII characters; None when not given.
         correlation_id: The caller's name for the wider piece of work.
-        deadline_seconds: For the whole operation; 0 means none; None takes the dependency's.
+        deadline_seconds: For the whole operation, from its start; 0 means none; None takes the dependency's.
+        start_at: When it begins, at most a year ahead; one that has passed means at once.
+        delay_seconds: Begin so much after it was accepted, in place of `start_at`.
         retry: Changes to the dependency's policy, see `engine.retry.policy.override_problems`.
         on_success: Follow-up messages.
     """
@@ -297,6 +300,8 @@ class OperationRequest(Strict):
     key: Key | None = None
     correlation_id: Label | None = None
     deadline_seconds: Seconds | None = None
+    start_at: InstantText | None = None
+    delay_seconds: Seconds | None = None
     retry: RetryOverride | None = None
     on_success: Annotated[list[Event], Field(max_length=MAX_EVENTS)] = Field(default_factory=list)
 
@@ -324,9 +329,18 @@ def parse_operation(document: Any) -> OperationRequest:
 
 
 def _shape_problems(document: Any) -> list[Problem]:
-    """Check that the body has exactly one of its two forms: dependency and request, or handler and input."""
+    """Check what several members say together, such as that the body has exactly one of its two forms."""
     if not isinstance(document, dict):
         return []
+    return [*_form_problems(document), *_start_problems(document)]
+
+
+def _start_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
+    if document.get("start_at") is not None and document.get("delay_seconds") is not None:
+        yield Problem("/delay_seconds", "cannot stand beside start_at: one of them says when it begins")
+
+
+def _form_problems(document: Mapping[str, Any]) -> list[Problem]:
     given = {name for name in ("dependency", "request", "handler") if document.get(name) is not None}
     if "handler" in given:
         return [

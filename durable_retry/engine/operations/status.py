@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import FINISHED, OperationState
 from durable_retry.engine.base.text import CUT_MARK, cut_text
 from durable_retry.engine.operations.document import (
@@ -75,6 +76,7 @@ class OperationStatus:
             waits=history.waits,
             actions=history.actions or (),
             handler=operation.handler,
+            start_at=operation.start_at,
         ).to_json()
         return document if operation.handler is None else document | {STEPS_RUN: operation.remembered_run}
 
@@ -172,6 +174,12 @@ def last_error(document: Mapping[str, Any]) -> str:
 def is_finished(document: Mapping[str, Any]) -> bool:
     """Return whether a status document is the last one of its operation."""
     return OperationState(document["status"]) in FINISHED
+
+
+def lasted_seconds(document: Mapping[str, Any]) -> float:
+    """Return how long a finished operation took, from when it was to begin."""
+    begins_at = document.get("start_at") or document["created_at"]
+    return (from_rfc3339(document["updated_at"]) - from_rfc3339(begins_at)).total_seconds()
 
 
 UNFINISHED: Final = tuple(state for state in OperationState if state not in FINISHED)

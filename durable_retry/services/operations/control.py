@@ -20,7 +20,9 @@ from durable_retry.settings.configuration import masking_of
 from durable_retry.stores.operations.status import find_status, whole_document_of, with_parts
 from durable_retry.stores.task_hub import TaskHub
 
-_WAITING: Final = frozenset({OperationState.WAITING_RETRY.value, OperationState.WAITING_CIRCUIT.value})
+_WAITING: Final = frozenset(
+    {OperationState.SCHEDULED.value, OperationState.WAITING_RETRY.value, OperationState.WAITING_CIRCUIT.value}
+)
 
 # How long one call to the task hub waits; it holds a connection meanwhile.
 _WAIT_SECONDS: Final = 30.0

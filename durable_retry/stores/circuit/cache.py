@@ -78,7 +78,9 @@ class CircuitCache:
     fail_open: FailOpenCount = field(default_factory=FailOpenCount)  # calls made without the circuit
     reporting: CircuitReporter = field(init=False)  # sends the buffer
     share: WorkerShare = field(init=False)  # this process's part of the dependency's limits
-    is_limited: bool = field(init=False)  # whether the settings have a limit; the dependency's answers may too
+    is_limited: bool = field(
+        init=False
+    )  # whether the settings have a limit; the dependency's answers may too
     # Between this process's clock and the circuit's.
     difference: ClockDifference = field(default_factory=ClockDifference)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)

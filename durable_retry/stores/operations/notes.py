@@ -101,6 +101,9 @@ def _note_submitted(fact: Submitted) -> None:
     if fact.outcome is not SubmissionOutcome.STARTED:
         return
     _note_entry(OperationList.ALL, _entry_of_operation(fact.operation))
+    if fact.operation.start_at is not None:
+        _note_state(fact.operation, OperationState.SCHEDULED)
+        return
     writer = _writers.known()
     if writer is not None:
         writer.accepted[fact.operation.operation_id] = len(writer.held) - 1
@@ -119,7 +122,7 @@ def _note_attempt(fact: AttemptEnded) -> None:
     operation, outcome = fact.operation, fact.outcome
     if outcome.category is not None:
         _note_state(operation, OperationState.WAITING_RETRY, outcome.error)
-    elif outcome.number > 1 or fact.was_held:
+    elif outcome.number > 1 or fact.was_held or operation.start_at is not None:
         _note_state(operation, OperationState.SUCCEEDED)
     elif operation.handler is None and not operation.on_success:  # Others have something to commit first.
         _note_success(operation)
@@ -151,7 +154,7 @@ def _note_end(fact: OperationEnded) -> None:
 
 
 def _note_state(operation: OperationInput, status: OperationState, error: str | None = None) -> None:
-    """Note an operation that failed or was held up, or how it ended after that."""
+    """Note an operation that failed, was held up or begins later, or how it ended after that."""
     _note_entry(
         OperationList.FAILED, _entry_of_operation(operation, status=status, error=(error or "")[:ERROR_CHARS])
     )
@@ -184,7 +187,9 @@ def is_listed(status: OperationState | None, noted: OperationState | None) -> bo
 
 
 _ENDED_OTHERWISE: Final = frozenset({OperationState.DEAD_LETTERED, OperationState.CANCELLED})
-_HELD_UP: Final = frozenset({OperationState.WAITING_RETRY, OperationState.WAITING_CIRCUIT})
+_HELD_UP: Final = frozenset(
+    {OperationState.SCHEDULED, OperationState.WAITING_RETRY, OperationState.WAITING_CIRCUIT}
+)
 
 
 def _entry_of(document: Mapping[str, Any], error: str) -> OperationEntry:

@@ -159,6 +159,8 @@ def _body_of(args: Namespace) -> dict[str, Any]:
     options = {
         "correlation_id": args.correlation_id,
         "deadline_seconds": args.deadline_seconds,
+        "start_at": args.start_at,
+        "delay_seconds": args.delay_seconds,
         "retry": retry_table(args.retry) or None,
     }
     return body | {name: value for name, value in options.items() if value is not None}

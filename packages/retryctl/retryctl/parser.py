@@ -41,6 +41,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
 
 _OPERATION_STATUSES: Final = (
     "pending",
+    "scheduled",
     "running",
     "waiting_retry",
     "waiting_circuit",
@@ -125,6 +126,9 @@ def _add_operations(commands: Commands) -> None:
     with_key(submit, "operation")
     submit.add_argument("--correlation-id", help="your own id, to find the operation by")
     with_retry(submit)
+    begin = submit.add_mutually_exclusive_group()
+    begin.add_argument("--start-at", metavar="INSTANT", help=f"begin then, {INSTANT}")
+    begin.add_argument("--delay-seconds", type=float, metavar="SECONDS", help="begin so much later")
     submit.add_argument("--wait", type=int, metavar="SECONDS", help="wait for the end, at most 30 s")
     with_watch(submit)
     with_id(add_command(commands, "get", operations.get, "show an operation"), "operation")

@@ -212,6 +212,20 @@ def test_options_make_the_body_of_an_operation() -> None:
     assert (run.code, run.out) == (0, "op-1  pending\n")
 
 
+@pytest.mark.parametrize(
+    ("argv", "sent"),
+    [
+        (["--start-at", "2026-11-22T09:00:00Z"], {"start_at": "2026-11-22T09:00:00Z"}),
+        (["--delay-seconds", "60"], {"delay_seconds": 60.0}),
+    ],
+)
+def test_an_operation_is_submitted_for_later(argv: list[str], sent: dict[str, Any]) -> None:
+    run = Run(
+        answers({"operation_id": "op-1", "status": "pending"}, 202), "submit", "--handler", "ship", *argv
+    )
+    assert json.loads(run.requests[0].content).items() >= sent.items()
+
+
 def test_a_generated_key_is_sent_and_shown() -> None:
     run = Run(answers({"operation_id": "op-1", "status": "pending"}, 202), "submit", "--handler", "ship")
     sent = json.loads(run.requests[0].content)["key"]

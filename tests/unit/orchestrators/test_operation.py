@@ -302,6 +302,41 @@ def test_retry_now_ends_the_wait_for_the_attempt_that_it_names() -> None:
     assert stage.now == NOON
 
 
+def in_an_hour() -> Stage:
+    stage = Stage(an_operation(start_at=NOON + timedelta(hours=1), deadline_at=None), failing(0))
+    assert stage.run_until_waiting()["status"] == "scheduled"
+    return stage
+
+
+def test_a_later_start_is_waited_for_once_the_key_is_claimed() -> None:
+    stage = in_an_hour()
+    assert (stage.entity_calls, stage.activities) == (1, [])
+    document = stage.run()
+    assert stage.now == NOON + timedelta(hours=1)
+    assert (document["status"], document["start_at"]) == ("succeeded", "2026-11-21T13:00:00Z")
+
+
+def test_a_start_that_has_passed_is_not_waited_for() -> None:
+    stage = Stage(an_operation(start_at=NOON), failing(0))
+    assert stage.run()["status"] == "succeeded"
+    assert (stage.now, stage.timers) == (NOON, [])
+
+
+def test_a_scheduled_operation_is_cancelled_before_it_begins() -> None:
+    stage = in_an_hour()
+    stage.raise_event("cancel", {"by": "ada"})
+    assert stage.run_until_waiting()["status"] == "cancelled"
+    assert (stage.now, stage.activities) == (NOON, [])
+
+
+def test_a_scheduled_operation_is_started_now() -> None:
+    stage = in_an_hour()
+    stage.raise_event("retry_now", {"attempt": 1, "by": "ada"})
+    document = stage.run_until_waiting()
+    assert (document["attempt_count"], document["actions"][0]["by"]) == (1, "ada")
+    assert stage.now == NOON
+
+
 def test_who_ended_a_wait_and_who_cancelled_is_shown() -> None:
     stage = Stage(an_operation(), failing(99))
     stage.run_until_waiting()

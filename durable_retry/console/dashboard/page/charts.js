@@ -6,7 +6,7 @@ import { FINISHED, STATES } from "./pieces.js";
 
 const BARS_HEIGHT = 100;
 // From the ground up: what went well lies low, what needs a look lies on top.
-const ORDER = ["succeeded", "cancelled", "pending", "running", "waiting_retry", "waiting_circuit", "dead_lettered"];
+const ORDER = ["succeeded", "cancelled", "pending", "scheduled", "running", "waiting_retry", "waiting_circuit", "dead_lettered"];
 
 const total = (counts) => STATES.reduce((sum, state) => sum + counts[state], 0);
 

@@ -213,6 +213,36 @@ def test_an_operation_brings_its_own_deadline_policy_and_events() -> None:
     assert operation.correlation_id == "c"
 
 
+@pytest.mark.parametrize("start", [{"delay_seconds": 300}, {"start_at": "2026-11-21T13:05:00+01:00"}])
+def test_an_operation_begins_later_and_its_deadline_counts_from_there(start: dict[str, Any]) -> None:
+    operation = submitted(deadline_seconds=600, **start)
+    assert (operation.created_at, operation.start_at) == (NOON, after(300))
+    assert operation.deadline_at == after(900)
+
+
+@pytest.mark.parametrize("start", [{"delay_seconds": 0}, {"start_at": "2026-11-21T11:59:59Z"}])
+def test_a_start_that_is_not_ahead_is_at_once(start: dict[str, Any]) -> None:
+    assert submitted(**start) == submitted()
+
+
+def test_a_start_more_than_a_year_ahead_is_refused() -> None:
+    assert submitted(start_at="2027-11-21T12:00:00Z").start_at is not None
+    assert problems_of(start_at="2027-11-21T12:00:01Z") == (
+        Problem("/start_at", "is more than a year ahead"),
+    )
+
+
+def test_two_starts_are_refused() -> None:
+    (problem,) = problems_of(start_at="2026-11-21T13:00:00Z", delay_seconds=5)
+    assert problem.pointer == "/delay_seconds"
+
+
+def test_a_later_start_is_kept_where_the_deadline_is_counted_anew() -> None:
+    operation = submitted(deadline_seconds=600, delay_seconds=300)
+    assert operation.restarted(after(100)).deadline_at == after(900)
+    assert operation.restarted(after(400)).deadline_at == after(1000)
+
+
 def test_no_deadline_is_allowed_with_limited_attempts() -> None:
     assert submitted(deadline_seconds=0).deadline_at is None
 

@@ -116,9 +116,9 @@ function headline(one, path, reload) {
   return h("div", { class: "headline", data: { key: "headline" } },
     h("div", { class: "headline-words" }, badge(one.status), h("strong", { class: "key" }, one.key || one.operation_id),
       one.waits_for ? h("span", {}, "waits for the circuit of ", circuitLink(one.waits_for)) : null,
-      one.next_attempt_at ? h("span", { class: "countdown" }, "next attempt ", until(one.next_attempt_at)) : null),
+      one.next_attempt_at ? h("span", { class: "countdown" }, one.status === "scheduled" ? "begins " : "next attempt ", until(one.next_attempt_at)) : null),
     h("div", { class: "actions" },
-      WAITING.includes(one.status) ? button("Retry now", () => act("retry-now", "Retrying now."), "main") : null,
+      WAITING.includes(one.status) ? button(one.status === "scheduled" ? "Start now" : "Retry now", () => act("retry-now", "Retrying now."), "main") : null,
       FINISHED.includes(one.status) ? null : button("Cancel", cancel, "danger")));
 }
 
@@ -202,6 +202,7 @@ function about(one) {
     ...(one.trace_id ? [["Trace", one.trace_url ? h("a", { href: one.trace_url, rel: "noreferrer" }, one.trace_id) : mono(one.trace_id)]] : []),
     ["Attempts", number(one.attempt_count)],
     ["Accepted", when(one.created_at)],
+    ...(one.start_at ? [["Begins", when(one.start_at)]] : []),
     ["Changed", when(one.updated_at)],
     ["Deadline", one.deadline_at ? h("span", {}, at(one.deadline_at), FINISHED.includes(one.status) ? "" : " · ", FINISHED.includes(one.status) ? "" : until(one.deadline_at)) : "none"],
   ]));
