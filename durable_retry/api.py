@@ -14,6 +14,7 @@ from durable_retry.http.route_order import constrained_path
 from durable_retry.http.routes import OK, Route, RouteAnswer, Routes
 from durable_retry.settings.configuration import api_path, registration
 from durable_retry.triggers.http import (
+    causes,
     circuits,
     dead_letters,
     dependencies,
@@ -37,6 +38,7 @@ CORE: Final = (
     dependencies.routes,
     circuits.routes,
     dead_letters.routes,
+    causes.routes,
     outbox.routes,
     health.routes,
     diagnosis.routes,

@@ -312,7 +312,7 @@ def _end_as_dead_letter(run: Run, decision: DeadLetter) -> Steps[dict[str, Any]]
         "category": decision.category.value,
         "reason": decision.reason.value,
         "detail": decision.detail,
-        "attempts": run.state.history.to_json()["attempts"],
+        **run.state.history.evidence(),
     }
     dead_letter_id = yield from keep_dead_letter(run.ctx, entry)
     summary = {

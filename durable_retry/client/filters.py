@@ -45,6 +45,12 @@ class DeadLetterFilters(TypedDict, total=False):
     created_before: str
 
 
+class CauseFilters(TypedDict, total=False):
+    """The root causes that a list has; `status` is `new`, `acknowledged` or `resolved`."""
+
+    status: str
+
+
 class WorkflowFilters(TypedDict, total=False):
     """The batches or sagas that a list has."""
 

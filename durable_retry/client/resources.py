@@ -13,6 +13,7 @@ from durable_retry.client.filters import (
     ActivityFilters,
     BulkOptions,
     BulkVerb,
+    CauseFilters,
     Change,
     DeadLetterFilters,
     OpenDeadLetters,
@@ -41,7 +42,8 @@ from durable_retry.console.finding.found import FoundItem
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.circuit.view import CircuitChange
-from durable_retry.engine.dead_letters.document import DeadLetterDocument, StartedReplay
+from durable_retry.engine.dead_letters.document import CauseDocument, DeadLetterDocument, StartedReplay
+from durable_retry.engine.dead_letters.numbers import DeadLetterGroup
 from durable_retry.engine.limits.view import LimitedCircuit, ListedCircuit
 from durable_retry.engine.operations.document import ListedOperation, OperationDocument, SteeredOperation
 from durable_retry.engine.outbox import OutboxEvent, OutboxEventDocument
@@ -142,6 +144,37 @@ class Resources(Flows):
         """Add a note to a dead letter. It is not sent again when its answer is lost."""
         path = ("dead-letters", dead_letter_id, "notes")
         return self._act(DeadLetterDocument, *path, body={"text": text}, repeats=False)
+
+    @ListMethod
+    def causes(self, **filters: Unpack[CauseFilters]) -> Pages[DeadLetterGroup]:
+        """Read the root causes of open dead letters, the one with the most of them first."""
+        return self._pages(Page[DeadLetterGroup], ("dead-letters", "groups"), filters)
+
+    @Method
+    def cause(self, group: str) -> Flow[CauseDocument]:
+        """Return a root cause with its latest dead letter."""
+        return self._read(CauseDocument, "dead-letters", "groups", group)
+
+    @Method
+    def acknowledge_cause(self, group: str) -> Flow[DeadLetterGroup]:
+        """Say that you look into a cause."""
+        return self._act(DeadLetterGroup, "dead-letters", "groups", group, "acknowledge")
+
+    @Method
+    def assign_cause(self, group: str, to: str | None) -> Flow[DeadLetterGroup]:
+        """Say who looks into a cause; None for nobody."""
+        return self._act(DeadLetterGroup, "dead-letters", "groups", group, "assign", body={"to": to})
+
+    @Method
+    def resolve_cause(self, group: str) -> Flow[DeadLetterGroup]:
+        """Say that a cause is mended; a dead letter that is made later shows that it came back."""
+        return self._act(DeadLetterGroup, "dead-letters", "groups", group, "resolve")
+
+    @Method
+    def note_cause(self, group: str, text: str) -> Flow[DeadLetterGroup]:
+        """Add a note to a cause. It is not sent again when its answer is lost."""
+        path = ("dead-letters", "groups", group, "notes")
+        return self._act(DeadLetterGroup, *path, body={"text": text}, repeats=False)
 
     @ListMethod
     def batches(self, **filters: Unpack[WorkflowFilters]) -> Pages[BatchSummary]:

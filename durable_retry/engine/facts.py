@@ -105,6 +105,7 @@ class TargetType(StrEnum):
 
     OPERATION = "operation"
     DEAD_LETTER = "dead_letter"
+    CAUSE = "cause"
     EVENT = "event"
     CIRCUIT = "circuit"
     BULK_ACTION = "bulk_action"

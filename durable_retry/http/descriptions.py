@@ -25,6 +25,7 @@ PATH_PARAMETERS: Final[Mapping[str, str]] = {
     "saga_id": "Id of a saga, as its submission was answered.",
     "dependency": "Name of a dependency in `dependencies.toml`.",
     "dead_letter_id": "Id of a dead letter, from a list or from `dead_letter` of an operation.",
+    "group": "Name of a root cause: `group` of a dead letter.",
     "event_id": "Id of an event, from `events` of an operation or the list of the outbox.",
     "diagnosis_id": "Id of a diagnosis, as its start was answered.",
     "replay_id": "Id of a bulk replay, as its start was answered.",
@@ -34,6 +35,8 @@ PATH_PARAMETERS: Final[Mapping[str, str]] = {
 }
 
 _MEMBERS: Final[Mapping[str, str]] = {
+    "acknowledged_at": "When somebody began to look into it; null while nobody did.",
+    "acknowledged_by": "Who looks into it; null where it is not known.",
     "action": "What was done.",
     "action_id": "Id of the bulk action.",
     "after": "The value in the replayed request.",
@@ -110,6 +113,7 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "healthy": "Whether the part works.",
     "host": "The host that it is sent to, without path.",
     "id": "Its id.",
+    "resolved_by": "Who said that it is mended; null where it is not known.",
     "index": "Its place, counted from 0.",
     "initial_seconds": "The wait before the first retry.",
     "items": "The items of this page.",

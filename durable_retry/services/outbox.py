@@ -135,7 +135,7 @@ def _dead_letter_of(delivery: Delivery, event: StoredEvent, *, category: str, de
         "category": category,
         "reason": DeadLetterReason.OUTBOX_UNDELIVERABLE.value,
         "detail": f"event {event.event_id}: {detail}",
-        "attempts": delivery.state.history.to_json()["attempts"],
+        **delivery.state.history.evidence(),
     }
 
 

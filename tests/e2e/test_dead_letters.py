@@ -295,3 +295,30 @@ def test_secrets_are_masked_wherever_people_look_and_an_edited_replay_keeps_them
     assert received == {"amount": 2, "card": {"number": "42", "pin": "7"}}
     changes = system.client.get(f"/api/dead-letters/{letter['id']}").json()["replays"][0]["changes"]
     assert changes == [{"pointer": "/request/json/amount", "before": 1, "after": 2}]
+
+
+def test_a_cause_is_taken_over_resolved_and_says_when_it_comes_back(system: System, key: str) -> None:
+    group = failed(system, f"{key}-first", "/status/451")["group"]
+    url = f"/api/dead-letters/groups/{group}"
+
+    def changed(action: str, **body: Any) -> dict[str, Any]:
+        answer = system.client.post(f"{url}/{action}", json=body)
+        assert answer.status_code == 200, answer.text
+        document: dict[str, Any] = answer.json()
+        return document
+
+    assert changed("acknowledge", note="looking")["status"] == "acknowledged"
+    assert changed("assign", to="ada")["assigned_to"] == "ada"
+    noted = changed("notes", text="told the vendor")
+    assert [note["text"] for note in noted["notes"]][-2:] == ["looking", "told the vendor"]
+    assert changed("resolve")["status"] == "resolved"
+    assert system.client.get(url).json()["came_back"] is False
+    listed = system.client.get("/api/dead-letters/groups?status=resolved&limit=200").json()["items"]
+    assert group in {each["group"] for each in listed}
+
+    latest = failed(system, f"{key}-second", "/status/451")
+    document = system.client.get(url).json()
+    assert (document["status"], document["came_back"], document["assigned_to"]) == ("new", True, "ada")
+    assert document["latest"] == latest
+    assert system.client.post("/api/dead-letters/groups/g-0000000000000000/resolve").status_code == 404
+    assert system.client.get("/api/dead-letters/groups/nothing").status_code == 404

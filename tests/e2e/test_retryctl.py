@@ -189,6 +189,18 @@ def test_a_dead_letter_is_found_noted_put_away_brought_back_and_replayed(shell: 
     assert operation_id in shell.run("dead-letters", "show", found)
 
 
+def test_a_cause_is_shown_taken_over_and_resolved(shell: Shell, key: str) -> None:
+    group = shell.json("dead-letters", "show", shell.dead_letter(key))["group"]
+    assert "acknowledged" in shell.run("dead-letters", "acknowledge", group, "--note", "looking")
+    assert "assigned to ada" in shell.run("dead-letters", "assign", group, "ada")
+    shell.run("dead-letters", "note", group, "told the vendor")
+    text = shell.run("dead-letters", "cause", group)
+    assert "told the vendor" in text
+    assert "ada" in shell.run("dead-letters", "groups", "--status", "acknowledged")
+    assert "resolved" in shell.run("dead-letters", "resolve", group)
+    assert "nobody" not in shell.run("dead-letters", "assign", group)
+
+
 def test_a_bulk_replay_is_counted_drawn_shown_and_not_cancelled_twice(shell: Shell, key: str) -> None:
     for number in range(3):
         shell.dead_letter(f"{key}-{number}")

@@ -32,7 +32,7 @@ from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.steps import StepRecord, StepState
 from durable_retry.engine.outbox import envelope_text, event_id_for
 from durable_retry.stores import workflows
-from durable_retry.stores.dead_letters import index, intents, records
+from durable_retry.stores.dead_letters import causes, index, intents, records
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.instances import Instance, unseen_instance
 from durable_retry.stores.operations import index as operation_index
@@ -173,6 +173,10 @@ async def _write_dead_letters() -> None:
     note = {"text": "looked at it", "at": to_rfc3339(LATER), "by": "ada"}
     await records.change_dead_letter(kept[0], lambda record: replace(record, notes=(note,)))
     await intents.begin_change(kept[0], intents.Purpose.MOVE)
+    await causes.change_cause(
+        (await records.existing_dead_letter(kept[0])).group,
+        lambda cause: cause.acknowledged(LATER, "ada").noted("looked at it", LATER, "ada"),
+    )
 
 
 async def _write_workflows() -> None:
@@ -292,6 +296,7 @@ async def read_every_row(held: TablesInMemory) -> dict[str, Any]:
         "dead letters": page.records,
         "summary": await index.read_summary(NOON),
         "groups": await index.read_groups(),
+        "causes": await causes.read_causes(),
         "due": await index.due(NOON + timedelta(days=1), 50),
         "intents": await intents.left_over(50),
         "batch": await workflows.document_of_batch(batch),

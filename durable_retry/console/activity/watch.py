@@ -13,6 +13,7 @@ from durable_retry.settings.configuration import api_path
 _PATHS = {
     TargetType.OPERATION: "operations/{}",
     TargetType.DEAD_LETTER: "dead-letters/{}",
+    TargetType.CAUSE: "dead-letters/groups/{}",
     TargetType.EVENT: "outbox/{}",
     TargetType.CIRCUIT: "circuits/{}",
     TargetType.BULK_ACTION: "bulk-actions/{}",

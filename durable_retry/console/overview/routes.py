@@ -26,7 +26,8 @@ from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import whole_number
 from durable_retry.http.routes import AWAY, Query, Routes, shown
 from durable_retry.services.circuits import every_circuit
-from durable_retry.services.dead_letters.records import latest_groups, list_letters, summarize
+from durable_retry.services.dead_letters.causes import latest_groups
+from durable_retry.services.dead_letters.records import list_letters, summarize
 from durable_retry.services.health import Health, read_health
 from durable_retry.services.outbox import list_events
 from durable_retry.settings.alerts import alert_settings

@@ -11,10 +11,11 @@ from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.unreadable import Unreadable
+from durable_retry.engine.dead_letters.numbers import DeadLetterGroup
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, EditedPlace, Note, Replay, Status
 from durable_retry.engine.operations.document import OperationContent
 from durable_retry.engine.operations.operation import content_of
-from durable_retry.engine.retry.history import AttemptRecord
+from durable_retry.engine.retry.history import AttemptRecord, FailureDetail
 
 
 class DeadLetterDocument(OperationContent):
@@ -40,6 +41,10 @@ class DeadLetterDocument(OperationContent):
     status: Status
     archived_at: Instant | None
     archived_by: str | None
+    failure: Annotated[
+        FailureDetail | None,
+        left_out("More of the last failure. Left out where `detail` says all."),
+    ] = None
     replay_of: str | None
     replays: tuple[Replay, ...]
     notes: tuple[Note, ...]
@@ -66,6 +71,12 @@ def _shown_content(record: DeadLetterRecord, masking: Masking) -> Mapping[str, A
 
 _SAME = DeadLetterDocument.model_fields.keys() - OperationContent.model_fields.keys() - {"message"}
 """What is shown as it is stored."""
+
+
+class CauseDocument(DeadLetterGroup):
+    """A root cause, and the newest of its dead letters with all that is known of the failure."""
+
+    latest: Annotated[DeadLetterDocument | None, Field(description="null when it was removed.")]
 
 
 class StartedReplay(Answer):

@@ -1,8 +1,9 @@
 """Open dead letters in numbers: how many of each kind, how old, and by root cause."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import datetime
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field
 
@@ -10,7 +11,8 @@ from durable_retry.engine.base.answers import Answer, Instant
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.unreadable import Unreadable
-from durable_retry.engine.dead_letters.record import DeadLetterRecord
+from durable_retry.engine.dead_letters.cause import Cause, CauseStatus
+from durable_retry.engine.dead_letters.record import DeadLetterRecord, Note
 
 WITHOUT_DEPENDENCY: Final = "(none)"
 """Stands for a dependency where a message names none that is configured."""
@@ -37,18 +39,35 @@ class DeadLetterSample(Answer):
 
 
 class DeadLetterGroup(Answer):
-    """Open dead letters of one root cause.
-
-    Attributes:
-        first_seen_at: When the first one ever counted was made, also when it is closed by now.
-        last_seen_at: When the latest was made, which is the sample.
-    """
+    """Open dead letters of one root cause, and what people did about it."""
 
     group: str
     count: int
-    first_seen_at: Instant
-    last_seen_at: Instant
+    first_seen_at: Annotated[
+        Instant, Field(description="When the first one ever counted was made, also when it is closed by now.")
+    ]
+    last_seen_at: Annotated[Instant, Field(description="When the latest was made, which is the sample.")]
     sample: DeadLetterSample
+    status: Annotated[
+        CauseStatus, Field(description="`new`, also when it came back; `acknowledged`; `resolved`.")
+    ] = CauseStatus.NEW
+    came_back: Annotated[
+        bool, Field(description="Whether one was made after somebody had resolved the cause.")
+    ] = False
+    assigned_to: Annotated[str | None, Field(description="Who looks into it; null for nobody.")] = None
+    acknowledged_at: Instant | None = None
+    acknowledged_by: str | None = None
+    resolved_at: Annotated[Instant | None, Field(description="When it was mended; null before.")] = None
+    resolved_by: str | None = None
+    notes: tuple[Note, ...] = ()
+
+    def with_cause(self, cause: Cause | None) -> Self:
+        """Return it with what people did about the cause; None for nothing."""
+        if cause is None:
+            return self
+        told = {each.name: getattr(cause, each.name) for each in fields(cause)}
+        status, came_back = cause.status(self.last_seen_at), cause.came_back(self.last_seen_at)
+        return self.model_copy(update={**told, "status": status, "came_back": came_back})
 
 
 class OpenDeadLetters(Answer):

@@ -25,6 +25,7 @@ from durable_retry.engine.base.json_forms import Form, JsonRecord
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.operation import without_credentials
+from durable_retry.engine.retry.history import FailureDetail
 
 _VARIABLE: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"  # a UUID
@@ -135,6 +136,8 @@ class DeadLetterRecord(JsonRecord):
     # Length of the whole message; None for an operation, and in rows of older versions.
     message_chars: int | None = None
     archived_by: str | None = None  # who archived it; None when nobody said
+    # More of the last attempt's failure; None where its line says all.
+    failure: Annotated[FailureDetail | None, Form(omits_none=True)] = None
     # Why its row cannot be read, of what is shown in its place; such a record is never stored.
     unreadable: Annotated[str | None, Form(is_stored=False)] = None
 
@@ -171,6 +174,7 @@ def of_operation(dead_letter_id: str, entry: Mapping[str, Any], now: datetime) -
         operation=operation,
         correlation_id=operation["correlation_id"],
         replay_of=operation["replay_of"],
+        failure=FailureDetail.from_json(entry["failure"]) if entry.get("failure") else None,
     )
 
 
@@ -245,6 +249,7 @@ def shortened(record: DeadLetterRecord, why: str) -> DeadLetterRecord:
         record,
         detail=f"{record.detail}; only the beginning is kept, storage refused the whole: {why}",
         attempts=(),
+        failure=None,
         operation=None,
         message=text[:_SHORT_CHARS],
         message_chars=record.message_chars or len(text),

@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from durable_retry.engine.base.json_input import json_problems
 from durable_retry.engine.base.masking import Masking
@@ -20,7 +20,6 @@ from durable_retry.engine.base.validation import (
     Problem,
     Strict,
     pointer_of,
-    refuse,
     with_example,
 )
 from durable_retry.engine.dead_letters.patch import EDITABLE, Patch, patched
@@ -84,28 +83,21 @@ class ReplayBody(ReplayOptions):
     input: Any = None
     message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)] | None = None
 
-    @model_validator(mode="after")
-    def _edits_one_way(self) -> Self:
-        if self.patch is not None and self.edits:
-            raise refuse("takes a patch or the edited parts, and not both")
-        return self
-
     @property
     def edits(self) -> frozenset[str]:
         """The names of the parts that are edited."""
         return frozenset(self.model_fields_set) - _OPTIONS
 
 
-def with_patch(edits: ReplayBody, record: DeadLetterRecord, masking: Masking) -> ReplayBody:
-    """Return edits in which the parts that a patch changed stand; the same ones without a patch.
+def _with_patch(edits: ReplayBody, record: DeadLetterRecord, masking: Masking) -> ReplayBody:
+    """Return edits in which the parts that a patch changed stand.
 
     People see masks, so a patch meets masks too: it cannot copy or compare what is masked.
-
-    Raises:
-        InvalidInputError: The patch does not fit the dead letter.
     """
     if edits.patch is None:
         return edits
+    if edits.edits:
+        raise InvalidInputError([Problem("/patch", "is not taken beside edited parts")])
     shown = _editable_content(record, masking)
     after = patched(shown, edits.patch)
     if wrong := sorted(after.keys() ^ shown.keys()):
@@ -127,12 +119,13 @@ def _editable_content(record: DeadLetterRecord, masking: Masking) -> dict[str, A
     return {name: content[name] for name in content.keys() & EDITABLE}
 
 
-def unmasked(edits: ReplayBody, record: DeadLetterRecord, masking: Masking) -> ReplayBody:
-    """Return edits with what is kept in place of the masks that people see.
+def whole_edits(edits: ReplayBody, record: DeadLetterRecord, masking: Masking) -> ReplayBody:
+    """Return edits with the parts that a patch changed, and with what is kept in place of masks.
 
     Raises:
-        InvalidInputError: A mask stands for nothing that is known.
+        InvalidInputError: The patch does not fit, or a mask stands for nothing that is known.
     """
+    edits = _with_patch(edits, record, masking)
     written = {name: getattr(edits, name) for name in edits.edits}
     if problems := json_problems(written):  # before anything walks it by recursion
         raise InvalidInputError(problems)

@@ -211,7 +211,8 @@ def record(history: History, outcome: AttemptOutcome, decision: Decision) -> His
             error=None if outcome.error is None else cut_text(outcome.error, _ERROR_CHARS),
             next_delay_seconds=None if retry is None else round(retry.delay_seconds, 3),
             delay_reasons=() if retry is None else retry.reasons,
-        )
+        ),
+        outcome.failure,
     )
 
 

@@ -81,6 +81,21 @@ class ActionRecord(JsonRecord):
     by: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureDetail(JsonRecord):
+    """What a person needs to understand a failed attempt, beside its line.
+
+    Attributes:
+        step: The step of a handler that failed; None where it was none.
+        body: The beginning of the answer's body, where it says more than the line; None otherwise.
+        traceback: Where the handler failed, the last calls last; None where a request was sent.
+    """
+
+    step: str | None = None
+    body: str | None = None
+    traceback: str | None = None
+
+
 KEPT_ATTEMPTS: Final = 20
 """How many of the latest attempts travel with an operation."""
 
@@ -104,6 +119,8 @@ class AttemptOutcome(JsonRecord):
     counted: bool = True
     # What failed, if it was a step with a policy of its own; else None.
     step: Annotated[StepFailure | None, Form(omits_none=True)] = None
+    # More of a failure; None for success, and where the line says all.
+    failure: Annotated[FailureDetail | None, Form(omits_none=True)] = None
     # The name of this execution, when it sent nothing and may have left its marker; else None.
     unsent: Annotated[str | None, Form(omits_none=True)] = None
     # Whether a handler failed by a mistake in its code, which shows nothing of the dependency. Not stored:
@@ -156,6 +173,14 @@ class History(JsonRecord):
     # The latest actions of people, at most `KEPT_ACTIONS`, oldest first; None for none.
     actions: Annotated[tuple[ActionRecord, ...] | None, Form(omits_none=True)] = None
 
+    # More of the latest attempt's failure.
+    failure: Annotated[FailureDetail | None, Form(omits_none=True)] = None
+
+    def evidence(self) -> dict[str, Any]:
+        """Return what a dead letter keeps, as JSON: `attempts`, and `failure` where there is one."""
+        written = self.to_json()
+        return {name: written[name] for name in ("attempts", "failure") if name in written}
+
     @property
     def next_attempt(self) -> int:
         """The number of the attempt to make next, from 1."""
@@ -166,10 +191,10 @@ class History(JsonRecord):
         """The wait that was decided after the latest recorded attempt; None when there was none."""
         return self.attempts[-1].next_delay_seconds if self.attempts else None
 
-    def with_attempt(self, record: AttemptRecord) -> Self:
+    def with_attempt(self, record: AttemptRecord, failure: FailureDetail | None = None) -> Self:
         """Add a counted attempt; beyond `KEPT_ATTEMPTS` the oldest is dropped."""
         kept = (*self.attempts, record)[-KEPT_ATTEMPTS:]
-        return replace(self, attempts=kept, attempt_count=record.number, own_failures=0)
+        return replace(self, attempts=kept, attempt_count=record.number, own_failures=0, failure=failure)
 
     def with_step_failure(self) -> Self:
         """Note that the latest attempt ended by a step with a policy of its own."""

@@ -95,6 +95,21 @@ class _RunningStep:
         return StepFailure(step=self.begun.name, attempt=self.begun.attempts, policy=self.policy)
 
 
+@dataclass(frozen=True, slots=True)
+class FailedStep:
+    """The step by which a handler failed.
+
+    Attributes:
+        plan: With the step's dependency; the handler's own where no step failed.
+        name: None where no step failed.
+        policy: What decides in place of the operation's policy; None when nothing does.
+    """
+
+    plan: Plan
+    name: str | None = None
+    policy: StepFailure | None = None
+
+
 @dataclass(slots=True)
 class Calls:
     """The calls and steps of one attempt of a handler.
@@ -119,7 +134,7 @@ class Calls:
     _active: dict[asyncio.Event, asyncio.Task[Any] | None] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
     _running: dict[str, _RunningStep] = field(default_factory=dict)
-    _failed: list[tuple[Exception, Plan, StepFailure | None]] = field(default_factory=list)
+    _failed: list[tuple[Exception, FailedStep]] = field(default_factory=list)
 
     def call(self, repeatable: bool | None = None) -> Call:  # noqa: FBT001 - as `operation` has it
         """Return the `Call` that is passed to the handler, which may say whether it may run twice."""
@@ -156,10 +171,10 @@ class Calls:
         except (ContendedError, AzureError) as error:
             self._log_not_noted("a heartbeat", error)
 
-    def failed_step(self, error: Exception) -> tuple[Plan, StepFailure | None]:
-        """Return the plan of the step by which the handler failed, and what decides for its policy."""
-        found = (failed[1:] for failed in self._failed if failed[0] in (error, error.__cause__))
-        return next(found, (self.plan, None))
+    def failed_step(self, error: Exception) -> FailedStep:
+        """Return the step by which the handler failed."""
+        found = (step for raised, step in self._failed if raised in (error, error.__cause__))
+        return next(found, FailedStep(self.plan))
 
     async def finish_steps(self) -> None:
         """Wait for the steps that run although the handler is over, as `asyncio.gather` leaves them.
@@ -179,8 +194,8 @@ class Calls:
         if tasks:
             await asyncio.wait(tasks, timeout=_CANCEL_SECONDS)
 
-    async def cut_off(self) -> tuple[Plan, StepFailure | None]:
-        """Note that the attempt's time is over; return the running step with a policy of its own, as above.
+    async def cut_off(self) -> FailedStep:
+        """Note that the attempt's time is over; return the running step, one with a policy of its own first.
 
         Raises:
             StepInterrupted: A step was running that must not run again.
@@ -192,8 +207,12 @@ class Calls:
                 raise self._stop_steps(StepStoppedError(f"its time was over while step {name} was running"))
             # A step that had ended is stored as it ended: it was cut off while that was being stored.
             await self._note_end_of_step(running.begun, running.ending or partial(fail, begun=running.begun))
-        own = ((running.plan, running.failure) for running in self._running.values() if running.failure)
-        return next(own, (self.plan, None))
+        cut = [
+            FailedStep(running.plan, running.begun.name, running.failure)
+            for running in self._running.values()
+        ]
+        own = next((step for step in cut if step.policy is not None), None)
+        return own or FailedStep(self.plan, cut[0].name if cut else None)
 
     async def _begin_step(self, step: Step) -> Any:
         if self._is_over:
@@ -234,7 +253,7 @@ class Calls:
                 self.seen.may_have_acted = True
                 del self._running[step.name]
                 raise
-            self._failed.append((error, plan, running.failure))
+            self._failed.append((error, FailedStep(plan, step.name, running.failure)))
             ending = partial(fail, begun=begun)
             self._running[step.name] = replace(running, ending=ending)
             await self._note_end_of_step(begun, ending)

@@ -25,16 +25,22 @@ from durable_retry.engine.retry.classify import (
     names_of,
 )
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
-from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.history import AttemptOutcome, FailureDetail
 from durable_retry.engine.retry.retry_after import RetryHint, hint_from_handler, parse_retry_after
 from durable_retry.handler_registry import Handler
 from durable_retry.handlers import Outcome, Throttled, Transient
 from durable_retry.services.attempt.admission import StepGate
-from durable_retry.services.attempt.call import Calls, ChangeStep, StepInterrupted
+from durable_retry.services.attempt.call import Calls, ChangeStep, FailedStep, StepInterrupted
 from durable_retry.services.attempt.call_transport import may_repeat_work
 from durable_retry.services.attempt.failed_answers import FailedAnswer, answer_of
 from durable_retry.services.attempt.http_client import EscapedBaseUrlError
-from durable_retry.services.attempt.http_request import Plan, error_line, error_text
+from durable_retry.services.attempt.http_request import (
+    Plan,
+    error_line,
+    error_text,
+    failure_body,
+    failure_traceback,
+)
 from durable_retry.services.attempt.threads import NoFreeThreadError, run_function
 from durable_retry.settings.configuration import targets
 from durable_retry.signatures import stored_result
@@ -121,13 +127,26 @@ async def _run_within_time_limit(plan: Plan, handler: Handler, calls: Calls) -> 
     except Exception as error:  # noqa: BLE001 - any other error of a handler is transient: docs/handlers.md
         if limit.expired() and (ended := _outcome_of_cut_off(plan, handler, error)) is not None:
             return ended
-        failed_plan, step = await calls.cut_off() if limit.expired() else calls.failed_step(error)
-        outcome = _outcome_of_error(handler, failed_plan, error)
-        outcome = replace(outcome, step=step, is_elsewhere=failed_plan.dependency is not plan.dependency)
+        failed = await calls.cut_off() if limit.expired() else calls.failed_step(error)
+        outcome = replace(
+            _outcome_of_error(handler, failed.plan, error),
+            step=failed.policy,
+            is_elsewhere=failed.plan.dependency is not plan.dependency,
+            failure=_failure_detail(failed, error),
+        )
     if calls.seen.may_have_acted:
         return _ambiguous_outcome(outcome)
     hints = filter(None, [outcome.retry_hint, *map(_retry_hint_of, calls.errors)])
     return replace(outcome, retry_hint=max(hints, key=lambda hint: hint.delay_seconds, default=None))
+
+
+def _failure_detail(failed: FailedStep, error: Exception) -> FailureDetail:
+    dependency, answer = failed.plan.dependency, answer_of(error)
+    return FailureDetail(
+        step=failed.name,
+        body=None if answer is None else failure_body(answer.body, dependency),
+        traceback=failure_traceback(error, dependency),
+    )
 
 
 def _outcome_of_cut_off(plan: Plan, handler: Handler, error: Exception) -> AttemptOutcome | None:

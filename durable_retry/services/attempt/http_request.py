@@ -6,6 +6,7 @@ A `Plan` is what an attempt calls, how much time it has, and how its errors are 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from traceback import format_exception
 from typing import Any, Final
 
 import httpx
@@ -21,7 +22,7 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.request import is_unprotected
 from durable_retry.engine.retry.classify import classify_failure, classify_status, names_of
 from durable_retry.engine.retry.constraints import attempt_seconds
-from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.history import AttemptOutcome, FailureDetail
 from durable_retry.engine.retry.retry_after import parse_rate_left, parse_retry_after, parse_used_up
 from durable_retry.services.attempt.http_client import BoundedResponse, EscapedBaseUrlError, Request, send
 from durable_retry.services.attempt.http_pool import SendProgress
@@ -127,7 +128,7 @@ def error_line(error: BaseException, dependency: Dependency) -> str:
     """Return an exception's name and message as one line, without secrets."""
     message = " ".join(str(error).split())
     line = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    return dependency.masking.text(masked(line, dependency))[:_ERROR_CHARS]
+    return safe_text(line, dependency)[:_ERROR_CHARS]
 
 
 def _secret_texts(dependency: Dependency) -> list[str]:
@@ -202,7 +203,27 @@ def _json_of(answer: BoundedResponse, text: str) -> dict[str, Any]:
 
 def error_text(body: str, dependency: Dependency) -> str:
     """Return the beginning of a refusal's body as one line, for a person; "" when there is none."""
-    return dependency.masking.text(masked(" ".join(body.split()), dependency))[:200]
+    return safe_text(" ".join(body.split()), dependency)[:200]
+
+
+_FAILURE_CHARS: Final = 4_000
+"""An attempt's failure travels with the operation until the next attempt."""
+
+
+def failure_body(body: str, dependency: Dependency) -> str | None:
+    """Return the beginning of a refusal's body as it is; None where its line says as much."""
+    text = safe_text(body, dependency).strip()[:_FAILURE_CHARS]
+    return None if text == error_text(body, dependency) else text
+
+
+def failure_traceback(error: BaseException, dependency: Dependency) -> str:
+    """Return where a handler failed: the end of the traceback, without secrets."""
+    return safe_text("".join(format_exception(error)), dependency)[-_FAILURE_CHARS:]
+
+
+def safe_text(text: str, dependency: Dependency) -> str:
+    """Return a text without credentials and values of secret names."""
+    return dependency.masking.text(masked(text, dependency))
 
 
 def _is_declared_json(answer: BoundedResponse) -> bool:
@@ -306,10 +327,14 @@ def _outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
         return plan.outcome(
             status_code=answer.status_code, result=result, retry_hint=used_up, rate_left=rate_left
         )
+    # More than is kept, so that no credential is cut before it is masked.
+    text = answer.body[: 2 * _FAILURE_CHARS].decode("utf-8", errors="replace")
+    body = failure_body(text, plan.dependency)
     return plan.outcome(
         category=category,
         status_code=answer.status_code,
-        error=error_text(answer.body[:1_024].decode("utf-8", errors="replace"), plan.dependency) or None,
+        error=error_text(text[:1_024], plan.dependency) or None,
         retry_hint=hint,
         rate_left=rate_left,
+        failure=None if body is None else FailureDetail(body=body),
     )

@@ -10,12 +10,12 @@ from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.document import DeadLetterDocument
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.numbers import DeadLetterGroup, DeadLetterSummary
+from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
 from durable_retry.engine.dead_letters.record import DeadLetterRecord, unreadable_record
 from durable_retry.engine.dead_letters.transitions import archived, noted, restored
 from durable_retry.errors import NoSuchDeadLetterError
 from durable_retry.settings.configuration import masking_of
-from durable_retry.stores.dead_letters.index import read_groups, read_summary
+from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import DeadLetterSearch, list_dead_letters
 from durable_retry.stores.dead_letters.records import change_dead_letter, find_dead_letter, move_dead_letter
 
@@ -45,24 +45,6 @@ async def list_letters(
     search = DeadLetterSearch(key=key, correlation_id=correlation_id, words=words)
     found = await list_dead_letters(wanted, limit=limit, cursor=cursor, search=search)
     return Page[DeadLetterDocument](items=tuple(map(_shown_letter, found.records)), next_cursor=found.cursor)
-
-
-async def list_groups(limit: int, after: tuple[int, str] | None = None) -> Page[DeadLetterGroup]:
-    """Return the root causes of open dead letters, the one with the most of them first.
-
-    Args:
-        after: The count, negative, and the name of the last group of the page before; None to begin.
-    """
-    ordered = sorted(await read_groups(), key=_group_position)
-    groups = [group for group in ordered if after is None or _group_position(group) > after]
-    shown, rest = groups[:limit], groups[limit:]
-    following = f"{shown[-1].count}|{shown[-1].group}" if rest else None
-    return Page[DeadLetterGroup](items=tuple(shown), next_cursor=following)
-
-
-async def latest_groups(limit: int) -> list[DeadLetterGroup]:
-    """Return the root causes of open dead letters, the one that was last seen first."""
-    return (await read_groups())[:limit]
 
 
 async def summarize() -> DeadLetterSummary:
@@ -105,7 +87,3 @@ def _shown_letter(record: DeadLetterRecord) -> DeadLetterDocument:
         return DeadLetterDocument.of(stand_in, MASKED)
 
     return read_or(lambda: DeadLetterDocument.of(record, masking_of(record.dependency)), unreadable)
-
-
-def _group_position(group: DeadLetterGroup) -> tuple[int, str]:
-    return -group.count, group.group

@@ -28,8 +28,7 @@ from durable_retry.engine.dead_letters.replay import (
     changes_between,
     is_masked,
     replayed_operation,
-    unmasked,
-    with_patch,
+    whole_edits,
 )
 from durable_retry.engine.dead_letters.transitions import not_replayed, replayed
 from durable_retry.engine.facts import SubmissionOutcome, Submitted
@@ -235,8 +234,7 @@ def prepare(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepa
         UnknownTargetError: Its dependency or handler is not known.
         InvalidInputError: With everything else that is wrong with it, such as a mask left in what was edited.
     """
-    masking = masking_of(record.dependency)
-    edits = unmasked(with_patch(edits, record, masking), record, masking)
+    edits = whole_edits(edits, record, masking_of(record.dependency))
     if record.operation is None:
         return _replay_of_message(record, edits)
     if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:

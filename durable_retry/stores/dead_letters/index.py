@@ -16,6 +16,7 @@ them is exact. A single one may be negative: another process may have made the i
 
 import asyncio
 import json
+import re
 import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,6 +46,7 @@ AFTER_ALL: Final = "~"
 """Sorts after every character that a key can contain."""
 
 _ALL: Final = "all"
+_GROUP: Final = re.compile(r"g-[0-9a-f]{16}")
 _WRITERS: Final = 16
 _WRITER: Final = f"{uuid.uuid4().int % _WRITERS:02d}"
 
@@ -126,6 +128,17 @@ async def read_summary(now: datetime) -> DeadLetterSummary:
         by_reason=_counts_of_kind(found, "reason="),
         by_dependency=_counts_of_kind(found, "dependency="),
     )
+
+
+async def find_group(name: str) -> DeadLetterGroup | None:
+    """Return a group, also one whose dead letters are closed by now; None when none ever had it."""
+    if not _GROUP.fullmatch(name):
+        return None
+    page = await lists.merged_rows(
+        TABLE, partitions(Status.OPEN), after=f"g|{name}|", before=f"g|{name}|{AFTER_ALL}"
+    )
+    rows = [row for _, row in contents.readable(TABLE, page.rows, _checked_group)]
+    return _group_of_rows(name, rows) if rows else None
 
 
 async def read_groups() -> list[DeadLetterGroup]:

@@ -13,6 +13,7 @@ from durable_retry.binding import TaskHub
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.validation import Strict, refuse, with_example
+from durable_retry.engine.dead_letters.cause import CauseStatus
 from durable_retry.engine.dead_letters.document import DeadLetterDocument, StartedReplay
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.numbers import WITHOUT_DEPENDENCY, DeadLetterGroup, DeadLetterSummary
@@ -44,11 +45,11 @@ from durable_retry.http.routes import (
     page,
     shown,
 )
+from durable_retry.services.dead_letters.causes import list_groups
 from durable_retry.services.dead_letters.records import (
     annotate,
     archive,
     find_letter,
-    list_groups,
     list_letters,
     restore,
     summarize,
@@ -102,6 +103,7 @@ WORDS: Final = text(
     "characters of the detail, as a part of it and in whatever case.",
 )
 LIST_CURSOR: Final = cursor(_list_cursor)
+CAUSE_STATUS: Final = one_of("status", CauseStatus, "Only causes with this status.")
 GROUP_CURSOR: Final = cursor(_group_cursor)
 
 
@@ -163,7 +165,7 @@ async def get_dead_letters(query: Query) -> func.HttpResponse:
 
 @routes.get(
     "dead-letters/groups",
-    parameters=(LIMIT, GROUP_CURSOR),
+    parameters=(CAUSE_STATUS, LIMIT, GROUP_CURSOR),
     answers=page(Page[DeadLetterGroup]),
     errors=(AWAY,),
 )
@@ -172,7 +174,7 @@ async def get_dead_letter_groups(query: Query) -> func.HttpResponse:
 
     A cause whose count changes between two pages may be on both of them, or on none.
     """
-    return json_answer(await list_groups(query[LIMIT], query[GROUP_CURSOR]))
+    return json_answer(await list_groups(query[LIMIT], query[GROUP_CURSOR], query[CAUSE_STATUS]))
 
 
 @routes.get(

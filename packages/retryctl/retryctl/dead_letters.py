@@ -5,7 +5,7 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from retryctl import errors
+from retryctl import causes, errors
 from retryctl.api import Api
 from retryctl.bulk import (
     ENDS,
@@ -16,6 +16,7 @@ from retryctl.bulk import (
     preview_lines,
     show_items,
 )
+from retryctl.causes import act_by, failure_lines, note_lines
 from retryctl.documents import parse_json, replay_options
 from retryctl.operations import attempt_text
 from retryctl.screen import Screen, cell, facts, printable, span, table
@@ -39,25 +40,6 @@ def _dead_letter_table(items: Sequence[Mapping[str, Any]]) -> str:
         for each in items
     ]
     return table(("DEAD LETTER", "STATUS", "DEPENDENCY", "REASON", "CREATED", "DETAIL"), rows)
-
-
-def list_groups(api: Api, args: Namespace, screen: Screen) -> int:
-    """List the groups of open dead letters with the same root cause."""
-    document = api.pages(_PATH, "groups", limit=args.limit)
-    rows = [
-        (
-            each["count"],
-            each["group"],
-            each["sample"]["dependency"],
-            each["sample"]["reason"],
-            each["last_seen_at"],
-            each["sample"]["detail"],
-        )
-        for each in document["items"]
-    ]
-    headers = ("COUNT", "GROUP", "DEPENDENCY", "REASON", "LAST SEEN", "SAMPLE")
-    screen.show_list(document, "group", table(headers, rows))
-    return errors.OK
 
 
 def summary(api: Api, _: Namespace, screen: Screen) -> int:
@@ -103,7 +85,9 @@ def restore(api: Api, args: Namespace, screen: Screen) -> int:
 
 
 def note(api: Api, args: Namespace, screen: Screen) -> int:
-    """Add a note to a dead letter."""
+    """Add a note to a dead letter or a root cause."""
+    if args.id.startswith("g-"):
+        return causes.note(api, args, screen)
     return _show_state(api.post(_PATH, args.id, "notes", body={"text": args.text}), screen)
 
 
@@ -188,16 +172,15 @@ def _text(document: Mapping[str, Any]) -> str:
     lines = [facts(pairs), f"detail {printable(document['detail'])}"]
     lines += [f"{name} {json.dumps(document[name])}" for name in ("request", "input") if name in document]
     lines += [attempt_text(attempt) for attempt in document["attempts"]]
+    lines += failure_lines(document.get("failure") or {})
     for each in document["replays"]:
-        lines.append(f"replayed {each['requested_at']}{_by(each)} as {each['operation_id']}{_became(each)}")
+        lines.append(
+            f"replayed {each['requested_at']}{act_by(each)} as {each['operation_id']}{_became(each)}"
+        )
         lines += [f"  note  {printable(each['note'])}"] if each["note"] else []
         lines += [f"  changed {change_text(change)}" for change in each["changes"]]
-    lines += [f"note {each['at']}{_by(each)}  {printable(each['text'])}" for each in document["notes"]]
+    lines += note_lines(document["notes"])
     return "\n".join(lines)
-
-
-def _by(act: Mapping[str, Any]) -> str:
-    return f" by {printable(act['by'])}" if act["by"] else ""
 
 
 def _became(replay: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from retryctl import (
     __version__,
     activity,
     bulk,
+    causes,
     dead_letters,
     dependencies,
     doctor,
@@ -177,9 +178,12 @@ def _add_dead_letters(commands: Commands) -> None:
     with_exact_ids(listed)
     with_query(listed)
     with_list(listed)
-    with_list(add_command(group, "groups", dead_letters.list_groups, "list root causes of open dead letters"))
+    groups = add_command(group, "groups", causes.list_groups, "list root causes of open dead letters")
+    with_choice(groups, "--status", causes.STATUSES)
+    with_list(groups)
     add_command(group, "summary", dead_letters.summary, "count open dead letters")
     with_id(add_command(group, "show", dead_letters.show, "show a dead letter"), "dead letter")
+    _add_causes(group)
     words = "start its operation again, as it was or edited"
     replay = with_id(add_command(group, "replay", dead_letters.replay, words), "dead letter")
     replay.add_argument("--request", metavar="JSON", help="fields of the request to replace")
@@ -191,8 +195,23 @@ def _add_dead_letters(commands: Commands) -> None:
     with_id(add_command(group, "archive", dead_letters.archive, words), "dead letter")
     words = "open an archived dead letter again"
     with_id(add_command(group, "restore", dead_letters.restore, words), "dead letter")
-    note = with_id(add_command(group, "note", dead_letters.note, "add a note"), "dead letter")
+    words = "add a note to a dead letter or a root cause"
+    note = with_id(add_command(group, "note", dead_letters.note, words), "dead letter, or of the cause")
     note.add_argument("text")
+
+
+def _add_causes(group: Commands) -> None:
+    with_id(add_command(group, "cause", causes.show, "show a root cause and its latest dead letter"), "cause")
+    for name, words in (
+        ("acknowledge", "say that you look into a root cause"),
+        ("assign", "say who looks into a root cause"),
+        ("resolve", "say that a root cause is mended; one that fails later says that it came back"),
+    ):
+        command = with_id(add_command(group, name, causes.change, words), "cause")
+        command.set_defaults(action=name)
+        if name == "assign":
+            command.add_argument("to", nargs="?", help="name of a person; nobody when left out")
+        command.add_argument("--note", help="kept with the cause")
 
 
 def _with_pace(start: ArgumentParser) -> None:

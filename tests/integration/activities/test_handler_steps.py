@@ -124,6 +124,16 @@ async def test_a_step_with_a_result_is_not_run_again_when_a_later_one_fails() ->
     assert await seen() == [("charge", "succeeded", 1, charged), ("mail", "succeeded", 2, None)]
 
 
+async def test_a_failure_names_the_step_and_has_the_traceback_without_secrets() -> None:
+    failed = await run(two_steps(Script([Transient("away with sesame-open-0815")], [])))
+    assert failed.failure is not None
+    assert (failed.failure.step, failed.failure.body) == ("mail", None)
+    trace = failed.failure.traceback or ""
+    assert trace.startswith("Traceback")
+    assert 'script.next("mail")' in trace
+    assert trace.endswith("Transient: away with ***\n")
+
+
 async def test_a_step_with_a_result_is_not_run_again_when_the_process_dies_in_a_later_one() -> None:
     script = Script([DeathError()], [])
     with pytest.raises(DeathError):

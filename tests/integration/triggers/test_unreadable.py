@@ -23,6 +23,7 @@ from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import of_operation
 from durable_retry.engine.workflows.shapes import Saga, SagaStep
 from durable_retry.services.operations.submit import submit
 from durable_retry.services.outbox import sweep
@@ -34,7 +35,7 @@ from durable_retry.stores.workflows import LISTED, note_created
 from tests.integration.triggers.conftest import DEPENDENCIES, App
 from tests.replay.stored_rows import account, write_every_row
 from tests.replay.test_stored import common
-from tests.support.builders import NOON, an_operation
+from tests.support.builders import NOON, an_entry, an_operation
 from tests.support.damaged import HUB, DamagedHub, an_instance, damaged_hub
 from tests.support.tables import TablesInMemory
 
@@ -84,6 +85,7 @@ ONES: Final[dict[str, dict[str, str]]] = {
     "get_replay_of_many": {"replay_id": REPLAY_ID},
     "get_action_on_many": {"action_id": REPLAY_ID},
     "get_circuit": {"dependency": "payments"},
+    "get_dead_letter_group": {"group": of_operation("", an_entry("op-open"), NOON).group},
     "get_diagnosis": {"diagnosis_id": DIAGNOSIS_ID},
 }
 """Documents of one thing, and where they are."""

@@ -19,8 +19,7 @@ from durable_retry.engine.dead_letters.replay import (
     is_masked,
     needs_new_key,
     replayed_operation,
-    unmasked,
-    with_patch,
+    whole_edits,
 )
 from durable_retry.engine.operations.submission import Targets, UnknownTargetError
 from tests.support.builders import NOON, an_entry
@@ -109,7 +108,7 @@ def test_an_edit_of_what_was_shown_keeps_what_stands_behind_its_masks() -> None:
     entry = an_entry("op-1", request={"method": "POST", "path": "/", "json": {"pin": "1234", "n": 1}})
     record = of_operation("dl-1", entry, NOON)
     body = ReplayBody(request={"json": {"pin": "***", "n": 2}}, note="n")
-    edits = unmasked(body, record, Masking())
+    edits = whole_edits(body, record, Masking())
     assert edits.request == {"json": {"pin": "1234", "n": 2}}
     assert (edits.edits, edits.note) == (frozenset({"request"}), "n")
 
@@ -118,12 +117,12 @@ def test_an_edit_that_nests_without_end_is_refused_before_it_is_walked() -> None
     record = of_operation("dl-1", an_entry("op-1"), NOON)
     deep = json.loads("[" * 3_000 + "]" * 3_000)
     with pytest.raises(InvalidInputError, match=r"/request/json/0.* nests deeper than 48 levels"):
-        unmasked(ReplayBody(request={"json": deep}), record, Masking())
+        whole_edits(ReplayBody(request={"json": deep}), record, Masking())
 
 
 def test_an_edit_of_what_is_not_there_is_left_to_validation() -> None:
     record = of_operation("dl-1", an_entry("op-1"), NOON)
-    assert unmasked(ReplayBody(message="***"), record, Masking()).message == "***"
+    assert whole_edits(ReplayBody(message="***"), record, Masking()).message == "***"
 
 
 def test_key_and_dependency_cannot_be_edited() -> None:
@@ -208,7 +207,7 @@ def test_a_replay_under_a_configuration_without_its_dependency_is_refused() -> N
 
 
 def with_steps(record: DeadLetterRecord, *written: dict[str, Any], masking: Masking = MASKED) -> ReplayBody:
-    return unmasked(with_patch(edits(patch=list(written)), record, masking), record, masking)
+    return whole_edits(edits(patch=list(written)), record, masking)
 
 
 def test_a_patch_changes_a_part_of_the_request_and_leaves_the_rest() -> None:
@@ -281,5 +280,6 @@ def test_a_patch_keeps_the_kind_of_content(step: dict[str, Any], pointer: str) -
 
 
 def test_a_patch_and_edited_parts_are_not_given_together() -> None:
-    with pytest.raises(InvalidInputError, match="and not both"):
-        edits(patch=[{"op": "remove", "path": "/request/json"}], request={})
+    both = edits(patch=[{"op": "remove", "path": "/request/json"}], request={})
+    with pytest.raises(InvalidInputError, match="beside edited parts"):
+        whole_edits(both, RECORD, MASKED)

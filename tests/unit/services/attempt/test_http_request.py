@@ -8,7 +8,13 @@ import pytest
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.config.dependency import Auth, Dependency
 from durable_retry.services.attempt.http_client import BoundedResponse
-from durable_retry.services.attempt.http_request import error_line, error_text, kept_result, masked
+from durable_retry.services.attempt.http_request import (
+    error_line,
+    error_text,
+    failure_body,
+    kept_result,
+    masked,
+)
 
 WITH_SECRETS = Dependency(
     name="payments",
@@ -26,6 +32,13 @@ def test_secrets_are_taken_out_wherever_they_stand() -> None:
 def test_an_error_is_one_line_with_its_name_and_no_secret() -> None:
     line = error_line(ValueError("bad\n  value sesame-open"), WITH_SECRETS)
     assert line == "ValueError: bad value ***"
+
+
+def test_the_body_of_a_refusal_is_kept_where_its_line_says_less_and_without_secrets() -> None:
+    assert failure_body('{"detail": "no such order"}', WITH_SECRETS) is None
+    assert failure_body("", WITH_SECRETS) is None
+    assert failure_body("<p>\n  sesame-open\n</p>\n", WITH_SECRETS) == "<p>\n  ***\n</p>"
+    assert len(failure_body("x" * 10_000, WITH_SECRETS) or "") == 4_000
 
 
 def test_an_error_without_words_is_its_name() -> None:

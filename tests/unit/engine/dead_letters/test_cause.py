@@ -1,0 +1,43 @@
+"""What people do about a root cause."""
+
+import pytest
+
+from durable_retry.engine.dead_letters.cause import Cause, CauseStatus
+from durable_retry.engine.dead_letters.record import MAX_NOTES, FullError
+from tests.support.builders import NOON, after
+
+NEW = Cause(group="g-1")
+
+
+def test_a_cause_is_new_until_somebody_looks_into_it() -> None:
+    assert NEW.status(NOON) is CauseStatus.NEW
+    taken = NEW.acknowledged(NOON, "ada").assigned("bob")
+    assert (taken.status(after(60)), taken.acknowledged_by) == (CauseStatus.ACKNOWLEDGED, "ada")
+    assert (taken.assigned_to, taken.assigned(None).assigned_to) == ("bob", None)
+
+
+def test_a_cause_is_resolved_until_it_comes_back() -> None:
+    mended = NEW.acknowledged(NOON, "ada").resolved(after(60), "bob")
+    assert (mended.status(after(60)), mended.came_back(after(60))) == (CauseStatus.RESOLVED, False)
+    assert (mended.status(after(61)), mended.came_back(after(61))) == (CauseStatus.NEW, True)
+
+
+def test_one_that_came_back_says_so_while_somebody_looks_into_it_and_until_it_is_resolved_again() -> None:
+    taken = NEW.resolved(NOON, None).acknowledged(after(60), "ada")
+    assert (taken.status(after(30)), taken.came_back(after(30))) == (CauseStatus.ACKNOWLEDGED, True)
+    mended = taken.resolved(after(90), "ada")
+    assert (mended.status(after(30)), mended.came_back(after(30))) == (CauseStatus.RESOLVED, False)
+
+
+def test_a_cause_takes_a_bounded_number_of_notes() -> None:
+    cause = NEW
+    for number in range(MAX_NOTES):
+        cause = cause.noted(str(number), NOON, "ada")
+    assert (cause.notes[0].text, cause.notes[-1].by) == ("0", "ada")
+    with pytest.raises(FullError):
+        cause.noted("one more", NOON, None)
+
+
+def test_a_cause_is_read_as_it_was_written() -> None:
+    cause = NEW.acknowledged(NOON, "ada").noted("why", NOON, None)
+    assert Cause.from_json(cause.to_json()) == cause
