@@ -24,7 +24,10 @@ class Answer(BaseModel):
     Unknown members are ignored: a client reads what a later version answers.
     """
 
-    model_config = ConfigDict(strict=True, frozen=True, validate_by_name=True, validate_by_alias=True)
+    # A process builds the models that it uses: all of them would be a tenth of an app's start.
+    model_config = ConfigDict(
+        strict=True, frozen=True, validate_by_name=True, validate_by_alias=True, defer_build=True
+    )
 
     def to_json(self) -> dict[str, Any]:
         """Return the document."""

@@ -90,7 +90,7 @@ _WORDS: Final[Mapping[str, str]] = {
 class Strict(BaseModel):
     """Base of the models of documents: no unknown keys, no conversions, immutable."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
     def written(self) -> dict[str, Any]:
         """Return the keys that the document holds, with their values; defaults are left out."""
