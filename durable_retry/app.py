@@ -33,7 +33,7 @@ from durable_retry.settings.configuration import (
     APP_ROOT,
     Registration,
     app_settings,
-    check_reorder_window,
+    check_host_json,
     function_name,
     has_dependencies,
     load_app,
@@ -60,7 +60,7 @@ _ROUTE: Final = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 _PREFIX: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 _CHECKS: Final = (
-    check_reorder_window,
+    check_host_json,
     check_storage_account,
     app_settings,
     alert_settings,

@@ -37,6 +37,7 @@ from durable_retry.engine.retry.history import AttemptRecord
 from durable_retry.engine.retry.loop import RetryState, after
 from durable_retry.handler_registry import Function, Handler, find_handler, handler_of
 from durable_retry.services.attempt.handler import attempt_handler
+from durable_retry.services.attempt.heartbeat import CURRENT
 from durable_retry.services.attempt.http_client import close_clients, sending_over
 from durable_retry.services.attempt.http_pool import PROGRESS, SendProgress
 from durable_retry.services.attempt.http_request import Plan, start_clock
@@ -117,7 +118,8 @@ class Slow:
         FakeDependency(Slow(30, {"parcel": "p-1"}))
 
     Attributes:
-        seconds: How far the clock moves; beyond the attempt's time, the attempt is cut off.
+        seconds: How far the clock moves. The attempt is cut off at the end of its time, or when its function
+            has reported nothing for `heartbeat_seconds`.
         answer: What comes then.
     """
 
@@ -165,9 +167,7 @@ class FakeDependency:
             case httpx.Response():
                 return answer
             case Slow(seconds, later):
-                self._time.move(seconds)
-                if seconds >= float(request.headers["X-Seconds-Left"]):
-                    raise TimeoutError(f"not finished within {request.headers['X-Seconds-Left']} s")
+                self._let_pass(seconds, float(request.headers["X-Seconds-Left"]))
                 return self._response_to(request, later)
             case int() if not isinstance(answer, bool):
                 return httpx.Response(answer)
@@ -175,6 +175,15 @@ class FakeDependency:
                 return self._response_to(request, answer(request))
             case _:
                 return httpx.Response(200, json=answer)
+
+    def _let_pass(self, seconds: float, seconds_left: float) -> None:
+        heartbeat = CURRENT.get()
+        if heartbeat is not None and heartbeat.seconds_left <= min(seconds, seconds_left):
+            self._time.move(heartbeat.seconds_left)
+            raise heartbeat.missed()
+        self._time.move(min(seconds, seconds_left))
+        if seconds >= seconds_left:
+            raise TimeoutError(f"not finished within {seconds_left:g} s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

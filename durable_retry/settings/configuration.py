@@ -167,16 +167,21 @@ def _hub_name(host_json: Path) -> str:
     return str(durable_task.get("hubName", "TestHubName"))
 
 
-def check_reorder_window(
-    environ: Mapping[str, str] | None = None, host_json: Path = APP_ROOT / HOST_JSON
-) -> None:
-    """Refuse a host.json under which Azure Storage drops every entity call of a Python orchestrator.
+def check_host_json(environ: Mapping[str, str] | None = None, host_json: Path = APP_ROOT / HOST_JSON) -> None:
+    """Refuse a host.json that cannot be read, or under which Azure Storage drops every entity call of Python.
 
-    Why: docs/decisions/entity-messages.md.
+    Why it does: docs/decisions/entity-messages.md.
 
     Raises:
-        SettingsError: `entityMessageReorderWindowInMinutes` is not 0.
+        SettingsError: It is missing or not JSON, or `entityMessageReorderWindowInMinutes` is not 0.
     """
+    try:
+        json.loads(host_json.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        detail = f"is missing in {host_json.parent}: start in the app's folder, or set AzureWebJobsScriptRoot"
+        raise SettingsError((Problem(HOST_JSON, detail),)) from None
+    except (OSError, ValueError) as error:
+        raise SettingsError((Problem(HOST_JSON, f"cannot be read as JSON: {error}"),)) from None
     values = os.environ if environ is None else environ
     durable_task = _host_settings(host_json).get("extensions", {}).get("durableTask", {})
     minutes = values.get(f"{_OVER_DURABLE_TASK}{_WINDOW}") or durable_task.get(_WINDOW)
@@ -188,7 +193,11 @@ def check_reorder_window(
 
 
 def _host_settings(host_json: Path) -> dict[str, Any]:
-    settings = json.loads(host_json.read_text(encoding="utf-8"))
+    """Return what host.json says; nothing where it cannot be read, which `check_host_json` refuses."""
+    try:
+        settings = json.loads(host_json.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
     return settings if isinstance(settings, dict) else {}
 
 

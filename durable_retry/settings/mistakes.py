@@ -82,6 +82,8 @@ class Mistakes:
     def place_of(self, name: str) -> str:
         """Return where a setting, a key of host.json or a parameter of `register` is to be changed."""
         head, _, key = name.partition("/")
+        if name == HOST_JSON:
+            return HOST_JSON
         if head == HOST_JSON:
             line = _line_with(self.root / HOST_JSON, key.rpartition("/")[2])
             return f"{HOST_JSON}:{line or 1}: {key}"

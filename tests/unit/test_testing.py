@@ -112,8 +112,8 @@ async def test_a_process_that_dies_for_ever_is_an_error_of_the_test() -> None:
 async def test_a_slow_answer_moves_the_clock_and_may_come_too_late() -> None:
     warehouse = FakeDependency(Slow(4, {"id": 1}), Slow(10), Slow(3, lambda _: 200))
     run = await run_handler(ship, {"number": 7}, warehouse, retry={"jitter": "none"})
-    assert (run.status, run.waits, run.seconds) == ("succeeded", [2.0], 4 + 10 + 2 + 3)
-    assert [attempt.duration_ms for attempt in run.attempts] == [14_000, 3_000]
+    assert (run.status, run.waits, run.seconds) == ("succeeded", [2.0], 10 + 2 + 3)
+    assert [attempt.duration_ms for attempt in run.attempts] == [10_000, 3_000]
 
 
 async def test_what_would_be_refused_is_refused() -> None:
@@ -198,6 +198,27 @@ async def test_heartbeats_are_shown_and_given_to_the_next_attempt() -> None:
     run = await run_handler(copy, {})
     assert (run.result, run.attempt_count, run.steps) == (3, 3, [])
     assert run.progress in {2, 3}, "the last report of a success need not be stored"
+
+
+async def test_an_answer_that_is_slower_than_the_heartbeats_ends_the_attempt() -> None:
+    async def fetch(call: Call) -> int:
+        page = int(call.progress or 0)
+        while page < 3:
+            await call.client.get(f"/pages/{page}")
+            page += 1
+            call.heartbeat(page)
+        return page
+
+    durable_retry.operation("fetch", dependency="warehouse", heartbeat_seconds=3)(fetch)
+    # Two seconds twice are within the time, since a report is between them.
+    warehouse = FakeDependency(Slow(2), Slow(2), Slow(4), 200)
+    run = await run_handler("fetch", {}, warehouse, retry={"jitter": "none"})
+    assert (run.status, run.attempts[0].error) == (
+        "succeeded",
+        "TimeoutError: no heartbeat within 3 s",
+    )
+    assert [request.url.path for request in warehouse.requests] == [f"/pages/{n}" for n in (0, 1, 2, 2)]
+    assert run.seconds == 2 + 2 + 3 + 2
 
 
 LOADED = """

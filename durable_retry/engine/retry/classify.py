@@ -79,26 +79,34 @@ _BY_LIBRARY: Final[Mapping[str, Classification]] = {
     **dict.fromkeys(("sqlalchemy.IntegrityError", "psycopg.IntegrityError"), _BUSINESS_RULE),
     **dict.fromkeys(
         (
-            "aiohttp.InvalidURL",
-            "psycopg.DataError",
-            "psycopg.ProgrammingError",
-            "redis.DataError",
-            "redis.ResponseError",
-            "requests.InvalidSchema",
-            "requests.InvalidURL",
-            "requests.MissingSchema",
-            "sqlalchemy.ArgumentError",
-            "sqlalchemy.DataError",
-            "sqlalchemy.ProgrammingError",
+            *("aiohttp.InvalidURL", "aiohttp.NonHttpUrlClientError", "aiohttp.TooManyRedirects"),
+            *("psycopg.DataError", "psycopg.NotSupportedError", "psycopg.ProgrammingError"),
+            *("redis.DataError", "redis.ResponseError"),
+            *("requests.InvalidHeader", "requests.InvalidSchema", "requests.InvalidURL"),
+            *("requests.MissingSchema", "requests.TooManyRedirects"),
+            *("sqlalchemy.ArgumentError", "sqlalchemy.CompileError", "sqlalchemy.DataError"),
+            *("sqlalchemy.NotSupportedError", "sqlalchemy.ProgrammingError"),
         ),
         _MALFORMED,
     ),
     **dict.fromkeys(
-        ("azure.ClientAuthenticationError", "redis.AuthenticationError", "redis.NoPermissionError"),
+        (
+            "azure.ClientAuthenticationError",
+            *("psycopg.InsufficientPrivilege", "psycopg.InvalidAuthorizationSpecification"),
+            "psycopg.InvalidPassword",
+            *("redis.AuthenticationError", "redis.AuthenticationWrongNumberOfArgsError"),
+            *("redis.AuthorizationError", "redis.NoPermissionError"),
+        ),
         _UNAUTHORIZED,
     ),
-    # These are answers of a server that is busy, among the malformed ones.
-    **dict.fromkeys(("redis.BusyLoadingError", "redis.TryAgainError", "redis.ReadOnlyError"), _LOST),
+    # A Redis server that cannot at this moment: subclasses of `ResponseError`, which is malformed.
+    **dict.fromkeys(
+        (
+            *("redis.AskError", "redis.BusyLoadingError", "redis.ClusterDownError"),
+            *("redis.OutOfMemoryError", "redis.ReadOnlyError", "redis.TryAgainError"),
+        ),
+        _LOST,
+    ),
 }
 """Exceptions of common libraries by package and class; one with a status goes by that, others are `_LOST`."""
 
@@ -168,9 +176,11 @@ def classify_handler_failure(
 def names_of(error: BaseException) -> list[str]:
     """Return the names by which an exception is classified, those of its own class first.
 
-    Each class has three: `redis.exceptions.ConnectionError`, `redis.ConnectionError`, `ConnectionError`.
+    Each class has three: `redis.exceptions.ConnectionError`, `redis.ConnectionError`, `ConnectionError`. The
+    driver's exception, which SQLAlchemy wraps and has at `orig`, says more and comes first.
     """
-    found = []
+    driver = getattr(error, "orig", None)
+    found = names_of(driver) if isinstance(driver, BaseException) else []
     for cls in type(error).__mro__:
         package = cls.__module__.partition(".")[0]
         found += [f"{cls.__module__}.{cls.__name__}", f"{package}.{cls.__name__}", cls.__name__]

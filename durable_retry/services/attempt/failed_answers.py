@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-_PACKAGES: Final = frozenset({"httpx", "requests", "aiohttp", "azure", "urllib3", "botocore"})
+_PACKAGES: Final = frozenset({"httpx", "requests", "aiohttp", "azure"})
 _BODY_CHARS: Final = 1_024
 
 
@@ -58,6 +58,8 @@ def _method_of(error: BaseException, response: Any) -> str:
 
 
 def _body_of(response: Any) -> str:
+    if getattr(response, "_content_consumed", True) is False:
+        return ""  # A stream of requests: its text would be read here, on the event loop.
     try:
         text = response.text() if callable(getattr(response, "text", None)) else response.text
     except Exception:  # noqa: BLE001 - a body that was not read, or not in time, is missing: nothing else is

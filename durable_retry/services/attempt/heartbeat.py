@@ -8,8 +8,10 @@ async with heartbeat.kept_alive(seconds_left):      # TimeoutError without one f
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any, Final
 
+from durable_retry import clock
 from durable_retry.engine.base.json_input import plain_json
 from durable_retry.engine.operations.heartbeat import progress_text
 
@@ -32,8 +34,18 @@ class Heartbeat:
         self._loop = asyncio.get_running_loop()
         self._limit: asyncio.Timeout | None = None
         self._ends_at = 0.0
+        self._alive_until = clock.monotonic_seconds() + seconds
         self._latest: str | None = None
         self._reported = asyncio.Event()
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the attempt lives on without a report."""
+        return self._alive_until - clock.monotonic_seconds()
+
+    def missed(self) -> TimeoutError:
+        """Return the error of an attempt that reported nothing in time."""
+        return TimeoutError(f"no heartbeat within {self._seconds:g} s")
 
     def report(self, progress: Any) -> None:
         """Report progress; from the thread of the event loop or any other.
@@ -45,6 +57,7 @@ class Heartbeat:
         text = progress_text(plain_json(progress, "/progress"))
         if self._limit is None:
             raise TimeoutError("this attempt is over; another one may run")
+        self._alive_until = clock.monotonic_seconds() + self._seconds
         self._loop.call_soon_threadsafe(self._note, text, self._loop.time())
 
     def _note(self, text: str, at: float) -> None:
@@ -66,13 +79,14 @@ class Heartbeat:
             TimeoutError: The block took too long.
         """
         self._ends_at = self._loop.time() + seconds_left
+        CURRENT.set(self)
         writer = asyncio.create_task(self._write())
         try:
             async with asyncio.timeout(min(seconds_left, self._seconds)) as self._limit:
                 yield self._limit
         except TimeoutError as error:
             if self._limit is not None and self._limit.expired() and self._loop.time() < self._ends_at:
-                raise TimeoutError(f"no heartbeat within {self._seconds:g} s") from error.__cause__
+                raise self.missed() from error.__cause__
             raise
         finally:
             self._limit = None
@@ -91,3 +105,7 @@ class Heartbeat:
         text, self._latest = self._latest, None
         if text is not None:
             await self._store(text)
+
+
+CURRENT: Final[ContextVar[Heartbeat | None]] = ContextVar("heartbeat", default=None)
+"""The heartbeats of the attempt that runs here; the test kit asks them what a slow answer means."""

@@ -14,7 +14,7 @@ from durable_retry.settings.app import AppSettings
 from durable_retry.settings.configuration import (
     Registration,
     api_path,
-    check_reorder_window,
+    check_host_json,
     dependencies_path,
     find_app_root,
     function_timeout_seconds,
@@ -23,7 +23,7 @@ from durable_retry.settings.configuration import (
     use_registration,
 )
 from durable_retry.settings.group import SettingsError
-from durable_retry.settings.mistakes import Mistakes
+from durable_retry.settings.mistakes import Mistakes, StartError
 
 
 @pytest.fixture(autouse=True)
@@ -184,7 +184,24 @@ def test_a_window_in_which_entity_calls_are_dropped_is_refused(
     (tmp_path / "host.json").write_text(f'{{"extensions": {{"durableTask": {durable_task}}}}}')
     refusal = pytest.raises(SettingsError, match="entityMessageReorderWindowInMinutes: must be 0")
     with refusal if is_refused else nullcontext():
-        check_reorder_window(environ, tmp_path / "host.json")
+        check_host_json(environ, tmp_path / "host.json")
+
+
+@pytest.mark.parametrize(("text", "detail"), [(None, "is missing in "), ("{bad", "cannot be read as JSON: ")])
+def test_a_host_json_that_is_missing_or_broken_is_one_readable_line(
+    tmp_path: Path, text: str | None, detail: str
+) -> None:
+    if text is not None:
+        (tmp_path / "host.json").write_text(text)
+    mistakes = Mistakes(tmp_path)
+    with mistakes.gathered():
+        check_host_json({}, tmp_path / "host.json")
+    with pytest.raises(StartError) as refused:
+        mistakes.refuse()
+    head, line = str(refused.value).splitlines()
+    assert head == "Durable Retry does not start, because of 1 mistake:"
+    assert line.startswith(f"  host.json: {detail}")
+    assert configuration.function_timeout_seconds(tmp_path / "host.json") == 300
 
 
 GOOD = '[dependencies.payments]\nbase_url = "http://127.0.0.1:9"\n'

@@ -1,11 +1,13 @@
-"""Exceptions of libraries that are not installed here: classes with their packages' names stand for them."""
+"""Exceptions of libraries; classes with their packages' names stand for those that are not installed here."""
 
 from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import httpx
 import pytest
-from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
+import requests
+from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
 
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.retry.classify import classify_handler_failure, names_of
@@ -75,22 +77,61 @@ def test_a_body_that_was_not_read_is_missing() -> None:
     assert (found.status_code, found.body) == (503, "")
 
 
+REDIS = "redis.exceptions."
+# The classes and their bases are those of SQLAlchemy 2.1, psycopg 3.3 and redis 8.1.
+FAILURES = [
+    (exception("sqlalchemy.exc.IntegrityError"), Category.BUSINESS_RULE),
+    (exception("sqlalchemy.exc.CompileError"), Category.MALFORMED),
+    (exception("sqlalchemy.exc.OperationalError"), Category.TRANSIENT),
+    (exception("psycopg.errors.UniqueViolation", "psycopg.IntegrityError"), Category.BUSINESS_RULE),
+    (exception("psycopg.errors.DeadlockDetected", "psycopg.OperationalError"), Category.TRANSIENT),
+    (exception("psycopg.errors.UndefinedTable", "psycopg.ProgrammingError"), Category.MALFORMED),
+    (
+        exception("psycopg.errors.InsufficientPrivilege", "psycopg.ProgrammingError"),
+        Category.UNAUTHORIZED,
+    ),
+    (exception("psycopg.errors.InvalidPassword", "psycopg.OperationalError"), Category.UNAUTHORIZED),
+    (exception(f"{REDIS}ConnectionError"), Category.TRANSIENT),
+    (exception(f"{REDIS}ResponseError"), Category.MALFORMED),
+    (exception(f"{REDIS}ReadOnlyError", f"{REDIS}ResponseError"), Category.TRANSIENT),
+    (exception(f"{REDIS}OutOfMemoryError", f"{REDIS}ResponseError"), Category.TRANSIENT),
+    (exception(f"{REDIS}MasterDownError", f"{REDIS}ClusterDownError"), Category.TRANSIENT),
+    (exception(f"{REDIS}MovedError", f"{REDIS}AskError"), Category.TRANSIENT),
+    (exception(f"{REDIS}AuthorizationError", f"{REDIS}ConnectionError"), Category.UNAUTHORIZED),
+    (requests.exceptions.InvalidURL(), Category.MALFORMED),
+    (requests.exceptions.InvalidHeader(), Category.MALFORMED),
+    (requests.exceptions.ReadTimeout(), Category.TRANSIENT),
+    (aiohttp.NonHttpUrlClientError("ftp://a"), Category.MALFORMED),
+    (aiohttp.ServerDisconnectedError(), Category.TRANSIENT),
+    (ServiceRequestError("away"), Category.TRANSIENT),
+    (ClientAuthenticationError("no"), Category.UNAUTHORIZED),
+]
+
+
 @pytest.mark.parametrize(
     ("error", "category"),
-    [
-        (exception("sqlalchemy.exc.IntegrityError"), Category.BUSINESS_RULE),
-        (exception("sqlalchemy.exc.OperationalError"), Category.TRANSIENT),
-        (exception("psycopg.errors.UniqueViolation", "psycopg.IntegrityError"), Category.BUSINESS_RULE),
-        (exception("redis.exceptions.ConnectionError"), Category.TRANSIENT),
-        (exception("redis.exceptions.ResponseError"), Category.MALFORMED),
-        (exception("redis.exceptions.ReadOnlyError", "redis.exceptions.ResponseError"), Category.TRANSIENT),
-        (exception("requests.exceptions.InvalidURL"), Category.MALFORMED),
-        (ClientAuthenticationError("no"), Category.UNAUTHORIZED),
-    ],
+    FAILURES,
     ids=lambda value: names_of(value)[0] if isinstance(value, Exception) else value.value,
 )
 def test_common_libraries_are_known_by_default(error: Exception, category: Category) -> None:
     assert classify_handler_failure(names_of(error)).category is category
+
+
+def test_an_exception_of_a_driver_is_seen_through_the_one_of_sqlalchemy() -> None:
+    refused_password = exception("psycopg.errors.InvalidPassword", "psycopg.OperationalError")
+    error = exception("sqlalchemy.exc.OperationalError", orig=refused_password)
+    assert classify_handler_failure(names_of(error)).category is Category.UNAUTHORIZED
+    overrides = {"psycopg.errors.InvalidPassword": Category.TRANSIENT}
+    assert classify_handler_failure(names_of(error), overrides=overrides).category is Category.TRANSIENT
+    assert names_of(exception("sqlalchemy.exc.OperationalError", orig="no exception"))[0].startswith("sqlal")
+
+
+def test_a_stream_that_was_not_read_is_not_read_for_its_text() -> None:
+    response = requests.Response()
+    response.status_code = 503
+    found = answer_of(requests.HTTPError(response=response))
+    assert found is not None
+    assert (found.status_code, found.body, response._content_consumed) == (503, "", False)
 
 
 @pytest.mark.parametrize("name", ["redis.exceptions.TimeoutError", "redis.TimeoutError", "TimeoutError"])
