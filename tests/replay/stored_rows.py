@@ -29,7 +29,8 @@ from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.steps import StepRecord, StepState
+from durable_retry.engine.operations.heartbeat import HEARTBEAT, report_progress
+from durable_retry.engine.operations.steps import Execution, StepRecord, StepState
 from durable_retry.engine.outbox import envelope_text, event_id_for
 from durable_retry.stores import workflows
 from durable_retry.stores.dead_letters import causes, index, intents, records
@@ -131,6 +132,11 @@ async def _write_attempts() -> None:
     done = replace(running, name="ship", state=StepState.SUCCEEDED, result='{"id": 7}')
     for step in (running, done):
         await steps.change_step("op-handled", 1, step.name, partial(_to, step))
+    execution = Execution(
+        name=HEARTBEAT, run=1, token="e-1", is_repeatable=True, now=NOON, dead_letter_id="dl-1"
+    )
+    beat = partial(report_progress, execution=execution, attempt=2, text='{"page": 7}')
+    await steps.change_step("op-beating", 1, HEARTBEAT, beat)
 
 
 def _to(step: StepRecord, _before: StepRecord | None) -> StepRecord:
@@ -281,6 +287,7 @@ async def read_every_row(held: TablesInMemory) -> dict[str, Any]:
         "starts": await operation_writes.count_start("op-handled", 2, NOON),
         "results": [await results.with_stored({results.STORED: keys}) for keys in _keys_of_results(held)],
         "steps": (await steps.steps_shown("op-handled", 1, OperationState.RUNNING))[0],
+        "heartbeat": (await steps.steps_shown("op-beating", 1, OperationState.RUNNING))[1],
         "steps remembered": await steps.remembered_steps(rounds.FIRST, 50),
         "events": [await outbox.events_of(name) for name in ("op-events", "op-writes.2")],
         "envelopes": [envelope_text(event) for event in await outbox.events_of("op-events")],

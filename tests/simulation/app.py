@@ -146,6 +146,20 @@ async def fulfil(order: Order, call: HandlerCall) -> Outcome:
     return outcome_of(order, call)
 
 
+COPY: Final = "copy"
+PAGES: Final = 5
+_HEARTBEAT_SECONDS: Final = 3.0
+
+
+async def copy_pages(order: Order, call: HandlerCall) -> Outcome:
+    """A handler of five pages, which reports each and begins with the first that nobody has reported."""
+    for page in range(call.progress or 0, PAGES):
+        await posted(f"/pages/{page}", call)
+        call.heartbeat(page + 1)
+    (await call.client.get("/ready")).raise_for_status()
+    return outcome_of(order, call)
+
+
 async def posted(path: str, call: HandlerCall) -> int:
     """Post, and return what the dependency answers."""
     answer = await call.client.post(path)
@@ -350,6 +364,10 @@ def _without_hub(activity: Callable[[dict[str, Any]], Awaitable[Any]]) -> Activi
 _HANDLERS: Final = {
     name: handler_registry.Handler(name=name, dependency=dependency, function=function)
     for name, dependency, function in (("reserve", "stock", reserve), ("fulfil", "depot", fulfil))
+} | {
+    COPY: handler_registry.Handler(
+        name=COPY, dependency="stock", function=copy_pages, heartbeat_seconds=_HEARTBEAT_SECONDS
+    )
 }
 CONFIG: Final = parse_config(DEPENDENCIES, {})
 _CONFIG_OF_LAST_RELEASE: Final = parse_config(

@@ -7,10 +7,13 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
+import httpx
+
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.stores.storage import contents
+from tests.simulation.app import PAGES
 from tests.simulation.story import Story
 from tests.simulation.targets import Call, operation_in
 
@@ -178,6 +181,39 @@ def steps_run_once(story: Story) -> Iterator[str]:
         stored = [call.execution.ended_at for call in of_step if result and call.seen == json.loads(result)]
         if any(ended_at and call.at > ended_at for ended_at in stored for call in of_step):
             yield f"step {name} of {row['PartitionKey']} ran again after it had a result"
+
+
+def progress_is_kept(story: Story) -> Iterator[str]:
+    """An attempt begins with what was reported: never ahead of it, and not behind it where storage worked."""
+    runs: dict[tuple[str, int], list[Call]] = defaultdict(list)
+    for call in story.app.targets["stock"].calls:
+        if "/pages/" in call.path or call.path.endswith("/ready"):
+            run = call.operation.in_run(call.execution.given["run"]).remembered_run
+            runs[call.operation.operation_id, run].append(call)
+    for (operation_id, _), calls in runs.items():
+        executions = {id(call.execution): call.execution for call in calls}
+        for execution in executions.values():
+            own = [call for call in calls if call.execution is execution]
+            begins, before = _page(own[0]), [call for call in calls if call.at < own[0].at]
+            done = {_page(call) for call in before if call.status == httpx.codes.OK}
+            if not done >= set(range(begins)):
+                yield f"{operation_id} went on with page {begins}, and {sorted(done)} were done"
+            kept = [
+                _page(call) + 1
+                for call in before
+                if call.status == httpx.codes.OK and call.execution.counts and call.attempt < own[0].attempt
+            ]
+            if _stores_all(story) and begins < max(kept, default=0):
+                yield f"{operation_id} went on with page {begins}, an earlier attempt reported {max(kept)}"
+
+
+def _page(call: Call) -> int:
+    return PAGES if call.path.endswith("/ready") else int(call.path.rpartition("/")[2])
+
+
+def _stores_all(story: Story) -> bool:
+    chances = story.world.chances
+    return not (chances.storage_fails or chances.full or chances.slow)
 
 
 def nothing_after_the_deadline(story: Story) -> Iterator[str]:

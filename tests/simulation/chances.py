@@ -12,6 +12,8 @@ CROWDED_EVERY: Final = 7
 WATCHED_EVERY: Final = 9
 CALLING_EVERY: Final = 5
 _CALLING: Final = 2
+REPORTING_EVERY: Final = 6
+_REPORTING: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,8 @@ class Chances:
         watched: The app's alerts are checked every twenty seconds. In every ninth world.
         calling: An orchestrator of the app calls operations. In every fifth world, but for those in which the
             last release runs.
+        reporting: Handlers report progress, and go on from what an earlier attempt reported. In every sixth
+            world; in half of them storage works, so that nothing reported is lost.
     """
 
     crash: float = 0.002
@@ -83,6 +87,7 @@ class Chances:
     crowded: float = 1.0
     watched: float = 1.0
     calling: float = 1.0
+    reporting: float = 1.0
 
     @classmethod
     def of(cls, seed: int, without: Collection[str] = ()) -> Self:
@@ -99,6 +104,8 @@ class Chances:
             *([] if seed % CROWDED_EVERY == 0 else ["crowded"]),
             *([] if seed % WATCHED_EVERY == 0 else ["watched"]),
             *([] if seed % CALLING_EVERY == _CALLING and seed % 8 != _ROLLED_BACK else ["calling"]),
+            *([] if seed % REPORTING_EVERY == _REPORTING else ["reporting"]),
+            *(["storage_fails", "full", "slow"] if seed % (2 * REPORTING_EVERY) == _REPORTING else []),
             *(["early", "dead_batch"] if seed % 8 == _ROLLED_BACK else ["rolled_back"]),
         }
         rough = 1 if seed % 3 else _ROUGH

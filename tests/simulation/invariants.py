@@ -18,6 +18,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     calls.no_early_attempt,
     calls.nothing_after_the_deadline,
     calls.steps_run_once,
+    calls.progress_is_kept,
     outcomes.events_arrive,
     outcomes.events_are_complete,
     letters.dead_letters_are_kept,

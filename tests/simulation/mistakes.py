@@ -25,6 +25,7 @@ from durable_retry.engine.limits import limiter
 from durable_retry.engine.limits.limiter import Limiter, SlotLease, SlotPostponed, SlotRequest
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations import idempotency
+from durable_retry.engine.operations.heartbeat import begin_heartbeats
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.steps import begin
 from durable_retry.engine.retry import loop
@@ -139,6 +140,10 @@ def _begin_once_more(record: Any, execution: Any) -> Any:
     return begin(None if record is not None and record.has_succeeded else record, execution)
 
 
+def _nothing_reported(_record: Any, execution: Any, attempt: int) -> Any:
+    return begin_heartbeats(None, execution, attempt)
+
+
 def _the_same_execution(_context: Any) -> Execution:
     return Execution("", datetime.min.replace(tzinfo=UTC))
 
@@ -163,6 +168,7 @@ PLAUSIBLE: Final = (
     Mistake("key of a call repeats", lambda: patch.object(in_process, "execution_of", _the_same_execution)),
     Mistake("results dropped with their day", lambda: patch.object(results, "_is_over", _is_always)),
     Mistake("cancelled, never listed", _without_cancelled),
+    Mistake("progress forgotten", lambda: patch.object(handler_calls, "begin_heartbeats", _nothing_reported)),
     Mistake("later wait ended", lambda: patch.object(Run, "_is_retried_now", _is_always)),
 )
 """Somebody could make them."""

@@ -24,7 +24,7 @@ from durable_retry.settings.sources import intake_settings
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.http import circuits, dead_letters, operations, submissions, workflows
-from tests.simulation.app import REFUSING, WRITES, App
+from tests.simulation.app import COPY, REFUSING, WRITES, App
 from tests.simulation.regulars import REGULAR
 from tests.simulation.targets import REFUSING_QUEUE
 from tests.simulation.world import Worker, World
@@ -196,8 +196,9 @@ class People:
         rng = self.world.rng
         if rng.random() < 0.25 and not self.world.is_crowded:
             table = rng.choice(list(REFUSING)) if rng.random() < _REFUSED else WRITES
+            handler = rng.choice(["reserve", "fulfil", "fulfil"])
             return {
-                "handler": rng.choice(["reserve", "fulfil", "fulfil"]),
+                "handler": COPY if self.world.chances.reporting else handler,
                 "input": {"number": number, "life": len(self.world.lives), "table": table},
                 "key": f"key-{number}",
             }

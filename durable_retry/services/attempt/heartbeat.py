@@ -102,9 +102,12 @@ class Heartbeat:
             await asyncio.sleep(min(self._seconds / 2, _LONGEST_PAUSE_SECONDS))
 
     async def _store_latest(self) -> None:
-        text, self._latest = self._latest, None
+        text = self._latest
         if text is not None:
+            # The end of the attempt cancels the writer in the midst of this; then the report is still there.
             await self._store(text)
+            if self._latest is text:
+                self._latest = None
 
 
 CURRENT: Final[ContextVar[Heartbeat | None]] = ContextVar("heartbeat", default=None)
