@@ -1,7 +1,7 @@
 """The attempts and waits of one operation."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Final, Self
 
@@ -155,6 +155,11 @@ class AttemptRecord(JsonRecord):
     error: str | None = None
     next_delay_seconds: float | None = None
     delay_reasons: tuple[str, ...] = ()
+
+
+def end_of(attempt: AttemptOutcome | AttemptRecord) -> datetime:
+    """Return when an attempt ended, by the clock of its worker."""
+    return attempt.started_at + timedelta(milliseconds=attempt.duration_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ from durable_retry.engine.retry.decide import (
     record,
     while_blocked,
 )
-from durable_retry.engine.retry.history import AttemptOutcome, History, WaitKind, WaitRecord
+from durable_retry.engine.retry.history import AttemptOutcome, History, WaitKind, WaitRecord, end_of
 
 TRANSPORT_SECONDS: Final = 5.0
 """Added to an attempt's time limit for a probe's lease: the way from the permit to the call, and back."""
@@ -259,7 +259,7 @@ def _after(
     match result:
         case AttemptOutcome():
             decision = after_attempt(operation, state.history, result, now, state.due_at)
-            history = record(_history_with_lateness(state, result), result, decision)
+            history = record(_with_late_start(state, result), result, _with_late_turn(decision, result, now))
             left = AdmissionState() if result.counted else _uncounted(state.admission, result.unsent)
             return _state_with_decision(history, left, decision, now)
         case WorkerFailed():
@@ -285,22 +285,45 @@ def _after(
 
 
 SHOWN_LATE_AFTER: Final = timedelta(seconds=2)
-"""Timers of a busy host are up to 2 s late; what begins later than that has waited for our own side."""
+"""Timers of a busy host are up to 2 s late; what comes later than that has waited for our own side."""
 
 
-def _history_with_lateness(state: RetryState, outcome: AttemptOutcome) -> History:
+def _with_late_turn(decision: Decision, outcome: AttemptOutcome, now: datetime) -> Decision:
+    """Return a decision with how long after the end of its attempt it was made, if our own side was late."""
+    late = now - end_of(outcome)
+    if not isinstance(decision, Wait) or late <= SHOWN_LATE_AFTER:
+        return decision
+    return replace(decision, reasons=(f"{_nothing_worked(late)} after it", *decision.reasons))
+
+
+def _with_late_start(state: RetryState, outcome: AttemptOutcome) -> History:
     """Return the history before an attempt, with how late it began where our own side held it up."""
-    if state.due_at is None or (late := outcome.started_at - state.due_at) <= SHOWN_LATE_AFTER:
+    due_at = _due_at(state)
+    if due_at is None or (late := outcome.started_at - due_at) <= SHOWN_LATE_AFTER:
         return state.history
-    reason = f"for {seconds_text(late.total_seconds())} nothing here worked on the operation"
     wait = WaitRecord(
         before_attempt=outcome.number,
         kind=WaitKind.OWN_FAILURE,
-        began_at=state.due_at,
+        began_at=due_at,
         until=outcome.started_at,
-        delay_reasons=(reason,),
+        delay_reasons=(_nothing_worked(late),),
     )
     return state.history.with_wait(wait)
+
+
+def _due_at(state: RetryState) -> datetime | None:
+    """Say since when the next attempt is late; what was late before its pause counts, unless it is shown."""
+    history = state.history
+    was_blocked = any(wait.before_attempt == history.next_attempt for wait in history.waits)
+    if state.due_at is None or not history.attempts or was_blocked:
+        return state.due_at
+    before = history.attempts[-1]
+    promised = end_of(before) + timedelta(seconds=before.next_delay_seconds or 0)
+    return promised if state.due_at - promised <= SHOWN_LATE_AFTER else state.due_at
+
+
+def _nothing_worked(late: timedelta) -> str:
+    return f"for {seconds_text(late.total_seconds())} nothing here worked on the operation"
 
 
 def lease_expired(now: datetime) -> Refused:

@@ -1,4 +1,4 @@
-"""kill -9 of the whole app at random instants, `KILLS` times: nothing that it accepted is lost.
+"""kill -9 of the whole app at random instants, `KILLS` times: nothing is lost, and what is late says why.
 
 What was seen is in `kills.json` in the test's folder.
 """
@@ -106,3 +106,4 @@ def test_nothing_accepted_is_lost_by_kills_at_random_instants(
     seen = {"kills": KILLS, "operations": len(client.accepted), "late without a reason": late}
     (tmp_path / "kills.json").write_text(json.dumps(seen))
     assert client.accepted, client.refused
+    assert late == []

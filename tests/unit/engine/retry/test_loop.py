@@ -21,6 +21,7 @@ from durable_retry.engine.retry.history import (
     History,
     WaitKind,
     WaitRecord,
+    end_of,
 )
 from durable_retry.engine.retry.loop import (
     AdmissionState,
@@ -38,7 +39,7 @@ from durable_retry.engine.retry.loop import (
     lease_expired,
     probe_message,
 )
-from tests.support.builders import NOON, a_history, an_operation, an_outcome
+from tests.support.builders import NOON, a_history, a_record, an_operation, an_outcome
 from tests.support.builders import after as later
 
 LEASE = Permitted(7, lease_id="op-test:2", lease_expires_at=NOON + timedelta(seconds=15))
@@ -135,13 +136,48 @@ def test_a_failure_of_our_own_side_shows_its_wait_and_a_deadline_that_it_used_up
 
 @pytest.mark.parametrize(("late", "shown"), [(2.0, 0), (2.1, 1)])
 def test_an_attempt_that_begins_late_shows_that_nothing_here_worked_on_it(late: float, shown: int) -> None:
-    outcome = an_outcome(number=2, started_at=later(late))
-    state, _ = following(outcome, RetryState(a_history(1), due_at=NOON))
+    due_at = end_of(a_record(1)) + in_seconds(a_record(1).next_delay_seconds or 0)
+    outcome = an_outcome(number=2, started_at=due_at + in_seconds(late))
+    state, _ = following(outcome, RetryState(a_history(1), due_at=due_at))
     assert len(state.history.waits) == shown
     for wait in state.history.waits:
         assert (wait.before_attempt, wait.kind) == (2, WaitKind.OWN_FAILURE)
-        assert (wait.began_at, wait.until) == (NOON, later(late))
+        assert (wait.began_at, wait.until) == (due_at, outcome.started_at)
         assert wait.delay_reasons == ("for 2.1 s nothing here worked on the operation",)
+
+
+@pytest.mark.parametrize(("late", "shown"), [(2.0, 0), (2.1, 1)])
+def test_the_turn_that_takes_note_of_an_attempt_late_shows_that_nothing_here_worked_on_it(
+    late: float, shown: int
+) -> None:
+    """Nobody made turns between the end of the attempt and then."""
+    failed = an_outcome(category=Category.TRANSIENT, duration_ms=1_000)
+    state, decision = after(an_operation(), RetryState(), failed, later(1 + late), FORM)
+    assert isinstance(decision, Wait)
+    reasons = state.history.attempts[0].delay_reasons
+    assert reasons == ("for 2.1 s nothing here worked on the operation after it",) * shown + decision.reasons
+
+
+def test_what_is_late_before_and_after_a_pause_counts_together() -> None:
+    failed = an_outcome(category=Category.TRANSIENT, duration_ms=1_000)
+    state, decision = after(an_operation(), RetryState(), failed, later(2.5), FORM)
+    assert isinstance(decision, Wait)
+    assert state.history.attempts[0].delay_reasons == decision.reasons
+    again = an_outcome(number=2, started_at=decision.until + in_seconds(0.6))
+    state, _ = following(again, state)
+    (wait,) = state.history.waits
+    assert wait.delay_reasons == ("for 2.1 s nothing here worked on the operation",)
+    assert wait.began_at == decision.until - in_seconds(1.5)
+
+
+def test_an_attempt_that_waited_for_its_circuit_is_late_from_the_end_of_that_wait_on() -> None:
+    failed = an_outcome(category=Category.TRANSIENT, duration_ms=1_000)
+    state, _ = after(an_operation(), RetryState(), failed, later(1), FORM)
+    refused = Refused(base=later(60), waiting=0, until=later(60), reason="open")
+    state, _ = after(an_operation(), state, refused, later(20), FORM)
+    state, _ = following(an_outcome(number=2, started_at=later(61)), state)
+    (wait,) = state.history.waits
+    assert wait.kind is WaitKind.CIRCUIT
 
 
 def test_waits_of_one_kind_before_one_attempt_are_recorded_as_one() -> None:
