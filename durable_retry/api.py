@@ -60,7 +60,9 @@ def paths() -> dict[str, str]:
     """Return each route's path as the host gets it, and that of all others, by the function's name."""
     declared = table()
     found = {route.function: constrained_path(route, declared) for route in declared}
-    return found | {unmatched.NAME: unmatched.unmatched_path(declared)}
+    # Below a prefix of its own everything is the API's; without one, other paths may be another function's.
+    rest = "{*path}" if registration().route_prefix else unmatched.unmatched_path(declared)
+    return found | {unmatched.NAME: rest}
 
 
 def has_route(function: str) -> bool:

@@ -77,6 +77,7 @@ HEADERS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "ETag": ("Of this version, weak: send it back as `If-None-Match`.", {"type": "string"}),
     "Idempotent-Replayed": ("The key was used before: nothing was started.", {"const": "true"}),
     "Preference-Applied": ("The wait that was granted.", {"type": "string"}),
+    "Warning": ("`Prefer` asked for a wait that cannot be read, so it was ignored.", {"type": "string"}),
 }
 
 _SECURITY: Final = {

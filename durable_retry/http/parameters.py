@@ -122,6 +122,6 @@ IF_NONE_MATCH: Final = _header_parameter(
 PREFER: Final = _header_parameter(
     "Prefer",
     "`wait=N`: answer with the end when it comes within N seconds, at most 30. `Preference-Applied` says the "
-    "wait that was granted. Without that header none was, because the preference could not be read "
-    "(`wait=abc`) or the end did not come in time.",
+    "wait that was granted; it is missing when the end did not come in time. A wait that cannot be read "
+    "(`wait=abc`) is ignored, and the answer has a `Warning`.",
 )

@@ -216,6 +216,12 @@ def test_a_function_of_the_shop_submits_and_waits_in_the_process(shop: httpx.Cli
     assert shop.post(f"/api/shipments/{key}").json() == [False, True, 7, False, "app"]
 
 
+def test_everything_below_the_prefix_has_a_problem_body(shop: httpx.Client) -> None:
+    for path in ("/api/retries/nope", "/api/retries/operations/op-1/nope"):
+        answer = shop.get(path)
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+
+
 def test_a_program_submits_waits_and_replays_with_the_client(shop: httpx.Client, key: str) -> None:
     with Client(f"{shop.base_url}/api/retries") as client:
         first = client.submit(handler="ship-order", input={"number": 7}, key=key, wait_seconds=20)

@@ -180,6 +180,8 @@ def test_a_preference_that_is_none_is_ignored(system: System, key: str, preferen
     answer = system.client.post("/api/operations", json=operation(key, "/echo"), headers=headers)
     assert answer.status_code == 202
     assert "preference-applied" not in answer.headers
+    is_said = "such as wait=10" in answer.headers.get("warning", "")
+    assert is_said is preference.startswith("wait"), "a wait that cannot be read is said, no other preference"
 
 
 def test_lists_are_filtered_by_status_dependency_and_time(system: System, key: str) -> None:

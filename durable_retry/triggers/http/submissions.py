@@ -110,6 +110,17 @@ def preferred_wait_seconds(request: func.HttpRequest) -> float:
     return 0.0 if found is None else float(min(int(found[1]), MAX_WAIT_SECONDS))
 
 
+_ASKS_TO_WAIT: Final = re.compile(r"(?:^|[,;])\s*wait\b", re.IGNORECASE)
+_WAIT_IGNORED: Final = '299 - "Prefer: wait takes whole seconds, such as wait=10; this one was ignored"'
+
+
+def unreadable_wait(request: func.HttpRequest) -> dict[str, str]:
+    """Return the warning about a wait that cannot be read; RFC 7240 has it ignored, not refused."""
+    preference = header(request, "Prefer") or ""
+    is_ignored = _ASKS_TO_WAIT.search(preference) and not _WAIT_PREFERENCE.search(preference)
+    return {"Warning": _WAIT_IGNORED} if is_ignored else {}
+
+
 def key_of(request: func.HttpRequest) -> str | None:
     """Return the key of the header Idempotency-Key; None without one.
 
@@ -154,7 +165,7 @@ def _envelope_of(request: func.HttpRequest, document: Any) -> ParsedEnvelope:
             HTTPStatus.ACCEPTED,
             "Accepted, now or, with the same key, before.",
             AcceptedOperation,
-            ("Location", "Retry-After", "Idempotent-Replayed"),
+            ("Location", "Retry-After", "Idempotent-Replayed", "Warning"),
         ),
     ),
     errors=(KEY_REUSED, AWAY),
@@ -216,7 +227,8 @@ async def _answer_to_submission(
         applied = {**headers, "Preference-Applied": f"wait={seconds:.0f}"}
         return json_answer(ended, headers=applied)
     url = f"{url_of(request)}/{operation.operation_id}"
-    return _accepted_answer(operation, url, state, {"Retry-After": str(_POLL_SECONDS), **headers})
+    more = {"Retry-After": str(_POLL_SECONDS), **headers, **unreadable_wait(request)}
+    return _accepted_answer(operation, url, state, more)
 
 
 def _accepted_answer(

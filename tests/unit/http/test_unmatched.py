@@ -7,6 +7,7 @@ import pytest
 
 from durable_retry.api import paths, table
 from durable_retry.http.unmatched import NAME, answer_unmatched, methods_at, unmatched_path
+from durable_retry.settings.configuration import Registration
 from onebox.http.routes import RouteTemplate, split_path
 
 TEMPLATE = RouteTemplate.parse(f"api/{paths()[NAME]}")
@@ -27,6 +28,13 @@ def test_it_takes_paths_of_the_api(path: str) -> None:
 @pytest.mark.parametrize("path", ["", "orders", "orders/7", "health/live", "operationsx", "metrics/mine"])
 def test_it_leaves_the_paths_of_the_app_alone(path: str) -> None:
     assert TEMPLATE.match(split_path(f"api/{path}")) is None
+
+
+def test_below_a_prefix_of_its_own_it_takes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("durable_retry.api.registration", lambda: Registration(route_prefix="retries"))
+    template = RouteTemplate.parse(f"api/retries/{paths()[NAME]}")
+    assert template.match(split_path("api/retries/nope/7")) == {"path": "nope/7"}
+    assert template.match(split_path("api/nope")) is None
 
 
 @pytest.mark.parametrize(
