@@ -335,9 +335,23 @@ async def sweep(hub: TaskHub, now: datetime) -> int:
     Raises:
         TaskHubUnavailableError: Not all could be started.
     """
-    notes, cursor = await list_notes(NOTES_PER_SWEEP, await read_sweep_cursor())
+    begin = await read_sweep_cursor()
+    notes, cursor = await list_notes(NOTES_PER_SWEEP, begin)
+    _swept_empty.pop(hub, None)
     due = [note for note in notes if note.noted_at <= now - SWEPT_AFTER]
     ids = (note.outbox_id for note in due)
     started = await map_bounded(partial(start_sending, hub), ids, _STARTS_AT_ONCE)
-    await write_sweep_cursor(cursor)
+    if cursor != begin:
+        await write_sweep_cursor(cursor)
+    if begin is None and not notes:
+        _swept_empty[hub] = now
     return sum(started)
+
+
+# When the latest sweep of this process found no note at all.
+_swept_empty: Final[dict[TaskHub, datetime]] = {}
+
+
+def was_swept_empty(hub: TaskHub, since: datetime) -> bool:
+    """Whether the latest sweep of this process came after an instant, and found nothing in the outbox."""
+    return hub in _swept_empty and _swept_empty[hub] > since

@@ -17,7 +17,7 @@ import json
 import logging
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final, assert_never
 
@@ -38,12 +38,14 @@ from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.config.dependency import signing_key
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
 from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.naming import ScopedKey
 from durable_retry.engine.operations.submission import Naming, read_operation
 from durable_retry.engine.outbox import signed_headers
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.operations.submit import submit
+from durable_retry.services.outbox import was_swept_empty
 from durable_retry.services.upkeep.starting import seconds_without_a_start
 from durable_retry.settings.alerts import AlertSettings, Format, Receiver, Webhook, alert_settings
 from durable_retry.settings.configuration import api_path, dependencies, targets
@@ -62,11 +64,10 @@ _NOTES_LOOKED_AT: Final = 50
 
 async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
     """Read the health metrics."""
-    letters, lag_seconds, circuits, exhausted, not_starting, away = await asyncio.gather(
-        _answered_part("dead letters", read_summary(now)),
-        _answered_part("the outbox", _outbox_lag_seconds(now)),
+    (letters, exhausted), lag_seconds, circuits, not_starting, away = await asyncio.gather(
+        _dead_letters(hub, now),
+        _answered_part("the outbox", _outbox_lag_seconds(hub, now)),
         _readable_circuits(hub),
-        _answered_part("dead letters of the last hour", _retries_exhausted(now)),
         _answered_part("whether operations begin", _seconds_not_starting(hub, now)),
         _task_hub_away(hub, now),
     )
@@ -109,21 +110,50 @@ async def _seconds_not_starting(hub: TaskHub, now: datetime) -> float:
     return await seconds_without_a_start(hub, now, timedelta(seconds=seconds)) if seconds > 0 else 0.0
 
 
-async def _retries_exhausted(now: datetime) -> int:
+async def _dead_letters(hub: TaskHub, now: datetime) -> tuple[DeadLetterSummary | None, int | None]:
+    """Return the open dead letters, and how many of the last hour had used up their attempts."""
+    letters = await _answered_part("dead letters", read_summary(now))
+    exhausted = _retries_exhausted(hub, letters, now)
+    return letters, await _answered_part("dead letters of the last hour", exhausted)
+
+
+# When a count, which reads twelve lists, found none of the last hour, and how many were open then. While that
+# number stays, the next count would find none either, but for what came and went between two looks.
+_none_exhausted: dict[TaskHub, tuple[datetime, int]] = {}
+_COUNTED_AGAIN_AFTER: Final = timedelta(minutes=10)
+
+
+async def _retries_exhausted(hub: TaskHub, letters: DeadLetterSummary | None, now: datetime) -> int:
     """Count the dead letters of the last hour whose attempts were used up; 0 when no threshold needs it."""
     if alert_settings().thresholds.retries_exhausted_per_hour <= 0:
         return 0
     reason = DeadLetterReason.RETRIES_EXHAUSTED.value
+    of_reason = None if letters is None else letters.by_reason.get(reason)
+    open_now = 0 if of_reason is None else of_reason.open
+    counted_at, open_then = _none_exhausted.get(hub, (datetime.min.replace(tzinfo=UTC), 0))
+    if letters is not None and open_now == open_then and now - counted_at < _COUNTED_AGAIN_AFTER:
+        return 0
     lately = DeadLetterFilter(reason=reason, created_after=now - timedelta(hours=1))
-    return await count_dead_letters(lately, one_page=True)
+    count = await count_dead_letters(lately, one_page=True)
+    if count == 0 and letters is not None:
+        _none_exhausted[hub] = now, open_now
+    else:
+        _none_exhausted.pop(hub, None)
+    return count
 
 
-async def _outbox_lag_seconds(now: datetime) -> float:
+# A sweep of this process that found the outbox empty answers for the watch that follows it within the minute.
+_SWEPT_LATELY: Final = timedelta(seconds=90)
+
+
+async def _outbox_lag_seconds(hub: TaskHub, now: datetime) -> float:
     """Return the lag of the outbox, from its first 999 notes.
 
     A note without a pending event does not count: its commit was refused, or is under way. Of a great many
     such notes only the oldest are known to be so.
     """
+    if was_swept_empty(hub, now - _SWEPT_LATELY):
+        return 0.0
     notes, _ = await list_notes(_MANY_NOTES, None)
     oldest = sorted((note for note in notes if note.unreadable is None), key=lambda note: note.noted_at)
     for note in oldest[:_NOTES_LOOKED_AT]:

@@ -5,16 +5,11 @@ is stored.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, time
 from typing import Any, Final
-from unittest.mock import patch
 
 import pytest
-from azure.core.pipeline import AsyncPipeline, Pipeline
-from grpc.aio import _channel
 
 from durable_retry import clock
 from durable_retry.console.bulk.actions import start_bulk_action
@@ -32,6 +27,7 @@ from durable_retry.stores.operations.notes import write_noted
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from scripts.processes import ROOT
 from tests.integration.triggers.conftest import DEPENDENCIES, App
+from tests.support.asked import Asked, counting
 from tests.support.azurite import Storage, use_account
 from tests.support.builders import an_entry, an_operation, failing
 from tests.support.hub import task_hub_stage
@@ -73,40 +69,6 @@ PATHS: Final = {
     "activity?limit=20": ("get_activity", {"limit": "20"}),
     "health": ("get_health", {}),
 }
-
-
-@dataclass
-class Asked:
-    """How often something was asked."""
-
-    storage: int = 0
-    hub: int = 0
-
-
-@contextmanager
-def counting() -> Iterator[Asked]:
-    """Count the requests to storage and the calls of the task hub for a while."""
-    asked = Asked()
-
-    def of_storage(send: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*given: Any, **more: Any) -> Any:
-            asked.storage += 1
-            return send(*given, **more)
-
-        return run
-
-    called = _channel.UnaryUnaryMultiCallable.__call__
-
-    def of_hub(*given: Any, **more: Any) -> Any:
-        asked.hub += 1
-        return called(*given, **more)
-
-    with (
-        patch.object(Pipeline, "run", of_storage(Pipeline.run)),
-        patch.object(AsyncPipeline, "run", of_storage(AsyncPipeline.run)),
-        patch.object(_channel.UnaryUnaryMultiCallable, "__call__", of_hub),
-    ):
-        yield asked
 
 
 @pytest.fixture

@@ -1,0 +1,68 @@
+"""What the timers of each minute ask of storage and the task hub while nothing happens."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from durable_retry import clock
+from durable_retry.console.alerts.watch import check_alerts, read_health_metrics
+from durable_retry.services.outbox import sweep
+from durable_retry.services.upkeep.failures import recover
+from durable_retry.stores.dead_letters.records import keep_operation
+from durable_retry.stores.operations.writes import commit_success
+from tests.support.asked import Asked, counting
+from tests.support.azurite import Storage, use_account
+from tests.support.builders import an_entry
+from tests.support.hub import TaskHubStage
+
+NOW = datetime(2026, 9, 1, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+TABLE_REQUESTS = 13  # 30 before the sweep and the watch remembered that they had found nothing
+HUB_CALLS = 8  # six prefixes of what may have failed, the hub's health, one circuit
+
+
+@pytest.fixture(autouse=True)
+def account(own_tables: Storage, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An account in which nothing has happened."""
+    use_account(monkeypatch, own_tables.connection_string)
+    with clock.reading(lambda: NOW):
+        yield
+
+
+async def asked_in_a_minute(hub: TaskHubStage, now: datetime) -> Asked:
+    with counting() as asked:
+        await recover(hub.binding, now)
+        await check_alerts(hub.binding, now)
+        await sweep(hub.binding, now + timedelta(seconds=15))
+    return asked
+
+
+async def test_an_idle_minute_asks_for_little(hub: TaskHubStage) -> None:
+    await asked_in_a_minute(hub, NOW)  # makes the tables, and finds nothing
+    asked = await asked_in_a_minute(hub, NOW + MINUTE)
+    assert asked.storage <= TABLE_REQUESTS
+    assert asked.hub <= HUB_CALLS
+
+
+async def test_what_comes_after_an_idle_minute_is_seen_in_the_next(hub: TaskHubStage) -> None:
+    await asked_in_a_minute(hub, NOW)
+    await keep_operation(an_entry("op-idle", reason="RetriesExhausted"), NOW + MINUTE / 2)
+    metrics = await read_health_metrics(hub.binding, NOW + MINUTE)
+    assert metrics.retries_exhausted == 1
+
+
+async def test_dead_letters_of_the_last_hour_are_counted_again_after_a_while(hub: TaskHubStage) -> None:
+    """One that came and went between two looks, of which the number of open ones says nothing."""
+    await asked_in_a_minute(hub, NOW)
+    quiet = await asked_in_a_minute(hub, NOW + 9 * MINUTE)
+    later = await asked_in_a_minute(hub, NOW + 11 * MINUTE)
+    assert later.storage >= quiet.storage + 12
+
+
+async def test_a_sweep_speaks_for_the_outbox_for_the_minute_after_it(hub: TaskHubStage) -> None:
+    await sweep(hub.binding, NOW)
+    event = {"type": "charge.completed", "queue": "charge-events", "data": 1}
+    await commit_success("op-idle", {}, [], [event], NOW, correlation_id=None, trace=None)
+    assert (await read_health_metrics(hub.binding, NOW + MINUTE)).outbox_lag_seconds == 0
+    assert (await read_health_metrics(hub.binding, NOW + 3 * MINUTE)).outbox_lag_seconds == 180
