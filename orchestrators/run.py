@@ -157,7 +157,8 @@ class Run:
             report(WaitBegun(self.operation, kind, wait.until, wait.reasons))
         yield from self._wait_until(wait.until, began_at, for_circuit=for_circuit)
         if not self.ctx.is_replaying:
-            report(WaitEnded(self.operation, kind, (self.now - began_at).total_seconds()))
+            late_seconds = (self.now - wait.until).total_seconds() if self.now >= wait.until else None
+            report(WaitEnded(self.operation, kind, (self.now - began_at).total_seconds(), late_seconds))
 
     def _wait_until(self, until: datetime, began_at: datetime, *, for_circuit: bool) -> Steps[None]:
         timer, early = self.ctx.create_timer(until), 0

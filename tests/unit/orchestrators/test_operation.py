@@ -7,9 +7,11 @@ import pytest
 from durabletask.internal import helpers
 
 from durable_retry.engine.base.names import FORM, Category
+from durable_retry.engine.facts import WaitEnded
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import CONTENT_BYTES, digest_of
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+from orchestrators import run
 from orchestrators.run import STEPS_PER_HISTORY
 from tests.support.builders import NOON, Activities, an_operation, failing, outcome
 from tests.support.stage import Stage, dying
@@ -335,6 +337,18 @@ def test_a_scheduled_operation_is_started_now() -> None:
     document = stage.run_until_waiting()
     assert (document["attempt_count"], document["actions"][0]["by"]) == (1, "ada")
     assert stage.now == NOON
+
+
+def test_how_late_a_wait_ends_is_reported_unless_somebody_ends_it_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    facts: list[Any] = []
+    monkeypatch.setattr(run, "report", facts.append)
+    stage = Stage(an_operation(), failing(2))
+    stage.run_until_waiting()
+    stage.raise_event("retry_now", {"attempt": 2})
+    stage.run()
+    assert [fact.late_seconds for fact in facts if isinstance(fact, WaitEnded)] == [None, 0.0]
 
 
 def test_who_ended_a_wait_and_who_cancelled_is_shown() -> None:
