@@ -1,8 +1,12 @@
 """Runs simulated worlds from a terminal: python -m tests.simulation --seed 7, or --seeds 100."""
 
 import argparse
+import os
 import sys
+import time
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from secrets import randbelow
 
 from tests.simulation.chances import small_size
@@ -21,8 +25,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="the one world to run; without it they are drawn")
     parser.add_argument("--seeds", type=int, default=1, help="how many worlds to run")
     parser.add_argument("--operations", type=int, default=OPERATIONS, help="of each world")
-    small = "worlds of one to six operations and minutes: ten to twenty a second"
+    small = "worlds of one to six operations and minutes: about ten a second and process"
     parser.add_argument("--small", action="store_true", help=small)
+    parser.add_argument("--processes", type=int, default=1, help="that run worlds side by side")
     parser.add_argument("--log", action="store_true", help="print what happened")
     parser.add_argument("--digest", action="store_true", help="print only what two runs of a seed share")
     parser.add_argument("--without", default="", help="kinds of trouble that never happen: early,skewed")
@@ -32,7 +37,23 @@ def main() -> int:
     seeds = [options.seed] if options.seed is not None else [randbelow(SEEDS) for _ in range(options.seeds)]
     if options.mistake is not None:
         return _show(options.mistake, seeds, options)
-    return max([_run(seed, options) for seed in seeds])
+    return _run_all(seeds, options)
+
+
+def _run_all(seeds: list[int], options: argparse.Namespace) -> int:
+    """Run worlds, print what does not hold, and how many there were in a second."""
+    begun, results = time.perf_counter(), []
+    run = partial(_run, options=options)
+    with ProcessPoolExecutor(options.processes) as pool:
+        for text, result in pool.map(run, seeds) if options.processes > 1 else map(run, seeds):
+            sys.stdout.write(text)
+            results.append(result)
+    if len(seeds) > 1:
+        seconds = time.perf_counter() - begun
+        used = sum(os.times()[:4])  # of this process and those that it has ended
+        rate = f"{len(seeds) / seconds:.1f} a second, {len(seeds) / used:.1f} in a second of processor time"
+        sys.stdout.write(f"{len(seeds)} worlds in {seconds:.1f} s: {rate}\n")
+    return max(results)
 
 
 def _show(name: str, seeds: Iterable[int], options: argparse.Namespace) -> int:
@@ -47,25 +68,22 @@ def _show(name: str, seeds: Iterable[int], options: argparse.Namespace) -> int:
     return 1
 
 
-def _run(seed: int, options: argparse.Namespace) -> int:
+def _run(seed: int, options: argparse.Namespace) -> tuple[str, int]:
+    """Run one world; return what is to be printed of it, and 1 when something does not hold in it."""
     without = tuple(filter(None, options.without.split(",")))
     operations = small_size(seed) if options.small else options.operations
     story = simulated(seed, operations, without=without)
     if options.digest:
-        sys.stdout.write(f"{story.world.digest()}\n")
-        return 0
-    if options.log:
-        sys.stdout.write("\n".join([*story.world.log, ""]))
+        return f"{story.world.digest()}\n", 0
+    lines = [*story.world.log, ""] if options.log else []
     found = broken(story)
-    sys.stdout.write(
-        f"seed {seed}: {len(story.ends)} runs of operations, {len(story.world.deaths)} crashes\n"
-    )
+    lines.append(f"seed {seed}: {len(story.ends)} runs of operations, {len(story.world.deaths)} crashes")
     for name, contradictions in found.items():
-        sys.stdout.write("".join(f"  {name}: {each}\n" for each in contradictions[:10]))
+        lines += [f"  {name}: {each}" for each in contradictions[:10]]
     finding = found_in(seed, operations, without=without) if found and not options.log else None
     if finding is not None:
-        sys.stdout.write(f"the smallest such world: {shrunk(finding)}")
-    return 1 if found else 0
+        lines.append(f"the smallest such world: {shrunk(finding)}")
+    return "\n".join([*lines, ""]), 1 if found else 0
 
 
 if __name__ == "__main__":
