@@ -7,6 +7,7 @@ import asyncio
 import resource
 from dataclasses import dataclass
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -137,6 +138,16 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # one of two
                 self._forget_deadline()
         else:
             self._take_head(len(data))
+
+    def on_headers_complete(self) -> None:
+        """Note the host of a target in absolute form; one that the Host header does not name is refused.
+
+        Only httptools calls this, which would pass the path alone; h11 passes the target, which is no path.
+        """
+        named = b"" if self.url.startswith(b"/") else urlsplit(self.url).netloc
+        if named and named not in {value for name, value in self.headers if name == b"host"}:
+            self.headers.append((b"host", named))  # Two of them are refused.
+        super().on_headers_complete()
 
     def _take_head(self, count: int) -> None:
         """Note a part of a head that is not complete."""

@@ -13,10 +13,11 @@ NEVER: Final = 2**63 - 1  # the largest instant that SQLite can hold
 
 type Key = str | int
 """What to wake: an instance, an entity, or (an integer) an activity."""
-# The lane that each slot looks at first. A due retry gets every second slot however many first attempts wait,
-# what has started gets three in eight so that it ends before more begins, and new work one in eight so that
-# it never starves. A slot whose lane is empty goes to the most urgent that is not.
-_ROTA: Final = (Lane.DUE, Lane.GOING, Lane.DUE, Lane.GOING, Lane.DUE, Lane.GOING, Lane.DUE, Lane.NEW)
+# The lane that each slot looks at first. What has started ends before more begins: a due retry has one result
+# and a start two answers, so five slots in eight are enough for them whatever is due or begins, and no result
+# waits behind all timers that came due before it. A due retry gets two in eight however many first attempts
+# wait, and new work one, so that it never starves. A slot whose lane is empty goes to the most urgent.
+_ROTA: Final = (Lane.GOING, Lane.DUE, Lane.GOING, Lane.GOING, Lane.DUE, Lane.GOING, Lane.GOING, Lane.NEW)
 
 
 _CANCEL_SECONDS: Final = 1.0  # for what is cancelled to notice; what ignores it is left behind

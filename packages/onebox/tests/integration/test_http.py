@@ -133,6 +133,33 @@ def test_a_web_page_of_elsewhere_is_refused_everywhere(
     assert onebox.client.get(path, headers=header).status_code == 403
 
 
+def answered(onebox: OneboxProcess, target: str, *headers: str) -> bytes:
+    """Return the beginning of the answer to a request whose line has this target."""
+    address = onebox.client.base_url
+    head = "\r\n".join([f"GET {target} HTTP/1.1", *headers, "Connection: close", "", ""])
+    with socket.create_connection((address.host, address.port or 0), timeout=60) as connection:
+        connection.sendall(head.encode())
+        return connection.recv(12)
+
+
+@pytest.mark.parametrize(
+    "named", ["evil.example", "localhost@evil.example", "localhost:1", "evil.example:80"]
+)
+def test_a_target_in_absolute_form_is_refused_where_it_names_another_host(
+    onebox: OneboxProcess, named: str
+) -> None:
+    target = f"http://{named}/admin/host/status"
+    assert answered(onebox, target, "Host: localhost") == b"HTTP/1.1 403"
+    assert answered(onebox, target, f"Host: {named}") == (
+        b"HTTP/1.1 403" if "evil" in named else b"HTTP/1.1 200"
+    )
+
+
+def test_a_target_in_absolute_form_is_answered_where_it_names_this_host(onebox: OneboxProcess) -> None:
+    assert answered(onebox, "http://localhost/admin/host/status", "Host: localhost") == b"HTTP/1.1 200"
+    assert answered(onebox, "//evil.example/", "Host: localhost") == b"HTTP/1.1 404"
+
+
 def test_a_form_of_a_web_page_fires_nothing(onebox: OneboxProcess) -> None:
     fired = onebox.client.post("/admin/functions/work", data={"input": "x"})
     assert fired.status_code == 415

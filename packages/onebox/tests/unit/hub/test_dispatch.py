@@ -1,6 +1,8 @@
 import asyncio
 from contextlib import suppress
 
+import pytest
+
 from onebox.hub.dispatch import Lanes, Timers, WorkQueue
 from onebox.hub.model import Lane
 
@@ -19,7 +21,24 @@ def test_new_work_gets_its_share_whatever_else_waits() -> None:
         for _ in range(100):
             lanes.put(lane, lane)
     taken = [lanes.pop()[0] for _ in range(80)]
-    assert [taken.count(lane) for lane in Lane] == [40, 30, 10]
+    assert [taken.count(lane) for lane in Lane] == [20, 50, 10]
+
+
+@pytest.mark.parametrize("starts", [0, 10_000])
+def test_results_do_not_pile_up_while_more_timers_are_due_than_can_be_worked_off(starts: int) -> None:
+    """A due retry begins an attempt, which has one result; a start waits for its claim before."""
+    lanes: Lanes[int] = Lanes()
+    for lane, count, results in ((Lane.DUE, 10_000, 1), (Lane.NEW, starts, 2)):
+        for _ in range(count):
+            lanes.put(results, lane)
+    longest = 0
+    while len(lanes):
+        results, lane = lanes.pop()
+        results -= lane is Lane.GOING
+        if results:
+            lanes.put(results, Lane.GOING)
+        longest = max(longest, lanes.count(Lane.GOING))
+    assert longest < 10
 
 
 def test_an_empty_lane_costs_nothing() -> None:
