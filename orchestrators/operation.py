@@ -189,6 +189,8 @@ def _attempt_until_ended(run: Run) -> Steps[dict[str, Any] | None]:
             run.ctx.continue_as_new(run.carried_on(), save_events=True)
             return None
         run.steps += 1
+        if not (yield from run.hold()):
+            break
         finished = yield from _make_one_step(run)
         if finished is not None:
             return finished

@@ -2,16 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 
 from durabletask import task
 from durabletask.entities import EntityInstanceId
 
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import CANCEL_EVENT, CIRCUIT_EVENT, RETRY_NOW_EVENT, OperationState
+from durable_retry.engine.base.instants import from_rfc3339, optional_to_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import (
+    CANCEL_EVENT,
+    CIRCUIT_EVENT,
+    PAUSE_EVENT,
+    RESUME_EVENT,
+    RETRY_NOW_EVENT,
+    OperationState,
+)
 from durable_retry.engine.facts import WaitBegun, WaitEnded
 from durable_retry.engine.operations.operation import OperationInput, digest_of
+from durable_retry.engine.operations.pause import Pause
 from durable_retry.engine.operations.status import WAITS_FOR, OperationStatus
 from durable_retry.engine.retry.decide import Wait
 from durable_retry.engine.retry.history import ActionRecord, WaitKind
@@ -39,8 +47,11 @@ class Run:
         form: The form of the history, see `engine.base.names.FORM`.
         digest: The digest of a large operation, which attempts read from the instance's input; None when they
             get it.
+        pause: Completes when someone pauses it.
         retry_now: Completes when someone ends a wait; None until the first one, as most have none.
+        resumed: Completes when someone resumes it; None as above.
         circuit_changed: Completes when someone changed the circuit by hand; None as above.
+        has_later_deadline: Whether a pause moved its deadline, in this execution.
         waits_for: The dependency that a wait is for: the operation's, or that of a step.
     """
 
@@ -49,11 +60,14 @@ class Run:
     holds_claim: bool
     state: RetryState
     cancel: task.CancellableTask[Any]
+    pause: task.CancellableTask[Any]
     form: int
     digest: str | None = None
     steps: int = 0
     retry_now: task.CancellableTask[Any] | None = None
+    resumed: task.CancellableTask[Any] | None = None
     circuit_changed: task.CancellableTask[Any] | None = None
+    has_later_deadline: bool = False
     waits_for: str = ""
 
     @classmethod
@@ -65,6 +79,7 @@ class Run:
             holds_claim="history" in input_,
             state=RetryState.from_json(input_),
             cancel=ctx.wait_for_external_event(CANCEL_EVENT),
+            pause=ctx.wait_for_external_event(PAUSE_EVENT),
             form=input_.get("form", 1),
             digest=input_.get("digest"),
         )
@@ -119,8 +134,8 @@ class Run:
         """
         if not isinstance(data, dict) or "by" not in data:
             return
-        by = data["by"] if isinstance(data["by"], str) else None
-        action = ActionRecord(action=event, at=self.now, by=by)
+        by, reason = (text if isinstance(text := data.get(name), str) else None for name in ("by", "reason"))
+        action = ActionRecord(action=event, at=self.now, by=by, reason=reason)
         self.state = replace(self.state, history=self.state.history.with_action(action))
 
     def status(self, state: OperationState, **more: Any) -> OperationStatus:
@@ -134,52 +149,84 @@ class Run:
         is_elsewhere = self.waits_for != self.operation.dependency
         is_held = state is OperationState.WAITING_CIRCUIT and is_elsewhere
         more = {WAITS_FOR: self.waits_for} if is_held else {}
-        self.ctx.set_custom_status(self.status(state, next_attempt_at=next_attempt_at).moving(**more))
+        moving = self.status(state, next_attempt_at=next_attempt_at).moving(**more)
+        if self.has_later_deadline:
+            moving["deadline_at"] = optional_to_rfc3339(self.operation.deadline_at)
+        self.ctx.set_custom_status(moving)
 
     def wait_for_start(self, start_at: datetime) -> Steps[None]:
         """Wait until the operation begins, unless someone cancels it or starts it now."""
         if start_at <= self.now:
             return
-        self.show(OperationState.SCHEDULED, next_attempt_at=start_at)
-        yield from self._wait_until(start_at, self.now, for_circuit=False)
+        yield from self._wait_until(start_at, self.now, OperationState.SCHEDULED)
         self.state = replace(self.state, due_at=start_at)
 
     def wait(self, wait: Wait) -> Steps[None]:
         """Wait as decided, unless someone cancels, retries now, or changes the circuit waited for."""
         for_circuit = wait.kind is WaitKind.CIRCUIT
-        self.show(
-            OperationState.WAITING_CIRCUIT if for_circuit else OperationState.WAITING_RETRY,
-            next_attempt_at=wait.until,
-        )
+        state = OperationState.WAITING_CIRCUIT if for_circuit else OperationState.WAITING_RETRY
         began_at = self.now
         kind = _RETRY if wait.kind is None else wait.kind.value
         if not self.ctx.is_replaying:
             report(WaitBegun(self.operation, kind, wait.until, wait.reasons))
-        yield from self._wait_until(wait.until, began_at, for_circuit=for_circuit)
+        yield from self._wait_until(wait.until, began_at, state)
         if not self.ctx.is_replaying:
-            late_seconds = (self.now - wait.until).total_seconds() if self.now >= wait.until else None
-            report(WaitEnded(self.operation, kind, (self.now - began_at).total_seconds(), late_seconds))
+            report(WaitEnded(self.operation, kind, (self.now - began_at).total_seconds()))
 
-    def _wait_until(self, until: datetime, began_at: datetime, *, for_circuit: bool) -> Steps[None]:
+    def _wait_until(self, until: datetime, began_at: datetime, state: OperationState) -> Steps[None]:
+        self.show(state, next_attempt_at=until)
         timer, early = self.ctx.create_timer(until), 0
         wait_for = self.ctx.wait_for_external_event
         while True:
             # The SDK keeps what was sent before.
             retry_now = self.retry_now = self.retry_now or wait_for(RETRY_NOW_EVENT)
             changed = self.circuit_changed = self.circuit_changed or wait_for(CIRCUIT_EVENT)
-            winner = yield task.when_any([timer, self.cancel, retry_now, changed])
+            winner = yield task.when_any([timer, self.cancel, retry_now, changed, self.pause])
             if winner is retry_now:
                 self.retry_now = None
                 ends = self._is_retried_now(retry_now.get_result())
             elif winner is changed:
                 self.circuit_changed = None
-                ends = _has_circuit_changed(changed.get_result(), began_at) and for_circuit
+                is_for_circuit = state is OperationState.WAITING_CIRCUIT
+                ends = _has_circuit_changed(changed.get_result(), began_at) and is_for_circuit
+            elif winner is self.pause:
+                ends = not (yield from self.hold())
+                self.show(state, next_attempt_at=until)
             elif winner is timer and fired_early(self.form, until, self.now, early):
                 timer, early, ends = self.ctx.create_timer(after_early(until, self.now)), early + 1, False
             else:
                 return
             if ends:
                 return
+
+    def hold(self) -> Steps[bool]:
+        """Do nothing while somebody has paused the operation; return whether it goes on, not cancelled."""
+        while self.pause.is_complete and not self.cancel.is_complete:
+            request = self.pause.get_result()
+            self.pause = self.ctx.wait_for_external_event(PAUSE_EVENT)
+            if not Pause.is_over(request, self.state.history.actions or ()):
+                yield from self._hold_for(Pause.of(request), request)
+        return not self.cancel.is_complete
+
+    def _hold_for(self, pause: Pause, request: Any) -> Steps[None]:
+        began_at = self.now
+        until = None if pause.for_seconds is None else began_at + timedelta(seconds=pause.for_seconds)
+        self.note_action(PAUSE_EVENT, request)
+        self.show(OperationState.PAUSED, next_attempt_at=until)
+        ends = [self.cancel] if until is None else [self.cancel, self.ctx.create_timer(until)]
+        end: Any = None
+        # One for an earlier pause may have come after its end.
+        while not Pause.is_ended_by(end, began_at):
+            resumed = self.resumed = self.resumed or self.ctx.wait_for_external_event(RESUME_EVENT)
+            if (yield task.when_any([*ends, resumed])) is not resumed:
+                end = {"by": None}
+                break
+            self.resumed, end = None, resumed.get_result()
+        self.note_action(RESUME_EVENT, end)
+        if pause.stops_deadline:
+            self.operation = self.operation.with_later_deadline(self.now - began_at)
+            # Attempts would read the operation with the deadline that it was accepted with.
+            self.digest, self.has_later_deadline = None, True
 
     def _is_retried_now(self, request: Any) -> bool:
         # An earlier wait may have ended before its request arrived.

@@ -75,6 +75,14 @@ def operation_document(
     return document
 
 
+class PauseFields(TypedDict, total=False):
+    """Why an operation does nothing, for how long, and whether its deadline stops meanwhile."""
+
+    reason: str
+    for_seconds: float
+    stops_deadline: bool
+
+
 class ReplayFields(TypedDict, total=False):
     """How a dead letter is replayed: as it was, unless an edited part or a patch changes it."""
 

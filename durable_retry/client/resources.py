@@ -6,6 +6,7 @@ from typing import Any, Final, Unpack
 from durable_retry.client.documents import (
     OperationFailed,
     OperationFields,
+    PauseFields,
     ReplayFields,
     operation_document,
 )
@@ -107,6 +108,16 @@ class Resources(Flows):
     def retry_now(self, operation_id: str) -> Flow[SteeredOperation]:
         """End the present wait of an operation; one that does not wait is refused (409)."""
         return self._act(SteeredOperation, "operations", operation_id, "retry-now")
+
+    @Method
+    def pause(self, operation_id: str, **pause: Unpack[PauseFields]) -> Flow[SteeredOperation]:
+        """Let an operation do nothing for a while; one that has ended or is paused is refused (409)."""
+        return self._act(SteeredOperation, "operations", operation_id, "pause", body=pause, repeats=False)
+
+    @Method
+    def resume(self, operation_id: str) -> Flow[SteeredOperation]:
+        """Let a paused operation go on; one that is not paused is refused (409)."""
+        return self._act(SteeredOperation, "operations", operation_id, "resume")
 
     @ListMethod
     def dead_letters(self, **filters: Unpack[DeadLetterFilters]) -> Pages[DeadLetterDocument]:

@@ -81,7 +81,6 @@ class WaitEnded:
     operation: OperationInput
     kind: str
     seconds: float
-    late_seconds: float | None  # since it was due; None where something ended it before
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ class ActedOn:
     """Somebody asked an operation to end, or to wait no longer; it has not done so yet."""
 
     document: Mapping[str, Any]  # the status document before
-    action: str  # `cancel` or `retry_now`
+    action: str  # `cancel`, `retry_now`, `pause` or `resume`
     by: str | None
 
 

@@ -204,6 +204,7 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "unreadable": "Why what is stored cannot be read; left out when it can.",
     "updated_at": "When it changed last.",
     "value": "The value itself.",
+    "paused": "How many somebody has paused.",
     "scheduled": "How many begin later.",
     "waiting": "How many wait for the circuit.",
     "waiting_circuit": "How many wait for a circuit.",

@@ -270,6 +270,16 @@ def test_a_wait_for_the_circuit_ends_with_the_deadline(circuits: System, key: st
     assert ended["attempt_count"] == 0
 
 
+def test_a_paused_dependency_holds_what_comes_until_it_is_resumed(circuits: System, key: str) -> None:
+    change_circuit(circuits, "paused", "pause", reason="the supplier moves", for_seconds=600)
+    until_state(circuits, "paused", "forced_open")
+    until_all_held(circuits, "paused", key)
+    held = circuits.accepted(f"{key}-held", "/echo", dependency="paused")
+    circuits.until(held, "waiting_circuit")
+    change_circuit(circuits, "paused", "resume", reason="it has moved")
+    circuits.until(held, "succeeded")
+
+
 def test_a_disabled_circuit_lets_everything_through(circuits: System, own_target: Target, key: str) -> None:
     change_circuit(circuits, "freed", "disable", reason="we know", for_seconds=600)
     until_state(circuits, "freed", "disabled")

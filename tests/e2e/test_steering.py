@@ -145,6 +145,26 @@ def test_an_operation_begins_by_itself_at_its_start(system: System, key: str) ->
     assert begun >= datetime.fromisoformat(done["start_at"])
 
 
+def test_a_paused_operation_goes_on_when_it_is_resumed(system: System, key: str) -> None:
+    operation_id = waiting_operation(system, key)
+    path = f"/api/operations/{operation_id}"
+    assert_conflict(system.client.post(f"{path}/resume"))
+    answer = system.client.post(f"{path}/pause", json={"reason": "the supplier moves", "for_seconds": 3600})
+    assert answer.status_code == 202, answer.text
+    paused = system.until(operation_id, "paused")
+    assert paused["actions"][-1]["reason"] == "the supplier moves"
+    eventually(
+        lambda: operation_id in {one["operation_id"] for one in listed(system, status="paused")},
+        "it is listed as paused",
+    )
+    assert_conflict(system.client.post(f"{path}/pause", json={}))
+    assert_conflict(retry_now(system, operation_id))
+    assert system.client.post(f"{path}/resume").status_code == 202
+    system.until(operation_id, "waiting_retry")
+    assert retry_now(system, operation_id).status_code == 202
+    assert system.until(operation_id, "succeeded")["attempt_count"] == 2
+
+
 def test_steering_what_does_not_exist_is_a_404(system: System) -> None:
     assert cancel(system, "op-nothing").status_code == 404
     assert retry_now(system, "op-nothing").status_code == 404

@@ -10,8 +10,9 @@ from typing import Final
 import httpx
 
 from durable_retry.engine.base.instants import from_rfc3339
-from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.engine.base.names import PAUSE_EVENT, Category, DeadLetterReason
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.history import KEPT_ACTIONS
 from durable_retry.stores.storage import contents
 from tests.simulation.app import PAGES
 from tests.simulation.story import Story
@@ -165,6 +166,40 @@ def _after_retry_after(story: Story, operation: OperationInput, calls: list[Call
         early = [call for call in calls if ended_at < call.at < until and call.attempt > throttled.attempt]
         if any(not _is_hurried(story, operation, ended_at, call.at) for call in early):
             yield f"{operation.run_id} did not heed Retry-After of attempt {throttled.attempt}"
+
+
+def starts_are_kept(story: Story) -> Iterator[str]:
+    """No attempt begins before the start that the caller chose, unless somebody asked for it."""
+    for target, call in _calls(story):
+        start_at, begun = call.operation.start_at, call.operation.created_at
+        if (
+            start_at is not None
+            and call.at < start_at - _slack(story) - story.world.clock_difference
+            and not _is_hurried(story, call.operation, begun, call.at)
+        ):
+            yield f"{call.operation.run_id} called {target} at {call.at}, before its start at {start_at}"
+
+
+def nothing_while_paused(story: Story) -> Iterator[str]:
+    """Once an operation shows that it is paused, no attempt of it begins before somebody resumes it."""
+    for operation_id, since, until in story.people.held:
+        for target, call in _calls(story):
+            is_its = call.operation.operation_id == operation_id and call.execution.counts
+            if is_its and since < call.at < until:
+                yield f"{operation_id} called {target} at {call.at}, paused from {since} to {until}"
+
+
+def pauses_are_noted(story: Story) -> Iterator[str]:
+    """An operation that went on for long after a pause was accepted shows that it was paused."""
+    late = timedelta(seconds=story.world.scale.latest_seconds) + story.world.clock_difference
+    for end in story.ends:
+        accepted_at = story.people.paused.get(end.operation.operation_id)
+        if accepted_at is None or accepted_at < end.operation.created_at + story.world.clock_difference:
+            continue
+        actions = [each["action"] for each in end.document.get("actions", ())]
+        is_later = from_rfc3339(end.document["updated_at"]) > accepted_at + late
+        if is_later and PAUSE_EVENT not in actions and len(actions) < KEPT_ACTIONS:
+            yield f"{end.operation.run_id} was never paused, although that was accepted at {accepted_at}"
 
 
 def steps_run_once(story: Story) -> Iterator[str]:

@@ -14,6 +14,8 @@ CALLING_EVERY: Final = 5
 _CALLING: Final = 2
 REPORTING_EVERY: Final = 6
 _REPORTING: Final = 4
+PATIENT_EVERY: Final = 5
+_PATIENT: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,8 @@ class Chances:
             last release runs.
         reporting: Handlers report progress, and go on from what an earlier attempt reported. In every sixth
             world; in half of them storage works, so that nothing reported is lost.
+        patient: Operations begin later, and people pause and resume them. In every fifth world, but for those
+            in which the last release runs.
     """
 
     crash: float = 0.002
@@ -88,6 +92,7 @@ class Chances:
     watched: float = 1.0
     calling: float = 1.0
     reporting: float = 1.0
+    patient: float = 1.0
 
     @classmethod
     def of(cls, seed: int, without: Collection[str] = ()) -> Self:
@@ -105,6 +110,7 @@ class Chances:
             *([] if seed % WATCHED_EVERY == 0 else ["watched"]),
             *([] if seed % CALLING_EVERY == _CALLING and seed % 8 != _ROLLED_BACK else ["calling"]),
             *([] if seed % REPORTING_EVERY == _REPORTING else ["reporting"]),
+            *([] if seed % PATIENT_EVERY == _PATIENT and seed % 8 != _ROLLED_BACK else ["patient"]),
             *(["storage_fails", "full", "slow"] if seed % (2 * REPORTING_EVERY) == _REPORTING else []),
             *(["early", "dead_batch"] if seed % 8 == _ROLLED_BACK else ["rolled_back"]),
         }

@@ -6,7 +6,7 @@ plays worlds in which the mistake is made, and ends with 0 as soon as one of the
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ from azure.core.exceptions import ServiceResponseError
 
 from durable_retry import clock, executor_guard, in_process
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.names import PAUSE_EVENT, OperationState
 from durable_retry.engine.circuit import transitions
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.reporters import Reporters
@@ -27,6 +27,7 @@ from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations import idempotency
 from durable_retry.engine.operations.heartbeat import begin_heartbeats
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.pause import Pause
 from durable_retry.engine.operations.steps import begin
 from durable_retry.engine.retry import loop
 from durable_retry.engine.retry.history import AttemptOutcome
@@ -169,9 +170,23 @@ PLAUSIBLE: Final = (
     Mistake("results dropped with their day", lambda: patch.object(results, "_is_over", _is_always)),
     Mistake("cancelled, never listed", _without_cancelled),
     Mistake("progress forgotten", lambda: patch.object(handler_calls, "begin_heartbeats", _nothing_reported)),
+    Mistake("start not waited for", lambda: patch.object(Run, "wait_for_start", _begun_at_once)),
+    Mistake("pause taken twice", lambda: patch.object(Pause, "is_over", _is_never)),
+    Mistake("pause overlooked", lambda: patch.object(Run, "hold", _goes_on)),
     Mistake("later wait ended", lambda: patch.object(Run, "_is_retried_now", _is_always)),
 )
 """Somebody could make them."""
+
+
+def _begun_at_once(_run: Run, _start_at: datetime) -> Iterator[None]:
+    yield from ()
+
+
+def _goes_on(held: Run) -> Generator[None, None, bool]:
+    while held.pause.is_complete:
+        held.pause = held.ctx.wait_for_external_event(PAUSE_EVENT)
+    yield from ()
+    return not held.cancel.is_complete
 
 
 def _key_of_each_attempt(plan: Any, key: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ import azure.functions as func
 
 from durable_retry.console.bulk import routes as bulk_actions
 from durable_retry.console.bulk import routes as replays
+from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.circuit.breaker import breaker_from_json
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
@@ -33,6 +34,9 @@ ROUTES = {
     "submit": submissions.submit_operation,
     "cancel": operations.cancel_operation,
     "hurry": operations.retry_operation_now,
+    "show": operations.get_operation,
+    "pause": operations.pause_operation,
+    "resume": operations.resume_operation,
     "batch": workflows.submit_batch,
     "saga": workflows.submit_saga,
     "replay": dead_letters.replay_one_dead_letter,
@@ -70,6 +74,9 @@ class People:
         messages: Ids of messages that the app took over, as whatever.
         malformed: Ids of messages that are no operations.
         hurried: When somebody asked for an operation's retry at once, and when that was answered.
+        held: What was paused: the operation, when that was answered, and when a resume was asked for.
+        paused: When the pause of an operation was accepted.
+        pausing: Operations that somebody pauses and resumes, each once.
         cancelled: Operations that somebody asked to cancel.
         answered: Status documents of finished operations that a submission was answered with.
         batches: Ids of accepted batches, with the number of their items.
@@ -84,6 +91,9 @@ class People:
     messages: set[str] = field(default_factory=set)
     malformed: set[str] = field(default_factory=set)
     hurried: dict[str, list[tuple[datetime, datetime]]] = field(default_factory=dict)
+    held: list[tuple[str, datetime, datetime]] = field(default_factory=list)
+    paused: dict[str, datetime] = field(default_factory=dict)
+    pausing: set[str] = field(default_factory=set)
     cancelled: set[str] = field(default_factory=set)
     answered: list[dict[str, Any]] = field(default_factory=list)
     batches: dict[str, int] = field(default_factory=dict)
@@ -176,6 +186,9 @@ class People:
     async def steer(self, operation_id: str) -> None:
         """Cancel an operation, retry it now, or leave it alone. Who is impatient clicks more than once."""
         rng = self.world.rng
+        if self.world.chances.patient and rng.random() < 0.5:
+            await self.hold(operation_id)
+            return
         if rng.random() > 0.3:
             return
         await asyncio.sleep(rng.uniform(0, 60))
@@ -185,6 +198,24 @@ class People:
         else:
             clicks = rng.choice([1, 2, 2, 3])
             await asyncio.gather(*(self._hurry(operation_id) for _ in range(clicks)))
+
+    async def hold(self, operation_id: str) -> None:
+        """Pause an operation, look whether it is paused, and let it go on."""
+        rng = self.world.rng
+        await asyncio.sleep(rng.uniform(0, 60))
+        body = {"stops_deadline": rng.random() < 0.5} | ({"for_seconds": 600} if rng.random() < 0.3 else {})
+        if operation_id in self.pausing:
+            return
+        self.pausing.add(operation_id)
+        if (await self.call("pause", body, operation_id=operation_id))[0] == _ACCEPTED:
+            self.paused[operation_id] = self.world.now()
+        await asyncio.sleep(rng.uniform(60, 90))
+        _, seen = await self.call("show", operation_id=operation_id)
+        seen_at = self.world.now()
+        await asyncio.sleep(rng.uniform(0, 60))
+        if seen["status"] == OperationState.PAUSED and "for_seconds" not in body:
+            self.held.append((operation_id, seen_at, self.world.now()))
+        await self.call("resume", operation_id=operation_id)
 
     async def _hurry(self, operation_id: str) -> None:
         asked_at = self.world.now()
@@ -223,6 +254,8 @@ class People:
             ][: rng.randint(1, 2)]
         if rng.random() < 0.1:
             body["deadline_seconds"] = rng.choice([20, 90, 300])
+        if self.world.chances.patient and rng.random() < 0.4:
+            body["delay_seconds"] = rng.choice([1, 20, 90])
         return body
 
     async def malformed_message(self, number: int) -> None:
@@ -292,6 +325,13 @@ class People:
             await self.call("archive", dead_letter_id=dead_letter_id)
             await asyncio.sleep(self.world.rng.uniform(1, 60))
             await self.call("restore", dead_letter_id=dead_letter_id)
+
+    async def resume_everything(self) -> None:
+        """Resume what is paused still, or is late to be, once every pause has arrived."""
+        if self.pausing:
+            await asyncio.sleep(self.world.scale.latest_seconds)
+        for operation_id in sorted(self.pausing):
+            await self.call("resume", operation_id=operation_id)
 
     async def replay_everything(self) -> None:
         """Replay all open dead letters in bulk."""

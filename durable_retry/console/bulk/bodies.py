@@ -86,7 +86,9 @@ class BulkReplayBody(BulkBody):
 class OperationsBody(Strict):
     """A choice among the operations that have not ended."""
 
-    status: Literal["pending", "scheduled", "running", "waiting_retry", "waiting_circuit"] | None = None
+    status: (
+        Literal["pending", "scheduled", "paused", "running", "waiting_retry", "waiting_circuit"] | None
+    ) = None
     dependency: Label | None = None
     created_after: InstantText | None = None
     created_before: InstantText | None = None

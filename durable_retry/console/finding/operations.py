@@ -231,6 +231,7 @@ def _document_in_place(document: dict[str, Any], entry: OperationEntry) -> dict[
 _FAILED_ONLY: Final = frozenset(
     {
         OperationState.SCHEDULED,
+        OperationState.PAUSED,
         OperationState.WAITING_RETRY,
         OperationState.WAITING_CIRCUIT,
         OperationState.DEAD_LETTERED,

@@ -101,13 +101,10 @@ class Minutes:
             self._figures_of_dependency(dependency).count_end(status, seconds)
         self._note_change()
 
-    def waited(self, dependency: str, kind: str, seconds: float, late_seconds: float | None) -> None:
-        """Count a wait that is over, and how late unless something ended it before it was due."""
+    def waited(self, dependency: str, kind: str, seconds: float) -> None:
+        """Count a wait that is over."""
         with self._lock:
-            figures = self._figures_of_dependency(dependency)
-            figures.count_wait(kind, seconds)
-            if late_seconds is not None:
-                figures.count_late(late_seconds)
+            self._figures_of_dependency(dependency).count_wait(kind, seconds)
         self._note_change()
 
     def opened(self, dependency: str) -> None:
@@ -211,7 +208,7 @@ def _count_attempt(fact: AttemptEnded | DeliveryEnded) -> None:
 
 
 def _count_wait(fact: WaitEnded) -> None:
-    MINUTES.waited(fact.operation.dependency, fact.kind, fact.seconds, fact.late_seconds)
+    MINUTES.waited(fact.operation.dependency, fact.kind, fact.seconds)
 
 
 def _count_end(fact: OperationEnded) -> None:

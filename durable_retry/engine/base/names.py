@@ -78,6 +78,8 @@ GIVE_BACK: Final = "give_back"
 
 CANCEL_EVENT: Final = "cancel"
 RETRY_NOW_EVENT: Final = "retry_now"
+PAUSE_EVENT: Final = "pause"
+RESUME_EVENT: Final = "resume"
 CIRCUIT_EVENT: Final = "circuit_changed"
 """Events that an operation waits for; `circuit_changed` ends a wait for the circuit."""
 
@@ -119,6 +121,7 @@ class OperationState(StrEnum):
 
     PENDING = "pending"
     SCHEDULED = "scheduled"
+    PAUSED = "paused"
     RUNNING = "running"
     WAITING_RETRY = "waiting_retry"
     WAITING_CIRCUIT = "waiting_circuit"

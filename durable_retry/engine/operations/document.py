@@ -175,6 +175,7 @@ class UnfinishedCounts(Answer):
     waiting_circuit: int
     # Counts that are stored by older versions lack it.
     scheduled: int = 0
+    paused: int = 0
 
 
 class StatusCounts(UnfinishedCounts):

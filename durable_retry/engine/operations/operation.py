@@ -134,6 +134,10 @@ class OperationInput(JsonRecord):
         is_late = self.deadline_at is not None and now >= self.deadline_at
         return replace(operation, deadline_at=None) if is_owed and is_late else operation
 
+    def with_later_deadline(self, by: timedelta) -> Self:
+        """Return the operation with so much more time."""
+        return self if self.deadline_at is None else replace(self, deadline_at=self.deadline_at + by)
+
     def restarted(self, now: datetime) -> Self:
         """Return the operation with its deadline counted from now, or its later start, the rest as it is."""
         begins_at = now if self.start_at is None else max(now, self.start_at)

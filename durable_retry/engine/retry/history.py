@@ -71,14 +71,16 @@ class ActionRecord(JsonRecord):
     """One item of a status document's `actions`: what a person did to the operation.
 
     Attributes:
-        action: `cancel` or `retry_now`.
+        action: `cancel`, `retry_now`, `pause` or `resume`.
         at: When it took effect.
         by: Name of the person or of the key; None when it is not known.
+        reason: In the words of whoever paused it; None when there are none.
     """
 
     action: str
     at: datetime
     by: str | None = None
+    reason: Annotated[str | None, Form(omits_none=True)] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

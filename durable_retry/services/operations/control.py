@@ -8,10 +8,18 @@ from datetime import timedelta
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.engine.base.names import CANCEL_EVENT, RETRY_NOW_EVENT, OperationState
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.names import (
+    CANCEL_EVENT,
+    PAUSE_EVENT,
+    RESUME_EVENT,
+    RETRY_NOW_EVENT,
+    OperationState,
+)
 from durable_retry.engine.facts import ActedOn
 from durable_retry.engine.operations.document import OperationDocument, SteeredOperation
 from durable_retry.engine.operations.operation import OperationInput, content_of
+from durable_retry.engine.operations.pause import Pause
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.errors import InstanceEndedError, NoSuchOperationError, WrongOperationStateError
 from durable_retry.facts import report
@@ -62,6 +70,27 @@ async def retry_now(hub: TaskHub, operation_id: str, by: str | None) -> SteeredO
     # The event names the attempt that it is for: should this wait end first, the next one must not end early.
     attempt = document["attempt_count"] + 1
     return await _send_wish(hub, document, RETRY_NOW_EVENT, {"attempt": attempt, "by": by})
+
+
+async def pause(hub: TaskHub, operation_id: str, by: str | None, wanted: Pause) -> SteeredOperation:
+    """Ask an operation to do nothing for a while; an attempt under way ends first. Errors as `cancel`."""
+    document = await _required_status(hub, operation_id)
+    if is_finished(document):
+        raise _wrong_operation_state(document, "is finished and cannot be paused")
+    if document["status"] == OperationState.PAUSED:
+        raise _wrong_operation_state(document, "is paused already")
+    asked = {"by": by, "asked_at": to_rfc3339(clock.now()), **wanted.model_dump(exclude_none=True)}
+    return await _send_wish(hub, document, PAUSE_EVENT, asked)
+
+
+async def resume(hub: TaskHub, operation_id: str, by: str | None) -> SteeredOperation:
+    """Let a paused operation go on; arguments, result and errors as `cancel`."""
+    document = await _required_status(hub, operation_id)
+    if document["status"] != OperationState.PAUSED:
+        raise _wrong_operation_state(document, "is not paused")
+    # The event names the pause that it ends: should that end first, a later one must not.
+    paused_at = next(each["at"] for each in reversed(document["actions"]) if each["action"] == PAUSE_EVENT)
+    return await _send_wish(hub, document, RESUME_EVENT, {"paused_at": paused_at, "by": by})
 
 
 async def end_within(hub: TaskHub, operation_id: str, seconds: float) -> OperationDocument | None:

@@ -12,15 +12,16 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from durable_retry import clock
 from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base.instants import from_rfc3339, microseconds
-from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.names import PAUSE_EVENT, OperationState
 from durable_retry.engine.facts import (
+    ActedOn,
     AttemptEnded,
     AttemptHeld,
     DeadLetterKept,
@@ -92,6 +93,7 @@ def record_facts() -> None:
     subscribe(Submitted, _note_submitted)
     subscribe(StartUnanswered, _note_unanswered)
     subscribe(AttemptHeld, _note_held)
+    subscribe(ActedOn, _note_pause)
     subscribe(AttemptEnded, _note_attempt)
     subscribe(DeadLetterKept, _note_dead_letter)
     subscribe(OperationEnded, _note_end)
@@ -116,6 +118,14 @@ def _note_unanswered(fact: StartUnanswered) -> None:
 
 def _note_held(fact: AttemptHeld) -> None:
     _note_state(fact.operation, OperationState.WAITING_CIRCUIT)
+
+
+def _note_pause(fact: ActedOn) -> None:
+    if fact.action == PAUSE_EVENT:
+        _note_entry(
+            OperationList.FAILED,
+            replace(_entry_of(fact.document, last_error(fact.document)), status=OperationState.PAUSED),
+        )
 
 
 def _note_attempt(fact: AttemptEnded) -> None:
@@ -188,7 +198,12 @@ def is_listed(status: OperationState | None, noted: OperationState | None) -> bo
 
 _ENDED_OTHERWISE: Final = frozenset({OperationState.DEAD_LETTERED, OperationState.CANCELLED})
 _HELD_UP: Final = frozenset(
-    {OperationState.SCHEDULED, OperationState.WAITING_RETRY, OperationState.WAITING_CIRCUIT}
+    {
+        OperationState.SCHEDULED,
+        OperationState.PAUSED,
+        OperationState.WAITING_RETRY,
+        OperationState.WAITING_CIRCUIT,
+    }
 )
 
 

@@ -100,6 +100,22 @@ async def reset_circuit(
     return await _control_circuit(dependency, body, who, hub, ManualControl.RESET)
 
 
+@routes.post("circuits/{dependency}/pause", **_control("pause"))
+async def pause_dependency(
+    dependency: str, body: ManualControlBody, who: Caller, hub: TaskHub
+) -> func.HttpResponse:
+    """Pause a dependency: the same as holding its circuit open."""
+    return await _control_circuit(dependency, body, who, hub, ManualControl.OPEN)
+
+
+@routes.post("circuits/{dependency}/resume", **_control("resume"))
+async def resume_dependency(
+    dependency: str, body: ManualControlBody, who: Caller, hub: TaskHub
+) -> func.HttpResponse:
+    """Let a paused dependency go on: the same as closing its circuit."""
+    return await _control_circuit(dependency, body, who, hub, ManualControl.CLOSE)
+
+
 async def _control_circuit(
     name: str, body: ManualControlBody, who: Caller, hub: TaskHub, control: ManualControl
 ) -> func.HttpResponse:

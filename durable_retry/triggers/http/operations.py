@@ -1,4 +1,4 @@
-"""HTTP: show an operation, cancel it, and end its present wait."""
+"""HTTP: show an operation, cancel it, end its present wait, pause it and let it go on."""
 
 from http import HTTPStatus
 
@@ -7,6 +7,7 @@ import azure.functions as func
 from durable_retry.binding import TaskHub
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.operations.document import OperationDocument, SteeredOperation
+from durable_retry.engine.operations.pause import Pause
 from durable_retry.errors import NoSuchOperationError, WrongOperationStateError
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
 from durable_retry.http.callers import Caller
@@ -50,3 +51,26 @@ async def cancel_operation(operation_id: str, hub: TaskHub, who: Caller) -> func
 async def retry_operation_now(operation_id: str, hub: TaskHub, who: Caller) -> func.HttpResponse:
     """End the present wait of an operation."""
     return json_answer(await control.retry_now(hub, operation_id, who.known_name), HTTPStatus.ACCEPTED)
+
+
+@routes.post(
+    "operations/{operation_id}/pause",
+    body=Pause,
+    act=Act("paused the operation", TargetType.OPERATION),
+    answers=accepted(SteeredOperation, "The operation was signalled."),
+    errors=(MISSING, CONFLICT, AWAY),
+)
+async def pause_operation(operation_id: str, body: Pause, hub: TaskHub, who: Caller) -> func.HttpResponse:
+    """Let an operation do nothing for a while; an attempt under way ends first."""
+    return json_answer(await control.pause(hub, operation_id, who.known_name, body), HTTPStatus.ACCEPTED)
+
+
+@routes.post(
+    "operations/{operation_id}/resume",
+    act=Act("resumed the operation", TargetType.OPERATION),
+    answers=accepted(SteeredOperation, "The operation was signalled."),
+    errors=(MISSING, CONFLICT, AWAY),
+)
+async def resume_operation(operation_id: str, hub: TaskHub, who: Caller) -> func.HttpResponse:
+    """Let a paused operation go on."""
+    return json_answer(await control.resume(hub, operation_id, who.known_name), HTTPStatus.ACCEPTED)

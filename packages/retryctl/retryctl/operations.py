@@ -79,6 +79,22 @@ def retry_now(api: Api, args: Namespace, screen: Screen) -> int:
     return errors.OK
 
 
+def pause(api: Api, args: Namespace, screen: Screen) -> int:
+    """Pause an operation."""
+    options = {"reason": args.reason, "for_seconds": args.for_seconds}
+    body = {name: value for name, value in options.items() if value is not None}
+    document = api.post("operations", args.id, "pause", body=body | {"stops_deadline": args.stop_deadline})
+    screen.show(document, f"{document['operation_id']}  pause requested")
+    return errors.OK
+
+
+def resume(api: Api, args: Namespace, screen: Screen) -> int:
+    """Let a paused operation go on."""
+    document = api.post("operations", args.id, "resume")
+    screen.show(document, f"{document['operation_id']}  resume requested")
+    return errors.OK
+
+
 def operation_text(document: Mapping[str, Any]) -> str:
     """Return the lines that describe an operation, its attempts, its steps and its end."""
     head = facts(
@@ -109,7 +125,8 @@ def _cell_or_none(text: str | None) -> str | None:
 def _action_text(action: Mapping[str, Any]) -> str:
     """Return one line for a manual action on an operation."""
     by = "" if action["by"] is None else f" by {cell(action['by'])}"
-    return f"{action['action']}  {action['at']}{by}"
+    reason = f": {cell(action['reason'])}" if action.get("reason") else ""
+    return f"{action['action']}  {action['at']}{by}{reason}"
 
 
 def _replay_text(replay: Mapping[str, Any]) -> str:

@@ -43,6 +43,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
 _OPERATION_STATUSES: Final = (
     "pending",
     "scheduled",
+    "paused",
     "running",
     "waiting_retry",
     "waiting_circuit",
@@ -145,6 +146,16 @@ def _add_operations(commands: Commands) -> None:
     with_id(add_command(commands, "cancel", operations.cancel, "cancel an operation"), "operation")
     words = "let a waiting operation make its next attempt at once"
     with_id(add_command(commands, "retry-now", operations.retry_now, words), "operation")
+    paused = add_command(commands, "pause", operations.pause, "let an operation do nothing for a while")
+    with_id(paused, "operation")
+    paused.add_argument("--reason", help="why, for whoever looks at it")
+    paused.add_argument(
+        "--for-seconds", type=float, metavar="SECONDS", help="until it is resumed, if not given"
+    )
+    paused.add_argument(
+        "--stop-deadline", action="store_true", help="add the time of the pause to its deadline"
+    )
+    with_id(add_command(commands, "resume", operations.resume, "let a paused operation go on"), "operation")
 
 
 def _add_circuits(commands: Commands) -> None:

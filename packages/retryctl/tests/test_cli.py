@@ -212,6 +212,19 @@ def test_options_make_the_body_of_an_operation() -> None:
     assert (run.code, run.out) == (0, "op-1  pending\n")
 
 
+def test_an_operation_is_paused_and_resumed() -> None:
+    answered = answers({"operation_id": "op-1", "status": "running"}, 202)
+    run = Run(answered, "pause", "op-1", "--reason", "it moves", "--for-seconds", "60", "--stop-deadline")
+    assert run.requests[0].url.path == "/api/operations/op-1/pause"
+    assert json.loads(run.requests[0].content) == {
+        "reason": "it moves",
+        "for_seconds": 60.0,
+        "stops_deadline": True,
+    }
+    assert run.out == "op-1  pause requested\n"
+    assert Run(answered, "resume", "op-1").out == "op-1  resume requested\n"
+
+
 @pytest.mark.parametrize(
     ("argv", "sent"),
     [

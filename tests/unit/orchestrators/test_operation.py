@@ -7,11 +7,9 @@ import pytest
 from durabletask.internal import helpers
 
 from durable_retry.engine.base.names import FORM, Category
-from durable_retry.engine.facts import WaitEnded
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import CONTENT_BYTES, digest_of
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
-from orchestrators import run
 from orchestrators.run import STEPS_PER_HISTORY
 from tests.support.builders import NOON, Activities, an_operation, failing, outcome
 from tests.support.stage import Stage, dying
@@ -339,16 +337,91 @@ def test_a_scheduled_operation_is_started_now() -> None:
     assert stage.now == NOON
 
 
-def test_how_late_a_wait_ends_is_reported_unless_somebody_ends_it_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    facts: list[Any] = []
-    monkeypatch.setattr(run, "report", facts.append)
-    stage = Stage(an_operation(), failing(2))
+def paused(answer: Activities | None = None, **pause: Any) -> Stage:
+    stage = Stage(an_operation(), answer or failing(1))
     stage.run_until_waiting()
-    stage.raise_event("retry_now", {"attempt": 2})
-    stage.run()
-    assert [fact.late_seconds for fact in facts if isinstance(fact, WaitEnded)] == [None, 0.0]
+    stage.raise_event("pause", {"by": "ada", **pause})
+    assert stage.run_until_waiting()["status"] == "paused"
+    return stage
+
+
+def paused_at(stage: Stage) -> Any:
+    return stage.custom_status["actions"][-1]["at"]
+
+
+def test_a_pause_holds_a_wait_until_it_is_resumed() -> None:
+    stage = paused(reason="the supplier moves")
+    (action,) = stage.custom_status["actions"]
+    assert (action["action"], action["by"], action["reason"]) == ("pause", "ada", "the supplier moves")
+    stage.raise_event("resume", {"paused_at": paused_at(stage), "by": "grace"})
+    assert stage.run_until_waiting()["status"] == "waiting_retry"
+    document = stage.run()
+    assert (document["status"], document["attempt_count"]) == ("succeeded", 2)
+    assert [each["action"] for each in document["actions"]] == ["pause", "resume"]
+
+
+def test_a_pause_that_is_longer_than_the_wait_is_followed_by_the_attempt_at_once() -> None:
+    stage = paused(for_seconds=600)
+    assert stage.custom_status["next_attempt_at"] == "2026-11-21T12:10:00Z"
+    assert stage.run()["status"] == "succeeded"
+    assert stage.now == NOON + timedelta(seconds=600)
+
+
+def test_a_pause_during_an_attempt_begins_after_it() -> None:
+    stage = Stage(an_operation(), failing(1))
+    stage.turn()
+    stage.turn()
+    stage.inbox.insert(0, _event("pause"))
+    assert stage.run_until_waiting()["status"] == "paused"
+    assert stage.made("attempt") == 1
+
+
+def test_a_resume_of_an_earlier_pause_does_not_end_this_one() -> None:
+    stage = paused()
+    stage.raise_event("resume", {"paused_at": "2026-11-21T11:00:00Z", "by": "ada"})
+    assert stage.run_until_waiting()["status"] == "paused"
+
+
+def test_a_pause_that_came_while_it_was_paused_is_not_a_second_one() -> None:
+    stage = paused()
+    stage.raise_event("pause", {"by": "grace", "asked_at": "2026-11-21T12:00:00Z"})
+    assert stage.run_until_waiting()["status"] == "paused"
+    stage.raise_event("resume", {"paused_at": paused_at(stage), "by": "ada"})
+    assert stage.run()["status"] == "succeeded"
+
+
+def test_a_pause_that_is_delivered_again_after_its_end_does_nothing() -> None:
+    stage = paused(for_seconds=5, asked_at="2026-11-21T12:00:00Z")
+    stage._fire_next_timer()
+    assert stage.run_until_waiting()["status"] == "waiting_retry"
+    stage.raise_event("pause", {"by": "ada", "for_seconds": 5, "asked_at": "2026-11-21T12:00:00Z"})
+    assert stage.run_until_waiting()["status"] == "waiting_retry"
+    stage.raise_event("pause", {"by": "ada", "asked_at": "2026-11-21T12:00:06Z"})
+    assert stage.run_until_waiting()["status"] == "paused"
+
+
+def test_a_paused_operation_is_cancelled() -> None:
+    stage = paused()
+    stage.raise_event("cancel", {"by": "ada"})
+    assert stage.run_until_waiting()["status"] == "cancelled"
+    assert stage.made("attempt") == 1
+
+
+def test_the_deadline_goes_on_during_a_pause() -> None:
+    stage = paused(failing(99), for_seconds=3600)
+    document = stage.run()
+    assert document["dead_letter"]["reason"] == "DeadlineExceeded"
+    assert document["deadline_at"] == "2026-11-21T13:00:00Z"
+
+
+def test_the_deadline_stops_during_a_pause_that_says_so() -> None:
+    stage = paused(for_seconds=3600, stops_deadline=True)
+    assert stage.run()["deadline_at"] == "2026-11-21T14:00:00Z"
+
+
+def test_a_pause_in_an_odd_form_has_no_end_of_its_own() -> None:
+    stage = paused(for_seconds="soon", reason=7)
+    assert stage.custom_status["next_attempt_at"] is None
 
 
 def test_who_ended_a_wait_and_who_cancelled_is_shown() -> None:

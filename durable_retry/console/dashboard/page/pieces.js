@@ -4,7 +4,7 @@ import { h, link, toast } from "./dom.js";
 import { words } from "./format.js";
 
 /** The states of an operation in the order of its life. */
-export const STATES = ["pending", "scheduled", "running", "waiting_retry", "waiting_circuit", "succeeded", "dead_lettered", "cancelled"];
+export const STATES = ["pending", "scheduled", "paused", "running", "waiting_retry", "waiting_circuit", "succeeded", "dead_lettered", "cancelled"];
 export const WAITING = ["scheduled", "waiting_retry", "waiting_circuit"];
 export const FINISHED = ["succeeded", "dead_lettered", "cancelled"];
 

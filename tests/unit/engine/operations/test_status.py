@@ -125,7 +125,7 @@ def test_the_actions_of_people_are_shown_and_cut_to_fit() -> None:
     status = OperationStatus(
         operation=an_operation(), state=OperationState.CANCELLED, history=history, updated_at=NOON
     )
-    acted = {"action": "cancel", "at": "2026-11-21T12:00:00Z", "by": "ada"}
+    acted = {"action": "cancel", "at": "2026-11-21T12:00:00Z", "by": "ada", "reason": None}
     assert moving_parts(status.to_json())["actions"] == [acted]
     worst = a_status("\U0001f600" * 1_000) | {"actions": [acted | {"by": "\U0001f600" * 200}] * 5}
     shown = fitted_status(worst)
@@ -203,6 +203,7 @@ def test_states_without_operations_are_shown_as_zero() -> None:
     assert by_status(Counter({"running": 2}), UNFINISHED) == {
         "pending": 0,
         "scheduled": 0,
+        "paused": 0,
         "running": 2,
         "waiting_retry": 0,
         "waiting_circuit": 0,

@@ -100,9 +100,9 @@ export function operationView({ parameters: [id], reload }) {
 }
 
 function headline(one, path, reload) {
-  const act = async (what, done) => {
+  const act = async (what, done, body) => {
     try {
-      await post(`${path}/${what}`);
+      await post(`${path}/${what}`, body);
       toast(done);
     } catch (error) {
       toast(error.message, "bad");
@@ -113,12 +113,18 @@ function headline(one, path, reload) {
     const words = "An attempt that is under way ends first and may still succeed. What the dependency has already done is not undone.";
     if (await ask({ title: "Cancel this operation?", words, action: "Cancel it", kind: "danger" })) act("cancel", "Cancelling.");
   };
+  const pause = async () => {
+    const given = await ask({ title: "Pause this operation?", words: "An attempt that is under way ends first. The deadline goes on.", fields: [{ name: "reason", label: "Why", optional: true }], action: "Pause it" });
+    if (given) act("pause", "Pausing.", given.reason ? { reason: given.reason } : {});
+  };
   return h("div", { class: "headline", data: { key: "headline" } },
     h("div", { class: "headline-words" }, badge(one.status), h("strong", { class: "key" }, one.key || one.operation_id),
       one.waits_for ? h("span", {}, "waits for the circuit of ", circuitLink(one.waits_for)) : null,
-      one.next_attempt_at ? h("span", { class: "countdown" }, one.status === "scheduled" ? "begins " : "next attempt ", until(one.next_attempt_at)) : null),
+      one.next_attempt_at ? h("span", { class: "countdown" }, UNTIL[one.status] ?? "next attempt ", until(one.next_attempt_at)) : null),
     h("div", { class: "actions" },
       WAITING.includes(one.status) ? button(one.status === "scheduled" ? "Start now" : "Retry now", () => act("retry-now", "Retrying now."), "main") : null,
+      one.status === "paused" ? button("Resume", () => act("resume", "Resuming."), "main") : null,
+      FINISHED.includes(one.status) || one.status === "paused" ? null : button("Pause", pause),
       FINISHED.includes(one.status) ? null : button("Cancel", cancel, "danger")));
 }
 
@@ -128,12 +134,13 @@ function dead(one) {
     one.dead_letter.id ? deadLetterLink(one.dead_letter.id, "Look at the dead letter") : one.dead_letter.detail);
 }
 
-const DONE = { cancel: "Cancelled", retry_now: "Retried now" };
+const DONE = { cancel: "Cancelled", retry_now: "Retried now", pause: "Paused", resume: "Resumed" };
+const UNTIL = { scheduled: "begins ", paused: "goes on " };
 
 /** Who did what to it. */
 function actions(one) {
   if (!one.actions?.length) return null;
-  const line = (each) => h("li", {}, h("span", {}, DONE[each.action], each.by ? ` by ${each.by}` : ""), h("span", { class: "spread" }), ago(each.at));
+  const line = (each) => h("li", {}, h("span", {}, DONE[each.action], each.by ? ` by ${each.by}` : "", each.reason ? `: ${each.reason}` : ""), h("span", { class: "spread" }), ago(each.at));
   return card("Done by people", h("ul", { class: "lines" }, one.actions.map(line)), { key: "actions" });
 }
 

@@ -99,7 +99,7 @@ function operations({ counted }, minutes) {
   const legend = h("ul", { class: "legend" }, STATES.filter((state) => by[state]).map((state) =>
     h("li", { data: { key: state } }, h("a", { href: link("operations", { status: state, created_after: counted.from }) }, badge(state), h("strong", {}, number(by[state]))))));
   return card("Operations", [h("p", { class: "dim" }, `${countedWords(counted)} A bar has what ended then, and what was accepted then and goes on. ${ratioWords(counted)}`),
-    isIdle(counted) ? firstStep("No operations in this period.") : stateBars(counted, (from, to) => go("operations", { created_after: from, created_before: to })), legend], { more: choice });
+    isIdle(counted) ? firstStep("No operations in this period.") : stateBars(counted), legend], { more: choice });
 }
 
 const isIdle = (counted) => !counted.operations && !STATES.some((state) => counted.by_status[state]);
@@ -134,7 +134,7 @@ function causes(letters) {
 function waits({ counted, circuits }) {
   const { unfinished } = counted;
   if (!unfinished) return card("Waiting", h("p", { class: "empty" }, "It is not known yet what waits."));
-  const rows = Object.entries(unfinished.by_dependency).flatMap(([dependency, counts]) => WAITING.filter((state) => state !== "scheduled" && counts[state]).map((state) => ({ dependency, state, count: counts[state] })));
+  const rows = Object.entries(unfinished.by_dependency).flatMap(([dependency, counts]) => WAITING.filter((state) => counts[state]).map((state) => ({ dependency, state, count: counts[state] })));
   if (!rows.length) return card("Waiting", h("p", { class: "empty" }, "No operation waits."));
   rows.sort((a, b) => b.count - a.count);
   const row = ({ dependency, state, count }) => {

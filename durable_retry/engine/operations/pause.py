@@ -1,0 +1,60 @@
+"""The pause of an operation: what asks for one, and what ends it."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from pydantic import Field
+
+from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.names import RESUME_EVENT
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    PositiveSeconds,
+    Strict,
+    validated,
+    with_example,
+)
+from durable_retry.engine.retry.history import ActionRecord
+
+
+class Pause(Strict):
+    """The body of a pause.
+
+    Attributes:
+        reason: Why, for whoever looks at it.
+        for_seconds: How long it lasts; None means until somebody resumes the operation.
+        stops_deadline: Whether the operation gets the time of the pause on top of its deadline.
+    """
+
+    model_config = with_example(reason="The supplier changes its API.", for_seconds=600.0)
+
+    reason: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    for_seconds: PositiveSeconds | None = None
+    stops_deadline: bool = False
+
+    @classmethod
+    def of(cls, request: Any) -> Self:
+        """Read the data of an event; anyone may send one in any form, which pauses without an end."""
+        members = request if isinstance(request, dict) else {}
+        try:
+            return validated(cls, {name: members[name] for name in cls.model_fields if name in members})
+        except InvalidInputError:
+            return cls()
+
+    @staticmethod
+    def is_over(request: Any, actions: Iterable[ActionRecord]) -> bool:
+        """Whether the data of an event asks for a pause that has ended: a hub may deliver an event twice."""
+        ends = [each.at for each in actions if each.action == RESUME_EVENT]
+        try:
+            return bool(ends) and from_rfc3339(request["asked_at"]) <= ends[-1]
+        except (KeyError, TypeError, ValueError):
+            return False  # Of an older or another sender, which does not say when.
+
+    @staticmethod
+    def is_ended_by(request: Any, began_at: datetime) -> bool:
+        """Whether the data of an event resumes what was paused at an instant."""
+        try:
+            return from_rfc3339(request["paused_at"]) == began_at
+        except (KeyError, TypeError, ValueError):
+            return False
