@@ -18,7 +18,9 @@ html_theme = "furo"
 html_title = project
 html_show_copyright = False
 myst_heading_anchors = 4
-myst_enable_extensions = ["attrs_inline"]  # pictures for light and for dark pages
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+myst_enable_extensions = ["attrs_inline", "attrs_block"]  # pictures for light and for dark pages; the doors
 copybutton_exclude = ".linenos, .gp, .go"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -29,7 +31,7 @@ default_role = "code"
 MERMAID = ROOT / ".site-tools" / "node_modules" / "mermaid" / "dist" / "mermaid.min.js"
 """Draws the diagrams. `make docs` installs it; a site that is only checked does without."""
 
-_LINK = re.compile(r"\]\((\.\./[^)#\s]+)(#[^)\s]*)?\)")
+_LINK = re.compile(r"\[([^\]]*)\]\((\.\./[^)#\s]+)(#[^)\s]*)?\)")
 _DRAW = """
 document.querySelectorAll("div.highlight-mermaid").forEach((block) => {
   const drawing = document.createElement("pre");
@@ -75,10 +77,12 @@ def _lead_out_of_the_site(app: Sphinx, name: str, source: list[str]) -> None:
     folder = Path(app.srcdir, name).parent
 
     def led(link: re.Match[str]) -> str:
-        target = (folder / link[1]).resolve()
+        target = (folder / link[2]).resolve()
         if target.is_relative_to(ROOT / "docs") and target != ROOT / "docs" / "README.md":
             return link[0]
-        return f"]({app.config.source_url}/{target.relative_to(ROOT)}{link[2] or ''})"
+        # In HTML, since Markdown refuses the addresses of files, to which a site that is not published leads.
+        text = re.sub(r"`([^`]*)`", r"<code>\1</code>", link[1])
+        return f'<a href="{app.config.source_url}/{target.relative_to(ROOT)}{link[3] or ""}">{text}</a>'
 
     source[0] = _LINK.sub(led, source[0])
 
