@@ -28,6 +28,8 @@ from tests.support.target import Target
 SHOP = Path(__file__).parent / "apps" / "shop"
 SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 FOLDERS = ("durable_retry", "orchestrators", "activities", "entities")
+COMING_FROM = Document("docs/coming-from.md")
+ADOPTING = Document("docs/adopting.md")
 ENDED = {"succeeded", "dead_lettered", "cancelled"}
 
 
@@ -58,8 +60,20 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ).stdout.strip()
     installed = sysconfig.get_path("purelib")
     (Path(site) / "installed.pth").write_text(f"import site; site.addsitedir({installed!r})\n")
+    _type_the_install_line(found, wheel.parent.parent)
     _pip("--python", str(found), "install", f"{wheel}[cli,telemetry]")
     return found
+
+
+def _type_the_install_line(python: Path, source: Path) -> None:
+    """Run the command of the page about adopting, where `dist/` has the wheel, for this interpreter."""
+    (line,) = ADOPTING.blocks("sh")
+    assert line.text == "pip install dist/durable_retry-*.whl\n"
+    pip = python.with_name("pip")
+    pip.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pip --quiet --python "{python}" "$@"\n')
+    pip.chmod(0o755)
+    env = {"PATH": f"{python.parent}:/usr/bin:/bin", "PIP_NO_INDEX": "1"}
+    subprocess.run(["/bin/sh", "-e", "-c", line.text], cwd=source, env=env, check=True)
 
 
 def _pip(*arguments: str) -> None:
@@ -264,8 +278,6 @@ def test_a_program_runs_the_engine_with_the_client(shop: httpx.Client, key: str)
         assert silence not in client.alerts().silences
 
 
-COMING_FROM = Document("docs/coming-from.md")
-ADOPTING = Document("docs/adopting.md")
 ORDER = {"order": "o-7", "amount": 5}
 
 
@@ -372,10 +384,11 @@ def test_the_whole_task_is_at_most_twelve_lines() -> None:
 
 def test_every_code_block_of_adopting_is_run() -> None:
     blocks = list(ADOPTING.blocks("python", "toml", "sh"))
-    assert {block.marks.get("file") for block in blocks} == {
+    assert {block.marks.get("file", block.language) for block in blocks} == {
         "function_app.py",
         "dependencies.toml",
         "client.py",
+        "sh",
     }
 
 
@@ -401,4 +414,8 @@ def test_the_code_of_adopting_runs_as_it_stands(
             check=False,
             timeout=90,
         )
+        code = {"ENGINE_URL": str(client.base_url), "ENGINE_KEY": "any"}
+        (beside,) = Document("docs/installing-elsewhere.md").blocks("python")
+        exec(beside.text, code)  # noqa: S102 - the code of our own page
+        assert code["charge"]({"id": "o-9"})["json"]["id"] == "ch-1"  # type: ignore[operator]
     assert done.stdout == "{'value': 'parcel 7'}\n", done.stderr
