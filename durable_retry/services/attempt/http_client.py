@@ -9,7 +9,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from http.cookiejar import DefaultCookiePolicy
@@ -25,6 +25,9 @@ from durable_retry.services.attempt.http_proxy import ProxiedTransport, proxy_fo
 from durable_retry.telemetry import spans
 
 _URLS_KEPT: Final = 256
+
+_LAST_LOOK_SECONDS: Final = 0.01
+"""A pass of the event loop, in which it reads its sockets."""
 
 # Requests that say so when their body is empty (RFC 9110, section 8.6).
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
@@ -175,10 +178,26 @@ async def send(
     """
     url = target_url(dependency, request.path)
     try:
-        async with asyncio.timeout(seconds):
+        async with _last_look_after(seconds):
             return await _exchange_request(dependency, url, request, limit_bytes, progress)
     except TimeoutError as error:
         raise TimeoutError(f"not finished within {seconds:.1f} s") from error
+
+
+@asynccontextmanager
+async def _last_look_after(seconds: float) -> AsyncIterator[None]:
+    """Cut the block off after so long, but read first what has come.
+
+    An event loop that was blocked finds the answer and the end of the time at once, and a plain timeout would
+    throw away what came in time.
+    """
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as limit:
+        time_up = loop.call_later(seconds, lambda: limit.reschedule(loop.time() + _LAST_LOOK_SECONDS))
+        try:
+            yield
+        finally:
+            time_up.cancel()
 
 
 async def _exchange_request(

@@ -1,7 +1,10 @@
 """The transport of attempts against servers that behave as written here, byte by byte."""
 
 import asyncio
+import socket
 import ssl
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -10,6 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.services.attempt.http_client import Request, close_clients, send
 from durable_retry.services.attempt.http_pool import PROGRESS, PooledTransport, SendProgress
 from tests.support.certificates import make_self_signed
 
@@ -364,3 +369,42 @@ async def test_other_schemes_are_refused() -> None:
         for url in ("ftp://127.0.0.1/", "https://127.0.0.1/"):  # the second because it has no TLS context
             with pytest.raises(httpx.UnsupportedProtocol):
                 await client.get(url)
+
+
+async def test_an_answer_that_came_in_time_counts_although_the_event_loop_was_blocked_until_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop finds the answer and the end of the time in one pass."""
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, asyncio.BaseEventLoop):
+        pytest.skip("uvloop's clock cannot be moved")
+    asked, go, answered = threading.Event(), threading.Event(), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+                asked.set()
+                go.wait()
+                connection.sendall(OK)
+                answered.set()
+                connection.recv(1)
+
+        threading.Thread(target=answer, daemon=True).start()
+        dependency = Dependency(name="slow", base_url=f"http://127.0.0.1:{listener.getsockname()[1]}")
+        sending = send(
+            dependency,
+            Request(method="GET", path="/", headers={}),
+            seconds=60,
+            limit_bytes=100,
+            progress=SendProgress(),
+        )
+        task = asyncio.create_task(sending)
+        await asyncio.to_thread(asked.wait)
+        go.set()
+        answered.wait()  # The loop reads nothing meanwhile, and the time is up when it goes on.
+        monkeypatch.setattr(loop, "time", lambda: time.monotonic() + 61)
+        response = await task
+        await close_clients()
+        assert response.body == b"ok"
