@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import platform
+import sysconfig
 import tempfile
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
@@ -61,7 +62,9 @@ def measure(names: list[str], operations: int) -> list[Table]:
 
 def describe_machine() -> str:
     """Returns where and when this runs, in one line."""
-    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.system()}"
+    optimized = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    build = f"{platform.python_compiler()}{', optimized by profile' if optimized else ''}"
+    machine = f"Python {platform.python_version()} ({build}), {os.cpu_count()} cores, {platform.system()}"
     return f"{machine}, {datetime.now(UTC).date()}; load average before the start {os.getloadavg()[0]:.1f}."
 
 

@@ -35,6 +35,7 @@ ROUNDS = 3
 WARM_UP_JOBS = 4 * len(FAILURES)
 PACE_PER_SECOND = 25.0
 MOST_PACED_JOBS = 500
+CLIENTS = 4
 
 NOTES = (
     f"Median of {ROUNDS} rounds, each with fresh data and {WARM_UP_JOBS} jobs to warm up.",
@@ -195,7 +196,7 @@ async def _calls(target_url: str) -> list[Call]:
 
 
 async def measure(folder: Path, operations: int) -> list[Table]:
-    """Runs the same jobs on every system, as fast as they are accepted and at 25 a second.
+    """Runs the same jobs on every system: as fast as one and four clients get, and at 25 a second.
 
     Args:
         folder: Where the systems keep their data and logs.
@@ -221,21 +222,25 @@ async def _measure(
     suffix: str = "",
 ) -> list[Table]:
     await asyncio.to_thread(set_up)
-    fast: dict[str, list[Outcome]] = {name: [] for name in systems}
-    paced: dict[str, list[Outcome]] = {name: [] for name in systems}
     paced_jobs = min(operations, MOST_PACED_JOBS)
+    works = {
+        title: Work("fast", operations),
+        f"{operations} of those jobs by {CLIENTS} clients at once{suffix}": Work(
+            "together", operations, at_once=CLIENTS
+        ),
+        f"{paced_jobs} of those jobs at {PACE_PER_SECOND:g} a second{suffix}": Work(
+            "paced", paced_jobs, per_second=PACE_PER_SECOND
+        ),
+    }
+    found: dict[str, dict[str, list[Outcome]]] = {each: {name: [] for name in systems} for each in works}
     for number in range(ROUNDS):
         for name, system in systems.items():
             # Each in a folder of its own: no round finds the data of another.
             (own := folder / f"{name}-{number}").mkdir()
-            works = (Work("fast", operations), Work("paced", paced_jobs, per_second=PACE_PER_SECOND))
-            outcomes = await run(name, system, own, works)
-            fast[name].append(outcomes[0])
-            paced[name].append(outcomes[1])
-    return [
-        _table(title, fast, notes),
-        _table(f"{paced_jobs} of those jobs at {PACE_PER_SECOND:g} a second{suffix}", paced, ()),
-    ]
+            outcomes = await run(name, system, own, tuple(works.values()))
+            for each, outcome_of_work in zip(works, outcomes, strict=True):
+                found[each][name].append(outcome_of_work)
+    return [_table(each, found[each], notes if each == title else ()) for each in works]
 
 
 async def run(name: str, served: System, folder: Path, works: tuple[Work, ...]) -> list[Outcome]:
