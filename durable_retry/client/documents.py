@@ -92,6 +92,7 @@ class ReplayFields(TypedDict, total=False):
     note: str
     patch: Sequence[Mapping[str, Any]]
     downstream_key: str
+    from_step: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,10 +112,12 @@ class Change(TypedDict, total=False):
     Attributes:
         patch: A JSON patch (RFC 6902), step by step.
         downstream_key: The key that the dependency deduplicates on, `same` or `new`.
+        from_step: The remembered step from which handlers are run again.
     """
 
     patch: Sequence[Mapping[str, Any]]
     downstream_key: str
+    from_step: str
 
 
 class ReplayManyOptions(Pace, Change, total=False):

@@ -174,6 +174,37 @@ def test_a_replay_keeps_the_results_of_finished_steps_unless_its_input_is_edited
     assert not done["result"]["value"]["flight"].startswith(f"flight {key}~")
 
 
+def test_a_replay_from_a_step_keeps_what_was_before_it_and_makes_the_rest_again(
+    tailored: System, key: str
+) -> None:
+    operation_id = accepted(tailored, key, "book-trip", {"hotel_attempts": 4, "max_attempts": 2})
+    failed = tailored.until(operation_id, "dead_lettered")
+    letter = failed["dead_letter"]["id"]
+    url = f"/api/dead-letters/{letter}/replay"
+    unknown = tailored.client.post(url, json={"from_step": "car"})
+    assert (unknown.status_code, unknown.json()["errors"]) == (
+        400,
+        [{"pointer": "/from_step", "detail": "is not remembered: there are flight, hotel"}],
+    )
+
+    replayed(tailored, failed, from_step="hotel", input={"hotel_attempts": 1})
+    done = tailored.until(operation_id, "succeeded")
+    assert [step[:3] for step in steps_of(done)] == [("flight", "succeeded", 1), ("hotel", "succeeded", 1)]
+    assert done["result"]["value"]["flight"] == f"flight {key}~flight"
+    assert tailored.target.received(f"{key}~flight")["count"] == 1
+    assert tailored.client.get(f"/api/dead-letters/{letter}").json()["replays"][0]["from_step"] == "hotel"
+
+
+def test_a_replay_from_the_first_step_makes_each_again(tailored: System, key: str) -> None:
+    operation_id = accepted(tailored, key, "book-trip", {"hotel_attempts": 2, "max_attempts": 1})
+    failed = tailored.until(operation_id, "dead_lettered")
+    replayed(tailored, failed, from_step="flight")
+    eventually(
+        lambda: letter_after(tailored, operation_id, failed["dead_letter"]["id"]), "it has failed again"
+    )
+    assert tailored.target.received(f"{key}~flight")["count"] == 2
+
+
 def letter_after(system: System, operation_id: str, earlier: str) -> dict[str, Any] | None:
     document = system.status(operation_id)
     letter = document["dead_letter"]

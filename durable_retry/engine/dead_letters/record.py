@@ -87,6 +87,7 @@ class Replay(JsonRecord):
         note: The person's; None when there is none.
         replay_id: The bulk replay that it belongs to; None for a single one.
         dead_letter_id: The dead letter that it ended as; None unless it failed too.
+        from_step: The remembered step from which its handler was run again; None for the usual.
     """
 
     operation_id: str
@@ -97,6 +98,7 @@ class Replay(JsonRecord):
     replay_id: str | None = None
     dead_letter_id: str | None = None
     by: str | None = None
+    from_step: Annotated[str | None, Form(omits_none=True)] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

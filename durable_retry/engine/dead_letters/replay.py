@@ -59,6 +59,15 @@ class ReplayOptions(Strict):
         ),
     ] = None
 
+    from_step: Annotated[
+        str | None,
+        Field(
+            max_length=200,
+            description="Of a handler's dead letter: this remembered step and those that began after it are "
+            "run again; the results of earlier ones are kept, also with an edited input.",
+        ),
+    ] = None
+
     @property
     def options(self) -> dict[str, Any]:
         """The options that were given, as JSON."""
@@ -168,7 +177,7 @@ def replayed_operation(
     )
     changes = changes_between(_shown_part(kept), _shown_part(operation))
     needs_key = needs_new_key(edits, _editable_part(kept), _editable_part(operation))
-    if needs_key or operation.input != kept.input:
+    if edits.from_step is None and (needs_key or operation.input != kept.input):
         # The results of its steps are those of another input, or must not be used again.
         operation = replace(operation, steps_run=None)
     if needs_key:

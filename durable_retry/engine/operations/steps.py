@@ -148,6 +148,19 @@ def hold(record: StepRecord | None, begun: StepRecord) -> StepRecord:
     return replace(begun, state=StepState.FAILED, attempts=begun.attempts - 1)
 
 
+def forgotten(record: StepRecord | None) -> StepRecord:
+    """Return the record of a step that a later run makes again as if it had never begun.
+
+    It has the number of a run behind its own, so that an execution that is still under way cannot give it a
+    result any more. The run that makes it again has a higher one.
+    """
+    if record is None:
+        raise LookupError
+    if record.state is StepState.FAILED and not record.attempts:
+        return record
+    return replace(record, run=record.run + 1, state=StepState.FAILED, attempts=0, result=None)
+
+
 class StepNote(Answer):
     """A remembered step of a handler."""
 

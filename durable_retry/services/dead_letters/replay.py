@@ -53,6 +53,7 @@ from durable_retry.stores.dead_letters.records import (
     settle,
 )
 from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.operations.steps import forget_steps_from, names_of_steps
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import spans
 from durable_retry.telemetry.spans import OUTCOME
@@ -147,6 +148,8 @@ async def replay_dead_letter(
     record = await _open_record(dead_letter_id)
     prepared = prepare(record, edits, now)
     operation = replace(prepared.operation, submitted_by=by)
+    if edits.from_step is not None:
+        await _check_step(operation, edits.from_step)
     started = Replay(
         operation_id=operation.operation_id,
         requested_at=now,
@@ -155,10 +158,11 @@ async def replay_dead_letter(
         changes=prepared.changes,
         replay_id=replay_id,
         by=by,
+        from_step=edits.from_step,
     )
     _, intent = await begin_move(dead_letter_id, lambda kept: replayed(kept, started), Purpose.REPLAY)
     try:
-        await _start_replay(hub, record, operation)
+        await _start_replay(hub, record, operation, edits.from_step)
     except _NOT_STARTED:
         await move_dead_letter(dead_letter_id, not_replayed)
         await finish_change(intent)
@@ -213,7 +217,8 @@ async def _start_left_over(hub: TaskHub, record: DeadLetterRecord) -> None:
     try:
         if is_masked(started.operation):
             raise StillRunningError  # noqa: TRY301 - its credentials were never kept: a person starts it again
-        await _start_replay(hub, record, OperationInput.from_json(started.operation))
+        operation = OperationInput.from_json(started.operation)
+        await _start_replay(hub, record, operation, started.from_step)
     except (StillRunningError, KeyTakenError, NoSuchEventError):
         await move_dead_letter(record.id, not_replayed)
 
@@ -300,7 +305,19 @@ def _refuse_downstream_key(edits: ReplayBody) -> None:
         raise InvalidInputError([Problem("/downstream_key", "can be chosen for an operation only")])
 
 
-async def _start_replay(hub: TaskHub, record: DeadLetterRecord, operation: OperationInput) -> None:
+async def _check_step(operation: OperationInput, name: str) -> None:
+    run = operation.steps_run
+    names = [] if run is None else await names_of_steps(operation.operation_id, run)
+    if name not in names:
+        known = f"is not remembered: there are {', '.join(names)}" if names else "is not there: none is kept"
+        raise InvalidInputError([Problem("/from_step", known)])
+
+
+async def _start_replay(
+    hub: TaskHub, record: DeadLetterRecord, operation: OperationInput, from_step: str | None
+) -> None:
+    if from_step is not None and operation.steps_run is not None:
+        await forget_steps_from(operation.operation_id, operation.steps_run, from_step)
     if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
         await resend(hub, event_id_of(record), clock.now())
     elif record.operation is None:

@@ -21,7 +21,7 @@ from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.heartbeat import HEARTBEAT, HeartbeatNote, shown_heartbeat
-from durable_retry.engine.operations.steps import StepNote, StepRecord, StepState, shown
+from durable_retry.engine.operations.steps import StepNote, StepRecord, StepState, forgotten, shown
 from durable_retry.stores.storage import contents, rounds, tables
 
 TABLE: Final = "HandlerSteps"
@@ -76,6 +76,23 @@ def _unreadable_step(row: tables.Row, reason: str) -> tuple[datetime, StepNote]:
     name = str(row["RowKey"]).partition(".")[2]
     note = StepNote(name=name, status=StepState.UNKNOWN, attempts=0, result=None, unreadable=reason)
     return datetime.max.replace(tzinfo=UTC), note
+
+
+async def names_of_steps(operation_id: str, run: int) -> list[str]:
+    """Return the names of the steps of a run, in the order in which they began."""
+    page = await tables.rows_between(
+        TABLE, operation_id, after=_prefix_of_run(run), before=_prefix_of_run(run + 1)
+    )
+    records = contents.readable(TABLE, page.rows, _record_of_row)
+    ordered = sorted(records, key=lambda record: record.begun_at)
+    return [record.name for record in ordered if record.name != HEARTBEAT]
+
+
+async def forget_steps_from(operation_id: str, run: int, name: str) -> None:
+    """Have a step, and those that began after it, made again by the next run. Idempotent."""
+    names = await names_of_steps(operation_id, run)
+    for each in names[names.index(name) :] if name in names else []:
+        await change_step(operation_id, run, each, forgotten)
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,6 +177,7 @@ def _text(document: Mapping[str, Any]) -> str:
         lines.append(
             f"replayed {each['requested_at']}{act_by(each)} as {each['operation_id']}{_became(each)}"
         )
+        lines += [f"  from step {printable(each['from_step'])}"] if each.get("from_step") else []
         lines += [f"  note  {printable(each['note'])}"] if each["note"] else []
         lines += [f"  changed {change_text(change)}" for change in each["changes"]]
     lines += note_lines(document["notes"])

@@ -82,7 +82,7 @@ def replay_options(args: Namespace) -> dict[str, Any]:
         pointer, value = parse_pair(text, "=", "--set")
         step = {"op": "replace", "path": pointer, "value": _value(value)}
         options["patch"] = [*options.get("patch", ()), step]
-    for name in ("downstream_key", "note"):
+    for name in ("downstream_key", "from_step", "note"):
         if (value := getattr(args, name)) is not None:
             options[name] = value
     return options

@@ -104,6 +104,8 @@ def with_edit(command: ArgumentParser) -> None:
     command.add_argument(
         "--patch", metavar="JSON", help="a JSON patch (RFC 6902) of each, as a list of steps"
     )
+    words = "run this remembered step of a handler and those that began after it again"
+    command.add_argument("--from-step", metavar="STEP", help=words)
     words = "key that the dependency deduplicates on; default: new when the request or input changed"
     command.add_argument("--downstream-key", choices=("same", "new"), help=words)
 

@@ -12,6 +12,7 @@ from durable_retry.engine.operations.steps import (
     UnknownEffectError,
     begin,
     fail,
+    forgotten,
     hold,
     shown,
     succeed,
@@ -134,3 +135,16 @@ def test_a_step_that_runs_nowhere_any_more_is_unknown(state: OperationState, sta
     }
     done = shown(succeed(running(), running(), "5"), state)
     assert (done.status, done.result) == (StepState.SUCCEEDED, 5)
+
+
+def test_a_forgotten_step_is_made_again_by_the_next_run_and_an_older_execution_gives_it_no_result() -> None:
+    begun = running()
+    record = forgotten(succeed(begun, begun, "1"))
+    assert forgotten(record) == record
+    assert shown(record, OperationState.RUNNING).status is StepState.WAITING
+    with pytest.raises(LostClaimError):
+        succeed(record, begun, "1")
+    again = begin(record, an_execution("x2", run=9, is_repeatable=False))
+    assert (again.state, again.attempts, again.result) == (StepState.RUNNING, 1, None)
+    with pytest.raises(LookupError):
+        forgotten(None)
