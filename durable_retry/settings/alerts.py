@@ -3,12 +3,14 @@
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from datetime import datetime, time
 from enum import StrEnum
 from functools import cache, partial
 from hashlib import sha256
 from typing import Annotated, Any, ClassVar, Final
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BeforeValidator
 
@@ -18,6 +20,7 @@ from durable_retry.engine.config.dependency import WebhookSecretError, signing_k
 from durable_retry.settings.group import SettingsGroup, seconds, setting
 
 _WEBHOOK: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}):(/.*)")
+_QUIET: Final = re.compile(r"([0-2][0-9]:[0-5][0-9])-([0-2][0-9]:[0-5][0-9])(?: ([A-Za-z0-9_+/-]+))?")
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOW_TO_MAKE: Final = "make one with: openssl rand -base64 32"
 
@@ -100,6 +103,12 @@ def _parsed_receivers(form: Format, example: str, text: Any) -> Any:
     return tuple(Receiver(form, Secret(url)) for url in urls)
 
 
+def _parsed_runbook(text: Any) -> Any:
+    if isinstance(text, str) and not _is_postable(text):
+        raise ValueError("must be an https URL with a host")
+    return text
+
+
 def _is_postable(url: str) -> bool:
     try:
         parts = urlsplit(url)
@@ -108,6 +117,44 @@ def _is_postable(url: str) -> bool:
         return False
     is_local = parts.scheme == "http" and host in _LOOPBACK
     return bool(host) and (parts.scheme == "https" or is_local) and url.isascii() and url.isprintable()
+
+
+@dataclass(frozen=True, slots=True)
+class QuietHours:
+    """A time of each day in which nobody is woken, such as 22:00 to 07:00; its end is not in it."""
+
+    begin: time
+    end: time
+    zone: ZoneInfo
+
+    def covers(self, now: datetime) -> bool:
+        """Return whether an instant lies in it."""
+        at = now.astimezone(self.zone).time()
+        if self.begin <= self.end:
+            return self.begin <= at < self.end
+        return at >= self.begin or at < self.end
+
+
+def _parsed_quiet_hours(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    found = _QUIET.fullmatch(text)
+    if found is None:
+        raise ValueError(f"must look like 22:00-07:00 or 22:00-07:00 Europe/Berlin, not {text!r}")
+    begin, end, zone = found.groups("UTC")
+    try:
+        return QuietHours(time.fromisoformat(begin), time.fromisoformat(end), ZoneInfo(zone))
+    except (ValueError, ZoneInfoNotFoundError, OSError) as error:
+        raise ValueError(f"is no time of a day in a known zone: {error}") from None
+
+
+def _parsed_conditions(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    names = {field.name for field in fields(Thresholds)}
+    if unknown := sorted(set(text.split()) - names):
+        raise ValueError(f"{unknown[0]!r} is none of {', '.join(sorted(names))}")
+    return frozenset(text.split())
 
 
 def _signing_keys(text: Any) -> Any:
@@ -189,6 +236,19 @@ class AlertSettings(SettingsGroup):
         (),
         secret=True,
     )
+    alert_runbook_url: Annotated[str, BeforeValidator(_parsed_runbook)] = setting(
+        "URL of what to do, for messages about alerts; `{condition}` in it stands for the condition. "
+        "Not set: no link."
+    )
+    alert_quiet_hours: Annotated[QuietHours | None, BeforeValidator(_parsed_quiet_hours)] = setting(
+        "Hours of each day in which messages about what is raised wait for their end, such as "
+        "`22:00-07:00 Europe/Berlin` (UTC without a zone). Not set: none.",
+        None,
+    )
+    alert_quiet_except: Annotated[frozenset[str], BeforeValidator(_parsed_conditions)] = setting(
+        "Conditions whose messages are sent in quiet hours too, separated by spaces, such as `not_starting`.",
+        frozenset(),
+    )
     website_hostname: str = setting(
         "Host name of the Function App; Azure sets it. Messages about alerts link to the dashboard there."
     )
@@ -213,6 +273,11 @@ class AlertSettings(SettingsGroup):
             not_starting=self.alert_not_starting_seconds,
             task_hub_away_seconds=self.alert_task_hub_away_seconds,
         )
+
+    def is_quiet(self, kind: str, now: datetime) -> bool:
+        """Return whether messages about a kind of condition wait for the end of the quiet hours."""
+        hours = self.alert_quiet_hours
+        return hours is not None and kind not in self.alert_quiet_except and hours.covers(now)
 
     @property
     def receivers(self) -> tuple[Receiver, ...]:

@@ -253,6 +253,16 @@ def test_events_are_listed_and_sent_once_more(shell: Shell, key: str, tmp_path: 
     eventually(is_sent, "it is sent again")
 
 
+def test_alerts_are_shown_silenced_and_tried(shell: Shell) -> None:
+    assert "nobody gets messages" in shell.run("alerts", "test")
+    silence = shell.json("alerts", "silence", "dead_letters", "--for-minutes", "5", "--reason", "an import")
+    assert "an import" in shell.run("alerts", "show")
+    assert "within a week" in shell.run(
+        *("alerts", "silence", "*", "--until", "2020-01-01T00:00:00Z", "--reason", "r"), code=1
+    )
+    assert "ended" in shell.run("alerts", "end-silence", silence["id"])
+
+
 def test_a_batch_with_a_bad_item_ends_badly_and_shows_which(shell: Shell, tmp_path: Path) -> None:
     item = {"dependency": "flaky", "request": {"method": "POST", "path": "/echo"}}
     (tmp_path / "items.json").write_text(json.dumps([item, {}]))

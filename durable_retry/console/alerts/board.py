@@ -3,11 +3,21 @@
 import asyncio
 import uuid
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from dataclasses import asdict
+from datetime import datetime
 
 from durable_retry import clock
-from durable_retry.console.alerts.document import AlertBoard, AlertDocument, AlertMessage, AlertReceiver
-from durable_retry.console.alerts.rules import CONDITIONS, Alert, Silence
+from durable_retry.console.alerts.document import (
+    AlertBoard,
+    AlertDocument,
+    AlertMessage,
+    AlertReceiver,
+    AlertTest,
+    AlertTests,
+)
+from durable_retry.console.alerts.health import own_thresholds
+from durable_retry.console.alerts.rules import CONDITIONS, TEST, Alert, DeliveryState, Silence
+from durable_retry.console.alerts.sending import links_to, send_alert_to, targets_by_name
 from durable_retry.console.alerts.store import (
     delete_silence,
     find_silence,
@@ -17,6 +27,7 @@ from durable_retry.console.alerts.store import (
     write_silence,
 )
 from durable_retry.settings.alerts import alert_settings
+from durable_retry.stores.task_hub import TaskHub
 
 
 async def read_board() -> AlertBoard:
@@ -24,17 +35,46 @@ async def read_board() -> AlertBoard:
     known, incidents, silences = await asyncio.gather(
         known_alerts(), list_incidents(), list_silences(clock.now())
     )
-    thresholds = alert_settings().thresholds
+    of_all, quiet = alert_settings().thresholds, alert_settings().alert_quiet_hours
+    thresholds = {name: float(getattr(of_all, name)) for name in CONDITIONS}
     return AlertBoard(
         items=_raised_documents(known.values(), silences),
         recent=tuple(_alert_document(alert, ()) for alert in incidents if not alert.is_raised),
         silences=tuple(silences),
         receivers=_receiver_documents(),
-        thresholds={name: float(getattr(thresholds, name)) for name in CONDITIONS},
+        thresholds=thresholds | _thresholds_of_dependencies(),
+        is_quiet=quiet is not None and quiet.covers(clock.now()),
     )
 
 
-async def begin_silence(condition: str, length: timedelta, reason: str, by: str) -> Silence:
+def _thresholds_of_dependencies() -> dict[str, float]:
+    return {
+        f"{name}:{dependency}": float(threshold)
+        for dependency, own in own_thresholds().items()
+        for name, threshold in asdict(own).items()
+        if threshold is not None
+    }
+
+
+async def try_receivers(hub: TaskHub) -> AlertTests:
+    """Send a message to every receiver at once, and say what became of it."""
+    now = clock.now()
+    alert = Alert(condition=TEST, is_raised=True, since=now, value=0.0, threshold=0.0)
+    receivers = targets_by_name()
+    failures = await asyncio.gather(*(send_alert_to(hub, alert, each, now) for each in receivers.values()))
+    return AlertTests(
+        items=tuple(
+            AlertTest(
+                receiver=name,
+                state=DeliveryState.SENT if failure is None else DeliveryState.FAILED,
+                detail=None if failure is None else failure.detail,
+            )
+            for name, failure in zip(receivers, failures, strict=True)
+        )
+    )
+
+
+async def begin_silence(condition: str, until: datetime, reason: str, by: str) -> Silence:
     """Keep back messages about a condition from now on."""
     now = clock.now()
     silence = Silence(
@@ -43,7 +83,7 @@ async def begin_silence(condition: str, length: timedelta, reason: str, by: str)
         reason=reason,
         by=by,
         created_at=now,
-        until=now + length,
+        until=until,
     )
     await write_silence(silence)
     return silence
@@ -71,12 +111,13 @@ def _raised_documents(known: Iterable[Alert], silences: Sequence[Silence]) -> tu
 def _alert_document(alert: Alert, silences: Iterable[Silence]) -> AlertDocument:
     covering = [silence for silence in silences if alert.is_raised and silence.covers(alert.condition)]
     silence = max(covering, key=lambda each: each.until, default=None)
+    is_quiet = alert_settings().is_quiet(alert.kind, clock.now())
     return AlertDocument(
         condition=alert.condition,
         dependency=alert.dependency,
         title=alert.title,
         text=alert.text,
-        state="resolved" if not alert.is_raised else "firing" if silence is None else "silenced",
+        state="resolved" if not alert.is_raised else "silenced" if silence or is_quiet else "firing",
         value=alert.value,
         threshold=alert.threshold,
         raised_at=alert.began_at,
@@ -86,6 +127,7 @@ def _alert_document(alert: Alert, silences: Iterable[Silence]) -> AlertDocument:
             AlertMessage(receiver=name, state=delivery.state, tries=delivery.tries, detail=delivery.detail)
             for name, delivery in sorted(alert.deliveries.items())
         ),
+        runbook_url=links_to(alert).runbook,
     )
 
 

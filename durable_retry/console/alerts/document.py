@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from durable_retry.console.alerts.rules import DeliveryState, Silence
-from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.answers import Answer, Instant, left_out
 
 
 class AlertMessage(Answer):
@@ -31,6 +31,7 @@ class AlertDocument(Answer):
     resolved_at: Instant | None
     silence: Silence | None
     deliveries: tuple[AlertMessage, ...]
+    runbook_url: Annotated[str | None, left_out("What to do. Left out without `ALERT_RUNBOOK_URL`.")] = None
 
 
 class AlertReceiver(Answer):
@@ -48,5 +49,26 @@ class AlertBoard(Answer):
     recent: Annotated[tuple[AlertDocument, ...], Field(description="The latest incidents that ended.")]
     silences: tuple[Silence, ...]
     receivers: tuple[AlertReceiver, ...]
-    thresholds: Annotated[dict[str, float], Field(description="By condition; 0 is off.")]
+    thresholds: Annotated[
+        dict[str, float],
+        Field(description="By condition, with `:` and a dependency where it has its own; 0 is off."),
+    ]
+    is_quiet: Annotated[
+        bool,
+        Field(description="Whether it is a quiet hour: messages about what is raised wait."),
+    ] = False
     next_cursor: None = None
+
+
+class AlertTest(Answer):
+    """What became of a message that was sent to try a receiver."""
+
+    receiver: str
+    state: DeliveryState
+    detail: Annotated[str | None, Field(description="Why it did not arrive; null when it did.")]
+
+
+class AlertTests(Answer):
+    """What became of a test, receiver by receiver."""
+
+    items: tuple[AlertTest, ...]

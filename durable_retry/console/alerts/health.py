@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 
 from durable_retry.console.alerts.rules import (
     CIRCUIT_OPEN,
@@ -16,7 +17,8 @@ from durable_retry.console.alerts.rules import (
 )
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.states import CircuitState
-from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
+from durable_retry.engine.config.dependency import AlertThresholds
+from durable_retry.engine.dead_letters.numbers import DeadLetterSummary, open_dead_letters
 from durable_retry.engine.limits.settings import LimitSettings, shared_limits_at
 from durable_retry.settings.alerts import Thresholds
 from durable_retry.settings.configuration import dependencies
@@ -45,8 +47,10 @@ class HealthMetrics:
     not_starting_seconds: float | None = 0.0
     task_hub_away_seconds: float | None = 0.0
 
-    def with_thresholds(self, thresholds: Thresholds) -> list[HealthMetric]:
-        """Return each metric with its threshold."""
+    def with_thresholds(
+        self, thresholds: Thresholds, own: Mapping[str, AlertThresholds] = MappingProxyType({})
+    ) -> list[HealthMetric]:
+        """Return each metric with its threshold; `own` are those of dependencies."""
         letters = self.dead_letters
         return [
             HealthMetric(DEAD_LETTERS, None if letters is None else letters.open, thresholds.dead_letters),
@@ -59,16 +63,38 @@ class HealthMetrics:
                 HealthMetric(
                     f"{CIRCUIT_OPEN}:{name}",
                     None if breaker is None else seconds_since(breaker.closed_to_calls_since, self.now),
-                    thresholds.circuit_open_seconds,
+                    _circuit_threshold(own.get(name), thresholds),
                 )
                 for name, breaker in self.circuits.items()
             ),
+            *(metric for name, one in own.items() for metric in self._letters_of(name, one)),
         ]
+
+    def _letters_of(self, name: str, own: AlertThresholds) -> Iterator[HealthMetric]:
+        """Yield what a dependency with thresholds of its own has of dead letters."""
+        none = open_dead_letters(0, None, self.now)
+        letters = None if self.dead_letters is None else self.dead_letters.by_dependency.get(name, none)
+        if own.dead_letters is not None:
+            count = None if letters is None else letters.open
+            yield HealthMetric(f"{DEAD_LETTERS}:{name}", count, own.dead_letters)
+        if own.dead_letter_age_seconds is not None:
+            age = None if letters is None else letters.oldest_age_seconds or 0.0
+            yield HealthMetric(f"{DEAD_LETTER_AGE}:{name}", age, own.dead_letter_age_seconds)
 
     @property
     def dead_letter_age_seconds(self) -> float | None:
         """Age of the oldest open dead letter; 0 when there is none."""
         return None if self.dead_letters is None else self.dead_letters.oldest_age_seconds or 0.0
+
+
+def _circuit_threshold(own: AlertThresholds | None, of_all: Thresholds) -> float:
+    seconds = None if own is None else own.circuit_open_seconds
+    return of_all.circuit_open_seconds if seconds is None else seconds
+
+
+def own_thresholds() -> dict[str, AlertThresholds]:
+    """Return the thresholds of each dependency's own."""
+    return {name: dependency.alerts for name, dependency in dependencies().dependencies.items()}
 
 
 def seconds_since(since: datetime | None, now: datetime) -> float:

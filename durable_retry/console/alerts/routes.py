@@ -1,16 +1,19 @@
 """HTTP: what alerts are raised, the latest incidents, and silences."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Final
 
 import azure.functions as func
 from pydantic import Field
 
-from durable_retry.console.alerts.board import begin_silence, lift_silence, read_board
-from durable_retry.console.alerts.document import AlertBoard
+from durable_retry import clock
+from durable_retry.binding import TaskHub
+from durable_retry.console.alerts.board import begin_silence, lift_silence, read_board, try_receivers
+from durable_retry.console.alerts.document import AlertBoard, AlertTests
 from durable_retry.console.alerts.rules import CONDITIONS, EVERY_CONDITION, Silence
-from durable_retry.engine.base.validation import Strict, checked
+from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.validation import InstantText, InvalidInputError, Problem, Strict, checked
 from durable_retry.engine.facts import TargetType
 from durable_retry.http.answers import json_answer, required
 from durable_retry.http.callers import Caller
@@ -32,15 +35,32 @@ class SilenceBody(Strict):
 
     Attributes:
         condition: Its name, or `*` for all. `circuit_open` without a dependency covers all circuits.
-        for_minutes: How long.
+        for_minutes: How long, up to a week; or `until`.
+        until: When it ends, within a week; in place of `for_minutes`.
         reason: Why, for whoever looks later.
     """
 
     condition: Annotated[str, Field(max_length=300), checked(_condition_problem)]
-    for_minutes: Annotated[float, Field(gt=0, le=_MAX_MINUTES)]
+    for_minutes: Annotated[float, Field(gt=0, le=_MAX_MINUTES)] | None = None
+    until: InstantText | None = None
     reason: Annotated[
         str, Field(max_length=500), checked(lambda text: None if text.strip() else "must say why")
     ]
+
+    def ends_at(self, now: datetime) -> datetime:
+        """Return when it ends.
+
+        Raises:
+            InvalidInputError: Neither or both ends are given, or it is not within a week from now.
+        """
+        if (self.until is None) == (self.for_minutes is None):
+            raise InvalidInputError([Problem("", "needs for_minutes or until, and not both")])
+        if self.until is None:
+            return now + timedelta(minutes=self.for_minutes or 0)
+        until = from_rfc3339(self.until)
+        if not now < until <= now + timedelta(minutes=_MAX_MINUTES):
+            raise InvalidInputError([Problem("/until", "must be within a week from now")])
+        return until
 
 
 @routes.get("alerts", answers=shown(AlertBoard), errors=(AWAY,))
@@ -65,9 +85,18 @@ async def silence_alerts(body: SilenceBody, who: Caller) -> func.HttpResponse:
     What is still raised when the silence ends is sent then. The end of an incident is always sent to those
     who were sent its beginning.
     """
-    length = timedelta(minutes=body.for_minutes)
-    silence = await begin_silence(body.condition, length, body.reason.strip(), who.name)
+    silence = await begin_silence(body.condition, body.ends_at(clock.now()), body.reason.strip(), who.name)
     return json_answer(silence, HTTPStatus.CREATED)
+
+
+@routes.post(
+    "alerts/test",
+    answers=(RouteAnswer(OK, "What became of it, receiver by receiver.", AlertTests),),
+    errors=(AWAY,),
+)
+async def try_receivers_of_alerts(hub: TaskHub) -> func.HttpResponse:
+    """Send a message to every receiver at once that says that it is a test."""
+    return json_answer(await try_receivers(hub))
 
 
 @routes.delete(

@@ -7,7 +7,7 @@ clearing message is always sent, since it closes the incident at the receiver. E
 number of times.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -24,6 +24,8 @@ RETRIES_EXHAUSTED: Final = "retries_exhausted_per_hour"
 NOT_STARTING: Final = "not_starting"
 TASK_HUB_AWAY: Final = "task_hub_away_seconds"
 EVERY_CONDITION: Final = "*"
+TEST: Final = "test"
+"""The condition of a message that somebody sends to try the receivers."""
 
 _TITLES: Final[Mapping[str, str]] = {
     DEAD_LETTERS: "Open dead letters",
@@ -33,8 +35,9 @@ _TITLES: Final[Mapping[str, str]] = {
     RETRIES_EXHAUSTED: "Operations whose retries were exhausted in an hour",
     NOT_STARTING: "Accepted operations do not begin",
     TASK_HUB_AWAY: "The task hub does not answer",
+    TEST: "Test",
 }
-CONDITIONS: Final = tuple(_TITLES)
+CONDITIONS: Final = tuple(kind for kind in _TITLES if kind != TEST)
 
 MAX_TRIES: Final = 60
 """Tries per message and receiver, about one a minute."""
@@ -95,6 +98,7 @@ class Alert(JsonRecord):
     """The latest change of one condition.
 
     Attributes:
+        value: Of the latest check while it is raised, so that a late message says what is so by then.
         raised_at: When the incident began; None in rows of older versions.
         deliveries: By receiver, the messages about this change.
     """
@@ -141,6 +145,8 @@ class Alert(JsonRecord):
     @property
     def text(self) -> str:
         """The change as one sentence."""
+        if self.kind == TEST:
+            return "This message was sent to try the receivers: nothing is wrong."
         value, threshold = _value_text(self.kind, self.value), _value_text(self.kind, self.threshold)
         if self.is_raised:
             return f"{self.title}: {value}, over the threshold of {threshold}."
@@ -233,50 +239,6 @@ class Silence(JsonRecord):
         return self.condition in {EVERY_CONDITION, condition, condition.partition(":")[0]}
 
 
-def slack_message(alert: Alert, link: str | None) -> dict[str, Any]:
-    """Return the body for a Slack incoming webhook: blocks, and the text that notifications show.
-
-    Args:
-        link: Where a person looks; None when the app's address is not known.
-    """
-    mark = ":rotating_light: *Raised*" if alert.is_raised else ":white_check_mark: *Resolved*"
-    text = _slack_text(alert.text)
-    about = f"raised {to_rfc3339(alert.began_at)}"
-    if link is not None:
-        about += f" · <{link}|Look at it>"
-    return {
-        "text": f"{'Raised' if alert.is_raised else 'Resolved'}: {text}",
-        "blocks": [
-            {"type": "section", "text": {"type": "mrkdwn", "text": f"{mark}: {text}"}},
-            {"type": "context", "elements": [{"type": "mrkdwn", "text": about}]},
-        ],
-    }
-
-
-def teams_message(alert: Alert, link: str | None) -> dict[str, Any]:
-    """Return the body for a Teams workflow "post to a channel when a webhook request is received"."""
-    title, colour = ("Raised", "Attention") if alert.is_raised else ("Resolved", "Good")
-    block = {"type": "TextBlock", "wrap": True}
-    card: dict[str, Any] = {
-        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
-        "type": "AdaptiveCard",
-        "version": "1.4",
-        "body": [
-            {**block, "text": f"{title}: {alert.title}", "weight": "Bolder", "color": colour},
-            {**block, "text": alert.text},
-            {"type": "FactSet", "facts": [{"title": "Raised", "value": to_rfc3339(alert.began_at)}]},
-        ],
-    }
-    if link is not None:
-        card["actions"] = [{"type": "Action.OpenUrl", "title": "Look at it", "url": link}]
-    attachment = {
-        "contentType": "application/vnd.microsoft.card.adaptive",
-        "contentUrl": None,
-        "content": card,
-    }
-    return {"type": "message", "attachments": [attachment]}
-
-
 def alert_changes(known: Mapping[str, Alert], metrics: Iterable[HealthMetric], now: datetime) -> list[Alert]:
     """Return the changes since the known alerts: conditions that exceed their threshold now, or no longer.
 
@@ -295,6 +257,14 @@ def alert_changes(known: Mapping[str, Alert], metrics: Iterable[HealthMetric], n
         if last.is_raised and condition not in by_condition:
             changes.append(_alert_of_metric(HealthMetric(condition, 0.0, last.threshold), now, last))
     return changes
+
+
+def new_values(known: Mapping[str, Alert], metrics: Iterable[HealthMetric]) -> Iterator[tuple[Alert, float]]:
+    """Yield the raised alerts whose value is another one now, each with that value."""
+    for metric in metrics:
+        alert = known.get(metric.condition)
+        if alert is not None and alert.is_raised and metric.is_exceeded and metric.value != alert.value:
+            yield alert, float(metric.value or 0)
 
 
 def _alert_of_metric(metric: HealthMetric, now: datetime, last: Alert | None) -> Alert:
@@ -330,8 +300,3 @@ def _duration_text(seconds: float) -> str:
 
 def _compact_instant(instant: datetime) -> str:
     return f"{instant:%Y%m%dT%H%M%S.%fZ}"
-
-
-def _slack_text(text: str) -> str:
-    # What Slack reads as markup.
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -13,18 +13,17 @@ cannot both begin a try: each writes the row under the version that it read.
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from http import HTTPStatus
-from typing import Any, Final, assert_never
+from functools import partial
+from typing import Final
 
-import httpx
-
-from durable_retry.console.alerts.health import HealthMetrics, seconds_since, show
-from durable_retry.console.alerts.rules import Alert, Failure, alert_changes, slack_message, teams_message
+from durable_retry.console.alerts.health import HealthMetrics, own_thresholds, seconds_since, show
+from durable_retry.console.alerts.rules import Alert, alert_changes, new_values
+from durable_retry.console.alerts.sending import Target, send_alert_to, targets_by_name
 from durable_retry.console.alerts.store import (
     change_alert,
     known_alerts,
@@ -34,21 +33,13 @@ from durable_retry.console.alerts.store import (
     write_change,
 )
 from durable_retry.engine.base.names import DeadLetterReason
-from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.circuit.breaker import Breaker
-from durable_retry.engine.config.dependency import signing_key
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
-from durable_retry.engine.operations.envelope import ParsedEnvelope
-from durable_retry.engine.operations.naming import ScopedKey
-from durable_retry.engine.operations.submission import Naming, read_operation
-from durable_retry.engine.outbox import signed_headers
-from durable_retry.errors import TaskHubUnavailableError
-from durable_retry.services.operations.submit import submit
 from durable_retry.services.outbox import was_swept_empty
 from durable_retry.services.upkeep.starting import seconds_without_a_start
-from durable_retry.settings.alerts import AlertSettings, Format, Receiver, Webhook, alert_settings
-from durable_retry.settings.configuration import api_path, dependencies, targets
+from durable_retry.settings.alerts import alert_settings
+from durable_retry.settings.configuration import dependencies
 from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import count_dead_letters
@@ -174,8 +165,6 @@ async def _readable_circuits(hub: TaskHub) -> dict[str, Breaker | None]:
     return dict(zip(names, found, strict=True))
 
 
-SOURCE: Final = "watch"
-
 _log = logging.getLogger(__name__)
 
 
@@ -191,8 +180,11 @@ async def _check_conditions(hub: TaskHub, now: datetime) -> list[Alert]:
     health = await read_health_metrics(hub, now)
     show(health)
     known = await known_alerts()
+    metrics = health.with_thresholds(alert_settings().thresholds, own_thresholds())
+    for alert, value in new_values(known, metrics):
+        await change_alert(alert.condition, partial(_with_value, of=alert.id, value=value))
     changes = []
-    for alert in alert_changes(known, health.with_thresholds(alert_settings().thresholds), now):
+    for alert in alert_changes(known, metrics, now):
         if await write_change(alert, known.get(alert.condition)):
             _log_alert(alert)
             changes.append(alert)
@@ -200,6 +192,10 @@ async def _check_conditions(hub: TaskHub, now: datetime) -> list[Alert]:
         await remove_old_incidents()
     await remove_ended_silences(now)
     return changes
+
+
+def _with_value(found: Alert, *, of: str, value: float) -> Alert:
+    return replace(found, value=value) if found.id == of else found
 
 
 def _log_alert(alert: Alert) -> None:
@@ -210,32 +206,28 @@ def _log_alert(alert: Alert) -> None:
     _log.log(level, "alert %s %s: %s, threshold %s", *values, extra=extra)
 
 
-_SEND_SECONDS: Final = 5.0
 # The time for all messages of one run; the next run sends the rest.
 _RUN_SECONDS: Final = 15.0
-
-type _Target = Webhook | Receiver
 
 
 async def _send_due_alerts(hub: TaskHub, now: datetime) -> None:
     # Only storage can make this fail.
-    settings = alert_settings()
-    webhook = settings.alert_webhook
-    targets: list[_Target] = [*settings.receivers, *([] if webhook is None else [webhook])]
-    if not targets:
+    by_name = targets_by_name()
+    if not by_name:
         return
-    by_name = {target.name: target for target in targets}
-    silences = await list_silences(now)
+    silences, settings = await list_silences(now), alert_settings()
     with suppress(TimeoutError):
         async with asyncio.timeout(_RUN_SECONDS):
             for alert in (await known_alerts()).values():
-                is_silenced = any(silence.covers(alert.condition) for silence in silences)
+                is_silenced = settings.is_quiet(alert.kind, now) or any(
+                    silence.covers(alert.condition) for silence in silences
+                )
                 if alert.due(by_name, now, is_silenced=is_silenced):
                     await _send_alert(hub, alert, by_name, now, is_silenced=is_silenced)
 
 
 async def _send_alert(
-    hub: TaskHub, alert: Alert, targets: Mapping[str, _Target], now: datetime, *, is_silenced: bool
+    hub: TaskHub, alert: Alert, targets: Mapping[str, Target], now: datetime, *, is_silenced: bool
 ) -> None:
     begun: list[str] = []
 
@@ -245,68 +237,9 @@ async def _send_alert(
 
     if not await change_alert(alert.condition, begin):
         return
-    sent = await asyncio.gather(*(_send_alert_to(hub, alert, targets[name], now) for name in begun))
+    sent = await asyncio.gather(*(send_alert_to(hub, alert, targets[name], now) for name in begun))
     ended = dict(zip(begun, sent, strict=True))
     for name, failure in ended.items():
         if failure is not None:
             _log.warning("the alert %s did not reach %s: %s", alert.id, name, failure.detail)
     await change_alert(alert.condition, lambda found: found.tried(ended) if found.id == alert.id else found)
-
-
-async def _send_alert_to(hub: TaskHub, alert: Alert, target: _Target, now: datetime) -> Failure | None:
-    """Send one message; None for a success."""
-    if isinstance(target, Webhook):
-        return await _send_as_operation(hub, alert, target, now)
-    body = json.dumps(_body_for_receiver(alert, target), separators=(",", ":"), ensure_ascii=False)
-    headers = {"Content-Type": "application/json; charset=utf-8"}
-    if target.format is Format.WEBHOOK:
-        keys = [signing_key(secret) for secret in alert_settings().alert_webhook_secret]
-        headers |= signed_headers(alert.id, body, keys, now)
-    try:
-        async with (
-            asyncio.timeout(_SEND_SECONDS),
-            httpx.AsyncClient(timeout=_SEND_SECONDS, trust_env=False) as client,
-            client.stream("POST", target.url.reveal(), content=body.encode(), headers=headers) as response,
-        ):
-            return _failure_of_status(response.status_code)
-    except (httpx.HTTPError, OSError, TimeoutError) as error:
-        return Failure(type(error).__name__)
-
-
-def _body_for_receiver(alert: Alert, receiver: Receiver) -> dict[str, Any]:
-    host = alert_settings().website_hostname
-    link = None if not host else f"https://{host}{api_path()}/dashboard#/alerts"
-    match receiver.format:
-        case Format.SLACK:
-            return slack_message(alert, link)
-        case Format.TEAMS:
-            return teams_message(alert, link)
-        case Format.WEBHOOK:
-            return alert.document()
-        case _ as never:
-            assert_never(never)
-
-
-_PASSING: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
-
-
-def _failure_of_status(status: int) -> Failure | None:
-    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-        return None
-    return Failure(
-        f"it answered {status}", is_final=status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in _PASSING
-    )
-
-
-async def _send_as_operation(hub: TaskHub, alert: Alert, webhook: Webhook, now: datetime) -> Failure | None:
-    call = {"method": "POST", "path": webhook.path, "json": alert.document()}
-    document = {"dependency": webhook.dependency, "request": call}
-    try:
-        naming = Naming(own=ScopedKey(f"source:{SOURCE}", alert.id))
-        operation = read_operation(ParsedEnvelope(document), naming, targets(), source=SOURCE, now=now)
-        await submit(hub, operation)
-    except InvalidInputError as error:
-        return Failure(f"{AlertSettings.name_of('alert_webhook')} cannot be used: {error}", is_final=True)
-    except TaskHubUnavailableError:
-        return Failure("the task hub did not take it")
-    return None

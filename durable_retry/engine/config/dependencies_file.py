@@ -32,6 +32,7 @@ from durable_retry.engine.base.validation import (
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.config.dependency import (
+    AlertThresholds,
     Auth,
     Dependency,
     IdempotencySettings,
@@ -247,6 +248,7 @@ class _Reader:
             classify={failure: Category(category) for failure, category in tables["classify"].items()},
             webhook=Webhook(tuple(Secret(text) for text in tables["webhook"].get("secrets", ()))),
             masking=Masking(**tables["masking"]),
+            alerts=AlertThresholds(**tables["alerts"]),
         )
 
     def _headers_with_secrets(self, name: str, headers: Mapping[str, str]) -> dict[str, str | Secret]:

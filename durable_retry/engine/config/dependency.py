@@ -74,6 +74,24 @@ class Webhook:
     secrets: tuple[Masked, ...] = ()
 
 
+type _Threshold = Annotated[float, Field(ge=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class AlertThresholds:
+    """Thresholds of a dependency's own, above which an alert is raised; 0 is off.
+
+    Attributes:
+        circuit_open_seconds: How long its circuit has let no call through; not written: the app's threshold.
+        dead_letters: How many of its dead letters are open; not written: no alert of its own.
+        dead_letter_age_seconds: The age of its oldest open dead letter; not written: no alert of its own.
+    """
+
+    circuit_open_seconds: _Threshold | None = None
+    dead_letters: _Threshold | None = None
+    dead_letter_age_seconds: _Threshold | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependency:
     """A named downstream service, its secrets masked.
@@ -93,6 +111,7 @@ class Dependency:
         classify: Status code or exception name to category; takes precedence over the built-in table.
         webhook: What signs the events that are sent there.
         masking: What people see of requests, inputs and errors.
+        alerts: Thresholds of its own.
         needs_admission: Whether an attempt asks before it starts: the circuit, the retry budget or a limit is
             on.
     """
@@ -110,6 +129,7 @@ class Dependency:
     classify: Mapping[str, Category] = field(default_factory=dict)
     webhook: Webhook = field(default_factory=Webhook)
     masking: Masking = field(default_factory=Masking)
+    alerts: AlertThresholds = field(default_factory=AlertThresholds)
     needs_admission: Annotated[bool, Field(exclude=True)] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -18,7 +18,12 @@ from durable_retry.engine.base.validation import (
 )
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.states import CircuitSettings
-from durable_retry.engine.config.dependency import IdempotencySettings, WebhookSecretError, signing_key
+from durable_retry.engine.config.dependency import (
+    AlertThresholds,
+    IdempotencySettings,
+    WebhookSecretError,
+    signing_key,
+)
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.retry.policy import RetryOverride, Timeouts
 
@@ -103,6 +108,7 @@ TABLES: Final[Mapping[str, type[Strict]]] = {
     "idempotency": table_of(IdempotencySettings),
     "webhook": WebhookTable,
     "masking": table_of(Masking),
+    "alerts": table_of(AlertThresholds),
 }
 """The tables of a dependency; most have the keys, defaults and ranges of what they become."""
 

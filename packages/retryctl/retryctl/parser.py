@@ -7,6 +7,7 @@ from typing import Any, Final
 from retryctl import (
     __version__,
     activity,
+    alerts,
     bulk,
     causes,
     dead_letters,
@@ -74,6 +75,7 @@ def build_parser() -> ArgumentParser:
     _add_bulk(commands)
     _add_outbox(commands)
     _add_activity(commands)
+    _add_alerts(commands)
     _add_workflows(commands)
     _add_dependencies(commands)
     words = "print a script that completes commands and options with the Tab key"
@@ -281,6 +283,19 @@ def _add_activity(commands: Commands) -> None:
     listed.add_argument("--after", metavar="INSTANT", help=INSTANT)
     listed.add_argument("--before", metavar="INSTANT", help=INSTANT)
     with_limit(listed)
+
+
+def _add_alerts(commands: Commands) -> None:
+    group = add_group(commands, "alerts", "conditions that exceed their thresholds, and who is told")
+    add_command(group, "show", alerts.show, "show what is raised, silences and receivers")
+    silence = add_command(group, "silence", alerts.silence, "keep messages about a condition back")
+    silence.add_argument("condition", help="such as dead_letters or circuit_open_seconds:payments; * is all")
+    end = silence.add_mutually_exclusive_group(required=True)
+    end.add_argument("--for-minutes", type=float, metavar="MINUTES", help="how long, up to a week")
+    end.add_argument("--until", metavar="INSTANT", help=INSTANT)
+    silence.add_argument("--reason", required=True, help="why, for whoever looks later")
+    with_id(add_command(group, "end-silence", alerts.end_silence, "end a silence early"), "silence")
+    add_command(group, "test", alerts.test, "send a message to every receiver that says that it is a test")
 
 
 def _add_outbox(commands: Commands) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from durable_retry import clock
+from durable_retry.console.alerts import board, sending
 from durable_retry.console.alerts import watch as alerts
 from durable_retry.console.alerts.rules import Alert, HealthMetric, Silence, alert_changes
 from durable_retry.console.alerts.store import (
@@ -102,7 +103,8 @@ def settle_on(monkeypatch: pytest.MonkeyPatch, *receivers: Receiver, **threshold
             "website_hostname": "app.example.com",
         }
     )
-    monkeypatch.setattr(alerts, "alert_settings", lambda: chosen)
+    for module in (alerts, sending, board):
+        monkeypatch.setattr(module, "alert_settings", lambda: chosen)
 
 
 async def keep(number: int) -> str:
@@ -261,3 +263,37 @@ async def test_old_incidents_and_ended_silences_go() -> None:
     assert found[0].since == last.since
     await remove_ended_silences(NOW)
     await delete_silence("silence-none")
+
+
+async def test_a_message_that_was_kept_back_says_what_is_so_when_it_is_sent(
+    hub: TaskHubStage, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle_on(monkeypatch, inbox.receiver(Format.WEBHOOK, "/ours"))
+    for number in range(2):
+        await keep(number)
+    until = NOW + MINUTE
+    await write_silence(
+        Silence(id=f"silence-{'0' * 32}", condition="*", reason="r", by="ada", created_at=NOW, until=until)
+    )
+    await alerts.check_alerts(hub.binding, NOW)
+    assert inbox.bodies("/ours") == []
+    await keep(2)
+    await alerts.check_alerts(hub.binding, until)
+    (body,) = inbox.bodies("/ours")
+    assert (body["value"], body["text"]) == (3, "Open dead letters: 3, over the threshold of 1.")
+    assert body["page_url"] == "https://app.example.com/api/dashboard#/dead-letters"
+
+
+async def test_a_test_goes_to_every_receiver_and_says_what_became_of_it(
+    hub: TaskHubStage, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, broken = (inbox.receiver(Format.SLACK, path) for path in ("/ours", "/broken"))
+    inbox.statuses["/broken"] = 500
+    settle_on(monkeypatch, ours, broken)
+    tried = await board.try_receivers(hub.binding)
+    assert [(each.receiver, each.state.value, each.detail) for each in tried.items] == [
+        (ours.name, "sent", None),
+        (broken.name, "failed", "it answered 500"),
+    ]
+    assert "nothing is wrong" in inbox.bodies("/ours")[0]["text"]
+    assert await known_alerts() == {}

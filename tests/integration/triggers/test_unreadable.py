@@ -12,6 +12,7 @@ import pytest
 from azure.data.tables import UpdateMode
 from durabletask.client import OrchestrationStatus
 
+from durable_retry import handler_registry
 from durable_retry.console.activity import find
 from durable_retry.console.activity.store import ActivityWriter
 from durable_retry.console.alerts.watch import check_alerts
@@ -107,6 +108,7 @@ def nothing_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
         return await make()
 
     monkeypatch.setattr(sharing, "shared", make_at_once)
+    monkeypatch.setattr(handler_registry, "_handlers", {})  # Other tests of this process may have some.
     monkeypatch.setattr(overview._known, "values", WeakKeyDictionary())
     monkeypatch.setattr(find, "WRITER", ActivityWriter())
 

@@ -1,4 +1,5 @@
 import base64
+from datetime import datetime
 
 import pytest
 
@@ -83,3 +84,42 @@ def test_a_receiver_is_named_without_its_path() -> None:
     assert receiver.name.startswith("slack:hooks.slack.com:")
     assert receiver.name != other.name
     assert "T0" not in receiver.name + repr(receiver)
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(f"2026-11-21T{text}:00Z")
+
+
+@pytest.mark.parametrize(
+    ("hours", "instant", "is_quiet"),
+    [
+        ("22:00-07:00", "23:30", True),
+        ("22:00-07:00", "06:59", True),
+        ("22:00-07:00", "07:00", False),
+        ("22:00-07:00 Europe/Berlin", "21:30", True),
+        ("22:00-07:00 Europe/Berlin", "06:30", False),
+        ("12:00-13:00", "12:30", True),
+        ("12:00-13:00", "23:30", False),
+    ],
+)
+def test_quiet_hours_hold_back_all_but_what_is_excepted(hours: str, instant: str, *, is_quiet: bool) -> None:
+    settings = AlertSettings.read({"ALERT_QUIET_HOURS": hours, "ALERT_QUIET_EXCEPT": "not_starting"})
+    assert settings.is_quiet("dead_letters", at(instant)) is is_quiet
+    assert not settings.is_quiet("not_starting", at(instant))
+    assert not AlertSettings().is_quiet("dead_letters", at(instant))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ALERT_QUIET_HOURS", "at night"),
+        ("ALERT_QUIET_HOURS", "25:00-26:00"),
+        ("ALERT_QUIET_HOURS", "22:00-07:00 Mars/Crater"),
+        ("ALERT_QUIET_EXCEPT", "not_startin"),
+        ("ALERT_RUNBOOK_URL", "wiki"),
+    ],
+)
+def test_a_setting_that_would_do_nothing_is_refused(name: str, text: str) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        AlertSettings.read({name: text})
+    assert [problem.pointer for problem in refusal.value.problems] == [name]

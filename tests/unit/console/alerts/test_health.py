@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from durable_retry.console.alerts.health import HealthMetrics, show
+from durable_retry.console.alerts.health import HealthMetrics, own_thresholds, show
 from durable_retry.console.alerts.rules import Alert, alert_changes
 from durable_retry.engine.adaptive import Adaptive
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
@@ -143,3 +143,33 @@ def test_thresholds_are_compared_with_the_same_metrics() -> None:
         "task_hub_away_seconds": 0.0,
         "circuit_open_seconds:payments": 30.0,
     }
+
+
+OWN = (
+    CONFIG
+    + """
+[dependencies.payments.alerts]
+circuit_open_seconds = 10
+dead_letters = 0.5
+dead_letter_age_seconds = 60
+[dependencies.idle.alerts]
+dead_letters = 0.5
+"""
+)
+
+
+def test_a_dependency_has_thresholds_of_its_own() -> None:
+    with using(parse_config(OWN, {})):
+        own = own_thresholds()
+    values = METRICS.with_thresholds(Thresholds(), own)
+    unknown = replace(METRICS, dead_letters=None).with_thresholds(Thresholds(), own)
+    found = {each.condition: (each.value, each.threshold, each.is_exceeded) for each in values}
+    assert {name: each for name, each in found.items() if ":" in name} == {
+        "circuit_open_seconds:payments": (30.0, 10.0, True),
+        "dead_letters:payments": (1, 0.5, True),
+        "dead_letter_age_seconds:payments": (0.0, 60.0, False),
+        "dead_letters:idle": (0, 0.5, False),
+    }
+    letters = [each for each in unknown if each.condition.startswith("dead_letter")]
+    assert len(letters) == 5
+    assert {each.value for each in letters} == {None}

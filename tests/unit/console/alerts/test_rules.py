@@ -4,6 +4,7 @@ import pytest
 
 from durable_retry.console.alerts.rules import (
     MAX_TRIES,
+    TEST,
     Alert,
     AlertDelivery,
     DeliveryState,
@@ -11,8 +12,7 @@ from durable_retry.console.alerts.rules import (
     HealthMetric,
     Silence,
     alert_changes,
-    slack_message,
-    teams_message,
+    new_values,
 )
 from tests.support.builders import NOON
 
@@ -173,36 +173,16 @@ def test_what_a_silence_covers(silenced: str, condition: str, *, covers: bool) -
     assert silence.to_json()["until"] == "2026-11-21T12:01:00Z"
 
 
-def test_slack_gets_blocks_and_a_text_for_the_notification() -> None:
-    (alert,) = alert_changes({}, [HealthMetric("circuit_open_seconds:a&b", 42, 10)], NOON)
-    message = slack_message(alert, "https://app.example.com/api/dashboard#/alerts")
-    text = "Circuit open, a&amp;b: 42 s, over the threshold of 10 s."
-    assert message["text"] == f"Raised: {text}"
-    section, context = message["blocks"]
-    assert section["text"] == {"type": "mrkdwn", "text": f":rotating_light: *Raised*: {text}"}
-    assert context["elements"][0]["text"].endswith(
-        "<https://app.example.com/api/dashboard#/alerts|Look at it>"
-    )
-
-
-def test_slack_gets_no_link_where_the_address_is_not_known() -> None:
-    (cleared,) = alert_changes({"dead_letters": raised()}, [], LATER)
-    message = slack_message(cleared, None)
-    assert message["text"].startswith("Resolved: ")
-    assert message["blocks"][1]["elements"][0]["text"] == "raised 2026-11-21T12:00:00Z"
-
-
-def test_teams_gets_an_adaptive_card() -> None:
-    message = teams_message(raised(), "https://app.example.com/")
-    (attachment,) = message["attachments"]
-    card = attachment["content"]
-    assert (message["type"], attachment["contentType"]) == (
-        "message",
-        "application/vnd.microsoft.card.adaptive",
-    )
-    assert (card["type"], card["body"][0]["text"]) == ("AdaptiveCard", "Raised: Open dead letters")
-    assert card["actions"] == [
-        {"type": "Action.OpenUrl", "title": "Look at it", "url": "https://app.example.com/"}
+def test_a_raised_alert_whose_value_moves_is_told_with_the_value_of_the_moment() -> None:
+    known = {"dead_letters": raised()}
+    metrics = [HealthMetric("dead_letters", 400, 100), HealthMetric("outbox_lag_seconds", 400, 100)]
+    assert [(alert.condition, value) for alert, value in new_values(known, metrics)] == [
+        ("dead_letters", 400.0)
     ]
-    (cleared,) = alert_changes({"dead_letters": raised()}, [], LATER)
-    assert "actions" not in teams_message(cleared, None)["attachments"][0]["content"]
+    assert list(new_values(known, [HealthMetric("dead_letters", known["dead_letters"].value, 100)])) == []
+    assert list(new_values(known, [HealthMetric("dead_letters", None, 100)])) == []
+
+
+def test_a_test_says_that_nothing_is_wrong() -> None:
+    alert = Alert(condition=TEST, is_raised=True, since=NOON, value=0, threshold=0)
+    assert (alert.title, "nothing is wrong" in alert.text) == ("Test", True)
