@@ -171,7 +171,8 @@ class Run:
             report(WaitBegun(self.operation, kind, wait.until, wait.reasons))
         yield from self._wait_until(wait.until, began_at, state)
         if not self.ctx.is_replaying:
-            report(WaitEnded(self.operation, kind, (self.now - began_at).total_seconds()))
+            late_seconds = (self.now - wait.until).total_seconds() if self.now >= wait.until else None
+            report(WaitEnded(self.operation, kind, (self.now - began_at).total_seconds(), late_seconds))
 
     def _wait_until(self, until: datetime, began_at: datetime, state: OperationState) -> Steps[None]:
         self.show(state, next_attempt_at=until)

@@ -81,6 +81,7 @@ class WaitEnded:
     operation: OperationInput
     kind: str
     seconds: float
+    late_seconds: float | None  # since it was due; None where something ended it before
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ def test_an_outage_leaves_its_trace_over_restarts(tmp_path: Path, target: Target
         assert found["openings"] == 1
         assert found["operation_ms"]["p95"] >= 1_000  # it waited for the circuit
         assert found["waits"]["circuit"]["count"] >= 1
+        assert found["late_ms"]["p50"] is not None
         assert total(system, "steady")["amplification"] == 1.0
 
         # A process that is killed loses no more than a few seconds: the next write is what to wait for.

@@ -269,7 +269,7 @@ def _write_metrics() -> None:
     minutes.attempted("payments", 2, "transient", 41.5, counted=True)
     minutes.attempted("payments", 1, None, 3.0, counted=False)
     minutes.ended("payments", "succeeded", 1.5)
-    minutes.waited("payments", "retry", 10.25)
+    minutes.waited("payments", "retry", 10.25, None)
     minutes.opened("payments")
     assert metrics.MetricsWriter(minutes).flush()
 

@@ -72,6 +72,7 @@ class Figures:
         ended: Operations that ended, by status.
         operation_times: From acceptance to the end, by bucket.
         waits: By kind.
+        late_times: From when a wait was due to its end, by bucket.
         openings: How often the circuit opened, by itself or by hand.
     """
 
@@ -84,6 +85,7 @@ class Figures:
     ended: Counter[str] = field(default_factory=Counter)
     operation_times: Counter[int] = field(default_factory=Counter)
     waits: dict[str, Waits] = field(default_factory=dict)
+    late_times: Counter[int] = field(default_factory=Counter)
     openings: int = 0
 
     def count_attempt(self, number: int, category: str | None, duration_ms: float, *, counted: bool) -> None:
@@ -113,6 +115,10 @@ class Figures:
         waits.count += count
         waits.seconds += seconds
 
+    def count_late(self, seconds: float) -> None:
+        """Count the end of a wait so long after it was due."""
+        self.late_times[bucket_of(seconds * 1_000)] += 1
+
     def add(self, other: "Figures") -> None:
         """Add the figures of another process, of another minute or of another dependency."""
         for name in _NUMBERS:
@@ -122,6 +128,7 @@ class Figures:
         self.ended.update(other.ended)
         self.attempt_times.update(other.attempt_times)
         self.operation_times.update(other.operation_times)
+        self.late_times.update(other.late_times)
         for kind, waits in other.waits.items():
             self.count_wait(kind, waits.seconds, waits.count)
 
@@ -130,9 +137,10 @@ class Figures:
         document = {
             **{name: getattr(self, name) for name in _NUMBERS},
             "failures": dict(self.failures),
-            "attempt_ms": {str(bucket): count for bucket, count in self.attempt_times.items()},
+            "attempt_ms": _stored_counts(self.attempt_times),
             "ended": dict(self.ended),
-            "operation_ms": {str(bucket): count for bucket, count in self.operation_times.items()},
+            "operation_ms": _stored_counts(self.operation_times),
+            "late_ms": _stored_counts(self.late_times),
             "waits": {kind: [one.count, round(one.seconds, 3)] for kind, one in self.waits.items()},
             "openings": self.openings,
         }
@@ -147,6 +155,7 @@ class Figures:
             attempt_times=_counts_by_bucket(document.get("attempt_ms", {})),
             ended=Counter(document.get("ended", {})),
             operation_times=_counts_by_bucket(document.get("operation_ms", {})),
+            late_times=_counts_by_bucket(document.get("late_ms", {})),
             waits={kind: Waits(*pair) for kind, pair in document.get("waits", {}).items()},
             openings=document.get("openings", 0),
         )
@@ -170,6 +179,7 @@ class Figures:
                 kind: Waited(count=one.count, seconds=round(one.seconds, 3))
                 for kind, one in self.waits.items()
             },
+            late_ms=Percentiles.of(self.late_times),
             openings=self.openings,
         )
 
@@ -214,6 +224,7 @@ class MetricFigures(Answer):
     waits: Annotated[
         dict[str, Waited], Field(description="By kind: retry, circuit, retry_budget, limit, own_failure.")
     ]
+    late_ms: Annotated[Percentiles, Field(description="From when a wait was due to its end.")]
     openings: Annotated[int, Field(description="How often circuits opened, by themselves or by hand.")]
 
 
@@ -241,6 +252,10 @@ class MetricsDocument(Answer):
 
 
 _NUMBERS: Final = ("started", "attempts", "retries", "not_sent")
+
+
+def _stored_counts(times: Mapping[int, int]) -> dict[str, int]:
+    return {str(bucket): count for bucket, count in times.items()}
 
 
 def _counts_by_bucket(stored: Mapping[str, int]) -> Counter[int]:

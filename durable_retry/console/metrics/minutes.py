@@ -101,10 +101,13 @@ class Minutes:
             self._figures_of_dependency(dependency).count_end(status, seconds)
         self._note_change()
 
-    def waited(self, dependency: str, kind: str, seconds: float) -> None:
-        """Count a wait that is over."""
+    def waited(self, dependency: str, kind: str, seconds: float, late_seconds: float | None) -> None:
+        """Count a wait that is over, and how late unless something ended it before it was due."""
         with self._lock:
-            self._figures_of_dependency(dependency).count_wait(kind, seconds)
+            figures = self._figures_of_dependency(dependency)
+            figures.count_wait(kind, seconds)
+            if late_seconds is not None:
+                figures.count_late(late_seconds)
         self._note_change()
 
     def opened(self, dependency: str) -> None:
@@ -208,7 +211,7 @@ def _count_attempt(fact: AttemptEnded | DeliveryEnded) -> None:
 
 
 def _count_wait(fact: WaitEnded) -> None:
-    MINUTES.waited(fact.operation.dependency, fact.kind, fact.seconds)
+    MINUTES.waited(fact.operation.dependency, fact.kind, fact.seconds, fact.late_seconds)
 
 
 def _count_end(fact: OperationEnded) -> None:

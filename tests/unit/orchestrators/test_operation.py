@@ -7,9 +7,11 @@ import pytest
 from durabletask.internal import helpers
 
 from durable_retry.engine.base.names import FORM, Category
+from durable_retry.engine.facts import WaitEnded
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import CONTENT_BYTES, digest_of
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
+from orchestrators import run
 from orchestrators.run import STEPS_PER_HISTORY
 from tests.support.builders import NOON, Activities, an_operation, failing, outcome
 from tests.support.stage import Stage, dying
@@ -422,6 +424,18 @@ def test_the_deadline_stops_during_a_pause_that_says_so() -> None:
 def test_a_pause_in_an_odd_form_has_no_end_of_its_own() -> None:
     stage = paused(for_seconds="soon", reason=7)
     assert stage.custom_status["next_attempt_at"] is None
+
+
+def test_how_late_a_wait_ends_is_reported_unless_somebody_ends_it_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    facts: list[Any] = []
+    monkeypatch.setattr(run, "report", facts.append)
+    stage = Stage(an_operation(), failing(2))
+    stage.run_until_waiting()
+    stage.raise_event("retry_now", {"attempt": 2})
+    stage.run()
+    assert [fact.late_seconds for fact in facts if isinstance(fact, WaitEnded)] == [None, 0.0]
 
 
 def test_who_ended_a_wait_and_who_cancelled_is_shown() -> None:

@@ -2,37 +2,19 @@
 
 import { h, s } from "./dom.js";
 import { at, duration, now, number, percent, plural, time, until, words } from "./format.js";
-import { FINISHED, STATES } from "./pieces.js";
+import { overTime } from "./over_time.js";
+import { FINISHED } from "./pieces.js";
 
-const BARS_HEIGHT = 100;
 // From the ground up: what went well lies low, what needs a look lies on top.
 const ORDER = ["succeeded", "cancelled", "pending", "scheduled", "paused", "running", "waiting_retry", "waiting_circuit", "dead_lettered"];
 
-const total = (counts) => STATES.reduce((sum, state) => sum + counts[state], 0);
-
-/** Bars of operations by the time of acceptance, of a summary's buckets. */
-export function stateBars({ buckets, by_status: counts, from, to }) {
-  const most = Math.max(...buckets.map((bucket) => total(bucket.by_status)));
-  const label = STATES.filter((state) => counts[state]).map((state) => `${number(counts[state])} ${words(state).toLowerCase()}`);
-  const [begin, end] = [Date.parse(from), Date.parse(to)];
-  return h("figure", { class: "bars" },
-    h("span", { class: "most dim", "aria-hidden": "true" }, number(most)),
-    s("svg", { viewBox: `0 0 ${buckets.length * 10} ${BARS_HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label.join(", ") },
-      s("line", { x1: 0, x2: buckets.length * 10, y1: BARS_HEIGHT - 0.5, y2: BARS_HEIGHT - 0.5, class: "ground" }),
-      buckets.map((bucket, index) => stack(bucket, index, most))),
-    h("div", { class: "axis", "aria-hidden": "true" }, [0, 0.5, 1].map((part) => h("span", {}, time(new Date(begin + (end - begin) * part).toISOString())))));
-}
-
-function stack({ from, by_status: counts }, index, most) {
-  const shown = ORDER.filter((state) => counts[state]);
-  const label = shown.map((state) => `${number(counts[state])} ${words(state).toLowerCase()}`).join("\n");
-  let top = BARS_HEIGHT;
-  const parts = shown.map((state) => {
-    const height = (counts[state] / most) * (BARS_HEIGHT - 4);
-    top -= height;
-    return s("rect", { x: index * 10 + 1, y: top, width: 8, height, class: `fill-${state}` });
-  });
-  return s("g", {}, s("title", {}, `${time(from)}\n${label || "none"}`), s("rect", { x: index * 10, y: 0, width: 10, height: BARS_HEIGHT, class: "reach" }), parts);
+/** Bars of operations by the time of acceptance, of a summary's buckets; `zoom(from, to)` looks closer at a span. */
+export function stateBars({ buckets, by_status: counts, from, to }, zoom) {
+  const points = buckets.map((bucket) => ({ ...bucket, at: bucket.from }));
+  const ends = points[1]?.at ?? to;
+  const layers = ORDER.filter((state) => counts[state]).map((state) => ({ name: words(state).toLowerCase(), kind: state, isBar: true, values: points.map((point) => point.by_status[state]) }));
+  const title = layers.map(({ name, kind }) => `${number(counts[kind])} ${name}`).join(", ");
+  return overTime({ title, points, seconds: Math.max(1, (Date.parse(ends) - Date.parse(points[0]?.at ?? from)) / 1_000), layers, zoom, isNamed: false });
 }
 
 // A circuit's window: the calls of its ten parts, and how many of them failed.

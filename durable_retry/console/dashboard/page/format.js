@@ -99,6 +99,29 @@ export function time(instant) {
   return Math.abs(now() - date) < 72_000_000 ? formats().clock.format(date) : formats().short.format(date);
 }
 
+/** A span of milliseconds since 1970 as two times of day, with the day when it is not the last 20 hours. */
+export function span(begin, end) {
+  const isLate = Math.abs(now() - begin) < 72_000_000;
+  const last = isLate || end - begin < 72_000_000 ? formats().minutes : formats().short;
+  return `${(isLate ? formats().minutes : formats().short).format(begin)}–${last.format(end)}`;
+}
+
+const [MINUTE, HOUR, DAY] = [60_000, 3_600_000, 86_400_000];
+const TICKS = [MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY];
+const MOST_TICKS = 7;
+
+/** Round instants of the page's zone between two others, for an axis. */
+export function ticksOf(begin, end) {
+  const step = TICKS.find((one) => (end - begin) / one <= MOST_TICKS) ?? TICKS.at(-1);
+  const shift = zone.isUtc ? 0 : new Date(begin).getTimezoneOffset() * MINUTE;
+  const times = [];
+  for (let at = Math.ceil((begin - shift) / step) * step + shift; at <= end; at += step) times.push(at);
+  return { times, isDays: step >= DAY };
+}
+
+/** An instant on an axis. */
+export const tickText = (at, isDays) => (isDays ? formats().day : formats().minutes).format(at);
+
 /** All of an instant, with its zone. */
 const inFull = (instant) => formats().full.format(new Date(instant));
 

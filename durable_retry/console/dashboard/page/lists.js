@@ -89,19 +89,19 @@ function suggestions({ name, suggest }) {
 /**
  * Filters over a list; a change goes to the address. A filter is {name, label} for text, with `choices`
  * [value, words] for a few (a `required` one is always chosen), with `instant` for a date and time in the zone of the
- * page, or with `suggest` for texts that are offered. Those with `more` are folded away while unused.
+ * page, or with `suggest` for texts that are offered. A change of one takes away those that it `clears`. Those with `more` are folded away while unused.
  */
 export function filters(path, query, given) {
-  const change = (name, isInstant) => (event) => {
+  const change = ({ name, instant: isInstant, clears = [] }) => (event) => {
     const value = event.target.value.trim();
     // The address as it is now: an earlier change may not have been drawn yet.
-    go(path, { ...readRoute().query, cursor: null, [name]: isInstant && value ? instantOf(value) : value });
+    go(path, { ...readRoute().query, cursor: null, ...Object.fromEntries(clears.map((other) => [other, null])), [name]: isInstant && value ? instantOf(value) : value });
   };
   const field = (filter) => {
     const { name, label, choices, required = false, instant = false } = filter;
     const offered = suggestions(filter);
     const value = instant ? typed(query[name]) : (query[name] ?? "");
-    const shared = { id: `filter-${name}`, data: { follow: value }, on: { change: change(name, instant) } };
+    const shared = { id: `filter-${name}`, data: { follow: value }, on: { change: change(filter) } };
     const input = choices
       ? h("select", shared, [...(required ? [] : [["", "Any"]]), ...choices].map(([choice, text]) => h("option", { value: choice, selected: choice === value }, text)))
       : h("input", { ...shared, list: offered ? `known-${name}` : null, type: instant ? "datetime-local" : "text", value, spellcheck: "false" });

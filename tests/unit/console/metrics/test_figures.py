@@ -38,6 +38,7 @@ def busy() -> Figures:
     figures.count_end("succeeded", 1.5)
     figures.count_wait("retry", 2.0)
     figures.count_wait("retry", 3.0)
+    figures.count_late(0.25)
     figures.openings += 1
     return figures
 
@@ -72,6 +73,7 @@ def test_an_attempt_that_was_not_sent_is_no_attempt() -> None:
     assert view["amplification"] == 1.5
     assert view["waits"] == {"retry": {"count": 2, "seconds": 5.0}}
     assert view["ended_by_status"] == {"succeeded": 1}
+    assert view["late_ms"]["p95"] == pytest.approx(250, rel=0.19)
     assert view["openings"] == 1
 
 
@@ -88,6 +90,7 @@ def test_figures_add_up_and_survive_storage() -> None:
     assert Figures().to_json() == {}
     both = summed([one, other])
     assert both.attempt_times == {bucket: 2 * count for bucket, count in one.attempt_times.items()}
+    assert both.late_times == {bucket: 2 * count for bucket, count in one.late_times.items()}
     assert both.shown().waits == {"retry": Waited(count=4, seconds=10.0)}
     assert (both.started, both.not_sent, both.openings) == (6, 2, 2)
     assert one == other  # neither was changed

@@ -40,12 +40,15 @@ def test_what_happened_is_unsaved_until_it_was_written() -> None:
     minutes = Minutes()
     minutes.started("payments")
     minutes.attempted("payments", 1, "transient", 12.0, counted=True)
-    minutes.waited("payments", "retry", 2.0)
+    minutes.waited("payments", "retry", 2.0, 0.5)
+    minutes.waited("payments", "retry", 1.0, None)  # somebody ended it before it was due
     minutes.opened("payments")
     minutes.ended("other", "succeeded", 0.5)
     other, payments = minutes.unsaved()
     assert (other.dependency, other.minute) == ("other", int(NOON.timestamp()) // 60)
     assert figures(payments)["failures"] == {"transient": 1}
+    assert figures(payments)["waits"] == {"retry": [2, 3.0]}
+    assert list(figures(payments)["late_ms"].values()) == [1]
     minutes.saved([other, payments])
     assert minutes.unsaved() == []
 

@@ -1,37 +1,67 @@
-// Metrics over time: attempts, durations and waits of one dependency or of all, each as a chart and as a table.
+// Metrics over time: attempts, durations and waits of one dependency or of all, with what happened beside them, each as a
+// chart and as a table.
 
 import { get, getSeldom } from "../api.js";
-import { h, link, s } from "../dom.js";
-import { at, duration, number, now, percent, plural, time, words } from "../format.js";
+import { go, h, link } from "../dom.js";
+import { at, duration, number, now, percent, plural, span, words } from "../format.js";
 import { filters, pager, table } from "../lists.js";
-import { card, figure } from "../pieces.js";
-import { WINDOWS } from "../poll.js";
+import { overTime, RATIOS, stateRows, TIMES } from "../over_time.js";
+import { card, figure, notice } from "../pieces.js";
+import { Paced, WINDOWS } from "../poll.js";
 
-const [WIDTH, HEIGHT, ROOM] = [10, 100, 4]; // Of a step, of a chart, and above its highest value.
+const MARKS_SECONDS = 15;
 
 export function metricsView({ path, query }) {
   const minutes = WINDOWS.find(([value]) => value === Number(query.minutes))?.[0] ?? 60;
+  const isSpan = Boolean(query.from || query.to);
+  const happened = new Paced((signal) => happenedIn(rangeOf(query, minutes), query.dependency, signal), MARKS_SECONDS);
   return {
     title: "Metrics",
-    seconds: minutes > 60 ? 30 : 10,
-    load: async (signal) => {
-      const from = new Date(Math.floor(now() / 60_000) * 60_000 - (minutes - 1) * 60_000).toISOString();
+    seconds: minutes > 60 || isSpan ? 30 : 10,
+    load: async (signal, update) => {
       const [found, { items }] = await Promise.all([
-        get("metrics", { dependency: query.dependency, from }, signal),
+        get("metrics", { dependency: query.dependency, ...rangeOf(query, minutes) }, signal).catch((error) => {
+          if (error.status !== 400) throw error; // A span that is too long, or that ends before it begins.
+          return { error };
+        }),
         getSeldom("dependencies", signal).catch(() => ({ items: [] })),
       ]);
-      return { ...found, known: [...items.map((one) => one.name), "queue"] };
+      const data = () => ({ ...found, known: [...items.map((one) => one.name), "queue"], happened: happened.value?.error ? null : happened.value });
+      if (!found.error) happened.ask(signal, () => update(data()));
+      return data();
     },
-    render: (found) => [choices(path, { ...query, minutes: String(minutes) }, found.known), content(found, path, query)],
+    render: (found) => [choices(path, { ...query, minutes: isSpan ? "" : String(minutes) }, found.known, isSpan), found.error ? notice(found.error) : content(found, path, query)],
   };
 }
 
-function choices(path, query, known) {
+/** The range that is asked for: one that was chosen, or the last minutes, from the beginning of a minute. */
+function rangeOf({ from, to }, minutes) {
+  const end = to ? Date.parse(to) : now();
+  return { from: from ?? new Date(Math.floor(end / 60_000) * 60_000 - (minutes - 1) * 60_000).toISOString(), to };
+}
+
+function choices(path, query, known, isSpan) {
   const names = [...new Set([...known, query.dependency].filter(Boolean))];
   return filters(path, query, [
     { name: "dependency", label: "Dependency", choices: names.map((name) => [name, name]) },
-    { name: "minutes", label: "Time", choices: WINDOWS.map(([value, text]) => [String(value), text]), required: true },
+    { name: "minutes", label: "Time", choices: [...(isSpan ? [["", "The span beside"]] : []), ...WINDOWS.map(([value, text]) => [String(value), text])], required: true, clears: ["from", "to"] },
+    { name: "from", label: "From", instant: true }, { name: "to", label: "To", instant: true },
   ]);
+}
+
+// What happened in a range: marks in the charts, and the states of circuits.
+
+const MARKED = ["deployment", "settings", "bulk"];
+const MOST_CHANGES = 200;
+
+async function happenedIn(range, dependency, signal) {
+  const asked = { after: range.from, before: range.to };
+  const [changes, ...marked] = await Promise.all([
+    get("activity", { ...asked, kind: "circuit", dependency, limit: MOST_CHANGES }, signal),
+    ...MARKED.map((kind) => get("activity", { ...asked, kind, limit: 50 }, signal)),
+  ]);
+  const marks = marked.flatMap((page) => page.items).map((one) => ({ at: Date.parse(one.at), kind: one.kind, text: [one.who, one.what].filter(Boolean).join(" ") }));
+  return { marks, changes: changes.items, isAll: changes.next_cursor === null };
 }
 
 function content(found, path, query) {
@@ -41,15 +71,52 @@ function content(found, path, query) {
   }
   return [
     totals(found),
-    card("Attempts", chart(found, attemptBars, { title: "attempts", legend: [["succeeded", "succeeded"], ["failed", "dead_lettered"], ["retries", "waiting_retry"]] })),
-    card("Time of an attempt", chart(found, times("attempt_ms"), PERCENTILES)),
-    card("Time of a whole operation", chart(found, times("operation_ms"), PERCENTILES)),
+    h("div", { class: "charts", data: { key: "charts" } }, charts(found, path, query)),
     query.dependency ? null : card("By dependency", table("By dependency", byDependency(query), found.dependencies.filter((one) => one.attempts || one.started || one.ended || one.openings), { keyOf: (one) => one.dependency })),
     total.failures || Object.keys(total.waits).length ? h("div", { class: "pair", data: { key: "why" } }, failures(total), waits(total)) : null,
     h("details", { data: { key: "table" } }, h("summary", {}, "The charts as a table"),
       table("Metrics by time", COLUMNS, points.filter((point) => point.attempts || point.started || point.ended || point.openings), { keyOf: (one) => one.at }),
       pager(path, query, { items: points, next_cursor: null }, COLUMNS, "metrics")),
   ];
+}
+
+function charts({ points, step_seconds: seconds, total, happened }, path, query) {
+  const openings = points.filter((point) => point.openings).map((point) => ({ at: Date.parse(point.at) + seconds * 500, kind: "opening", text: `circuit opened${point.openings > 1 ? ` ${point.openings} times` : ""}` }));
+  const zoom = (from, to) => go(path, { dependency: query.dependency, from, to });
+  const isEmpty = (layers) => layers.every((layer) => layer.values.every((value) => value === null));
+  const chart = (title, name, layers, scale) => card(title, isEmpty(layers) ? h("p", { class: "empty" }, "There are no values in this time.") : overTime({ title: name, points, seconds, layers, scale, zoom, marks: [...openings, ...(happened?.marks ?? [])] }), { key: name });
+  const values = (of) => points.map(of);
+  const percentiles = (name) => [["p50", "running"], ["p95", "waiting_retry"]].map(([share, kind]) => ({ name: share, kind, values: values((point) => point[name][share]) }));
+  const waited = Object.keys(WAITS).filter((kind) => total.waits[kind]);
+  return [
+    chart("Attempts", "attempts", [
+      { name: "failed", kind: "dead_lettered", isBar: true, values: values((point) => point.failures) },
+      { name: "succeeded", kind: "succeeded", isBar: true, values: values((point) => point.attempts - point.failures) },
+      { name: "retries", kind: "waiting_retry", values: values((point) => (point.attempts ? point.retries : null)) },
+    ]),
+    chart("Retry amplification", "attempts for each first one", [{ name: "attempts for each first one", kind: "waiting_retry", values: values((point) => point.amplification) }], RATIOS),
+    chart("Time of an attempt", "time of an attempt", percentiles("attempt_ms"), TIMES),
+    chart("Critical time, from acceptance to the end", "critical time", percentiles("operation_ms"), TIMES),
+    chart("Lateness, after a wait was due", "lateness", percentiles("late_ms"), TIMES),
+    waited.length ? chart("Time waited", "time waited", waited.map((kind) => ({ name: WAITS[kind], kind: WAIT_KINDS[kind], isBar: true, values: values((point) => (point.waits[kind]?.seconds ?? 0) * 1_000) })), TIMES) : null,
+    circuits(happened, points, seconds),
+  ];
+}
+
+/** The state of each circuit that changed: the words of a change are `the circuit went from closed to open`. */
+function circuits(happened, points, seconds) {
+  if (!happened?.changes.length) return null;
+  const begin = Date.parse(points[0].at);
+  const end = Math.min(now(), Date.parse(points.at(-1).at) + seconds * 1_000);
+  const stateIn = (what, word) => (new RegExp(`\\b${word} (closed|open|half open|forced open|disabled)\\b`).exec(what)?.[1] ?? "unknown").replace(" ", "_");
+  const rows = [...Map.groupBy(happened.changes.toReversed(), (one) => one.dependency)].sort(([a], [b]) => a.localeCompare(b)).map(([name, changes]) => {
+    const edges = [{ at: happened.isAll ? begin : Date.parse(changes[0].at), state: stateIn(changes[0].what, "from") }, ...changes.map((one) => ({ at: Date.parse(one.at), state: stateIn(one.what, "to"), why: one.reason }))];
+    return [name, edges.map(({ at: from, state, why }, index) => {
+      const to = edges[index + 1]?.at ?? end;
+      return { from, to, state, text: `${words(state)} ${span(from, to)}, ${duration((to - from) / 1_000)}${why ? `: ${why}` : ""}` };
+    }).filter(({ from, to }) => to > from)];
+  });
+  return card("Circuits", [h("ul", { class: "keys", "aria-hidden": "true" }, ["closed", "half_open", "open", "forced_open", "disabled"].map((state) => h("li", { class: `key-state is-${state}` }, words(state).toLowerCase()))), stateRows({ title: "States of circuits", begin, end, rows })], { key: "circuits" });
 }
 
 function totals({ total, from, to }) {
@@ -73,61 +140,6 @@ const perTime = (count, seconds) => (count ? rateOf(count, seconds).join(" per "
 
 export const inMs = (milliseconds) => (milliseconds === null || milliseconds === undefined ? "–" : duration(milliseconds / 1000));
 
-// A chart: what `draw` makes of the points, their highest value, the openings of circuits, and the axis.
-
-const PERCENTILES = { title: "p50 and p95", legend: [["p50", "running"], ["p95", "waiting_retry"]] };
-
-function chart({ points, step_seconds: step, total }, draw, { title, legend }) {
-  const { most, text, marks } = draw(points);
-  const width = points.length * WIDTH;
-  const openings = total.openings ? `; ${plural(total.openings, "circuit opening")}` : "";
-  return h("figure", { class: "over-time" },
-    h("ul", { class: "keys", "aria-hidden": "true" }, legend.map(([name, kind]) => h("li", { class: `key-${kind}` }, name)), total.openings ? h("li", { class: "key-opening" }, "circuit opened") : null),
-    h("div", { class: "plot" }, h("span", { class: "most dim", "aria-hidden": "true" }, text), s("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title} in steps of ${duration(step)}, at most ${text}${openings}; the table below has every value` },
-      points.map((point, index) => s("g", {}, s("title", {}, pointWords(point)), s("rect", { x: index * WIDTH, y: 0, width: WIDTH, height: HEIGHT, class: "reach" }))),
-      marks(most),
-      points.map((point, index) => (point.openings ? s("line", { x1: (index + 0.5) * WIDTH, x2: (index + 0.5) * WIDTH, y1: 0, y2: HEIGHT, class: "opening" }) : null)),
-      s("line", { x1: 0, x2: width, y1: HEIGHT - 0.5, y2: HEIGHT - 0.5, class: "ground" }))),
-    h("div", { class: "axis", "aria-hidden": "true" }, h("span", {}, time(points[0].at)), h("span", {}, `${duration(step)} each`),
-      h("span", {}, time(new Date(Date.parse(points.at(-1).at) + step * 1000).toISOString()))));
-}
-
-function pointWords(point) {
-  return [time(point.at), plural(point.attempts, "attempt"), point.failures ? `${number(point.failures)} failed` : null, point.retries ? plural(point.retries, "retry", "retries") : null,
-    point.attempt_ms.p95 === null ? null : `attempts p50 ${inMs(point.attempt_ms.p50)}, p95 ${inMs(point.attempt_ms.p95)}`,
-    point.operation_ms.p95 === null ? null : `operations p50 ${inMs(point.operation_ms.p50)}, p95 ${inMs(point.operation_ms.p95)}`,
-    point.openings ? `circuit opened${point.openings > 1 ? ` ${point.openings} times` : ""}` : null].filter(Boolean).join("\n");
-}
-
-const heightOf = (value, most) => (most ? (value / most) * (HEIGHT - ROOM) : 0);
-
-function attemptBars(points) {
-  const most = Math.max(...points.map((point) => point.attempts));
-  const bar = (point, index) => {
-    const [all, bad] = [heightOf(point.attempts, most), heightOf(point.failures, most)];
-    return [s("rect", { x: index * WIDTH + 1, y: HEIGHT - all, width: WIDTH - 2, height: all - bad, class: "fill-succeeded" }),
-      s("rect", { x: index * WIDTH + 1, y: HEIGHT - bad, width: WIDTH - 2, height: bad, class: "fill-dead_lettered" })];
-  };
-  return { most, text: number(most), marks: () => [points.map(bar), steps(points.map((point) => (point.attempts ? point.retries : null)), most, "line-waiting_retry")] };
-}
-
-const times = (name) => (points) => {
-  const most = Math.max(0, ...points.map((point) => point[name].p95 ?? 0));
-  return { most, text: inMs(most || null), marks: () => [["p50", "running"], ["p95", "waiting_retry"]].map(([share, kind]) => steps(points.map((point) => point[name][share]), most, `line-${kind}`)) };
-};
-
-/** A line that is level within a step and broken where there is no value. */
-function steps(values, most, kind) {
-  let path = "";
-  values.forEach((value, index) => {
-    if (value === null) return;
-    const y = (HEIGHT - heightOf(value, most)).toFixed(2);
-    const isJoined = index > 0 && values[index - 1] !== null;
-    path += `${isJoined ? `V${y}` : `M${index * WIDTH} ${y}`}H${(index + 1) * WIDTH}`;
-  });
-  return path ? s("path", { d: path, class: `trace ${kind}` }) : null;
-}
-
 // Tables.
 
 const FIGURES = [
@@ -140,6 +152,7 @@ const FIGURES = [
   { name: "p95", class: "number", cell: (one) => inMs(one.attempt_ms.p95), text: (one) => one.attempt_ms.p95 },
   { name: "Operation p50", class: "number", cell: (one) => inMs(one.operation_ms.p50), text: (one) => one.operation_ms.p50 },
   { name: "Operation p95", class: "number", cell: (one) => inMs(one.operation_ms.p95), text: (one) => one.operation_ms.p95 },
+  { name: "Late p95", class: "number", cell: (one) => inMs(one.late_ms.p95), text: (one) => one.late_ms.p95 },
   { name: "Openings", class: "number", cell: (one) => number(one.openings), text: (one) => one.openings },
 ];
 const COLUMNS = [{ name: "From", cell: (one) => at(one.at), text: (one) => one.at }, ...FIGURES];
@@ -155,6 +168,7 @@ function failures({ failures_by_category: by }) {
     h("li", { data: { key: category } }, h("span", {}, words(category)), h("strong", {}, number(count))))) : h("p", { class: "empty" }, "None failed."));
 }
 
+const WAIT_KINDS = { retry: "waiting_retry", circuit: "waiting_circuit", retry_budget: "cancelled", limit: "running", own_failure: "dead_lettered" };
 const WAITS = { retry: "for a retry", circuit: "for the circuit", retry_budget: "for the retry budget", limit: "for a limit", own_failure: "after failures of this side" };
 
 function waits({ waits: by }) {

@@ -99,7 +99,7 @@ function operations({ counted }, minutes) {
   const legend = h("ul", { class: "legend" }, STATES.filter((state) => by[state]).map((state) =>
     h("li", { data: { key: state } }, h("a", { href: link("operations", { status: state, created_after: counted.from }) }, badge(state), h("strong", {}, number(by[state]))))));
   return card("Operations", [h("p", { class: "dim" }, `${countedWords(counted)} A bar has what ended then, and what was accepted then and goes on. ${ratioWords(counted)}`),
-    isIdle(counted) ? firstStep("No operations in this period.") : stateBars(counted), legend], { more: choice });
+    isIdle(counted) ? firstStep("No operations in this period.") : stateBars(counted, (from, to) => go("operations", { created_after: from, created_before: to })), legend], { more: choice });
 }
 
 const isIdle = (counted) => !counted.operations && !STATES.some((state) => counted.by_status[state]);
