@@ -134,7 +134,7 @@ function causes(letters) {
 function waits({ counted, circuits }) {
   const { unfinished } = counted;
   if (!unfinished) return card("Waiting", h("p", { class: "empty" }, "It is not known yet what waits."));
-  const rows = Object.entries(unfinished.by_dependency).flatMap(([dependency, counts]) => WAITING.filter((state) => counts[state]).map((state) => ({ dependency, state, count: counts[state] })));
+  const rows = Object.entries(unfinished.by_dependency).flatMap(([dependency, counts]) => WAITING.filter((state) => state !== "scheduled" && counts[state]).map((state) => ({ dependency, state, count: counts[state] })));
   if (!rows.length) return card("Waiting", h("p", { class: "empty" }, "No operation waits."));
   rows.sort((a, b) => b.count - a.count);
   const row = ({ dependency, state, count }) => {
