@@ -171,7 +171,8 @@ class Run:
             report(WaitBegun(self.operation, kind, wait.until, wait.reasons))
         yield from self._wait_until(wait.until, began_at, state)
         if not self.ctx.is_replaying:
-            late_seconds = (self.now - wait.until).total_seconds() if self.now >= wait.until else None
+            due_at = self.state.due_at or wait.until
+            late_seconds = (self.now - due_at).total_seconds() if self.now >= due_at else None
             report(WaitEnded(self.operation, kind, (self.now - began_at).total_seconds(), late_seconds))
 
     def _wait_until(self, until: datetime, began_at: datetime, state: OperationState) -> Steps[None]:
@@ -224,6 +225,9 @@ class Run:
                 break
             self.resumed, end = None, resumed.get_result()
         self.note_action(RESUME_EVENT, end)
+        if self.state.due_at is not None:
+            # What was due meanwhile is not late.
+            self.state = replace(self.state, due_at=max(self.state.due_at, self.now))
         if pause.stops_deadline:
             self.operation = self.operation.with_later_deadline(self.now - began_at)
             # Attempts would read the operation with the deadline that it was accepted with.

@@ -402,6 +402,14 @@ def test_a_pause_that_is_delivered_again_after_its_end_does_nothing() -> None:
     assert stage.run_until_waiting()["status"] == "paused"
 
 
+def test_a_wait_that_was_paused_beyond_its_end_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts: list[Any] = []
+    monkeypatch.setattr(run, "report", facts.append)
+    stage = paused(for_seconds=600)
+    stage.run()
+    assert [fact.late_seconds for fact in facts if isinstance(fact, WaitEnded)] == [0.0]
+
+
 def test_a_paused_operation_is_cancelled() -> None:
     stage = paused()
     stage.raise_event("cancel", {"by": "ada"})
