@@ -21,7 +21,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-WIDE, NARROW = (1280, 900), (390, 844)
+WIDE, MIDDLE, NARROW = (1440, 900), (1024, 768), (390, 844)
 PATIENCE_MS = 20_000
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 
@@ -97,6 +97,13 @@ class Window:
         """By how many pixels the page is wider than the window."""
         width: int = self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         return width
+
+    def cut_tables(self) -> list[str]:
+        """The tables that are wider than their place, so that one scrolls sideways to read a row."""
+        found: list[str] = self.page.locator("main .table").evaluate_all(
+            "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one => one.innerText.slice(0, 80))"
+        )
+        return found
 
     def _hear(self, kind: str, text: str) -> None:
         # Chromium itself writes a line for each answer that is no success; the page shows those to a person.

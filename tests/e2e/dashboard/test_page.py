@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Request, Route, expect
 
 from tests.e2e.dashboard.conftest import SETTINGS
 from tests.support.app import System, dead_letter, operation
-from tests.support.browser import NARROW, WIDE, Window
+from tests.support.browser import MIDDLE, NARROW, WIDE, Window
 from tests.support.target import Target
 
 
@@ -145,9 +145,11 @@ VIEWS = (
     "dead-letters",
     "dead-letters/{dead_letter}",
     "dead-letters/{dead_letter}?edit=1",
+    "causes/{group}",
     "replays",
     "replays/new",
     "replays/new?action=cancel",
+    "replays/new?patch=%5B%7B%22op%22%3A%22remove%22%2C%22path%22%3A%22%2Frequest%2Fjson%2Famount%22%7D%5D",
     "replays/{action}",
     "circuits",
     "circuits/patient",
@@ -170,9 +172,11 @@ VIEWS = (
     ("colours", "size"),
     [
         pytest.param("light", WIDE, id="light-wide"),
-        pytest.param("dark", NARROW, id="dark-narrow", marks=pytest.mark.long),
-        pytest.param("light", NARROW, id="light-narrow", marks=pytest.mark.long),
         pytest.param("dark", WIDE, id="dark-wide", marks=pytest.mark.long),
+        pytest.param("light", MIDDLE, id="light-middle", marks=pytest.mark.long),
+        pytest.param("dark", MIDDLE, id="dark-middle", marks=pytest.mark.long),
+        pytest.param("light", NARROW, id="light-narrow", marks=pytest.mark.long),
+        pytest.param("dark", NARROW, id="dark-narrow", marks=pytest.mark.long),
     ],
 )
 def test_every_view_passes_the_accessibility_checker_and_fits_the_window(
@@ -189,6 +193,7 @@ def test_every_view_passes_the_accessibility_checker_and_fits_the_window(
             "/api/sagas", json={"steps": [{"name": "one", "operation": operation("in-a-saga", "/echo")}]}
         ).json()["saga_id"],
         "dead_letter": seen.client.get("/api/dead-letters?status=open").json()["items"][0]["id"],
+        "group": seen.client.get("/api/dead-letters/groups").json()["items"][0]["group"],
         "action": seen.client.post(
             "/api/bulk-actions", json={"action": "archive", "filter": {"group": "none"}}
         ).json()["action_id"],
@@ -196,9 +201,9 @@ def test_every_view_passes_the_accessibility_checker_and_fits_the_window(
     }
     with Window(browser, seen.url, size=size, color_scheme=colours, bypass_csp=True) as window:
         for view in VIEWS:
-            window.open(view.format(**names))
+            window.open(view.format(**names) if "{" in view else view)
             assert (view, window.violations()) == (view, [])
-            assert (view, window.overflow()) == (view, 0)
+            assert (view, window.overflow(), window.cut_tables()) == (view, 0, [])
 
 
 def test_colours_follow_the_system_until_somebody_chooses(browser: Browser, seen: System) -> None:

@@ -8,6 +8,7 @@ import { Poller } from "./poll.js";
 import { activityView } from "./views/activity.js";
 import { alertsView } from "./views/alerts.js";
 import { bulkActionsView, bulkActionView, newBulkActionView } from "./views/bulk.js";
+import { causeView } from "./views/causes.js";
 import { circuitsView, circuitView } from "./views/circuits.js";
 import { deadLettersView, deadLetterView } from "./views/dead_letters.js";
 import { findView } from "./views/find.js";
@@ -27,6 +28,7 @@ const VIEWS = [
   [/^operations\/([^/]+)$/, operationView],
   [/^dead-letters$/, deadLettersView],
   [/^dead-letters\/([^/]+)$/, deadLetterView],
+  [/^causes\/([^/]+)$/, causeView],
   [/^replays$/, bulkActionsView],
   [/^replays\/new$/, newBulkActionView],
   [/^replays\/([^/]+)$/, bulkActionView],
@@ -122,7 +124,7 @@ function nowhere(path) {
 }
 
 function markTab(name) {
-  const tab = name === "replays" ? "dead-letters" : name;
+  const tab = ["replays", "causes"].includes(name) ? "dead-letters" : name;
   for (const link of document.querySelectorAll("#tabs a")) {
     if (link.dataset.tab === tab) {
       link.setAttribute("aria-current", "page");

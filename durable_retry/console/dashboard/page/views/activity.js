@@ -5,6 +5,7 @@ import { h } from "../dom.js";
 import { when, words } from "../format.js";
 import { filters, pageQuery, pager, table } from "../lists.js";
 import { badge, circuitLink, deadLetterLink, eventLink, operationLink, short } from "../pieces.js";
+import { causeLink } from "./causes.js";
 
 const KINDS = ["action", "bulk", "circuit", "alert", "deployment", "settings"];
 const FILTERS = [
@@ -32,6 +33,7 @@ function targetLink({ target: { type, id } }) {
     case "event": return eventLink(id, short(id));
     case "circuit": return circuitLink(id);
     case "bulk_action": return h("a", { href: `#/replays/${encodeURIComponent(id)}` }, short(id));
+    case "cause": return causeLink(id, short(id));
     case "alert": return h("a", { href: "#/alerts" }, id);
     case "silence": return h("a", { href: "#/alerts" }, "silence");
     default: return "the app";

@@ -6,6 +6,7 @@ import { ago, coarse, number, percent, plural, until, when, words } from "../for
 import { filters, pageQuery, pager, table } from "../lists.js";
 import { ask, badge, button, card, deadLetterLink, eventLink, facts, notice, operationLink, short } from "../pieces.js";
 import { Paced } from "../poll.js";
+import { changeCard, patchCard, patchOf, previewCard } from "./change.js";
 
 /** What an action is called, is done to, and does. */
 export const ACTIONS = {
@@ -100,12 +101,13 @@ export function bulkActionsView({ path, query }) {
 }
 
 export function newBulkActionView({ path, query }) {
-  const { rate = "5", action: asked, ids: listed, ...filter } = query;
+  const { rate = "5", action: asked, ids: listed, patch: _, ...filter } = query;
   const action = asked in ACTIONS ? asked : "replay";
   const ids = listed ? listed.split(",") : null;
   const known = filtersOf(action);
   const wanted = Object.fromEntries(Object.entries(filter).filter(([name]) => known.some((one) => one.name === name)));
-  const body = { action, ...(ids ? { ids } : { filter: wanted }) };
+  const patch = action === "replay" ? patchOf(query) : [];
+  const body = { action, ...(ids ? { ids } : { filter: wanted }), ...(patch?.length ? { patch } : {}) };
   return {
     title: `${ACTIONS[action].verb} many`,
     seconds: 15,
@@ -116,7 +118,8 @@ export function newBulkActionView({ path, query }) {
     render: (count) => [
       h("p", { class: "dim" }, ACTIONS[action].says),
       filters(path, query, [...(ids ? [] : known), { name: "rate", label: "Per second (5)" }]),
-      count.error ? notice(count.error) : dryRun(count, action, body, Number(rate)),
+      action === "replay" ? changeCard(path, patch) : null,
+      count.error ? notice(count.error) : [dryRun(count, action, body, Number(rate)), previewCard(count.preview)],
     ],
   };
 }
@@ -175,7 +178,7 @@ export function bulkActionView({ parameters: [id], path: address, query, reload 
       items.ask(signal, () => update(one));
       return one;
     },
-    render: (one) => [headline(one, path, reload), progress(one), failures(one), results(items.value, address, query), about(one)],
+    render: (one) => [headline(one, path, reload), progress(one), patchCard(one.patch), failures(one), results(items.value, address, query), about(one)],
   };
 }
 

@@ -1,13 +1,15 @@
 // Dead letters: by cause, as a list, and one by one.
 
-import { get, post, segment } from "../api.js";
+import { act, notes } from "../acting.js";
+import { get, segment } from "../api.js";
 import { timeline } from "../charts.js";
-import { go, h, link, toast } from "../dom.js";
+import { go, h, link } from "../dom.js";
 import { contentOf, editor } from "../editor.js";
 import { ago, at, coarse, number, plural, until, when, words } from "../format.js";
 import { filters, pageQuery, pager, table } from "../lists.js";
 import { ask, badge, button, card, circuitLink, correlationLink, deadLetterLink, facts, json, mono, notice, operationLink } from "../pieces.js";
 import { CATEGORIES, named, onAll, REASONS, selection } from "./bulk.js";
+import { causeLink, failure, standing } from "./causes.js";
 
 const FILTERS = [
   { name: "q", label: "Search" },
@@ -76,7 +78,7 @@ function groupCard(groups) {
   if (!groups.items.length) return null;
   return card("By cause", table("Groups", [
     { name: "Open", class: "number", cell: (group) => number(group.count) },
-    { name: "Cause", class: "wide", cell: (group) => h("a", { href: link("dead-letters", { status: "open", group: group.group }) }, `${words(group.sample.reason)} · ${group.sample.dependency ?? "no dependency"}`) },
+    { name: "Cause", class: "wide", cell: (group) => h("span", { class: "headline-words" }, causeLink(group.group, `${words(group.sample.reason)} · ${group.sample.dependency ?? "no dependency"}`), standing(group)) },
     { name: "Sample", class: "wide", cell: (group) => h("span", { class: "clip", title: group.sample.detail }, group.sample.detail) },
     { name: "First seen", cell: (group) => ago(group.first_seen_at) },
     { name: "Last seen", cell: (group) => ago(group.last_seen_at) },
@@ -95,7 +97,7 @@ export function deadLetterView({ parameters: [id], query, path, reload }) {
     render: (one) => [
       headline(one, place, path, query, reload),
       h("p", { class: "detail", data: { key: "detail" } }, one.detail),
-      outcome(one),
+      outcome(one), failure(one),
       query.edit && one.status === "open" && !one.unreadable ? editor(one, place, { done: () => go(path) }) : content(one),
       one.attempts.length ? card("Attempts", timeline({ ...one, operation_id: null })) : null,
       replays(one), notes(one, place, reload), about(one),
@@ -129,17 +131,6 @@ function outcome(one) {
     operation?.next_attempt_at ? h("span", { class: "countdown" }, "next attempt ", until(operation.next_attempt_at)) : null,
     operationLink(last.operation_id, "Look at the operation"),
     last.dead_letter_id ? deadLetterLink(last.dead_letter_id, "Look at the new dead letter") : null), { key: "outcome" });
-}
-
-/** Do something to the dead letter, and say how it went. */
-async function act(place, what, body, done, reload) {
-  try {
-    await post(`${place}/${what}`, body);
-    toast(done);
-  } catch (error) {
-    toast([error.message, ...error.lines].join(" "), "bad");
-  }
-  reload();
 }
 
 function headline(one, place, path, query, reload) {
@@ -181,22 +172,6 @@ function replays(one) {
   return card("Replays", h("ul", { class: "lines" }, one.replays.map(line)));
 }
 
-function notes(one, place, reload) {
-  const add = (event) => {
-    event.preventDefault();
-    const field = event.target.elements.text;
-    const text = field.value.trim();
-    if (!text) return;
-    field.value = "";
-    act(place, "notes", { text }, "Noted.", reload);
-  };
-  const form = h("form", { class: "note-form", data: { keep: "", key: "note-form" }, on: { submit: add } },
-    h("label", { class: "sr", for: "note-text" }, "New note"), h("input", { id: "note-text", name: "text", placeholder: "Add a note", maxlength: "4000", autocomplete: "off" }),
-    h("button", { type: "submit" }, "Add"));
-  const line = (note) => h("li", { class: "stack" }, h("span", {}, note.text), h("small", { class: "dim" }, ago(note.at), note.by ? ` by ${note.by}` : ""));
-  return card("Notes", [one.notes.length ? h("ul", { class: "lines" }, one.notes.map(line)) : null, form]);
-}
-
 function about(one) {
   return card("About", facts([
     ["Dead letter", mono(one.id)],
@@ -204,7 +179,7 @@ function about(one) {
     ["Dependency", circuitLink(one.dependency)],
     ["Category", words(one.category)],
     ["Source", one.source],
-    ["Group", h("a", { href: link("dead-letters", { group: one.group }) }, one.group)],
+    ["Group", causeLink(one.group, one.group)],
     ["Correlation", one.correlation_id ? correlationLink(one.correlation_id) : null],
     ["Replay of", one.replay_of ? deadLetterLink(one.replay_of) : null],
     ["First failed", when(one.first_failed_at)],

@@ -11,7 +11,7 @@ const COLUMNS = [
   { name: "State", cell: (one) => badge(one.state), text: (one) => one.state },
   { name: "Type", class: "wide", cell: (one) => eventLink(one.event_id, one.type), text: (one) => one.type },
   { name: "To", cell: destination, text: destination },
-  { name: "Operation", cell: (one) => operationLink(one.operation_id, short(one.operation_id)), text: (one) => one.operation_id },
+  { name: "Operation", class: "roomy", cell: (one) => operationLink(one.operation_id, short(one.operation_id)), text: (one) => one.operation_id },
   { name: "Created", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
   { name: "Attempts", class: "number", cell: (one) => (one.attempt_count === null ? "–" : number(one.attempt_count)), text: (one) => one.attempt_count },
   { name: "Sent", cell: (one) => at(one.sent_at), text: (one) => one.sent_at },

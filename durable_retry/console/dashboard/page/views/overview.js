@@ -7,6 +7,7 @@ import { ago, coarse, now, number, percent, plural, until, words } from "../form
 import { badge, button, card, eventLink, figure, notice, operationLink, STATES, WAITING } from "../pieces.js";
 import { atLeast, waitingIn, WINDOWS } from "../poll.js";
 import { place, silence } from "./alerts.js";
+import { standing } from "./causes.js";
 import { byUrgency, circuitCard } from "./circuits.js";
 import { firstStep } from "./operations.js";
 import { inMs, rateOf } from "./metrics.js";
@@ -123,8 +124,8 @@ function causes(letters) {
   const more = h("a", { href: link("dead-letters") }, "All");
   if (letters.error) return card("Dead letters by cause", notice(letters.error), { more });
   if (!letters.groups.length) return card("Dead letters by cause", h("p", { class: "empty" }, "No dead letter is open."), { more });
-  const row = ({ group, count, sample, first_seen_at: first, last_seen_at: last }) => cause(group, {
-    count, kind: "is-dead_lettered", href: link("dead-letters", { status: "open", group }), name: words(sample.reason), of: sample.dependency ?? "no dependency",
+  const row = ({ group, count, sample, status, came_back, assigned_to, first_seen_at: first, last_seen_at: last }) => cause(group, {
+    count, kind: "is-dead_lettered", href: link(`causes/${encodeURIComponent(group)}`), mark: standing({ status, came_back, assigned_to }), name: words(sample.reason), of: sample.dependency ?? "no dependency",
     note: sample.detail, ages: ["first ", ago(first), ", last ", ago(last)], act: h("a", { class: "button", href: link("replays/new", { group }) }, "Replay…"),
   });
   return card("Dead letters by cause", h("ul", { class: "causes" }, letters.groups.map(row)), { more });
@@ -149,9 +150,9 @@ function waits({ counted, circuits }) {
   return card("Waiting", h("ul", { class: "causes" }, rows.map(row)));
 }
 
-function cause(key, { count, kind, href, name, of, note, ages, act }) {
+function cause(key, { count, kind, href, name, of, mark = null, note, ages, act }) {
   return h("li", { data: { key } }, h("strong", { class: `count ${kind}` }, typeof count === "number" ? number(count) : count),
-    h("div", { class: "cause-words" }, h("span", {}, h("a", { href }, name), " ", h("span", { class: "dim" }, of)), h("small", { class: "cause-note" }, note), h("small", { class: "dim" }, ages)), act);
+    h("div", { class: "cause-words" }, h("span", { class: "headline-words" }, h("span", {}, h("a", { href }, name), " ", h("span", { class: "dim" }, of)), mark), h("small", { class: "cause-note" }, note), h("small", { class: "dim" }, ages)), act);
 }
 
 function outbox(events) {

@@ -1,0 +1,62 @@
+"""A cause of dead letters in a browser: taken over, resolved, come back; and one change to all of it."""
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.support.app import System, dead_letter, shown
+from tests.support.browser import Window
+
+
+def test_a_cause_is_taken_over_and_resolved_and_says_when_it_came_back(
+    window: Window, seen: System, key: str
+) -> None:
+    group = shown(seen, dead_letter(seen, f"{key}-1", "/status/411"))["group"]
+    window.open("dead-letters")
+    window.card("By cause").locator(f"a[title={group}]").click()
+    state = window.page.locator(".headline .badge").first
+    expect(state).to_have_text("New")
+    expect(window.card("The latest")).to_contain_text("/status/411")
+    window.button("Acknowledge…").click()
+    window.dialog().get_by_label("Note").fill("asked the vendor")
+    window.dialog().get_by_role("button", name="Acknowledge").click()
+    expect(state).to_have_text("Acknowledged")
+    expect(window.card("Notes")).to_contain_text("asked the vendor")
+    window.button("Assign…").click()
+    window.dialog().get_by_label("To").fill("ada")
+    window.dialog().get_by_role("button", name="Assign").click()
+    expect(window.page.locator(".headline")).to_contain_text("with ada")
+    window.page.get_by_label("New note").fill("they mend it by noon")
+    window.button("Add").click()
+    expect(window.card("Notes")).to_contain_text("they mend it by noon")
+    window.button("Resolve…").click()
+    window.dialog().get_by_role("button", name="Resolve").click()
+    expect(state).to_have_text("Resolved")
+    dead_letter(seen, f"{key}-2", "/status/411")
+    expect(window.page.locator(".headline")).to_contain_text("Came back")
+    window.open()
+    row = window.card("Dead letters by cause").locator("li").filter(has_text="status 411")
+    expect(row).to_contain_text(re.compile("Came back.*with ada"))
+
+
+def test_one_change_to_many_is_seen_before_they_are_replayed(window: Window, seen: System, key: str) -> None:
+    found = [dead_letter(seen, f"{key}-{number}", "/status/413") for number in range(2)]
+    window.open(f"replays/new?rate=50&group={shown(seen, found[0])['group']}")
+    add = window.button("Add the change")
+    window.page.get_by_label("Place").fill("/request/json/none")
+    window.page.get_by_label("Change", exact=True).select_option("remove")
+    add.click()
+    preview = window.card("What it does to the newest")
+    expect(preview).to_contain_text("Would not be replayed: /request/json/none is not there")
+    window.button("Take it out").click()
+    expect(preview).to_have_count(0)
+    window.page.get_by_label("Place").fill("/request/path")
+    window.page.get_by_label("Value, or where from").fill("/echo")
+    add.click()
+    expect(preview.locator("li li")).to_have_text(['/request/path "/status/413" → "/echo"'] * 2)
+    window.button("Replay 2…").click()
+    window.dialog().get_by_role("button", name="Replay 2").click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    expect(window.card("Change")).to_contain_text("/request/path")
+    for each in found:
+        seen.until(shown(seen, each)["operation_id"], "succeeded")
