@@ -101,7 +101,7 @@ class Window:
     def cut_tables(self) -> list[str]:
         """The tables that are wider than their place, so that one scrolls sideways to read a row."""
         found: list[str] = self.page.locator("main .table").evaluate_all(
-            "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one => one.innerText.slice(0, 80))"
+            "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one => one.innerText)"
         )
         return found
 
