@@ -6,7 +6,7 @@ from typing import Any
 from durable_retry import clock
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import BATCH, SAGA
+from durable_retry.engine.base.names import BATCH, SAGA, OperationState
 from durable_retry.engine.base.validation import validated
 from durable_retry.engine.facts import SubmissionOutcome
 from durable_retry.engine.operations.naming import workflow_id_for
@@ -72,10 +72,10 @@ async def _start_batch(hub: TaskHub, batch: Batch) -> None:
     await hub.start_instance(BATCH, batch.batch_id, given, again=False)
 
 
-async def find_batch(batch_id: str) -> BatchDocument | None:
-    """Return a batch, item by item; None when there is none of this id."""
+async def find_batch(batch_id: str, status: OperationState | None = None) -> BatchDocument | None:
+    """Return a batch with its items, or those of a status; None when there is none of this id."""
     batch = await store.find_batch(batch_id)
-    return None if batch is None else await store.document_of_batch(batch)
+    return None if batch is None else await store.document_of_batch(batch, status)
 
 
 async def list_batches(limit: int, cursor: str | None) -> Page[BatchSummary]:

@@ -42,6 +42,7 @@ from durable_retry.engine.workflows.document import (
     BatchSummary,
     batch_state_of,
     counts_of,
+    why_batch_failed,
 )
 from durable_retry.engine.workflows.shapes import BatchState
 from durable_retry.errors import TaskHubUnavailableError
@@ -204,8 +205,8 @@ def _status_of_item(row: tables.Row) -> OperationState:
     return OperationState(row.get("status") or OperationState.PENDING)
 
 
-async def document_of_batch(batch: Batch) -> BatchDocument:
-    """Return the document of `GET /api/batches/{batch_id}`."""
+async def document_of_batch(batch: Batch, status: OperationState | None = None) -> BatchDocument:
+    """Return the document of `GET /api/batches/{batch_id}`, with the items of a status; None for all."""
     page = await tables.rows_between(
         TABLE, batch.batch_id, after=_ITEM_PREFIX, before=_AFTER_ITEMS, only=_SHOWN
     )
@@ -214,7 +215,8 @@ async def document_of_batch(batch: Batch) -> BatchDocument:
         for index, row in enumerate(page.rows)
     ]
     summary = _summary_of(batch, counts_of(item.status for item in items))
-    return BatchDocument(**dict(summary), items=tuple(items))
+    shown = (item for item in items if status in (None, item.status))
+    return BatchDocument(**dict(summary), items=tuple(shown))
 
 
 def _summary_of(batch: Batch, counts: BatchCounts) -> BatchSummary:
@@ -230,6 +232,7 @@ def _summary_of(batch: Batch, counts: BatchCounts) -> BatchSummary:
         counts=counts,
         created_at=batch.created_at,
         finished_at=batch.finished_at,
+        reason=why_batch_failed(counts, batch.tolerated_failures) if state is BatchState.FAILED else None,
         unreadable=batch.unreadable,
     )
 

@@ -268,7 +268,11 @@ def test_a_batch_with_a_bad_item_ends_badly_and_shows_which(shell: Shell, tmp_pa
     (tmp_path / "items.json").write_text(json.dumps([item, {}]))
     shown = shell.run("batch", "submit", str(tmp_path / "items.json"), "--watch", code=1, terminal=True)
     batch_id = shown[shown.index("batch-") :].split()[0]
-    assert "ValidationFailed" in shell.run("batch", "show", batch_id)
+    text = shell.run("batch", "show", batch_id, "--status", "dead_lettered")
+    assert "ValidationFailed" in text
+    assert "failed, since of 2 items 1 became dead letters; none is tolerated" in text
+    document = shell.json("batch", "show", batch_id, "--status", "succeeded")
+    assert ([each["index"] for each in document["items"]], document["counts"]["total"]) == ([0], 2)
     shell.run("batch", "watch", batch_id, code=1)
     (line,) = (line for line in shell.run("batch", "list").splitlines() if line.startswith(batch_id))
     assert re.search(r"  failed  .+  1 succeeded, 1 dead_lettered  ", line)

@@ -186,7 +186,7 @@ def replay_of_instance(instance: Instance) -> BulkReplayDocument:
 def _progress_of_instance(instance: Instance) -> tuple[BulkReplayDocument, dict[str, Any]]:
     document, given = read_or(partial(_read_progress, instance), partial(_unreadable_progress, instance))
     patch = read_or(lambda: [_shown_step(step) for step in given["options"]["patch"]], lambda _: None)
-    return document.model_copy(update={"patch": patch}), given
+    return document.model_copy(update={"patch": patch, "by": given.get("by")}), given
 
 
 def _shown_step(step: dict[str, Any]) -> dict[str, Any]:

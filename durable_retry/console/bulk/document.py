@@ -63,6 +63,7 @@ class BulkProgress(Answer):
         Instant | None, Field(description="When it next checks the circuit that it waits for.")
     ] = None
     created_at: Instant
+    by: Annotated[str | None, Field(description="Who began it; null where it is not known.")] = None
     patch: Annotated[list[dict[str, Any]] | None, left_out("The change that each gets, secrets masked.")] = (
         None
     )
@@ -77,7 +78,8 @@ class BulkReplayDocument(BulkProgress):
 
     def stored(self) -> dict[str, Any]:
         """Return what an orchestration writes: older ones, which do not count ends, write as they began."""
-        left_out = set() if self.under_way is not None else {*_ENDS, "started", "refused"}
+        # Who began it and the patch stand in the input.
+        left_out = {"by"} | (set() if self.under_way is not None else {*_ENDS, "started", "refused"})
         return self.model_dump(mode="json", exclude=left_out)
 
     @classmethod
@@ -98,7 +100,6 @@ class BulkActionDocument(BulkProgress):
     action_id: str
     action: BulkAction
     selected: int
-    by: str | None
     done: int
 
 
@@ -132,6 +133,7 @@ def progress_document(
         remaining=max(0, given["matched"] - done),
         waiting_until=waiting_until,
         created_at=from_rfc3339(given["created_at"]),
+        by=given.get("by"),
     )
 
 
@@ -145,7 +147,6 @@ def action_document(progress: BulkReplayDocument, given: Mapping[str, Any]) -> B
         action_id=progress.replay_id,
         action=BulkAction(given.get("action", BulkAction.REPLAY)),
         selected=given.get("selected", 0),
-        by=given.get("by"),
         done=progress.replayed,
     )
 

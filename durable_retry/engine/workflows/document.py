@@ -53,6 +53,7 @@ class BatchSummary(Answer):
     counts: BatchCounts
     created_at: Instant
     finished_at: Instant | None
+    reason: Annotated[str | None, left_out("Why it counts as failed. Left out unless it does.")] = None
     unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
 
 
@@ -66,6 +67,14 @@ def counts_of(statuses: Iterable[OperationState]) -> BatchCounts:
     """Count items by status."""
     listed = list(statuses)
     return BatchCounts(total=len(listed), **{state.value: listed.count(state) for state in OperationState})
+
+
+def why_batch_failed(counts: BatchCounts, tolerated_failures: int) -> str:
+    """Return why a batch counts as failed, for a person."""
+    kinds = {"became dead letters": counts.dead_lettered, "were cancelled": counts.cancelled}
+    failed = " and ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
+    tolerated = "none is tolerated" if not tolerated_failures else f"{tolerated_failures} are tolerated"
+    return f"of {counts.total} items {failed}; {tolerated}"
 
 
 def batch_state_of(counts: BatchCounts, tolerated_failures: int) -> BatchState:

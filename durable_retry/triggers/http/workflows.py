@@ -9,6 +9,7 @@ import azure.functions as func
 
 from durable_retry.binding import TaskHub
 from durable_retry.engine.base.answers import Answer, Page
+from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.facts import SubmissionOutcome
 from durable_retry.engine.operations.naming import workflow_id, workflow_id_for
@@ -17,7 +18,7 @@ from durable_retry.engine.workflows.document import BatchDocument, BatchSummary,
 from durable_retry.engine.workflows.references import SAGA_SOURCE, SagaRequest
 from durable_retry.engine.workflows.shapes import BatchRequest
 from durable_retry.http.answers import REPLAYED, KeyReusedError, json_answer, required
-from durable_retry.http.parameters import CURSOR, KEY, LIMIT, text
+from durable_retry.http.parameters import CURSOR, KEY, LIMIT, one_of, text
 from durable_retry.http.routes import (
     AWAY,
     KEY_REUSED,
@@ -49,6 +50,7 @@ from durable_retry.triggers.http.submissions import key_of, trace_of
 batch_routes = Routes("batches")
 saga_routes = Routes("sagas")
 
+ITEM_STATUS: Final = one_of("status", OperationState, "Only items with this status; `counts` counts all.")
 OF_KEY: Final = text("key", "Only the one with this key of the caller's; the whole key.")
 _ACCEPTED: Final = "Accepted, now or, with the same key, before."
 
@@ -132,11 +134,15 @@ async def list_all_batches(req: func.HttpRequest, query: Query) -> func.HttpResp
 
 
 @batch_routes.get(
-    "batches/{batch_id}", for_callers=True, answers=shown(BatchDocument), errors=(MISSING, AWAY)
+    "batches/{batch_id}",
+    for_callers=True,
+    parameters=(ITEM_STATUS,),
+    answers=shown(BatchDocument),
+    errors=(MISSING, AWAY),
 )
-async def get_batch(batch_id: str) -> func.HttpResponse:
+async def get_batch(batch_id: str, query: Query) -> func.HttpResponse:
     """Show a batch, item by item."""
-    return json_answer(required(await find_batch(batch_id), "batch of this id"))
+    return json_answer(required(await find_batch(batch_id, query[ITEM_STATUS]), "batch of this id"))
 
 
 @saga_routes.post(

@@ -110,9 +110,9 @@ def start_replay(api: Api, args: Namespace, screen: Screen) -> int:
 def list_replays(api: Api, args: Namespace, screen: Screen) -> int:
     """List bulk replays, newest first."""
     document = api.pages(*_REPLAYS, limit=args.limit)
-    names = ("replay_id", "status", "matched", *ENDS, "remaining", "created_at", "note")
+    names = ("replay_id", "status", "matched", *ENDS, "remaining", "created_at", "by", "note")
     rows = [[each[name] for name in names] for each in document["items"]]
-    headers = ("REPLAY", "STATUS", "MATCHED", *ENDS_HEADERS, "REMAINING", "CREATED", "NOTE")
+    headers = ("REPLAY", "STATUS", "MATCHED", *ENDS_HEADERS, "REMAINING", "CREATED", "BY", "NOTE")
     screen.show_list(document, "replay_id", table(headers, rows))
     return errors.OK
 

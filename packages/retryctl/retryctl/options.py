@@ -1,14 +1,16 @@
 """Options that several commands share."""
 
+import re
 from argparse import SUPPRESS, ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from difflib import get_close_matches
+from typing import Any, Final, NoReturn, override
 
 from retryctl.api import Api
 from retryctl.screen import Screen
 
 type Command = Callable[[Api, Namespace, Screen], int]
-type Commands = _SubParsersAction[ArgumentParser]
+type Commands = _SubParsersAction[GuessingParser]
 
 INSTANT: Final = "such as 2026-11-22T09:00:00Z"
 
@@ -19,7 +21,22 @@ _FILE: Final = {
 }
 """How each shell completes the name of a file: `shtab.FILE`, without the import."""
 
+_WRONG_WORD: Final = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
+"""What argparse says of a word that is none of its choices."""
+
 _EVERYWHERE: Final = "Besides: --url, --function-key and --json, see `retryctl --help`."
+
+
+class GuessingParser(ArgumentParser):
+    """Answers a wrong word with the nearest that it takes."""
+
+    @override
+    def error(self, message: str) -> NoReturn:
+        found = _WRONG_WORD.search(message)
+        near = get_close_matches(found[1], re.findall(r"[\w-]+", found[2]), n=1) if found else []
+        if found and near:
+            message = f"{message[: found.end(1) + 1]}; did you mean {near[0]}?"
+        super().error(message)
 
 
 def add_command(commands: Commands, name: str, run: Command, words: str) -> ArgumentParser:

@@ -22,6 +22,7 @@ from retryctl.api import KEY, URL
 from retryctl.options import (
     INSTANT,
     Commands,
+    GuessingParser,
     add_command,
     add_group,
     with_choice,
@@ -60,7 +61,7 @@ _EPILOG: Final = """exit codes: 0 done; 1 the operation failed, or the API refus
 
 def build_parser() -> ArgumentParser:
     """Return the parser; its result has the command as `run`."""
-    parser = ArgumentParser(
+    parser = GuessingParser(
         prog="retryctl", description="Work with Durable Retry over its HTTP API.", epilog=_EPILOG
     )
     parser.add_argument("--version", action="version", version=f"retryctl {__version__}")
@@ -319,7 +320,8 @@ def _add_workflows(commands: Commands) -> None:
     with_key(submit, "batch")
     with_watch(submit)
     with_list(add_command(group, "list", workflows.list_batches, "list batches, newest first"))
-    with_id(add_command(group, "show", workflows.show_batch, "show a batch, item by item"), "batch")
+    shown = add_command(group, "show", workflows.show_batch, "show a batch, item by item")
+    with_choice(with_id(shown, "batch"), "--status", _OPERATION_STATUSES)
     with_id(add_command(group, "watch", workflows.watch_batch, "follow a batch until it ends"), "batch")
     group = add_group(commands, "saga", "steps that are undone by their compensations when one fails")
     submit = add_command(group, "submit", workflows.submit_saga, "submit a saga")

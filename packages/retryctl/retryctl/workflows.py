@@ -48,7 +48,7 @@ def list_batches(api: Api, args: Namespace, screen: Screen) -> int:
 
 def show_batch(api: Api, args: Namespace, screen: Screen) -> int:
     """Show a batch, item by item."""
-    document = api.get("batches", args.id)
+    document = api.get("batches", args.id, status=args.status)
     screen.show(document, _batch_text(document))
     return errors.OK
 
@@ -133,7 +133,8 @@ def _batch_text(document: Mapping[str, Any]) -> str:
         for each in document["items"]
     ]
     head = f"{document['batch_id']}  {document['status']}: {_batch_counts(document)}"
-    return f"{head}\n{table(('ITEM', 'STATUS', 'OPERATION', 'KEY', 'ERROR'), rows)}"
+    why = [f"failed, since {document['reason']}"] if document.get("reason") else []
+    return "\n".join([head, *why, table(("ITEM", "STATUS", "OPERATION", "KEY", "ERROR"), rows)])
 
 
 def _watch_saga(api: Api, saga_id: str, screen: Screen) -> int:

@@ -370,11 +370,12 @@ def test_a_dead_letter_is_shown_with_who_did_what_to_it() -> None:
                 "refused": 1,
                 "remaining": 0,
                 "created_at": "2026-11-21T09:00:00Z",
+                "by": "ada",
                 "note": None,
             },
             (
                 "replay-1  completed  3        1          1             -          1        0          "
-                "2026-11-21T09:00:00Z  -"
+                "2026-11-21T09:00:00Z  ada  -"
             ),
         ),
         (
@@ -575,3 +576,21 @@ def test_watching_gives_up_on_an_api_that_stays_away() -> None:
     run = Run(refuses, "watch", "op-1")
     assert run.code == 3
     assert len(run.requests) <= watching.PATIENCE_SECONDS / watching.POLL_SECONDS + 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "guess"),
+    [
+        (["dead-leters", "list"], "did you mean dead-letters?"),
+        (["dead-letters", "lst"], "did you mean list?"),
+        (["list", "--status", "waiting_retri"], "did you mean waiting_retry?"),
+        (["zzz"], "choose from"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_nearest(
+    capsys: pytest.CaptureFixture[str], argv: list[str], guess: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == 2
+    assert guess in capsys.readouterr().err
