@@ -36,6 +36,12 @@ def test_an_alert_is_silenced_with_a_reason_and_the_silence_is_ended(window: Win
     assert seen.client.get("/api/alerts").json()["silences"] == []
 
 
+def test_receivers_are_tried_from_the_page(window: Window) -> None:
+    window.open("alerts")
+    window.button("Send a test").click()
+    expect(window.page.locator(".toast")).to_have_text("The test arrived everywhere.")
+
+
 def test_bad_silences_are_refused_with_what_to_write(seen: System) -> None:
     body = {"condition": "dead_leters", "for_minutes": 0, "reason": " "}
     answer = seen.client.post("/api/alerts/silences", json=body)

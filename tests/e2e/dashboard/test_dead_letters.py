@@ -104,3 +104,15 @@ def test_a_bulk_replay_is_cancelled_on_the_way(window: Window, seen: System, key
     window.dialog().get_by_role("button", name="Cancel it").click()
     expect(window.page.locator(".headline .badge")).to_have_text("Cancelled")
     assert sorted(shown(seen, each)["status"] for each in found) == ["open", "open", "replayed"]
+
+
+def test_a_handlers_dead_letter_is_replayed_from_a_step(window: Window, seen: System, key: str) -> None:
+    body = {"handler": "book-trip", "input": {"max_attempts": 1, "hotel_attempts": 9}, "key": key}
+    operation_id = seen.client.post("/api/operations", json=body).json()["operation_id"]
+    document = seen.until(operation_id, "dead_lettered")
+    window.open(f"dead-letters/{document['dead_letter']['id']}")
+    for step, answer in (("train", "/from_step"), (document["steps"][0]["name"], "Replaying.")):
+        window.button("Replay").click()
+        window.dialog().get_by_label("From the step").fill(step)
+        window.dialog().get_by_role("button", name="Replay").click()
+        expect(window.page.locator(".toast").filter(has_text=answer)).to_be_visible()

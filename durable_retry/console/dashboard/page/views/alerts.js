@@ -30,7 +30,7 @@ function raised({ items, receivers }, reload) {
   if (!items.length) return card("Raised now", h("p", { class: "empty" }, "Nothing is over its threshold."), { more });
   const columns = [
     { name: "State", cell: (one) => badge(one.state) },
-    { name: "What", class: "wide", cell: (one) => h("span", {}, one.text, " ", place(one)) },
+    { name: "What", class: "wide", cell: (one) => h("span", {}, one.text, " ", place(one), runbook(one)) },
     { name: "Since", cell: (one) => ago(one.raised_at) },
     { name: "Messages", class: "wide", cell: (one) => (receivers.length ? messages(one) : h("span", { class: "dim" }, "log only")) },
     { name: "Action", cell: (one) => (one.silence ? h("span", {}, "until ", at(one.silence.until)) : button("Silence…", () => silence(one.condition, reload), "quiet")) },
@@ -47,6 +47,9 @@ export function place(one) {
   const reason = one.condition === "retries_exhausted_per_hour" ? { reason: "RetriesExhausted" } : {};
   return h("a", { href: link(path, { ...query, ...reason }) }, "Look at them");
 }
+
+/** What to do, where the app says so. */
+const runbook = (one) => (one.runbook_url ? [" ", h("a", { href: one.runbook_url, rel: "noreferrer" }, "Runbook")] : null);
 
 function messages(one) {
   if (!one.deliveries.length) return h("span", { class: "dim" }, one.silence ? "kept back" : "not sent yet");
@@ -115,11 +118,22 @@ function recent({ recent: ended }) {
   return card("Lately", table("Incidents that ended", columns, ended, { keyOf: (one) => `${one.condition} ${one.raised_at}`, empty: "No incident has ended lately." }));
 }
 
+/** Send a message to every receiver that says that it is a test, and say what became of it. */
+async function tryReceivers() {
+  try {
+    const { items } = await post("alerts/test");
+    const failed = items.filter((one) => one.detail);
+    toast(failed.length ? failed.map((one) => `${kindOf(one.receiver)}: ${one.detail}`).join(" ") : "The test arrived everywhere.", failed.length ? "bad" : "good");
+  } catch (error) {
+    toast([error.message, ...error.lines].join(" "), "bad");
+  }
+}
+
 function settings({ thresholds, receivers }) {
   const value = ([condition, limit]) => (limit === 0 ? "off" : condition.endsWith("_seconds") ? `over ${duration(limit)}` : `over ${number(limit)}`);
   const list = receivers.length
     ? h("ul", { class: "lines" }, receivers.map((one) => h("li", {}, words(one.format), h("span", { class: "dim" }, one.host ?? kindOf(one.receiver)))))
     : h("p", { class: "empty" }, "Nobody: alerts are in the log only. ALERT_SLACK_URL, ALERT_TEAMS_URL and ALERT_WEBHOOK_URL name receivers.");
   return h("div", { class: "pair", data: { key: "settings" } },
-    card("Thresholds", facts(Object.entries(thresholds).map((pair) => [NAMES[pair[0]] ?? pair[0], value(pair)]))), card("Receivers", list));
+    card("Thresholds", facts(Object.entries(thresholds).map((pair) => [NAMES[pair[0]] ?? pair[0], value(pair)]))), card("Receivers", list, { more: receivers.length ? button("Send a test", tryReceivers, "quiet") : null }));
 }

@@ -137,9 +137,12 @@ function headline(one, place, path, query, reload) {
   const replay = async () => {
     const given = await ask({
       title: "Replay as it was?", words: "Under the same key, so the dependency still deduplicates it.", action: "Replay",
-      fields: [{ name: "note", label: "Note", optional: true, hint: "Kept with the replay." }],
+      fields: [
+        ...(one.handler ? [{ name: "from_step", label: "From the step", optional: true, hint: "This step of the handler and those after it run again. Empty: what was remembered stays." }] : []),
+        { name: "note", label: "Note", optional: true, hint: "Kept with the replay." },
+      ],
     });
-    if (given) act(place, "replay", given.note ? { note: given.note } : {}, "Replaying.", reload);
+    if (given) act(place, "replay", Object.fromEntries(Object.entries(given).filter(([, text]) => text)), "Replaying.", reload);
   };
   const isOpen = one.status === "open";
   return h("div", { class: "headline", data: { key: "headline" } },
