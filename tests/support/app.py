@@ -42,7 +42,7 @@ class System:
         self.url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "onebox", "start", "--app", str(app), "--port", str(port)]
         self.server = ServerProcess(
-            [*command, "--data", str(folder / "data"), "--storage-ports", "auto"],
+            [*command, "--data", str(folder / "data"), "--storage-ports", "free"],
             ready_url=f"{self.url}/admin/host/status",
             log=folder / "onebox.log",
             env={
