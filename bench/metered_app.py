@@ -21,7 +21,7 @@ from durabletask.internal.orchestrator_service_pb2 import (
 from durable_retry.clock import reading
 from durable_retry.console.metrics.minutes import MINUTES
 from durable_retry.console.metrics.store import WRITER
-from durable_retry.engine.operations.idempotency import RecordState
+from durable_retry.engine.operations.idempotency import KeyRecordState
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.stores.circuit.cache import close_circuits
@@ -137,7 +137,7 @@ class MeteredApp:
         if shown is not None and shown["status"] == "waiting_retry" and self.clock.next_due is not None:
             self.clock.advance_to(self.clock.next_due)
         record = await read_record(self.hub, operation_id)
-        return record is not None and record.state is RecordState.COMPLETED
+        return record is not None and record.state is KeyRecordState.COMPLETED
 
 
 def _operation(key: str, path: str, wait_seconds: float, now: datetime) -> OperationInput:

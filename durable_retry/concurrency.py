@@ -60,10 +60,10 @@ def time_limit(seconds: float | None, error: type[Exception]) -> AbstractAsyncCo
     Raises:
         Exception: The given one, when the time is up.
     """
-    return _NO_LIMIT if seconds is None else _TimeLimit(seconds, error)
+    return _NO_LIMIT if seconds is None else _Cutoff(seconds, error)
 
 
-class _TimeLimit:
+class _Cutoff:
     def __init__(self, seconds: float, error: type[Exception]) -> None:
         self._timeout = asyncio.timeout(seconds)
         self._error = error

@@ -31,9 +31,9 @@ from durable_retry.engine.operations.heartbeat import HEARTBEAT
 from durable_retry.engine.operations.naming import ScopedKey, explicit_scope
 from durable_retry.engine.operations.operation import OperationInput, operation_from
 from durable_retry.engine.operations.request import OperationRequest
-from durable_retry.engine.operations.steps import StepRecord, shown
+from durable_retry.engine.operations.steps import RememberedStep, shown
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Done, Wait, overdue
-from durable_retry.engine.retry.history import AttemptRecord
+from durable_retry.engine.retry.history import PastAttempt
 from durable_retry.engine.retry.loop import RetryState, after
 from durable_retry.handler_registry import Function, Handler, find_handler, handler_of
 from durable_retry.services.attempt.handler import attempt_handler
@@ -207,7 +207,7 @@ class HandlerRun:
 
     status: OperationState
     result: Any
-    attempts: tuple[AttemptRecord, ...]
+    attempts: tuple[PastAttempt, ...]
     attempt_count: int
     waits: list[float]
     reasons: list[tuple[str, ...]]
@@ -305,7 +305,7 @@ class _Run:
     stand_ins: Mapping[str, FakeStep]
     state: RetryState = field(default_factory=RetryState)
     waits: list[Wait] = field(default_factory=list)
-    steps: dict[str, StepRecord] = field(default_factory=dict)
+    steps: dict[str, RememberedStep] = field(default_factory=dict)
 
     async def to_the_end(self) -> HandlerRun:
         while True:
@@ -342,7 +342,7 @@ class _Run:
             return action
         raise RuntimeError(f"the handler's process died {MAX_OWN_FAILURES - 1} times in attempt {number}")
 
-    async def _change_step(self, name: str, rule: StepRule) -> StepRecord:
+    async def _change_step(self, name: str, rule: StepRule) -> RememberedStep:
         self.steps[name] = rule(self.steps.get(name))
         return self.steps[name]
 

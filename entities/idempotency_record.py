@@ -13,7 +13,7 @@ from durable_retry.engine.base.instants import from_rfc3339, optional_from_rfc33
 from durable_retry.engine.base.names import IDEMPOTENCY_RECORD
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.facts import OperationEnded
-from durable_retry.engine.operations.idempotency import Record, claim, complete, expire, removes_itself
+from durable_retry.engine.operations.idempotency import KeyRecord, claim, complete, expire, removes_itself
 from durable_retry.facts import report
 from durable_retry.settings.upkeep import retention_settings
 
@@ -82,9 +82,9 @@ class IdempotencyRecord(DurableEntity):
         record = expire(self._stored_record(), now=from_rfc3339(request["now"]))
         self.set_state(None if record is None else record.to_json())
 
-    def _stored_record(self) -> Record | None:
+    def _stored_record(self) -> KeyRecord | None:
         state = self.get_state(dict)
-        return None if state is None else Record.from_json(state)
+        return None if state is None else KeyRecord.from_json(state)
 
 
 blueprint.function_name(IDEMPOTENCY_RECORD)(

@@ -26,7 +26,7 @@ from durable_retry.engine.base.names import (
     REPLAY_PAGE,
 )
 
-from .steps import Steps, after_early, call_until_success, fired_early
+from .turns import Turns, after_early, call_until_success, fired_early
 
 blueprint = df.Blueprint()
 
@@ -96,7 +96,7 @@ class BulkReplay:
         self.ctx.set_custom_status(document)
         return document
 
-    def wait(self, until: datetime) -> Steps[None]:
+    def wait(self, until: datetime) -> Turns[None]:
         """Wait for an instant, unless someone cancels what is not cancelled yet."""
         if until <= self.now:
             return
@@ -108,7 +108,7 @@ class BulkReplay:
             timer, early = self.ctx.create_timer(after_early(until, self.now)), early + 1
 
 
-def replay(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Steps[dict[str, Any] | None]:
+def replay(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Turns[dict[str, Any] | None]:
     """Run a bulk replay: one page of dead letters per execution, so that the history stays short.
 
     Args:
@@ -140,7 +140,7 @@ def replay(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Steps[dict[
     return None
 
 
-def _next_page(bulk: BulkReplay) -> Steps[Any]:
+def _next_page(bulk: BulkReplay) -> Turns[Any]:
     request = {"filter": bulk.given["filter"], "limit": bulk.pace.page, "cursor": bulk.progress.cursor}
     page = BULK_PAGE if "action" in bulk.given else REPLAY_PAGE
     return (yield from call_until_success(bulk.ctx, page, request | _action_members(bulk)))
@@ -151,7 +151,7 @@ def _action_members(bulk: BulkReplay) -> dict[str, Any]:
     return {name: bulk.given[name] for name in ("action", "by") if name in bulk.given}
 
 
-def _replay_all(bulk: BulkReplay, ids: list[str]) -> Steps[list[str]]:
+def _replay_all(bulk: BulkReplay, ids: list[str]) -> Turns[list[str]]:
     """Replay dead letters batch by batch, until the history is long; return those that are left."""
     waiting, looks = list(ids), 0
     while waiting and looks < LOOKS_PER_HISTORY and not bulk.cancel.is_complete:
@@ -177,7 +177,7 @@ def _replay_all(bulk: BulkReplay, ids: list[str]) -> Steps[list[str]]:
     return waiting
 
 
-def _count_until_over(bulk: BulkReplay, end: ReplayState) -> Steps[dict[str, Any] | None]:
+def _count_until_over(bulk: BulkReplay, end: ReplayState) -> Turns[dict[str, Any] | None]:
     """Count the ends of what was started until nothing is under way; None to continue as new."""
     bulk.end = end
     if bulk.progress.ends is None:
@@ -196,7 +196,7 @@ def _count_until_over(bulk: BulkReplay, end: ReplayState) -> Steps[dict[str, Any
     return None
 
 
-def _count_ends(bulk: BulkReplay) -> Steps[EndCounts]:
+def _count_ends(bulk: BulkReplay) -> Turns[EndCounts]:
     sums: Counter[str] = Counter()
     cursor, is_more = None, True
     while is_more:
@@ -210,7 +210,7 @@ def _count_ends(bulk: BulkReplay) -> Steps[EndCounts]:
     return ends
 
 
-def bulk_action(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Steps[dict[str, Any] | None]:
+def bulk_action(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Turns[dict[str, Any] | None]:
     """Run a bulk action other than a replay."""
     return (yield from replay(ctx, given))
 

@@ -11,7 +11,7 @@ from durable_retry.engine.base.names import DIAGNOSE, DIAGNOSIS
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.operations.key_record import record_id
 
-from .steps import Steps
+from .turns import Turns
 
 blueprint = df.Blueprint()
 
@@ -21,7 +21,7 @@ _ENTITY_ANSWERS_WITHIN: Final = timedelta(minutes=5)
 _TIMER: Final = timedelta(seconds=1)
 
 
-def diagnosis(ctx: task.OrchestrationContext, _: object) -> Steps[None]:
+def diagnosis(ctx: task.OrchestrationContext, _: object) -> Turns[None]:
     """Call an entity, a timer, an activity; the custom status says what was reached, and when."""
     reached: dict[str, Any] = {}
 

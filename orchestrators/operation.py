@@ -58,10 +58,10 @@ from durable_retry.engine.retry.loop import (
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.operations.key_record import record_id
 
-from .run import STEPS_PER_HISTORY, Run
-from .steps import (
+from .run import LAPS_PER_HISTORY, Run
+from .turns import (
     Asking,
-    Steps,
+    Turns,
     attempt_answer_of,
     call_until_success,
     give_slot_back,
@@ -79,7 +79,7 @@ _CLAIM_AGAIN: Final = timedelta(seconds=30)
 _DETAIL_CHARS: Final = 500
 
 
-def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[str, Any] | None]:
+def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[str, Any] | None]:
     """Carry one operation to its end.
 
     Args:
@@ -108,7 +108,7 @@ def _report_end(ctx: task.OrchestrationContext, waiting: Any, document: dict[str
         ctx.send_event(waiting, ENDED_EVENT, data=completion.to_json())
 
 
-def _end_unreadable(ctx: task.OrchestrationContext, given: Any, error: Exception) -> Steps[dict[str, Any]]:
+def _end_unreadable(ctx: task.OrchestrationContext, given: Any, error: Exception) -> Turns[dict[str, Any]]:
     # A person gets the input as it is.
     operation_id, now = ctx.instance_id, ctx.current_utc_datetime.replace(tzinfo=UTC)
     detail = cut_text(
@@ -126,7 +126,7 @@ def _end_unreadable(ctx: task.OrchestrationContext, given: Any, error: Exception
     return document
 
 
-def _claim_key(run: Run) -> Steps[dict[str, Any] | None]:
+def _claim_key(run: Run) -> Turns[dict[str, Any] | None]:
     """Claim the key in its idempotency record, before any side effect.
 
     Returns:
@@ -159,7 +159,7 @@ def _claim_key(run: Run) -> Steps[dict[str, Any] | None]:
                 assert_never(never)
 
 
-def _claim_and_wait_for_start(run: Run) -> Steps[dict[str, Any] | None]:
+def _claim_and_wait_for_start(run: Run) -> Turns[dict[str, Any] | None]:
     # The claim comes first, so that whoever repeats the submission meanwhile finds this operation.
     answered = yield from _claim_key(run)
     if answered is None and run.operation.start_at is not None:
@@ -167,7 +167,7 @@ def _claim_and_wait_for_start(run: Run) -> Steps[dict[str, Any] | None]:
     return answered
 
 
-def _end_whatever_happens(run: Run) -> Steps[dict[str, Any] | None]:
+def _end_whatever_happens(run: Run) -> Turns[dict[str, Any] | None]:
     # A failed orchestration would end the operation where nobody looks. What the dependency did until then is
     # not known here, so the category is `ambiguous`. A replay that does not fit its history is raised outside
     # of this generator and stays a failure.
@@ -183,22 +183,22 @@ def _end_whatever_happens(run: Run) -> Steps[dict[str, Any] | None]:
         )
 
 
-def _attempt_until_ended(run: Run) -> Steps[dict[str, Any] | None]:
+def _attempt_until_ended(run: Run) -> Turns[dict[str, Any] | None]:
     while not run.cancel.is_complete:
-        if run.steps >= STEPS_PER_HISTORY:
+        if run.laps >= LAPS_PER_HISTORY:
             run.ctx.continue_as_new(run.carried_on(), save_events=True)
             return None
-        run.steps += 1
+        run.laps += 1
         if not (yield from run.hold()):
             break
-        finished = yield from _make_one_step(run)
+        finished = yield from _make_one_lap(run)
         if finished is not None:
             return finished
     run.note_action(CANCEL_EVENT, run.cancel.get_result())
     return _finish_operation(run, OperationState.CANCELLED)
 
 
-def _make_one_step(run: Run) -> Steps[dict[str, Any] | None]:
+def _make_one_lap(run: Run) -> Turns[dict[str, Any] | None]:
     """Make one attempt and wait as decided; return the status document when the operation ended."""
     late = overdue(run.operation, run.state.history, run.state.due_at, run.now, run.form)
     decision = late or (yield from _make_attempt(run))
@@ -214,7 +214,7 @@ def _make_one_step(run: Run) -> Steps[dict[str, Any] | None]:
             assert_never(never)
 
 
-def _make_attempt(run: Run) -> Steps[Decision]:
+def _make_attempt(run: Run) -> Turns[Decision]:
     while True:
         answer = yield from _call_attempt(run)
         step_at = None
@@ -241,7 +241,7 @@ def _sent_operation(run: Run) -> dict[str, Any]:
     return {"operation": run.operation.to_json() | {"on_success": []}}
 
 
-def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked | BlockedStep]:
+def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | BlockedStep]:
     # A failure of the activity itself is an answer too.
     run.show(OperationState.RUNNING)
     sent, attempt = _sent_operation(run), run.state.history.next_attempt
@@ -269,7 +269,7 @@ def _call_attempt(run: Run) -> Steps[AttemptOutcome | WorkerFailed | Blocked | B
     return answer
 
 
-def _commit_success(run: Run, result: Mapping[str, Any]) -> Steps[dict[str, Any]]:
+def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any]]:
     """Make the success durable: with writes or events it is one transaction, alone it needs no table."""
     result = dict(result)
     writes, events = result.pop("writes", []), result.pop("events", [])
@@ -305,7 +305,7 @@ def _dead_letter_of_unwritable(detail: str) -> DeadLetter:
     return DeadLetter(Category.MALFORMED, DeadLetterReason.REJECTED_BY_HANDLER, detail)
 
 
-def _end_as_dead_letter(run: Run, decision: DeadLetter) -> Steps[dict[str, Any]]:
+def _end_as_dead_letter(run: Run, decision: DeadLetter) -> Turns[dict[str, Any]]:
     """Store a dead letter with everything that a person needs to understand and to replay the operation."""
     if run.operation.undoes is not None:
         decision = _compensation_failed(run.operation.undoes, decision)

@@ -21,18 +21,18 @@ from durable_retry.engine.outbox import Delivery, due_of, heads_of, next_due_at,
 from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.loop import (
     AttemptNow,
+    LapResult,
     RequestProbe,
     RequestSlot,
-    StepResult,
     WorkerFailed,
     after,
 )
 from durable_retry.settings.configuration import function_name
 
-from .steps import (
+from .turns import (
     EARLY_BY,
     Asking,
-    Steps,
+    Turns,
     answer_of,
     call_until_success,
     give_slot_back,
@@ -97,7 +97,7 @@ class Sending:
         }
         self.ctx.set_custom_status({"waiting_circuit": blocked, "deliveries": shown_of(self.deliveries)})
 
-    def wait(self) -> Steps[None]:
+    def wait(self) -> Turns[None]:
         """Wait for the next delivery that is due, or until a circuit is changed by hand."""
         self.show()
         due_at = next_due_at(self.deliveries)
@@ -124,7 +124,7 @@ class Sending:
         ]
 
 
-def outbox(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None]:
+def outbox(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[None]:
     """Send the pending events of one operation until none is left.
 
     Args:
@@ -150,7 +150,7 @@ def _load_deliveries(
     input_: Mapping[str, Any],
     circuit_changed: task.CancellableTask[Any],
     form: int,
-) -> Steps[Sending]:
+) -> Turns[Sending]:
     scope = {name: input_[name] for name in ("operation_id", "event_id") if name in input_}
     known = input_
     if "deliveries" not in known:
@@ -159,7 +159,7 @@ def _load_deliveries(
     return Sending(ctx, scope, known["place"], deliveries, circuit_changed, form)
 
 
-def _send_one_round(sending: Sending) -> Steps[None]:
+def _send_one_round(sending: Sending) -> Turns[None]:
     due = due_of(sending.deliveries, sending.now)
     if not due:
         yield from sending.wait()
@@ -185,13 +185,13 @@ def _request_of_delivery(sending: Sending, delivery: Delivery) -> dict[str, Any]
     }
 
 
-def _result_of_delivery(delivery: Delivery, attempt: task.Task[Any]) -> StepResult:
+def _result_of_delivery(delivery: Delivery, attempt: task.Task[Any]) -> LapResult:
     if attempt.is_failed:
         return WorkerFailed("the worker failed")
     return answer_of(attempt.get_result(), delivery.state.history.next_attempt)
 
 
-def _follow_delivery(sending: Sending, delivery: Delivery, result: StepResult) -> Steps[None]:
+def _follow_delivery(sending: Sending, delivery: Delivery, result: LapResult) -> Turns[None]:
     """Move a delivery's retry loop on; a probe or a slot is requested at once and used in the next round."""
     give_slot_back(sending.ctx, delivery.lane, delivery.state.admission)
     state, action = after(delivery.operation, delivery.state, result, sending.now, sending.form)
@@ -214,7 +214,7 @@ def _follow_delivery(sending: Sending, delivery: Delivery, result: StepResult) -
             assert_never(never)
 
 
-def _give_up(sending: Sending, delivery: Delivery, decision: DeadLetter) -> Steps[None]:
+def _give_up(sending: Sending, delivery: Delivery, decision: DeadLetter) -> Turns[None]:
     given_up = {
         "delivery": delivery.to_json(),
         "place": dict(sending.place),

@@ -22,17 +22,17 @@ from durable_retry.engine.operations.operation import OperationInput, digest_of
 from durable_retry.engine.operations.pause import Pause
 from durable_retry.engine.operations.status import WAITS_FOR, OperationStatus
 from durable_retry.engine.retry.decide import Wait
-from durable_retry.engine.retry.history import ActionRecord, WaitKind
-from durable_retry.engine.retry.loop import Action, RetryState, StepResult, after
+from durable_retry.engine.retry.history import PastAction, WaitKind
+from durable_retry.engine.retry.loop import Action, LapResult, RetryState, after
 from durable_retry.facts import report
 from durable_retry.stores.operations.key_record import record_id
 
-from .steps import Steps, after_early, fired_early
+from .turns import Turns, after_early, fired_early
 
 # The name in metrics of the pause before a retry, which has no `WaitKind`.
 _RETRY: Final = "retry"
 
-STEPS_PER_HISTORY: Final = 20
+LAPS_PER_HISTORY: Final = 20
 """Attempts and waits after which the orchestration continues as new: every turn replays all of the history
 before it, so a history without end would make attempt 1,000 a hundred times as dear as attempt 10."""
 
@@ -63,7 +63,7 @@ class Run:
     pause: task.CancellableTask[Any]
     form: int
     digest: str | None = None
-    steps: int = 0
+    laps: int = 0
     retry_now: task.CancellableTask[Any] | None = None
     resumed: task.CancellableTask[Any] | None = None
     circuit_changed: task.CancellableTask[Any] | None = None
@@ -121,7 +121,7 @@ class Run:
             "replay": self.operation.replay_of is not None,
         }
 
-    def follow(self, result: StepResult, step_at: str | None = None) -> Action:
+    def follow(self, result: LapResult, step_at: str | None = None) -> Action:
         """Move the retry loop on by a result, of a step at another dependency or not; return what to do."""
         self.state, action = after(self.operation, self.state, result, self.now, self.form, step_at=step_at)
         self.waits_for = step_at or self.operation.dependency
@@ -135,7 +135,7 @@ class Run:
         if not isinstance(data, dict) or "by" not in data:
             return
         by, reason = (text if isinstance(text := data.get(name), str) else None for name in ("by", "reason"))
-        action = ActionRecord(action=event, at=self.now, by=by, reason=reason)
+        action = PastAction(action=event, at=self.now, by=by, reason=reason)
         self.state = replace(self.state, history=self.state.history.with_action(action))
 
     def status(self, state: OperationState, **more: Any) -> OperationStatus:
@@ -154,14 +154,14 @@ class Run:
             moving["deadline_at"] = optional_to_rfc3339(self.operation.deadline_at)
         self.ctx.set_custom_status(moving)
 
-    def wait_for_start(self, start_at: datetime) -> Steps[None]:
+    def wait_for_start(self, start_at: datetime) -> Turns[None]:
         """Wait until the operation begins, unless someone cancels it or starts it now."""
         if start_at <= self.now:
             return
         yield from self._wait_until(start_at, self.now, OperationState.SCHEDULED)
         self.state = replace(self.state, due_at=start_at)
 
-    def wait(self, wait: Wait) -> Steps[None]:
+    def wait(self, wait: Wait) -> Turns[None]:
         """Wait as decided, unless someone cancels, retries now, or changes the circuit waited for."""
         for_circuit = wait.kind is WaitKind.CIRCUIT
         state = OperationState.WAITING_CIRCUIT if for_circuit else OperationState.WAITING_RETRY
@@ -175,7 +175,7 @@ class Run:
             late_seconds = (self.now - due_at).total_seconds() if self.now >= due_at else None
             report(WaitEnded(self.operation, kind, (self.now - began_at).total_seconds(), late_seconds))
 
-    def _wait_until(self, until: datetime, began_at: datetime, state: OperationState) -> Steps[None]:
+    def _wait_until(self, until: datetime, began_at: datetime, state: OperationState) -> Turns[None]:
         self.show(state, next_attempt_at=until)
         timer, early = self.ctx.create_timer(until), 0
         wait_for = self.ctx.wait_for_external_event
@@ -201,7 +201,7 @@ class Run:
             if ends:
                 return
 
-    def hold(self) -> Steps[bool]:
+    def hold(self) -> Turns[bool]:
         """Do nothing while somebody has paused the operation; return whether it goes on, not cancelled."""
         while self.pause.is_complete and not self.cancel.is_complete:
             request = self.pause.get_result()
@@ -210,7 +210,7 @@ class Run:
                 yield from self._hold_for(Pause.of(request), request)
         return not self.cancel.is_complete
 
-    def _hold_for(self, pause: Pause, request: Any) -> Steps[None]:
+    def _hold_for(self, pause: Pause, request: Any) -> Turns[None]:
         began_at = self.now
         until = None if pause.for_seconds is None else began_at + timedelta(seconds=pause.for_seconds)
         self.note_action(PAUSE_EVENT, request)

@@ -8,7 +8,7 @@ from durabletask import task
 from durable_retry.engine.base.names import REMOVE_PAST, RETENTION
 from durable_retry.settings.configuration import function_name
 
-from .steps import Steps
+from .turns import Turns
 
 blueprint = df.Blueprint()
 
@@ -16,7 +16,7 @@ STEPS_PER_EXECUTION: Final = 20
 """So many activities are in one history before it continues as new."""
 
 
-def retention(ctx: task.OrchestrationContext, part: dict[str, Any]) -> Steps[None]:
+def retention(ctx: task.OrchestrationContext, part: dict[str, Any]) -> Turns[None]:
     """Repeat the step of one part while it has more to remove."""
     for _ in range(STEPS_PER_EXECUTION):
         try:

@@ -11,7 +11,7 @@ from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import MANUAL_CONTROL, RELEASE_WAITING, WAKE_WAITING
 from durable_retry.stores.circuit.entity import circuit_id
 
-from .steps import Steps, call_entity, call_until_success
+from .turns import Turns, call_entity, call_until_success
 
 blueprint = df.Blueprint()
 
@@ -27,7 +27,7 @@ BETWEEN_PASSES: Final = timedelta(seconds=1)
 """By then the status of a woken operation shows it."""
 
 
-def release_waiting(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[str, Any] | None]:
+def release_waiting(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[str, Any] | None]:
     """Wake the operations that wait for a circuit.
 
     All may be woken at once: each asks the circuit again, and is released in its turn.
@@ -57,7 +57,7 @@ def release_waiting(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> S
     return None
 
 
-def _begin_waking(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[str, Any]]:
+def _begin_waking(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[str, Any]]:
     """Wait until every worker sees the manual change."""
     # The same message again, awaited this time: what follows must come after the change. Without an answer
     # the operations are woken all the same: the circuit, asked by each, may refuse them again.

@@ -31,7 +31,7 @@ from durable_retry.engine.workflows.references import MissingResultError
 from durable_retry.engine.workflows.shapes import BatchProgress, Do, Over, Saga, Undo
 from durable_retry.stores.sagas import saga_progress
 
-from .steps import Steps, call_until_success
+from .turns import Turns, call_until_success
 
 blueprint = df.Blueprint()
 
@@ -58,7 +58,7 @@ class CompletionReports:
     def __post_init__(self) -> None:
         self._next = self.ctx.wait_for_external_event(ENDED_EVENT)
 
-    def wait(self) -> Steps[list[Completion]]:
+    def wait(self) -> Turns[list[Completion]]:
         """Wait until ends are reported, and return them; none when it is time to look."""
         if self._look is None:
             # One timer at a time: each abandoned one would cost a turn.
@@ -94,11 +94,11 @@ def _read_completion(data: Any) -> Completion | None:
         return None
 
 
-STEPS_PER_HISTORY: Final = 20
-"""Steps after which the orchestration continues as new, so that each item costs the same."""
+LAPS_PER_HISTORY: Final = 20
+"""Rounds of a batch after which the orchestration continues as new, so that each item costs the same."""
 
 
-def batch(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None]:
+def batch(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[None]:
     """Run the items of a batch.
 
     Args:
@@ -106,15 +106,15 @@ def batch(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None]
     """
     batch_id, progress = input_["batch_id"], BatchProgress.from_json(input_["progress"])
     reports = CompletionReports(ctx)
-    steps = 0
+    laps = 0
     completions: list[Completion] = []
     while not progress.is_over:
         completions.extend(reports.arrived())
         # Reports must be stored before the history is cut: they are not carried over.
-        if steps >= STEPS_PER_HISTORY and not completions:
+        if laps >= LAPS_PER_HISTORY and not completions:
             ctx.continue_as_new({"batch_id": batch_id, "progress": progress.to_json()}, save_events=True)
             return
-        steps += 1
+        laps += 1
         progress = yield from _store_and_start(ctx, batch_id, progress, completions)
         completions = reports.arrived()
         if not completions and not progress.startable and progress.running:
@@ -126,7 +126,7 @@ def batch(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[None]
 
 def _store_and_start(
     ctx: task.OrchestrationContext, batch_id: str, progress: BatchProgress, completions: Iterable[Completion]
-) -> Steps[BatchProgress]:
+) -> Turns[BatchProgress]:
     ended = [
         {"indices": list(progress.running[completion.operation_id]), "ending": completion.to_json()}
         for completion in completions
@@ -143,7 +143,7 @@ def _store_and_start(
 
 def _look_at_items(
     ctx: task.OrchestrationContext, batch_id: str, progress: BatchProgress
-) -> Steps[BatchProgress]:
+) -> Turns[BatchProgress]:
     # The activity stores the ends of those that ended without a report.
     indices = sorted(index for items in progress.running.values() for index in items)
     request = {"batch_id": batch_id, "ended": [], "start": indices}
@@ -159,7 +159,7 @@ LOOKS_PER_HISTORY: Final = 20
 """Starts and looks after which the orchestration continues as new, so that its history stays short."""
 
 
-def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[str, Any] | None]:
+def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[str, Any] | None]:
     """Carry a saga to its end.
 
     Args:
@@ -187,7 +187,7 @@ def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[s
 
 def _look_at_step(
     ctx: task.OrchestrationContext, state: Saga, action: Do | Undo, reports: CompletionReports
-) -> Steps[Completion | None]:
+) -> Turns[Completion | None]:
     """Start an operation unless it was started before, and wait for its end until the next look is due."""
     operation, wanted = state.operation_of(action), state.wanted_of(action)
     # Without references to the step the call is the same as in older histories.
@@ -215,7 +215,7 @@ def _show_saga(ctx: task.OrchestrationContext, state: Saga) -> None:
 blueprint.orchestration_trigger(context_name="context", orchestration=SAGA)(saga)
 
 
-def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Steps[dict[str, Any] | None]:
+def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[str, Any] | None]:
     """Run one operation for `durable_retry.call`.
 
     Args:

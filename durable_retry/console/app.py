@@ -16,7 +16,7 @@ from durable_retry.console.metrics import routes as metrics
 from durable_retry.console.metrics.series import keep_metrics
 from durable_retry.console.metrics.store import WRITER as METRICS_WRITER
 from durable_retry.console.overview import routes as overview
-from durable_retry.services.upkeep.steps import EACH_MINUTE, EACH_ROUND
+from durable_retry.services.upkeep.chores import EACH_MINUTE, EACH_ROUND
 
 ROUTES: Final = (
     finding.operation_routes,

@@ -12,14 +12,14 @@ from datetime import datetime
 from math import sqrt
 from typing import Final
 
-from durable_retry.engine.base.json_forms import JsonRecord, MsInstant
+from durable_retry.engine.base.json_forms import JsonShape, MsInstant
 
 LOWERED_TO: Final = 0.7
 """An overload leaves this part of the limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class AdaptiveSettings(JsonRecord):
+class AdaptiveSettings(JsonShape):
     """Bounds of an adaptive limit."""
 
     min_concurrency: int  # at least 1
@@ -28,7 +28,7 @@ class AdaptiveSettings(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Observed(JsonRecord):
+class Observed(JsonShape):
     """What a worker's attempts showed of a dependency's load since its last report."""
 
     good: int = 0  # answers without overload
@@ -48,7 +48,7 @@ NOTHING_OBSERVED: Final = Observed()
 
 
 @dataclass(frozen=True, slots=True)
-class Adaptive(JsonRecord):
+class Adaptive(JsonShape):
     """A lowered limit."""
 
     limit: float  # attempts at once; its whole part counts

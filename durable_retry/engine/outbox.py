@@ -36,7 +36,7 @@ from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput, deadline_of
-from durable_retry.engine.retry.history import AttemptRecord
+from durable_retry.engine.retry.history import PastAttempt
 from durable_retry.engine.retry.loop import RetryState
 from durable_retry.engine.retry.policy import PRESETS, Timeouts
 
@@ -270,7 +270,7 @@ class OutboxEventDocument(OutboxEvent):
     data: Annotated[Any, Field(description="As it is sent; secrets are masked.")]
     correlation_id: str | None
     attempts: Annotated[
-        tuple[AttemptRecord, ...],
+        tuple[PastAttempt, ...],
         Field(description="Of a pending event the latest, of a failed one those of its dead letter."),
     ] = ()
     next_attempt_at: Instant | None = None

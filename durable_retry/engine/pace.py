@@ -15,7 +15,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Instant
 from durable_retry.engine.base.instants import from_ms, to_ms
-from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant
+from durable_retry.engine.base.json_forms import Form, JsonShape, MsInstant
 from durable_retry.engine.base.text import deterministic_fraction
 
 LONGEST_WINDOW: Final = timedelta(days=1)
@@ -45,7 +45,7 @@ class QuotaDocument(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Quota(JsonRecord):
+class Quota(JsonShape):
     """What was left of a dependency's rate limit when it last answered."""
 
     remaining: float  # calls, above 0
@@ -92,7 +92,7 @@ def newest(now: datetime, *quotas: Quota | None) -> Quota | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace(JsonRecord):
+class Pace(JsonShape):
     """How fast attempts may start while a quota is low."""
 
     seconds: float  # until the window ends, above 0

@@ -9,7 +9,7 @@ from typing import Any, Final
 import azure.functions as func
 
 from durable_retry.engine.base.answers import Answer, ProblemDocument
-from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.text import counted
 from durable_retry.engine.base.validation import Problem
 
@@ -95,7 +95,7 @@ class KeyReusedError(ProblemError):
 
 
 def json_answer(
-    answer: Answer | JsonRecord,
+    answer: Answer | JsonShape,
     status: HTTPStatus = HTTPStatus.OK,
     headers: Mapping[str, str] | None = None,
     *,

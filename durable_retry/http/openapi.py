@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
 from durable_retry.engine.base.answers import Answer, ProblemDocument
-from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.validation import Problem
 from durable_retry.http.answers import INVALID as INVALID_TYPE
 from durable_retry.http.answers import NO_TYPE
@@ -155,7 +155,7 @@ def _component_schemas(routes: Iterable[Route]) -> dict[str, Any]:
 
 
 def _schema_mode_of(model: AnswerModel) -> JsonSchemaMode:
-    return "serialization" if issubclass(model, Answer | JsonRecord) else "validation"
+    return "serialization" if issubclass(model, Answer | JsonShape) else "validation"
 
 
 def _replace_schema(schema: Any, path: tuple[str | int, ...], value: Mapping[str, Any]) -> None:

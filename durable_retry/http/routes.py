@@ -27,7 +27,7 @@ import azure.functions as func
 from pydantic import BaseModel
 
 from durable_retry.binding import TaskHub, bind_hub
-from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.json_input import read_checked
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
 from durable_retry.engine.facts import PersonActed, TargetType
@@ -133,7 +133,7 @@ def read_query(parameters: Iterable[Parameter[Any]], sent: Mapping[str, str]) ->
     return Query(values)
 
 
-type AnswerModel = type[BaseModel | JsonRecord]
+type AnswerModel = type[BaseModel | JsonShape]
 
 
 @dataclass(frozen=True, slots=True)

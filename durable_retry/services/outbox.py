@@ -42,7 +42,7 @@ from durable_retry.engine.outbox import (
     outbox_id_of,
     signed_headers,
 )
-from durable_retry.engine.retry.history import AttemptOutcome, AttemptRecord
+from durable_retry.engine.retry.history import AttemptOutcome, PastAttempt
 from durable_retry.engine.retry.loop import Blocked
 from durable_retry.errors import MessageRefusedError, NoSuchEventError
 from durable_retry.services.attempt.admission import attempt_if_admitted
@@ -303,7 +303,7 @@ def _delivery_shown(status: Mapping[str, Any], event: StoredEvent) -> dict[str, 
     return {
         "attempt_count": int(shown["attempt_count"]),
         "next_attempt_at": from_rfc3339(shown["next_attempt_at"]),
-        "attempts": tuple(map(AttemptRecord.from_json, shown["attempts"])),
+        "attempts": tuple(map(PastAttempt.from_json, shown["attempts"])),
         "waits_for_circuit": lane_of(event.event) in status["waiting_circuit"],
     }
 
@@ -313,7 +313,7 @@ async def _attempts_given_up(event: StoredEvent) -> dict[str, Any]:
     record = None if found is None else await find_dead_letter(found[0])
     if record is None:
         return {}
-    attempts = read_or(lambda: tuple(map(AttemptRecord.from_json, record.attempts)), lambda _: ())
+    attempts = read_or(lambda: tuple(map(PastAttempt.from_json, record.attempts)), lambda _: ())
     return {"attempts": attempts, "dead_letter_id": record.id}
 
 

@@ -32,7 +32,7 @@ from durable_retry.engine.operations.submission import Naming, UnknownTargetErro
 from durable_retry.engine.sources.arrivals import (
     Arrival,
     Backpressure,
-    LagLimits,
+    LagThresholds,
     kept_text,
     lag_reading,
     read_message,
@@ -73,7 +73,7 @@ class BackpressureProbe:
 class BackpressureMonitor:
     """How far the task hub and dependencies are behind, as this process sampled it."""
 
-    limits: LagLimits
+    limits: LagThresholds
     pause_seconds: float
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     probes: dict[str, BackpressureProbe] = field(default_factory=dict)

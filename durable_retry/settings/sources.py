@@ -13,7 +13,7 @@ from azure.functions.decorators.kafka import BrokerAuthenticationMode, BrokerPro
 from pydantic import AfterValidator, BeforeValidator
 
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_problem
-from durable_retry.engine.sources.arrivals import LagLimits
+from durable_retry.engine.sources.arrivals import LagThresholds
 from durable_retry.engine.sources.schedules import ScheduledOperation, parse_schedules
 from durable_retry.settings.configuration import APP_ROOT
 from durable_retry.settings.group import SettingsGroup, seconds, setting
@@ -25,7 +25,7 @@ TIMER: Final = "timer"
 _DEFAULT_MAX_DEQUEUE_COUNT: Final = 5
 """The host's default."""
 
-_LAG: Final = LagLimits()
+_LAG: Final = LagThresholds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,17 +209,17 @@ class IntakeSettings(SettingsGroup):
         return self.intake_order == "partition"
 
     @property
-    def lag(self) -> LagLimits:
+    def lag(self) -> LagThresholds:
         """Limits of backpressure."""
-        return LagLimits(
+        return LagThresholds(
             task_hub_seconds=self.intake_task_hub_lag_seconds,
             dependency_seconds=self.intake_dependency_lag_seconds,
         )
 
     @property
-    def http_lag(self) -> LagLimits:
+    def http_lag(self) -> LagThresholds:
         """Limits of the task hub alone: an operation whose dependency is down waits at no cost."""
-        return LagLimits(task_hub_seconds=self.http_task_hub_lag_seconds, dependency_seconds=0.0)
+        return LagThresholds(task_hub_seconds=self.http_task_hub_lag_seconds, dependency_seconds=0.0)
 
     def pointers_for(self, source: str) -> tuple[str, ...]:
         """Return the key pointers of one source; empty when its own ids are the keys."""

@@ -20,9 +20,9 @@ from durable_retry.engine.sources.arrivals import Arrival
 from durable_retry.engine.sources.schedules import ScheduledOperation
 from durable_retry.services.outbox import sweep
 from durable_retry.services.queue import keep_left_poison
+from durable_retry.services.upkeep.chores import EACH_MINUTE
 from durable_retry.services.upkeep.failures import Recovery, recover
 from durable_retry.services.upkeep.rounds import RetentionKind, look_at, run_maintenance
-from durable_retry.services.upkeep.steps import EACH_MINUTE
 from durable_retry.settings.configuration import registration
 from durable_retry.settings.sources import TIMER
 from durable_retry.triggers.sources.platform_retries import RetriedBlueprint, accept_batch

@@ -28,8 +28,8 @@ from durable_retry.engine.limits.limiter import Limiter, Slot, SlotRequest, acqu
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations.idempotency import (
     ClaimAnswer,
-    Record,
-    RecordState,
+    KeyRecord,
+    KeyRecordState,
     claim,
     complete,
     expire,
@@ -255,7 +255,7 @@ class RunOfKey:
     accepted_at: float
     replay: bool = False
 
-    def claim(self, record: Record | None, now: float) -> tuple[Record, ClaimAnswer, int]:
+    def claim(self, record: KeyRecord | None, now: float) -> tuple[KeyRecord, ClaimAnswer, int]:
         made = claim(
             record,
             owner=self.owner,
@@ -266,7 +266,7 @@ class RunOfKey:
         )
         return made.record, made.answer, made.record.run
 
-    def complete(self, record: Record | None, run: int, status: str, now: float) -> Record:
+    def complete(self, record: KeyRecord | None, run: int, status: str, now: float) -> KeyRecord:
         return complete(
             record,
             owner=self.owner,
@@ -280,7 +280,7 @@ class RunOfKey:
 
 def repeated(
     run: RunOfKey, number: int, status: str
-) -> Iterator[Callable[[Record | None, float], Record | None]]:
+) -> Iterator[Callable[[KeyRecord | None, float], KeyRecord | None]]:
     yield lambda record, now: run.claim(record, now)[0]
     yield lambda record, now: run.complete(record, number, status, now)
     yield lambda record, now: expire(record, now=after(now))
@@ -291,7 +291,7 @@ def test_a_finished_key_answers_the_same_whatever_comes_again(arrivals: list[tup
     run = RunOfKey("op-1.a", 0)
     record, answer, number = run.claim(None, 1)
     assert answer is ClaimAnswer.CLAIMED
-    finished: Record | None = run.complete(record, number, "succeeded", 2)
+    finished: KeyRecord | None = run.complete(record, number, "succeeded", 2)
     now, current = 2.0, finished
     for which, pause in arrivals:
         now += pause
@@ -308,7 +308,7 @@ def test_a_message_of_an_earlier_run_does_not_touch_its_replay(which: int, pause
     assert answer is ClaimAnswer.CLAIMED
     touched = list(repeated(first, number, "dead_lettered"))[which](record, 101 + pause)
     assert touched is not None
-    assert (touched.owner, touched.run, touched.state) == ("op-1.b", record.run, RecordState.IN_PROGRESS)
+    assert (touched.owner, touched.run, touched.state) == ("op-1.b", record.run, KeyRecordState.IN_PROGRESS)
 
 
 def test_a_completion_that_comes_before_its_claims_repetition_stays() -> None:

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.sources.arrivals import LagLimits
+from durable_retry.engine.sources.arrivals import LagThresholds
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services import sources as intake_module
 from durable_retry.services.operations.submit import Started, SubmitResult
@@ -52,7 +52,7 @@ CALL: dict[str, Any] = {
 EVENT: dict[str, Any] = {"specversion": "1.0", "id": "e", "source": "/s", "type": "t", "data": CALL}
 GOOD = json.dumps(CALL).encode()
 
-NO_LAG = LagLimits(task_hub_seconds=0, dependency_seconds=0)
+NO_LAG = LagThresholds(task_hub_seconds=0, dependency_seconds=0)
 
 
 @dataclass

@@ -42,7 +42,7 @@ from durable_retry.engine.limits.limiter import (
     slot_answer_to_json,
 )
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.idempotency import Record
+from durable_retry.engine.operations.idempotency import KeyRecord
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.outbox import Delivery
 from durable_retry.engine.retry.history import AttemptOutcome
@@ -89,7 +89,7 @@ def todays_classes() -> dict[str, type[Any]]:
     )
 
 
-_BASES: Final = ("JsonRecord", "JsonRow")
+_BASES: Final = ("JsonShape", "JsonRow")
 
 
 def stored_classes(modules: Iterable[ModuleType]) -> dict[str, type[Any]]:
@@ -151,7 +151,7 @@ def _continued(document: Any) -> Any:
 
 
 REWRITES: Final[dict[str, Rewrite]] = {
-    "state of idempotency_record": _by(Record),
+    "state of idempotency_record": _by(KeyRecord),
     "state of circuit_breaker": lambda state: breaker_to_json(breaker_from_json(state)),
     "state of circuit_openings": _by(Openings),
     "state of call_limiter": _by(Limiter),

@@ -30,7 +30,7 @@ from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.heartbeat import HEARTBEAT, report_progress
-from durable_retry.engine.operations.steps import Execution, StepRecord, StepState
+from durable_retry.engine.operations.steps import Execution, RememberedStep, StepState
 from durable_retry.engine.outbox import envelope_text, event_id_for
 from durable_retry.stores import workflows
 from durable_retry.stores.dead_letters import causes, index, intents, records
@@ -120,7 +120,7 @@ async def _write_attempts() -> None:
     await operation_writes.write_outcome("op-sent", 1, outcome(1, status_code=200, result=_RESULT))
     await operation_writes.count_start("op-handled", 2, NOON)
     await results.store_apart(an_operation(), 1, _RESULT, most_chars=4, now=NOON)
-    running = StepRecord(
+    running = RememberedStep(
         name="charge",
         run=1,
         execution="e-1",
@@ -139,7 +139,7 @@ async def _write_attempts() -> None:
     await steps.change_step("op-beating", 1, HEARTBEAT, beat)
 
 
-def _to(step: StepRecord, _before: StepRecord | None) -> StepRecord:
+def _to(step: RememberedStep, _before: RememberedStep | None) -> RememberedStep:
     return step
 
 

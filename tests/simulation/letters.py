@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import DeadLetterReason
-from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
+from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
 from tests.simulation.story import RunEnd, Story
 
 
@@ -65,7 +65,7 @@ def lists_agree(story: Story) -> Iterator[str]:
         yield f"{story.summary.open} are counted, {len(open_letters)} are open"
 
 
-def _letters_of(story: Story, end: RunEnd) -> list[DeadLetterRecord]:
+def _letters_of(story: Story, end: RunEnd) -> list[KeptDeadLetter]:
     return [
         letter
         for letter in story.letters

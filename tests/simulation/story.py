@@ -12,7 +12,7 @@ from typing import Any, Final
 from durable_retry.engine.base.names import CALL_LIMITER, IDEMPOTENCY_RECORD, OPERATION, OperationState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
-from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status
+from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.attempt.http_client import close_clients
@@ -104,7 +104,7 @@ class Story:
     app: App
     people: People
     ends: list[RunEnd] = field(default_factory=list)
-    letters: list[DeadLetterRecord] = field(default_factory=list)
+    letters: list[KeptDeadLetter] = field(default_factory=list)
     open_ids: list[str] = field(default_factory=list)
     summary: DeadLetterSummary | None = None
     batches: list[dict[str, Any]] = field(default_factory=list)
@@ -163,7 +163,7 @@ class Story:
     async def look(self) -> None:
         """Read what the app itself says in the end."""
         rows = self.app.tables.rows("DeadLetters")
-        self.letters = [DeadLetterRecord.from_json_text(contents.unpacked("document", row)) for row in rows]
+        self.letters = [KeptDeadLetter.from_json_text(contents.unpacked("document", row)) for row in rows]
         self.open_ids, self.batches, cursor = [], [], None
         while True:
             page = await list_dead_letters(DeadLetterFilter(status=Status.OPEN), limit=200, cursor=cursor)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.history import AttemptOutcome, AttemptRecord, History
+from durable_retry.engine.retry.history import AttemptOutcome, History, PastAttempt
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 
 NOON: Final = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -71,9 +71,9 @@ def failing(times: int, category: Category = Category.TRANSIENT, status_code: in
     return answer
 
 
-def a_record(number: int = 1, **changes: Any) -> AttemptRecord:
+def a_record(number: int = 1, **changes: Any) -> PastAttempt:
     """Return the record of a failed attempt, made at noon."""
-    base = AttemptRecord(
+    base = PastAttempt(
         number=number, started_at=NOON, duration_ms=12.5, category=Category.TRANSIENT, status_code=503
     )
     return replace(base, **changes)

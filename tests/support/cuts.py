@@ -99,7 +99,7 @@ class Cuts:
 
 
 @dataclass
-class Steps:
+class Turns:
     """Answers a stage with the app's own activities.
 
     Attributes:

@@ -320,7 +320,7 @@ def test_a_circle_is_found() -> None:
 def test_the_import_graph_has_edges() -> None:
     graph = import_graph()
     assert "durable_retry.engine.retry.decide" in graph["orchestrators.operation"]
-    assert "orchestrators.steps" in graph["orchestrators.operation"]
+    assert "orchestrators.turns" in graph["orchestrators.operation"]
 
 
 def test_the_composition_root_does_not_import_what_is_never_deployed() -> None:
@@ -386,7 +386,7 @@ def test_the_check_catches_a_violation_in_the_library(layer: str, source: str) -
         ("activities", "from durable_retry.triggers.http import answers"),
         ("activities", "from orchestrators import operation"),
         ("orchestrators", "from activities import operation"),
-        ("orchestrators", "from orchestrators.steps import Steps"),
+        ("orchestrators", "from orchestrators.turns import Steps"),
         ("orchestrators", "from ..activities import operation"),
         ("entities", "from tests.support import builders"),
         ("onebox", "from durable_retry.engine.retry.policy import RetryPolicy"),

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, Final, Self
 
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.json_forms import JsonShape
 
 DEAD_LETTERS: Final = "dead_letters"
 DEAD_LETTER_AGE: Final = "dead_letter_age_seconds"
@@ -75,7 +75,7 @@ class DeliveryState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlertDelivery(JsonRecord):
+class AlertDelivery(JsonShape):
     """A message to one receiver.
 
     Attributes:
@@ -94,7 +94,7 @@ class AlertDelivery(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alert(JsonRecord):
+class Alert(JsonShape):
     """The latest change of one condition.
 
     Attributes:
@@ -217,7 +217,7 @@ def _delivery_after_try(delivery: AlertDelivery, failure: Failure | None) -> Ale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Silence(JsonRecord):
+class Silence(JsonShape):
     """Keeps back what is raised.
 
     Attributes:

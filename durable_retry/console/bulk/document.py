@@ -14,7 +14,7 @@ from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.names import EventState, OperationState
 from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.base.validation import Problem
-from durable_retry.engine.dead_letters.record import EditedPlace
+from durable_retry.engine.dead_letters.record import EditedValue
 
 
 class BulkFailure(Answer):
@@ -175,7 +175,7 @@ class EditPreview(Answer):
     """What a patch would change in one dead letter, or why it does not fit it."""
 
     id: str
-    changes: Annotated[tuple[EditedPlace, ...], Field(description="Each place, as people see it.")] = ()
+    changes: Annotated[tuple[EditedValue, ...], Field(description="Each place, as people see it.")] = ()
     errors: Annotated[tuple[Problem, ...], Field(description="Why it would not be replayed.")] = ()
 
 

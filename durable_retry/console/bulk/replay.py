@@ -22,8 +22,8 @@ from durable_retry.engine.circuit.messages import snapshot_of
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import (
-    DeadLetterRecord,
-    EditedPlace,
+    EditedValue,
+    KeptDeadLetter,
     Replay,
     Status,
     WrongStatusError,
@@ -126,7 +126,7 @@ async def replay_some(
     difference = timedelta(0) if asked_at is None else asked_at - clock.now()
     records = await find_dead_letters(ids)
     until = await _held_until_by_dependency(hub, records)
-    free: list[tuple[int, DeadLetterRecord | str]] = []
+    free: list[tuple[int, KeptDeadLetter | str]] = []
     left: list[str] = []
     for place, (dead_letter_id, record) in enumerate(zip(ids, records, strict=True)):
         if record is not None and record.status is Status.OPEN and record.dependency in until:
@@ -147,7 +147,7 @@ async def replay_some(
 
 
 async def _held_until_by_dependency(
-    hub: TaskHub, records: Iterable[DeadLetterRecord | None]
+    hub: TaskHub, records: Iterable[KeptDeadLetter | None]
 ) -> dict[str, datetime]:
     names = {record.dependency for record in records if record is not None} - {None}
     found = {name: await held_until(hub, name) for name in sorted(name for name in names if name is not None)}
@@ -155,9 +155,9 @@ async def _held_until_by_dependency(
 
 
 async def _replay_records(
-    hub: TaskHub, found: Iterable[DeadLetterRecord | str], body: ReplayBody, replay_id: str, by: str | None
+    hub: TaskHub, found: Iterable[KeptDeadLetter | str], body: ReplayBody, replay_id: str, by: str | None
 ) -> list[BulkItem]:
-    async def one(each: DeadLetterRecord | str) -> BulkItem:
+    async def one(each: KeptDeadLetter | str) -> BulkItem:
         if isinstance(each, str):
             return BulkItem(id=each, outcome=ItemOutcome.SKIPPED, detail="there is no such dead letter")
         if each.unreadable is not None:
@@ -168,7 +168,7 @@ async def _replay_records(
 
 
 async def _replay_record(
-    hub: TaskHub, record: DeadLetterRecord, body: ReplayBody, replay_id: str, by: str | None
+    hub: TaskHub, record: KeptDeadLetter, body: ReplayBody, replay_id: str, by: str | None
 ) -> BulkItem:
     try:
         started = await replay_dead_letter(hub, record.id, body, clock.now(), replay_id=replay_id, by=by)
@@ -179,7 +179,7 @@ async def _replay_record(
     return _replayed_item(record, started.operation_id)
 
 
-def _replayed_item(record: DeadLetterRecord, operation_id: str) -> BulkItem:
+def _replayed_item(record: KeptDeadLetter, operation_id: str) -> BulkItem:
     is_event = record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE
     return BulkItem(
         id=record.id,
@@ -189,7 +189,7 @@ def _replayed_item(record: DeadLetterRecord, operation_id: str) -> BulkItem:
     )
 
 
-async def _item_replayed_before(hub: TaskHub, record: DeadLetterRecord, replay_id: str, why: str) -> BulkItem:
+async def _item_replayed_before(hub: TaskHub, record: KeptDeadLetter, replay_id: str, why: str) -> BulkItem:
     """Return the item of a dead letter that is not open: this bulk replay or somebody else replayed it.
 
     An execution that was cut short may have marked the dead letter and not started its operation. The start
@@ -230,9 +230,7 @@ async def preview_patch(
     return tuple(_preview_of_record(*pair, edits) for pair in zip(ids, records, strict=True))
 
 
-def _preview_of_record(
-    dead_letter_id: str, record: DeadLetterRecord | None, edits: ReplayBody
-) -> EditPreview:
+def _preview_of_record(dead_letter_id: str, record: KeptDeadLetter | None, edits: ReplayBody) -> EditPreview:
     if record is None or record.status is not Status.OPEN:
         detail = "there is no such dead letter" if record is None else str(WrongStatusError(record.status))
         return EditPreview(id=dead_letter_id, errors=(Problem("", detail),))
@@ -240,5 +238,5 @@ def _preview_of_record(
         changes = prepare(record, edits, clock.now()).changes
     except InvalidInputError as error:
         return EditPreview(id=dead_letter_id, errors=error.problems)
-    shown = cast("tuple[EditedPlace, ...]", tuple(masking_of(record.dependency).changes(changes)))
+    shown = cast("tuple[EditedValue, ...]", tuple(masking_of(record.dependency).changes(changes)))
     return EditPreview(id=dead_letter_id, changes=shown)

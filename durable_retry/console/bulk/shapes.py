@@ -8,7 +8,7 @@ from enum import StrEnum
 from math import ceil
 from typing import Annotated, Any, Final, Self, TypedDict
 
-from durable_retry.engine.base.json_forms import Form, JsonRecord
+from durable_retry.engine.base.json_forms import Form, JsonShape
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.unreadable import StoredInstant, shaped
@@ -48,7 +48,7 @@ class BulkAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnfinishedFilter(JsonRecord):
+class UnfinishedFilter(JsonShape):
     """Conditions on operations that have not ended; None means any. See `OperationsBody`."""
 
     status: OperationState | None = None
@@ -87,7 +87,7 @@ class ItemOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BulkItem(JsonRecord):
+class BulkItem(JsonShape):
     """What a bulk action did to one dead letter or operation.
 
     Attributes:
@@ -135,7 +135,7 @@ def _shortened_problem(problem: Problem) -> Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ItemEnd(JsonRecord):
+class ItemEnd(JsonShape):
     """How that ended which a bulk action started.
 
     Attributes:
@@ -177,7 +177,7 @@ FINISHED_REPLAY: Final = frozenset({ReplayState.COMPLETED, ReplayState.CANCELLED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndCounts(JsonRecord):
+class EndCounts(JsonShape):
     """How what a bulk action started has ended.
 
     Attributes:
@@ -195,7 +195,7 @@ class EndCounts(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayProgress(JsonRecord):
+class ReplayProgress(JsonShape):
     """The progress of a bulk replay.
 
     Attributes:

@@ -11,7 +11,7 @@ from durable_retry.engine.base.instants import from_rfc3339, optional_from_rfc33
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import UNREADABLE, Unreadable
-from durable_retry.engine.dead_letters.record import DeadLetterRecord
+from durable_retry.engine.dead_letters.record import KeptDeadLetter
 from durable_retry.engine.operations.status import last_error
 from durable_retry.engine.outbox import OutboxEvent
 
@@ -77,7 +77,7 @@ def _error_of(document: Mapping[str, Any]) -> str | None:
     return None if document["status"] == OperationState.SUCCEEDED else last_error(document) or None
 
 
-def found_dead_letter(record: DeadLetterRecord) -> FoundItem:
+def found_dead_letter(record: KeptDeadLetter) -> FoundItem:
     """Show a dead letter."""
     return FoundItem(
         type=FoundType.DEAD_LETTER,

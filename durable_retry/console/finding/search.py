@@ -74,7 +74,7 @@ async def search(
         TaskHubUnavailableError: The task hub did not answer.
     """
     lists = _lists_for_question(hub, question, tenant)
-    places = dict.fromkeys(lists, _ListCursor()) if cursor is None else _places_of_cursor(cursor, lists)
+    places = dict.fromkeys(lists, _ListCursor()) if cursor is None else _positions_of_cursor(cursor, lists)
     items: list[FoundItem] = []
     while places and len(items) < limit:
         found, places = await _read_pages(lists, places, question, limit, limit - len(items))
@@ -82,7 +82,7 @@ async def search(
             break
         items += found
     items.sort(key=_item_position, reverse=True)
-    return Page[FoundItem](items=tuple(items), next_cursor=_cursor_of_places(places) if places else None)
+    return Page[FoundItem](items=tuple(items), next_cursor=_cursor_of_positions(places) if places else None)
 
 
 async def _read_pages(
@@ -121,7 +121,7 @@ def _item_position(item: FoundItem) -> tuple[str, str]:
     return to_rfc3339(item.created_at), item.id
 
 
-def _places_of_cursor(cursor: str, lists: Iterable[str]) -> dict[str, _ListCursor]:
+def _positions_of_cursor(cursor: str, lists: Iterable[str]) -> dict[str, _ListCursor]:
     try:
         places = {
             "" + name: _ListCursor(after, None if behind is None else ("" + behind[0], "" + behind[1]))
@@ -137,7 +137,7 @@ def _places_of_cursor(cursor: str, lists: Iterable[str]) -> dict[str, _ListCurso
 NOT_OURS: Final = "this cursor was not given out here, or for another question"
 
 
-def _cursor_of_places(places: Mapping[str, _ListCursor]) -> str:
+def _cursor_of_positions(places: Mapping[str, _ListCursor]) -> str:
     return cursor_text({name: (place.page, place.behind) for name, place in places.items()})
 
 

@@ -1,7 +1,7 @@
 """Stored forms: instants, frozen dataclasses as JSON, and the trace context that travels with a message.
 
 Instants are RFC 3339 in UTC with `Z`, milliseconds since 1970, or, in keys of rows, digits that sort by time.
-A class that derives from `JsonRecord` is stored as an object with one member per field, in the order of the
+A class that derives from `JsonShape` is stored as an object with one member per field, in the order of the
 fields. Pydantic reads and writes it; a member's form follows the field's type:
 
     str, int, float, bool, Literal, Any        as it is; a float that was written as 10 stays 10
@@ -64,7 +64,7 @@ class UnreadableRecordError(ValueError):
         super().__init__(f"this is no stored {cls.__name__}: {problem}")
 
 
-class JsonRecord:
+class JsonShape:
     """Base of frozen dataclasses that are stored as JSON."""
 
     __slots__ = ()
@@ -122,7 +122,7 @@ class JsonRow:
         """Read the stored row, of this version or another.
 
         Raises:
-            UnreadableRecordError: As `JsonRecord.from_json`.
+            UnreadableRecordError: As `JsonShape.from_json`.
         """
         members = {field.name: value for field, value in zip(fields(cls), row, strict=False)}  # type: ignore[arg-type]
         try:
@@ -324,4 +324,4 @@ _PLAIN: Final[dict[Any, CoreSchema]] = {
 
 
 def _is_record(cls: type[Any]) -> bool:
-    return getattr(cls, "to_json", None) is JsonRecord.to_json
+    return getattr(cls, "to_json", None) is JsonShape.to_json

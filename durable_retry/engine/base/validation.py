@@ -26,11 +26,11 @@ from pydantic.annotated_handlers import GetJsonSchemaHandler
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from durable_retry.engine.base.instants import from_rfc3339
-from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.json_forms import JsonShape
 
 
 @dataclass(frozen=True, slots=True)
-class Problem(JsonRecord):
+class Problem(JsonShape):
     """One problem and its place.
 
     Attributes:

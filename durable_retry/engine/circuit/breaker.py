@@ -15,7 +15,7 @@ from pydantic import Field
 from durable_retry.engine.adaptive import Adaptive
 from durable_retry.engine.base.asks import Ask, with_ask
 from durable_retry.engine.base.instants import from_ms, to_ms
-from durable_retry.engine.base.json_forms import Form, JsonRecord, JsonRow, MsInstant
+from durable_retry.engine.base.json_forms import Form, JsonRow, JsonShape, MsInstant
 from durable_retry.engine.base.sliding_window import SlidingWindow
 from durable_retry.engine.circuit.reporters import Reporters
 from durable_retry.engine.circuit.retry_budget import Budget
@@ -120,7 +120,7 @@ class Lease(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
-class Breaker(JsonRecord):
+class Breaker(JsonShape):
     """The shared state of one dependency."""
 
     state: CircuitState = CircuitState.CLOSED

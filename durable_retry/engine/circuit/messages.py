@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, Self
 
 from durable_retry.engine.adaptive import AdaptiveSettings
-from durable_retry.engine.base.json_forms import Form, JsonRecord
+from durable_retry.engine.base.json_forms import Form, JsonShape
 from durable_retry.engine.circuit.breaker import FREE, Breaker, advanced
 from durable_retry.engine.circuit.report import Report
 from durable_retry.engine.circuit.retry_budget import HEARD_SECONDS, RetryBudgetSettings, budget_snapshot
@@ -27,7 +27,7 @@ from durable_retry.engine.circuit.transitions import (
 
 
 @dataclass(frozen=True, slots=True)
-class ReportMessage(JsonRecord):
+class ReportMessage(JsonShape):
     """Signal `report`: the results of a worker."""
 
     report: Report
@@ -48,7 +48,7 @@ class ReportMessage(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class PermitMessage(JsonRecord):
+class PermitMessage(JsonShape):
     """Call `permit`: an orchestration requests a probe and waits for the answer."""
 
     request: ProbeRequest

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, computed_field
 
-from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant
+from durable_retry.engine.base.json_forms import Form, JsonShape, MsInstant
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.report import LastFailure
 from durable_retry.engine.circuit.states import CircuitState
@@ -17,7 +17,7 @@ KEPT_OPENINGS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Opening(JsonRecord):
+class Opening(JsonShape):
     """One opening of a circuit.
 
     Attributes:
@@ -88,7 +88,7 @@ def opening_of(before: Breaker, after: Breaker, last_failure: LastFailure | None
 
 
 @dataclass(frozen=True, slots=True)
-class Openings(JsonRecord):
+class Openings(JsonShape):
     """The latest openings of one circuit, the oldest first."""
 
     items: tuple[Opening, ...] = ()

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Annotated, assert_never
 
 from durable_retry.engine.adaptive import Observed
-from durable_retry.engine.base.json_forms import Form, JsonRecord, JsonRow, MsInstant
+from durable_retry.engine.base.json_forms import Form, JsonRow, JsonShape, MsInstant
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.sliding_window import SlidingWindow
 from durable_retry.engine.pace import Quota
@@ -65,7 +65,7 @@ ERROR_CHARACTERS = 160
 
 
 @dataclass(frozen=True, slots=True)
-class LastFailure(JsonRecord):
+class LastFailure(JsonShape):
     """The latest failed call of a report, for a person: its category, and what went wrong."""
 
     category: str
@@ -73,7 +73,7 @@ class LastFailure(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Report(JsonRecord):
+class Report(JsonShape):
     """The results of one worker since its last report."""
 
     reporter: str  # name of the worker process; 32 characters are kept

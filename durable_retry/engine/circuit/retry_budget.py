@@ -26,7 +26,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from durable_retry.engine.base.json_forms import JsonRecord, MsInstant
+from durable_retry.engine.base.json_forms import JsonShape, MsInstant
 from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
 from durable_retry.engine.base.text import deterministic_fraction
 
@@ -45,7 +45,7 @@ _NO_SUPPLY_SECONDS = 60.0  # the wait when no supply would ever pay the debt
 
 
 @dataclass(frozen=True, slots=True)
-class RetryBudgetSettings(JsonRecord):
+class RetryBudgetSettings(JsonShape):
     """`[dependencies.<name>.retry_budget]`.
 
     Attributes:
@@ -58,7 +58,7 @@ class RetryBudgetSettings(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Budget(JsonRecord):
+class Budget(JsonShape):
     """The shared level."""
 
     # Retries that may go now; below zero, retries that were promised and are not paid for yet.

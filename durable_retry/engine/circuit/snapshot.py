@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Annotated, assert_never
 
-from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant
+from durable_retry.engine.base.json_forms import Form, JsonShape, MsInstant
 from durable_retry.engine.base.text import deterministic_fraction
 from durable_retry.engine.circuit.retry_budget import BudgetSnapshot
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
@@ -146,7 +146,7 @@ def latest(*instants: datetime | None) -> datetime | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Permitted(JsonRecord):
+class Permitted(JsonShape):
     """The call may go."""
 
     epoch: int  # to be reported with the result
@@ -159,7 +159,7 @@ class Permitted(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused(JsonRecord):
+class Refused(JsonShape):
     """The call may not go. No attempt is counted."""
 
     base: MsInstant  # when calls may become possible again, for every operation

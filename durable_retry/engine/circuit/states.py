@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.validation import PositiveSeconds, Ratio, Seconds
 
 
@@ -70,7 +70,7 @@ def target_of(state: CircuitState, move: CircuitMove) -> CircuitState:
 
 
 @dataclass(frozen=True, slots=True)
-class CircuitSettings(JsonRecord):
+class CircuitSettings(JsonShape):
     """When a circuit opens, for how long, and how it is probed.
 
     Attributes:

@@ -7,7 +7,7 @@ from typing import Annotated, assert_never
 from durable_retry.engine.adaptive import NOTHING_OBSERVED, AdaptiveSettings, adapted
 from durable_retry.engine.base.asks import is_repeated
 from durable_retry.engine.base.instants import from_ms, to_ms
-from durable_retry.engine.base.json_forms import Form, JsonRecord, MsInstant
+from durable_retry.engine.base.json_forms import Form, JsonShape, MsInstant
 from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
 from durable_retry.engine.circuit.breaker import (
     BY_CHARACTERS,
@@ -176,7 +176,7 @@ LONGEST_LEASE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeRequest(JsonRecord):
+class ProbeRequest(JsonShape):
     """The request of an operation to probe a half-open circuit."""
 
     operation_id: str
@@ -249,7 +249,7 @@ def _permit_of_lease(breaker: Breaker, lease: Lease) -> Permitted:
 
 
 @dataclass(frozen=True, slots=True)
-class ManualAction(JsonRecord):
+class ManualAction(JsonShape):
     """One use of manual control."""
 
     control: Annotated[ManualControl, Form(name="hand")]  # what to do; stored as `hand`

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Self
 
-from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.dead_letters.record import MAX_NOTES, FullError, Note
 
 
@@ -21,7 +21,7 @@ class CauseStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause(JsonRecord):
+class Cause(JsonShape):
     """What people did about a root cause; nothing yet by default.
 
     Attributes:

@@ -12,10 +12,10 @@ from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.dead_letters.numbers import DeadLetterGroup
-from durable_retry.engine.dead_letters.record import DeadLetterRecord, EditedPlace, Note, Replay, Status
+from durable_retry.engine.dead_letters.record import EditedValue, KeptDeadLetter, Note, Replay, Status
 from durable_retry.engine.operations.document import OperationContent
 from durable_retry.engine.operations.operation import content_of
-from durable_retry.engine.retry.history import AttemptRecord, FailureDetail
+from durable_retry.engine.retry.history import FailureDetail, PastAttempt
 
 
 class DeadLetterDocument(OperationContent):
@@ -30,7 +30,7 @@ class DeadLetterDocument(OperationContent):
     reason: DeadLetterReason
     detail: str
     group: str
-    attempts: tuple[AttemptRecord, ...]
+    attempts: tuple[PastAttempt, ...]
     message: Annotated[str | None, Field(exclude_if=is_none)] = None
     message_chars: Annotated[
         int | None, left_out("Length of the whole message, of which `message` holds the first 100,000.")
@@ -51,19 +51,19 @@ class DeadLetterDocument(OperationContent):
     unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
 
     @classmethod
-    def of(cls, record: DeadLetterRecord, masking: Masking) -> Self:
+    def of(cls, record: KeptDeadLetter, masking: Masking) -> Self:
         """Return the document of `GET /api/dead-letters/{id}`."""
         same = {name: getattr(record, name) for name in _SAME}
-        attempts, notes = map(AttemptRecord.from_json, record.attempts), map(Note.from_json, record.notes)
+        attempts, notes = map(PastAttempt.from_json, record.attempts), map(Note.from_json, record.notes)
         replays = tuple(
-            replace(each, changes=cast("tuple[EditedPlace, ...]", tuple(masking.changes(each.changes))))
+            replace(each, changes=cast("tuple[EditedValue, ...]", tuple(masking.changes(each.changes))))
             for each in record.replays
         )
         read = {"attempts": tuple(attempts), "notes": tuple(notes), "replays": replays}
         return cls(**{**same, **read, **_shown_content(record, masking)})
 
 
-def _shown_content(record: DeadLetterRecord, masking: Masking) -> Mapping[str, Any]:
+def _shown_content(record: KeptDeadLetter, masking: Masking) -> Mapping[str, Any]:
     if record.operation is None:
         return masking.shown({"message": record.message})
     return content_of(record.operation, masking)

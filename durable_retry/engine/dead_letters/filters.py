@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Self
 
-from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.dead_letters.record import Facets, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterFilter(JsonRecord):
+class DeadLetterFilter(JsonShape):
     """Conditions on dead letters; None means any."""
 
     status: Status | None = None

@@ -12,7 +12,7 @@ from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.dead_letters.cause import Cause, CauseStatus
-from durable_retry.engine.dead_letters.record import DeadLetterRecord, Note
+from durable_retry.engine.dead_letters.record import KeptDeadLetter, Note
 
 WITHOUT_DEPENDENCY: Final = "(none)"
 """Stands for a dependency where a message names none that is configured."""
@@ -32,7 +32,7 @@ class DeadLetterSample(Answer):
     unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
     @classmethod
-    def of(cls, record: DeadLetterRecord) -> Self:
+    def of(cls, record: KeptDeadLetter) -> Self:
         """Return what is kept of a dead letter."""
         sample = cls.model_validate(record, from_attributes=True)
         return sample.model_copy(update={"detail": record.detail[:_DETAIL_CHARS]})

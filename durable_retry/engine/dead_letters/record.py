@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final, NotRequired, Self, TypedDict
 from pydantic import Field
 
 from durable_retry.engine.base.instants import from_ms, from_rfc3339
-from durable_retry.engine.base.json_forms import Form, JsonRecord
+from durable_retry.engine.base.json_forms import Form, JsonShape
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.operation import without_credentials
@@ -69,7 +69,7 @@ class FullError(Exception):
     """A dead letter has the most notes that it can hold."""
 
 
-class EditedPlace(TypedDict):
+class EditedValue(TypedDict):
     """What an edit changed; a side that had nothing there lacks its key."""
 
     pointer: str
@@ -78,7 +78,7 @@ class EditedPlace(TypedDict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replay(JsonRecord):
+class Replay(JsonShape):
     """One replay of a dead letter.
 
     Attributes:
@@ -94,7 +94,7 @@ class Replay(JsonRecord):
     requested_at: datetime
     operation: Annotated[Mapping[str, Any], Field(exclude=True, default_factory=dict)]
     note: str | None = None
-    changes: tuple[EditedPlace, ...] = ()
+    changes: tuple[EditedValue, ...] = ()
     replay_id: str | None = None
     dead_letter_id: str | None = None
     by: str | None = None
@@ -102,7 +102,7 @@ class Replay(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note(JsonRecord):
+class Note(JsonShape):
     """What a person wrote; `by` is None when nobody said who."""
 
     text: str
@@ -111,7 +111,7 @@ class Note(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterRecord(JsonRecord):
+class KeptDeadLetter(JsonShape):
     """One dead letter."""
 
     id: str  # derived from what failed, so that keeping it twice leaves one
@@ -125,7 +125,7 @@ class DeadLetterRecord(JsonRecord):
     group: str  # equal for equal root causes
     created_at: datetime
     first_failed_at: datetime  # start of the first attempt that is still known
-    attempts: tuple[Mapping[str, Any], ...] = ()  # JSON forms of `AttemptRecord`, oldest first
+    attempts: tuple[Mapping[str, Any], ...] = ()  # JSON forms of `PastAttempt`, oldest first
     # JSON form of the `OperationInput`, without credentials; None for a message.
     operation: Mapping[str, Any] | None = None
     message: str | None = None  # raw text, cut after `MAX_MESSAGE_CHARS`; None for an operation
@@ -150,11 +150,11 @@ class DeadLetterRecord(JsonRecord):
         return kept >= MAX_MESSAGE_CHARS if self.message_chars is None else kept < self.message_chars
 
 
-def of_operation(dead_letter_id: str, entry: Mapping[str, Any], now: datetime) -> DeadLetterRecord:
+def of_operation(dead_letter_id: str, entry: Mapping[str, Any], now: datetime) -> KeptDeadLetter:
     """Make the dead letter of `operation`, `category`, `reason`, `detail` and `attempts`, all as JSON."""
     operation, attempts = without_credentials(entry["operation"]), tuple(entry["attempts"])
     last = attempts[-1] if attempts else {}
-    return DeadLetterRecord(
+    return KeptDeadLetter(
         id=dead_letter_id,
         operation_id=operation["operation_id"],
         key=operation["key"],
@@ -189,9 +189,9 @@ def of_message(
     reason: DeadLetterReason,
     detail: str,
     now: datetime,
-) -> DeadLetterRecord:
+) -> KeptDeadLetter:
     """Make the dead letter of a message that did not become an operation."""
-    return DeadLetterRecord(
+    return KeptDeadLetter(
         id=dead_letter_id,
         operation_id=None,
         key=message_id,
@@ -216,7 +216,7 @@ def of_message(
 
 def unreadable_record(
     dead_letter_id: str, why: str, *, status: Any, reason: Any, created_at: Any
-) -> DeadLetterRecord:
+) -> KeptDeadLetter:
     """Return what is shown of a dead letter whose document cannot be read.
 
     The rest is as its row has it beside the document, if it has.
@@ -224,7 +224,7 @@ def unreadable_record(
     made_at = read_or(lambda: from_rfc3339(created_at), lambda _: from_ms(0))
     known = read_or(lambda: DeadLetterReason(reason), lambda _: DeadLetterReason.POISON_MESSAGE)
     detail = f"This dead letter cannot be read: {why}"
-    return DeadLetterRecord(
+    return KeptDeadLetter(
         id=dead_letter_id,
         operation_id=None,
         key="",
@@ -244,7 +244,7 @@ def unreadable_record(
 _SHORT_CHARS: Final = 10_000
 
 
-def shortened(record: DeadLetterRecord, why: str) -> DeadLetterRecord:
+def shortened(record: KeptDeadLetter, why: str) -> KeptDeadLetter:
     """Return a dead letter that storage refuses for a reason, with the beginning of its content only."""
     text = json.dumps(record.operation) if record.message is None else record.message
     return replace(
@@ -268,7 +268,7 @@ class Facets:
     group: str
 
     @classmethod
-    def of(cls, record: DeadLetterRecord) -> Self:
+    def of(cls, record: KeptDeadLetter) -> Self:
         """Return the facets of a dead letter."""
         return cls(
             reason=record.reason.value,

@@ -23,7 +23,7 @@ from durable_retry.engine.base.validation import (
     with_example,
 )
 from durable_retry.engine.dead_letters.patch import EDITABLE, Patch, patched
-from durable_retry.engine.dead_letters.record import MAX_MESSAGE_CHARS, DeadLetterRecord, EditedPlace
+from durable_retry.engine.dead_letters.record import MAX_MESSAGE_CHARS, EditedValue, KeptDeadLetter
 from durable_retry.engine.operations.naming import visible
 from durable_retry.engine.operations.operation import (
     OperationInput,
@@ -98,7 +98,7 @@ class ReplayBody(ReplayOptions):
         return frozenset(self.model_fields_set) - _OPTIONS
 
 
-def _with_patch(edits: ReplayBody, record: DeadLetterRecord, masking: Masking) -> ReplayBody:
+def _with_patch(edits: ReplayBody, record: KeptDeadLetter, masking: Masking) -> ReplayBody:
     """Return edits in which the parts that a patch changed stand.
 
     People see masks, so a patch meets masks too: it cannot copy or compare what is masked.
@@ -118,7 +118,7 @@ def _with_patch(edits: ReplayBody, record: DeadLetterRecord, masking: Masking) -
     return edits.model_copy(update=after)
 
 
-def _editable_content(record: DeadLetterRecord, masking: Masking) -> dict[str, Any]:
+def _editable_content(record: KeptDeadLetter, masking: Masking) -> dict[str, Any]:
     """Return what a patch leads into, under its name; a message that is JSON is taken as such."""
     if record.operation is None:
         text = masking.shown({"message": record.message or ""})["message"]
@@ -128,7 +128,7 @@ def _editable_content(record: DeadLetterRecord, masking: Masking) -> dict[str, A
     return {name: content[name] for name in content.keys() & EDITABLE}
 
 
-def whole_edits(edits: ReplayBody, record: DeadLetterRecord, masking: Masking) -> ReplayBody:
+def whole_edits(edits: ReplayBody, record: KeptDeadLetter, masking: Masking) -> ReplayBody:
     """Return edits with the parts that a patch changed, and with what is kept in place of masks.
 
     Raises:
@@ -152,11 +152,11 @@ class Prepared:
     """A replay about to be started."""
 
     operation: OperationInput  # what will run
-    changes: tuple[EditedPlace, ...]
+    changes: tuple[EditedValue, ...]
 
 
 def replayed_operation(
-    record: DeadLetterRecord, edits: ReplayBody, targets: Targets, now: datetime, *, new_suffix: str
+    record: KeptDeadLetter, edits: ReplayBody, targets: Targets, now: datetime, *, new_suffix: str
 ) -> Prepared:
     """Give an operation its key, policy and time limits again, the time counted from now.
 
@@ -195,7 +195,7 @@ def _shown_part(operation: OperationInput) -> dict[str, Any]:
     return {name: shown[name] for name in _editable_part(operation)}
 
 
-def edited_operation(record: DeadLetterRecord, edits: ReplayBody) -> OperationRequest:
+def edited_operation(record: KeptDeadLetter, edits: ReplayBody) -> OperationRequest:
     """Return the request of the operation that replays another one, validated like a new one.
 
     Raises:
@@ -216,9 +216,7 @@ def edited_operation(record: DeadLetterRecord, edits: ReplayBody) -> OperationRe
     )
 
 
-def _parsed_request(
-    document: dict[str, Any], edits: ReplayBody, record: DeadLetterRecord
-) -> OperationRequest:
+def _parsed_request(document: dict[str, Any], edits: ReplayBody, record: KeptDeadLetter) -> OperationRequest:
     operation = record.operation or {}
     if "input" in edits.edits:
         document["input"] = edits.input
@@ -257,12 +255,12 @@ def _compared_content(content: Mapping[str, Any]) -> str:
     return canonical_json([request, content.get("input")])
 
 
-def changes_between(before: Any, after: Any) -> tuple[EditedPlace, ...]:
+def changes_between(before: Any, after: Any) -> tuple[EditedValue, ...]:
     """List the differences between two JSON documents, at most the first hundred.
 
     A side on which the value is missing lacks its key.
     """
-    found: list[EditedPlace] = []
+    found: list[EditedValue] = []
     for change in _differences_between((), before, after):
         if len(found) == _MAX_CHANGES:
             break
@@ -270,7 +268,7 @@ def changes_between(before: Any, after: Any) -> tuple[EditedPlace, ...]:
     return tuple(found)
 
 
-def _differences_between(path: tuple[str | int, ...], before: Any, after: Any) -> Iterator[EditedPlace]:
+def _differences_between(path: tuple[str | int, ...], before: Any, after: Any) -> Iterator[EditedValue]:
     # Accepted documents are not deep (`engine.base.validation.MAX_DEPTH`), and so is this recursion.
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for name in sorted(before.keys() | after.keys()):

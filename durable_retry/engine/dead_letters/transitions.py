@@ -6,8 +6,8 @@ from typing import Final
 
 from durable_retry.engine.dead_letters.record import (
     MAX_NOTES,
-    DeadLetterRecord,
     FullError,
+    KeptDeadLetter,
     Note,
     Replay,
     Status,
@@ -27,12 +27,12 @@ STATUS_MOVES: Final = frozenset(
 """Every legal move."""
 
 
-def archived(record: DeadLetterRecord, now: datetime, by: str | None = None) -> DeadLetterRecord:
+def archived(record: KeptDeadLetter, now: datetime, by: str | None = None) -> KeptDeadLetter:
     """Return the dead letter archived, by whom if somebody said it; WrongStatusError where it is already."""
     return replace(_record_with_status(record, Status.ARCHIVED), archived_at=now, archived_by=by)
 
 
-def restored(record: DeadLetterRecord) -> DeadLetterRecord:
+def restored(record: KeptDeadLetter) -> KeptDeadLetter:
     """Return an archived dead letter with the status that it had before; WrongStatusError for another."""
     if record.status is not Status.ARCHIVED:
         raise WrongStatusError(record.status)
@@ -40,14 +40,14 @@ def restored(record: DeadLetterRecord) -> DeadLetterRecord:
     return replace(_record_with_status(record, target), archived_at=None, archived_by=None)
 
 
-def noted(record: DeadLetterRecord, text: str, now: datetime, by: str | None = None) -> DeadLetterRecord:
+def noted(record: KeptDeadLetter, text: str, now: datetime, by: str | None = None) -> KeptDeadLetter:
     """Add a note, by whom if somebody said it; FullError where there are as many as it can hold."""
     if len(record.notes) >= MAX_NOTES:
         raise FullError(f"it has {MAX_NOTES} notes already")
     return replace(record, notes=(*record.notes, Note(text=text, at=now, by=by).to_json()))
 
 
-def replayed(record: DeadLetterRecord, started: Replay) -> DeadLetterRecord:
+def replayed(record: KeptDeadLetter, started: Replay) -> KeptDeadLetter:
     """Return the dead letter with a replay added; stored before the start, and undone when the start fails.
 
     Raises:
@@ -58,7 +58,7 @@ def replayed(record: DeadLetterRecord, started: Replay) -> DeadLetterRecord:
     return replace(_record_with_status(record, Status.REPLAYED), replays=(*record.replays, started))
 
 
-def not_replayed(record: DeadLetterRecord) -> DeadLetterRecord:
+def not_replayed(record: KeptDeadLetter) -> KeptDeadLetter:
     """Return the dead letter without its latest replay, which could not be started.
 
     Unchanged when that replay did start and has failed again meanwhile.
@@ -74,7 +74,7 @@ def not_replayed(record: DeadLetterRecord) -> DeadLetterRecord:
     return replace(_record_with_status(record, Status.OPEN), replays=record.replays[:-1])
 
 
-def failed_again(record: DeadLetterRecord, dead_letter_id: str) -> DeadLetterRecord:
+def failed_again(record: KeptDeadLetter, dead_letter_id: str) -> KeptDeadLetter:
     """Return the dead letter with the id of the dead letter that its latest replay became."""
     if not record.replays:
         return record
@@ -82,7 +82,7 @@ def failed_again(record: DeadLetterRecord, dead_letter_id: str) -> DeadLetterRec
     return replace(record, replays=(*record.replays[:-1], last))
 
 
-def _record_with_status(record: DeadLetterRecord, status: Status) -> DeadLetterRecord:
+def _record_with_status(record: KeptDeadLetter, status: Status) -> KeptDeadLetter:
     if (record.status, status) not in STATUS_MOVES:
         raise WrongStatusError(record.status)
     return replace(record, status=status)

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
 from durable_retry.engine.base.asks import Ask, is_repeated, with_ask
-from durable_retry.engine.base.json_forms import Form, JsonRecord, JsonRow, MsInstant
+from durable_retry.engine.base.json_forms import Form, JsonRow, JsonShape, MsInstant
 from durable_retry.engine.base.text import counted
 from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
 from durable_retry.engine.limits.settings import LimitSettings
@@ -47,7 +47,7 @@ _ASKED_BEFORE: Final = "this request was answered before"
 
 
 @dataclass(frozen=True, slots=True)
-class Slot(JsonRecord):
+class Slot(JsonShape):
     """The attempt may start."""
 
     lease_id: str | None = None  # to be given back after the attempt; None when there is nothing to give back
@@ -56,7 +56,7 @@ class Slot(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class SlotPostponed(JsonRecord):
+class SlotPostponed(JsonShape):
     """The attempt waits."""
 
     seconds: float
@@ -78,7 +78,7 @@ def slot_answer_from_json(document: Mapping[str, Any]) -> Slot | SlotPostponed:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotRequest(JsonRecord):
+class SlotRequest(JsonShape):
     """Call `acquire` of the entity `call_limiter`."""
 
     lease_id: str  # one per attempt; while it is lent, a request for it gets the same lease
@@ -123,7 +123,7 @@ class SlotLease(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
-class Limiter(JsonRecord):
+class Limiter(JsonShape):
     """State of the entity `call_limiter`."""
 
     clock: datetime | None = None  # the latest instant of a message; time does not run backwards

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from durable_retry.engine.adaptive import AdaptiveSettings
 from durable_retry.engine.base.answers import Answer
-from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.validation import Seconds
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.pace import Pace, Quota, newest, pace_of
@@ -28,7 +28,7 @@ SHARE_WINDOW: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class LimitSettings(JsonRecord):
+class LimitSettings(JsonShape):
     """`[dependencies.<name>.limits]`.
 
     Attributes:

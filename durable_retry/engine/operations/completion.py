@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Self
 
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.json_forms import Form, JsonRecord
+from durable_retry.engine.base.json_forms import Form, JsonShape
 from durable_retry.engine.base.names import FINISHED, Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.validation import pointed_at
@@ -91,7 +91,7 @@ _REFUSALS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completion(JsonRecord):
+class Completion(JsonShape):
     """The end of an operation."""
 
     operation_id: str

@@ -11,7 +11,7 @@ from durable_retry.engine.base.names import FINISHED, Category, DeadLetterReason
 from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.operations.heartbeat import HeartbeatNote
 from durable_retry.engine.operations.steps import StepNote
-from durable_retry.engine.retry.history import ActionRecord, AttemptRecord, WaitRecord
+from durable_retry.engine.retry.history import PastAction, PastAttempt, PastWait
 
 
 class OperationContent(Answer):
@@ -64,7 +64,7 @@ class ListedOperation(Answer):
     source: str
     status: OperationState
     attempt_count: int
-    attempts: tuple[AttemptRecord, ...]
+    attempts: tuple[PastAttempt, ...]
     next_attempt_at: Instant | None
     deadline_at: Instant | None
     result: Annotated[
@@ -74,9 +74,9 @@ class ListedOperation(Answer):
     events: tuple[EventNote, ...]
     created_at: Instant
     updated_at: Instant
-    waits: Annotated[tuple[WaitRecord, ...], Field(exclude_if=is_empty)] = ()
+    waits: Annotated[tuple[PastWait, ...], Field(exclude_if=is_empty)] = ()
     actions: Annotated[
-        tuple[ActionRecord, ...],
+        tuple[PastAction, ...],
         Field(exclude_if=is_empty, description="The latest five. Left out while there are none."),
     ] = ()
     handler: Annotated[str | None, left_out("Left out where a request is sent.")] = None

@@ -1,7 +1,7 @@
 """The heartbeats of a handler: one record for an operation's run, beside those of its steps.
 
-It is a `StepRecord` under a name that no step can have: `result` is what was reported last, `begun_at` when,
-`attempts` the number of the attempt. So it is kept, continued by a replay and removed as steps are.
+It is a `RememberedStep` under a name that no step can have: `result` is what was reported last, `begun_at`
+when, `attempts` the number of the attempt. So it is kept, continued by a replay and removed as steps are.
 """
 
 import json
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Instant
 from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.operations.steps import Execution, LostClaimError, StepRecord, StepState
+from durable_retry.engine.operations.steps import Execution, LostClaimError, RememberedStep, StepState
 
 HEARTBEAT: Final = "~heartbeat"
 
@@ -41,7 +41,7 @@ def progress_text(document: Any) -> str:
     return text
 
 
-def begin_heartbeats(record: StepRecord | None, execution: Execution, attempt: int) -> StepRecord:
+def begin_heartbeats(record: RememberedStep | None, execution: Execution, attempt: int) -> RememberedStep:
     """Return the record with which an attempt begins: it has what an earlier one reported last.
 
     Raises:
@@ -50,7 +50,9 @@ def begin_heartbeats(record: StepRecord | None, execution: Execution, attempt: i
     return report_progress(record, execution, attempt, "null" if record is None else record.result or "null")
 
 
-def report_progress(record: StepRecord | None, execution: Execution, attempt: int, text: str) -> StepRecord:
+def report_progress(
+    record: RememberedStep | None, execution: Execution, attempt: int, text: str
+) -> RememberedStep:
     """Return the record with what an attempt reports; a later attempt's stays.
 
     Args:
@@ -66,7 +68,7 @@ def report_progress(record: StepRecord | None, execution: Execution, attempt: in
         raise LostClaimError(f"run {record.run} of this key holds the claim; run {execution.run} lost it")
     if record is not None and record.run == execution.run and record.attempts > attempt:
         return record
-    return StepRecord(
+    return RememberedStep(
         name=HEARTBEAT,
         run=execution.run,
         execution=execution.token,
@@ -78,7 +80,7 @@ def report_progress(record: StepRecord | None, execution: Execution, attempt: in
     )
 
 
-def shown_heartbeat(record: StepRecord) -> HeartbeatNote:
+def shown_heartbeat(record: RememberedStep) -> HeartbeatNote:
     """Return the `heartbeat` of a status document."""
     progress = json.loads(record.result or "null")
     return HeartbeatNote(at=record.begun_at, attempt=record.attempts, progress=progress)

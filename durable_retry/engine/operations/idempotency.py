@@ -15,11 +15,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.names import OperationState
 
 
-class RecordState(StrEnum):
+class KeyRecordState(StrEnum):
     """The state of a record."""
 
     ABSENT = "absent"
@@ -27,7 +27,7 @@ class RecordState(StrEnum):
     COMPLETED = "completed"
 
 
-class RecordMove(StrEnum):
+class KeyRecordMove(StrEnum):
     """What can happen to a record."""
 
     CLAIM = "claim"
@@ -37,24 +37,24 @@ class RecordMove(StrEnum):
     REOPEN = "reopen"
 
 
-RECORD_MOVES: Final[Mapping[tuple[RecordState, RecordMove], RecordState]] = {
-    (RecordState.ABSENT, RecordMove.CLAIM): RecordState.IN_PROGRESS,
-    (RecordState.IN_PROGRESS, RecordMove.TAKE_OVER): RecordState.IN_PROGRESS,
-    (RecordState.IN_PROGRESS, RecordMove.COMPLETE): RecordState.COMPLETED,
-    (RecordState.ABSENT, RecordMove.COMPLETE): RecordState.COMPLETED,
-    (RecordState.COMPLETED, RecordMove.EXPIRE): RecordState.ABSENT,
-    (RecordState.COMPLETED, RecordMove.REOPEN): RecordState.IN_PROGRESS,
-    (RecordState.COMPLETED, RecordMove.COMPLETE): RecordState.COMPLETED,
+RECORD_MOVES: Final[Mapping[tuple[KeyRecordState, KeyRecordMove], KeyRecordState]] = {
+    (KeyRecordState.ABSENT, KeyRecordMove.CLAIM): KeyRecordState.IN_PROGRESS,
+    (KeyRecordState.IN_PROGRESS, KeyRecordMove.TAKE_OVER): KeyRecordState.IN_PROGRESS,
+    (KeyRecordState.IN_PROGRESS, KeyRecordMove.COMPLETE): KeyRecordState.COMPLETED,
+    (KeyRecordState.ABSENT, KeyRecordMove.COMPLETE): KeyRecordState.COMPLETED,
+    (KeyRecordState.COMPLETED, KeyRecordMove.EXPIRE): KeyRecordState.ABSENT,
+    (KeyRecordState.COMPLETED, KeyRecordMove.REOPEN): KeyRecordState.IN_PROGRESS,
+    (KeyRecordState.COMPLETED, KeyRecordMove.COMPLETE): KeyRecordState.COMPLETED,
 }
 """Every legal move and its end. An absent record is completed when it was lost and the work was not, a
 completed one when the claim of a later run was answered and its state was lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record(JsonRecord):
+class KeyRecord(JsonShape):
     """The record of one key that is in progress or completed; an absent one is None."""
 
-    state: RecordState  # in progress or completed
+    state: KeyRecordState  # in progress or completed
     owner: str  # who works on it, or did: `OperationInput.owner`
     fingerprint: str  # the fingerprint of the request that the key stands for
     claimed_at: datetime  # when the present owner claimed it
@@ -95,19 +95,19 @@ class Claim:
     `mismatch`: the key stands for another request.
     """
 
-    record: Record
+    record: KeyRecord
     answer: ClaimAnswer
 
 
-def state_of(record: Record | None, now: datetime) -> RecordState:
+def state_of(record: KeyRecord | None, now: datetime) -> KeyRecordState:
     """Return the state now; an expired record counts as absent although it is still stored."""
     if record is None or _is_expired(record, now):
-        return RecordState.ABSENT
+        return KeyRecordState.ABSENT
     return record.state
 
 
 def claim(
-    record: Record | None,
+    record: KeyRecord | None,
     *,
     owner: str,
     fingerprint: str,
@@ -122,8 +122,8 @@ def claim(
     `replay` a person replays a dead letter: its completed record is opened again, once for each owner, and an
     edited request may stand under the same key; else the fingerprints are compared.
     """
-    fresh = Record(
-        state=RecordState.IN_PROGRESS,
+    fresh = KeyRecord(
+        state=KeyRecordState.IN_PROGRESS,
         owner=owner,
         fingerprint=fingerprint,
         claimed_at=now,
@@ -132,34 +132,34 @@ def claim(
     )
     # Whoever accepted the start saw the record expired; this clock may be behind that one.
     state = state_of(record, max(now, accepted_at or now))
-    if record is None or state is RecordState.ABSENT:
-        return Claim(_checked_move(state, RecordMove.CLAIM, fresh), ClaimAnswer.CLAIMED)
+    if record is None or state is KeyRecordState.ABSENT:
+        return Claim(_checked_move(state, KeyRecordMove.CLAIM, fresh), ClaimAnswer.CLAIMED)
     taken: Claim | None = None
     if replay and _is_dead_lettered(record) and record.owner != owner:
-        taken = Claim(_checked_move(state, RecordMove.REOPEN, fresh), ClaimAnswer.CLAIMED)
+        taken = Claim(_checked_move(state, KeyRecordMove.REOPEN, fresh), ClaimAnswer.CLAIMED)
     elif _is_earlier_run(record, owner) and (replay or record.fingerprint == fingerprint):
-        taken = Claim(_checked_move(state, RecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
+        taken = Claim(_checked_move(state, KeyRecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
     if taken is not None:
         return _after_grace(record, taken, now) if _is_older(accepted_at, record) else taken
     if record.fingerprint != fingerprint:
         return Claim(record, ClaimAnswer.MISMATCH)
-    if state is RecordState.COMPLETED:
+    if state is KeyRecordState.COMPLETED:
         return Claim(record, ClaimAnswer.FINISHED)
     return _claim_in_progress(record, fresh, now)
 
 
-def _claim_in_progress(record: Record, fresh: Record, now: datetime) -> Claim:
+def _claim_in_progress(record: KeyRecord, fresh: KeyRecord, now: datetime) -> Claim:
     """Decide a claim on a key that is in progress: by its own owner, or by another one, which has to wait."""
     if record.owner == fresh.owner:
         if fresh.accepted_at is None or record.accepted_at in {None, fresh.accepted_at}:
             same = replace(fresh, run=record.run, accepted_at=fresh.accepted_at or record.accepted_at)
-            return Claim(_checked_move(record.state, RecordMove.TAKE_OVER, same), ClaimAnswer.CLAIMED)
-        taken = Claim(_checked_move(record.state, RecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
+            return Claim(_checked_move(record.state, KeyRecordMove.TAKE_OVER, same), ClaimAnswer.CLAIMED)
+        taken = Claim(_checked_move(record.state, KeyRecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
         return _after_grace(record, taken, now)
     return Claim(record, ClaimAnswer.IN_PROGRESS)
 
 
-def _after_grace(record: Record, taken: Claim, now: datetime) -> Claim:
+def _after_grace(record: KeyRecord, taken: Claim, now: datetime) -> Claim:
     """Return the takeover once a start has claimed the key for `COMPLETION_GRACE`, a refusal until then."""
     since = record.contended_at or now
     if now - since < COMPLETION_GRACE:
@@ -167,7 +167,7 @@ def _after_grace(record: Record, taken: Claim, now: datetime) -> Claim:
     return taken
 
 
-def _is_older(accepted_at: datetime | None, record: Record) -> bool:
+def _is_older(accepted_at: datetime | None, record: KeyRecord) -> bool:
     """Whether a start was accepted before the one that holds or held the claim.
 
     Mostly it is over, and its claim was delivered again: it must not take the key from the run after it,
@@ -179,7 +179,7 @@ def _is_older(accepted_at: datetime | None, record: Record) -> bool:
 
 
 def complete(
-    record: Record | None,
+    record: KeyRecord | None,
     *,
     owner: str,
     fingerprint: str,
@@ -187,23 +187,23 @@ def complete(
     now: datetime,
     ttl_seconds: float,
     run: int | None = None,
-) -> Record:
+) -> KeyRecord:
     """Keep the final status document. Not by a run whose claim was taken over, and not twice.
 
     An older version has no run number, and its owner counts. The fingerprint is used when the record was
     lost.
     """
     state = state_of(record, now)
-    live = None if state is RecordState.ABSENT else record
+    live = None if state is KeyRecordState.ABSENT else record
     if live is not None and live.owner != owner and (run or 0) > live.run:
         # This run's claim was answered, but its state was lost. The run before it is over in any case.
         live = None
     # A higher number of the same owner is no mistake: an older version of the entity drops it when it writes.
     is_over = live is not None and (live.owner != owner or (run or live.run) < live.run)
-    if live is not None and (is_over or state is RecordState.COMPLETED):
+    if live is not None and (is_over or state is KeyRecordState.COMPLETED):
         return live
-    finished = Record(
-        state=RecordState.COMPLETED,
+    finished = KeyRecord(
+        state=KeyRecordState.COMPLETED,
         owner=owner,
         fingerprint=fingerprint if live is None else live.fingerprint,
         claimed_at=now if live is None else live.claimed_at,
@@ -212,15 +212,15 @@ def complete(
         run=run or (1 if live is None else live.run),
         accepted_at=None if live is None else live.accepted_at,
     )
-    return _checked_move(state, RecordMove.COMPLETE, finished)
+    return _checked_move(state, KeyRecordMove.COMPLETE, finished)
 
 
-def expire(record: Record | None, *, now: datetime) -> Record | None:
+def expire(record: KeyRecord | None, *, now: datetime) -> KeyRecord | None:
     """Drop an expired record; a signal that arrives too early changes nothing."""
     return None if record is None or _is_expired(record, now) else record
 
 
-def removes_itself(record: Record, now: datetime, history_for: timedelta | None) -> bool:
+def removes_itself(record: KeyRecord, now: datetime, history_for: timedelta | None) -> bool:
     """Whether a record that was completed at `now` schedules its own expiry, by a message to itself.
 
     Retention removes most records together with their operation's history, for one read; a message costs six
@@ -233,13 +233,13 @@ def removes_itself(record: Record, now: datetime, history_for: timedelta | None)
     return is_old or record.expires_at - now < LEFT_TO_RETENTION
 
 
-def _checked_move(state: RecordState, move: RecordMove, after: Record) -> Record:
+def _checked_move(state: KeyRecordState, move: KeyRecordMove, after: KeyRecord) -> KeyRecord:
     if RECORD_MOVES.get((state, move)) is not after.state:
         raise AssertionError(f"a record cannot {move} from {state} to {after.state}")
     return after
 
 
-def _run_after(record: Record | None, accepted_at: datetime) -> int:
+def _run_after(record: KeyRecord | None, accepted_at: datetime) -> int:
     """Return the number of the next run: milliseconds since 1970, above that of the record's run.
 
     A clock, not a counter: the number must grow even after an expired record was deleted. The record is kept
@@ -250,20 +250,20 @@ def _run_after(record: Record | None, accepted_at: datetime) -> int:
     return max(last + 1, int(accepted_at.timestamp() * 1000))
 
 
-def _is_expired(record: Record, now: datetime) -> bool:
+def _is_expired(record: KeyRecord, now: datetime) -> bool:
     return record.expires_at is not None and record.expires_at <= now
 
 
-def _is_earlier_run(record: Record, owner: str) -> bool:
+def _is_earlier_run(record: KeyRecord, owner: str) -> bool:
     """Return whether a claim is that of another run of the claimer's instance.
 
     An instance makes one run after the other, so the earlier run is over. Its `complete` may still arrive; it
     is ignored then, because its sender is no longer the owner.
     """
-    if record.state is not RecordState.IN_PROGRESS or record.owner == owner:
+    if record.state is not KeyRecordState.IN_PROGRESS or record.owner == owner:
         return False
     return record.owner.partition(".")[0] == owner.partition(".")[0]
 
 
-def _is_dead_lettered(record: Record) -> bool:
+def _is_dead_lettered(record: KeyRecord) -> bool:
     return (record.document or {}).get("status") == OperationState.DEAD_LETTERED

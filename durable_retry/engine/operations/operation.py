@@ -25,7 +25,7 @@ from hashlib import sha256
 from typing import Annotated, Any, Final, Self
 
 from durable_retry.engine.base.instants import from_rfc3339
-from durable_retry.engine.base.json_forms import Form, JsonRecord
+from durable_retry.engine.base.json_forms import Form, JsonShape
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import FORM
 from durable_retry.engine.base.text import MASK
@@ -56,7 +56,7 @@ def deadline_of(begins_at: datetime, deadline_seconds: float) -> datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperationInput(JsonRecord):
+class OperationInput(JsonShape):
     """What the `operation` orchestration starts with; holds no secret."""
 
     operation_id: str  # `op-...`, derived from scope and key; also the orchestration's instance id

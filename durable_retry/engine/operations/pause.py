@@ -15,7 +15,7 @@ from durable_retry.engine.base.validation import (
     validated,
     with_example,
 )
-from durable_retry.engine.retry.history import ActionRecord
+from durable_retry.engine.retry.history import PastAction
 
 
 class Pause(Strict):
@@ -43,7 +43,7 @@ class Pause(Strict):
             return cls()
 
     @staticmethod
-    def is_over(request: Any, actions: Iterable[ActionRecord]) -> bool:
+    def is_over(request: Any, actions: Iterable[PastAction]) -> bool:
         """Whether the data of an event asks for a pause that has ended: a hub may deliver an event twice."""
         ends = [each.at for each in actions if each.action == RESUME_EVENT]
         try:

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer
-from durable_retry.engine.base.json_forms import JsonRecord, is_none
+from durable_retry.engine.base.json_forms import JsonShape, is_none
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import Unreadable
 
@@ -56,7 +56,7 @@ class LostClaimError(StepStoppedError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepRecord(JsonRecord):
+class RememberedStep(JsonShape):
     """One step of one operation."""
 
     name: str  # unique in its handler
@@ -87,7 +87,7 @@ class Execution:
     dead_letter_id: str
 
 
-def begin(record: StepRecord | None, execution: Execution) -> StepRecord:
+def begin(record: RememberedStep | None, execution: Execution) -> RememberedStep:
     """Return the record with which a step begins, or the one that has its result.
 
     Raises:
@@ -95,7 +95,7 @@ def begin(record: StepRecord | None, execution: Execution) -> StepRecord:
         LostClaimError: A later run of the operation wrote the record.
     """
     if record is None:
-        return StepRecord(
+        return RememberedStep(
             name=execution.name,
             run=execution.run,
             execution=execution.token,
@@ -122,7 +122,7 @@ def begin(record: StepRecord | None, execution: Execution) -> StepRecord:
     )
 
 
-def succeed(record: StepRecord | None, begun: StepRecord, result: str) -> StepRecord:
+def succeed(record: RememberedStep | None, begun: RememberedStep, result: str) -> RememberedStep:
     """Return the record with a result; the first result stays, also beside a later execution.
 
     Raises:
@@ -134,21 +134,21 @@ def succeed(record: StepRecord | None, begun: StepRecord, result: str) -> StepRe
     return replace(begun, state=StepState.SUCCEEDED, result=result)
 
 
-def fail(record: StepRecord | None, begun: StepRecord) -> StepRecord:
+def fail(record: RememberedStep | None, begun: RememberedStep) -> RememberedStep:
     """Return the record of a step that failed in a known way, unless another execution wrote it since."""
     if record is not None and (record.has_succeeded or record.execution != begun.execution):
         return record
     return replace(begun, state=StepState.FAILED)
 
 
-def hold(record: StepRecord | None, begun: StepRecord) -> StepRecord:
+def hold(record: RememberedStep | None, begun: RememberedStep) -> RememberedStep:
     """Return the record of a step that did not start, because its dependency did not admit it."""
     if record is not None and (record.has_succeeded or record.execution != begun.execution):
         return record
     return replace(begun, state=StepState.FAILED, attempts=begun.attempts - 1)
 
 
-def forgotten(record: StepRecord | None) -> StepRecord:
+def forgotten(record: RememberedStep | None) -> RememberedStep:
     """Return the record of a step that a later run makes again as if it had never begun.
 
     It has the number of a run behind its own, so that an execution that is still under way cannot give it a
@@ -171,7 +171,7 @@ class StepNote(Answer):
     unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
 
 
-def shown(record: StepRecord, state: OperationState) -> StepNote:
+def shown(record: RememberedStep, state: OperationState) -> StepNote:
     """Return one item of a status document's `steps`."""
     status = record.state
     if status is StepState.RUNNING and state is not OperationState.RUNNING:
@@ -182,6 +182,6 @@ def shown(record: StepRecord, state: OperationState) -> StepNote:
     return StepNote(name=record.name, status=status, attempts=record.attempts, result=result)
 
 
-def _check_claim(record: StepRecord | None, run: int) -> None:
+def _check_claim(record: RememberedStep | None, run: int) -> None:
     if record is not None and record.run > run:
         raise LostClaimError(f"run {record.run} of this key holds the claim; run {run} lost it")

@@ -41,7 +41,7 @@ from durable_retry.engine.retry.constraints import (
     reasons_of,
     retry_after_constraint,
 )
-from durable_retry.engine.retry.history import AttemptOutcome, AttemptRecord, History, WaitKind
+from durable_retry.engine.retry.history import AttemptOutcome, History, PastAttempt, WaitKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ def record(history: History, outcome: AttemptOutcome, decision: Decision) -> His
     retry = decision if isinstance(decision, Wait) else None
     counted = history if outcome.step is None else history.with_step_failure()
     return counted.with_attempt(
-        AttemptRecord(
+        PastAttempt(
             number=outcome.number,
             started_at=outcome.started_at,
             duration_ms=outcome.duration_ms,

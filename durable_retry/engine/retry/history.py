@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Final, Self
 
-from durable_retry.engine.base.json_forms import Form, JsonRecord
+from durable_retry.engine.base.json_forms import Form, JsonShape
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.policy import RetryPolicy
@@ -25,7 +25,7 @@ class WaitKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitRecord(JsonRecord):
+class PastWait(JsonShape):
     """One item of a status document's `waits`: all the waits of one kind in a row before one attempt.
 
     Attributes:
@@ -45,7 +45,7 @@ class WaitRecord(JsonRecord):
     delay_reasons: tuple[str, ...] = ()
 
 
-def with_wait(waits: tuple[WaitRecord, ...], wait: WaitRecord) -> tuple[WaitRecord, ...]:
+def with_wait(waits: tuple[PastWait, ...], wait: PastWait) -> tuple[PastWait, ...]:
     """Add a wait to those before it; one of the same kind joins the last, and the oldest are dropped."""
     last = waits[-1] if waits else None
     if last is None or (last.before_attempt, last.kind) != (wait.before_attempt, wait.kind):
@@ -54,7 +54,7 @@ def with_wait(waits: tuple[WaitRecord, ...], wait: WaitRecord) -> tuple[WaitReco
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepFailure(JsonRecord):
+class StepFailure(JsonShape):
     """The failure of a handler's step that has a policy of its own."""
 
     step: str
@@ -67,7 +67,7 @@ KEPT_ACTIONS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActionRecord(JsonRecord):
+class PastAction(JsonShape):
     """One item of a status document's `actions`: what a person did to the operation.
 
     Attributes:
@@ -84,7 +84,7 @@ class ActionRecord(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailureDetail(JsonRecord):
+class FailureDetail(JsonShape):
     """What a person needs to understand a failed attempt, beside its line.
 
     Attributes:
@@ -103,7 +103,7 @@ KEPT_ATTEMPTS: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptOutcome(JsonRecord):
+class AttemptOutcome(JsonShape):
     """The outcome of one attempt, as the activities `attempt` and `publish` return it."""
 
     number: int  # the number of the attempt, from 1
@@ -136,7 +136,7 @@ class AttemptOutcome(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptRecord(JsonRecord):
+class PastAttempt(JsonShape):
     """One item of a status document's `attempts`.
 
     Attributes:
@@ -159,26 +159,26 @@ class AttemptRecord(JsonRecord):
     delay_reasons: tuple[str, ...] = ()
 
 
-def end_of(attempt: AttemptOutcome | AttemptRecord) -> datetime:
+def end_of(attempt: AttemptOutcome | PastAttempt) -> datetime:
     """Return when an attempt ended, by the clock of its worker."""
     return attempt.started_at + timedelta(milliseconds=attempt.duration_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History(JsonRecord):
+class History(JsonShape):
     """What happened to an operation, bounded: it is carried over when the orchestration continues as new."""
 
-    attempts: tuple[AttemptRecord, ...] = ()  # the latest attempts, at most `KEPT_ATTEMPTS`, oldest first
+    attempts: tuple[PastAttempt, ...] = ()  # the latest attempts, at most `KEPT_ATTEMPTS`, oldest first
     attempt_count: int = 0  # counted attempts in all
     own_failures: int = 0  # attempts in a row that never left our side; they cost no attempt
     circuit_waits: int = 0  # waits for the circuit so far; they cost no attempt
     # The latest waits for anything but a retry's own delay, at most `KEPT_WAITS`, oldest first.
-    waits: tuple[WaitRecord, ...] = ()
+    waits: tuple[PastWait, ...] = ()
     # Attempts that ended by a step with a policy of its own: they use up nothing of the operation's; None for
     # none.
     step_failures: Annotated[int | None, Form(omits_none=True)] = None
     # The latest actions of people, at most `KEPT_ACTIONS`, oldest first; None for none.
-    actions: Annotated[tuple[ActionRecord, ...] | None, Form(omits_none=True)] = None
+    actions: Annotated[tuple[PastAction, ...] | None, Form(omits_none=True)] = None
 
     # More of the latest attempt's failure.
     failure: Annotated[FailureDetail | None, Form(omits_none=True)] = None
@@ -198,7 +198,7 @@ class History(JsonRecord):
         """The wait that was decided after the latest recorded attempt; None when there was none."""
         return self.attempts[-1].next_delay_seconds if self.attempts else None
 
-    def with_attempt(self, record: AttemptRecord, failure: FailureDetail | None = None) -> Self:
+    def with_attempt(self, record: PastAttempt, failure: FailureDetail | None = None) -> Self:
         """Add a counted attempt; beyond `KEPT_ATTEMPTS` the oldest is dropped."""
         kept = (*self.attempts, record)[-KEPT_ATTEMPTS:]
         return replace(self, attempts=kept, attempt_count=record.number, own_failures=0, failure=failure)
@@ -207,7 +207,7 @@ class History(JsonRecord):
         """Note that the latest attempt ended by a step with a policy of its own."""
         return replace(self, step_failures=(self.step_failures or 0) + 1)
 
-    def with_action(self, action: ActionRecord) -> Self:
+    def with_action(self, action: PastAction) -> Self:
         """Note what a person did; beyond `KEPT_ACTIONS` the oldest is dropped."""
         return replace(self, actions=(*(self.actions or ()), action)[-KEPT_ACTIONS:])
 
@@ -219,6 +219,6 @@ class History(JsonRecord):
         """Add a wait for the circuit."""
         return replace(self, circuit_waits=self.circuit_waits + 1)
 
-    def with_wait(self, wait: WaitRecord) -> Self:
+    def with_wait(self, wait: PastWait) -> Self:
         """Add what blocked an attempt, and for how long."""
         return replace(self, waits=with_wait(self.waits, wait))

@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, assert_never, cast
 
 from durable_retry.engine.base.instants import from_ms, to_ms
-from durable_retry.engine.base.json_forms import Form, JsonRecord
+from durable_retry.engine.base.json_forms import Form, JsonShape
 from durable_retry.engine.base.text import seconds_text
 from durable_retry.engine.circuit.messages import PermitMessage, answer_from_json, answer_to_json
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
@@ -41,14 +41,14 @@ from durable_retry.engine.retry.decide import (
     record,
     while_blocked,
 )
-from durable_retry.engine.retry.history import AttemptOutcome, History, WaitKind, WaitRecord, end_of
+from durable_retry.engine.retry.history import AttemptOutcome, History, PastWait, WaitKind, end_of
 
 TRANSPORT_SECONDS: Final = 5.0
 """Added to an attempt's time limit for a probe's lease: the way from the permit to the call, and back."""
 
 
 @dataclass(frozen=True, slots=True)
-class AdmissionState(JsonRecord):
+class AdmissionState(JsonShape):
     """What an operation has reached in the admission of its next attempt."""
 
     waiting: bool = False  # the circuit refused it before in this wait, so it is released in its turn
@@ -160,7 +160,7 @@ class BlockedStep:
 
 
 @dataclass(frozen=True, slots=True)
-class StepAdmission(JsonRecord):
+class StepAdmission(JsonShape):
     """What an operation has reached in the admission of a step to another dependency."""
 
     dependency: str
@@ -173,7 +173,7 @@ def held_admission(step: StepAdmission | None, dependency: str) -> AdmissionStat
 
 
 @dataclass(frozen=True, slots=True)
-class RetryState(JsonRecord):
+class RetryState(JsonShape):
     """Where the retry loop of one call stands between two attempts."""
 
     history: History = field(default_factory=History)  # the attempts and waits so far
@@ -216,7 +216,7 @@ class AttemptNow:
     """Make the attempt at once: the probe or the slot was granted, and its lease runs."""
 
 
-type StepResult = AttemptOutcome | WorkerFailed | Blocked | Permitted | Slot | SlotPostponed
+type LapResult = AttemptOutcome | WorkerFailed | Blocked | Permitted | Slot | SlotPostponed
 """What an attempt gave, what blocked it, or the answer of an entity: a permit for a probe, a slot or none."""
 
 type Action = Decision | RequestProbe | RequestSlot | AttemptNow
@@ -231,7 +231,7 @@ def _uncounted(admission: AdmissionState, unsent: str | None = None) -> Admissio
 def after(
     operation: Retryable,
     state: RetryState,
-    result: StepResult,
+    result: LapResult,
     now: datetime,
     form: int,
     *,
@@ -254,7 +254,7 @@ def after(
 
 
 def _after(
-    operation: Retryable, state: RetryState, result: StepResult, now: datetime, form: int
+    operation: Retryable, state: RetryState, result: LapResult, now: datetime, form: int
 ) -> tuple[RetryState, Action]:
     match result:
         case AttemptOutcome():
@@ -301,7 +301,7 @@ def _with_late_start(state: RetryState, outcome: AttemptOutcome) -> History:
     due_at = _due_at(state)
     if due_at is None or (late := outcome.started_at - due_at) <= SHOWN_LATE_AFTER:
         return state.history
-    wait = WaitRecord(
+    wait = PastWait(
         before_attempt=outcome.number,
         kind=WaitKind.OWN_FAILURE,
         began_at=due_at,
@@ -374,8 +374,8 @@ def _state_with_decision(
     return RetryState(history, replace(admission, due_at=admission.due_at or due_at), due_at), decision
 
 
-def _wait_record(history: History, wait: Wait, kind: WaitKind, now: datetime) -> WaitRecord:
-    return WaitRecord(
+def _wait_record(history: History, wait: Wait, kind: WaitKind, now: datetime) -> PastWait:
+    return PastWait(
         before_attempt=history.next_attempt,
         kind=kind,
         began_at=now,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.text import seconds_text
 from durable_retry.engine.base.validation import PositiveSeconds, Problem, Seconds, Strict, refuse
 
@@ -23,7 +23,7 @@ UNLIMITED: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy(JsonRecord):
+class RetryPolicy(JsonShape):
     """When and how often a failed attempt is repeated.
 
     Attributes:
@@ -57,7 +57,7 @@ class RetryPolicy(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts(JsonRecord):
+class Timeouts(JsonShape):
     """The time limits of one operation, in seconds.
 
     Attributes:

@@ -22,7 +22,7 @@ from email.utils import parsedate_tz
 from math import isnan
 from typing import Final
 
-from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.pace import RateLeft
 
@@ -58,7 +58,7 @@ _PARAMETER: Final = re.compile(r"[;,]?\s*([a-z]+)\s*=\s*([+-]?[0-9]{1,15}(?:\.[0
 
 
 @dataclass(frozen=True, slots=True)
-class RetryHint(JsonRecord):
+class RetryHint(JsonShape):
     """The wait that a dependency or a handler asks for."""
 
     delay_seconds: float  # counted from the answer; 0 or more

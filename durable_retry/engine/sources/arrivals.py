@@ -89,7 +89,7 @@ class Backpressure(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LagLimits:
+class LagThresholds:
     """The lags above which something counts as far behind."""
 
     task_hub_seconds: float = 30.0  # since the start of an operation that has not begun; 0 means never
@@ -108,7 +108,7 @@ class LagReading:
 _MOVES_ON: Final = LagReading(None, is_over=True)
 
 
-def lag_reading(state: str | None, age_seconds: float, limits: LagLimits) -> LagReading:
+def lag_reading(state: str | None, age_seconds: float, limits: LagThresholds) -> LagReading:
     """Judge a probe by the state of its status document.
 
     None means that the operation is gone, so that it ended.

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field
 
-from durable_retry.engine.base.json_forms import Form, JsonRecord
+from durable_retry.engine.base.json_forms import Form, JsonShape
 from durable_retry.engine.base.json_input import json_problems
 from durable_retry.engine.base.validation import Key, Strict
 from durable_retry.engine.operations.completion import Completion
@@ -61,7 +61,7 @@ class BatchState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchProgress(JsonRecord):
+class BatchProgress(JsonShape):
     """The items that have ended, those that run, and those that are next."""
 
     total: int  # number of items
@@ -123,7 +123,7 @@ class Effect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SagaStep(JsonRecord):
+class SagaStep(JsonShape):
     """One step."""
 
     name: str  # unique in its saga
@@ -186,7 +186,7 @@ type SagaAction = Do | Undo | Over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saga(JsonRecord):
+class Saga(JsonShape):
     """A saga and its progress."""
 
     saga_id: str  # `saga-...`, also the orchestration's instance id

@@ -26,7 +26,7 @@ from durable_retry.engine.operations.steps import (
     MAX_RESULT_BYTES,
     Execution,
     LostClaimError,
-    StepRecord,
+    RememberedStep,
     StepStoppedError,
     begin,
     fail,
@@ -64,7 +64,7 @@ MAX_STEPS: Final = 100
 # For a step to end that was cancelled; one that does not is left behind.
 _CANCEL_SECONDS: Final = 2.0
 
-type ChangeStep = Callable[[str, StepRule], Awaitable[StepRecord]]
+type ChangeStep = Callable[[str, StepRule], Awaitable[RememberedStep]]
 """`await change(name, rule)`: changes the record of one step, see `stores.operations.steps.change_step`."""
 
 
@@ -81,7 +81,7 @@ class _RunningStep:
         ending: What stores its end; None while its function runs.
     """
 
-    begun: StepRecord
+    begun: RememberedStep
     plan: Plan
     is_repeatable: bool
     policy: RetryPolicy | None
@@ -302,7 +302,7 @@ class Calls:
             dead_letter_id=dead_letter_id_of(operation.to_json()),
         )
 
-    async def _changed_step_record(self, name: str, rule: StepRule) -> StepRecord:
+    async def _changed_step_record(self, name: str, rule: StepRule) -> RememberedStep:
         if self.stopped is not None:
             raise StepInterrupted
         try:
@@ -314,7 +314,7 @@ class Calls:
         self.stopped = self.stopped or error
         return StepInterrupted(str(error))
 
-    async def _note_end_of_step(self, begun: StepRecord, ending: StepRule) -> None:
+    async def _note_end_of_step(self, begun: RememberedStep, ending: StepRule) -> None:
         # Without its end, a step counts as one whose process died.
         try:
             await self.change(begun.name, ending)

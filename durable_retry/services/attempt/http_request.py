@@ -35,7 +35,7 @@ _ERROR_CHARS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class TimeLimit:
+class AttemptClock:
     """The start of an attempt and the seconds that it has, all of it."""
 
     started_at: datetime
@@ -53,11 +53,11 @@ class TimeLimit:
         return max(0.0, self.seconds - (clock.monotonic_seconds() - self.started_seconds))
 
 
-def start_clock(operation: OperationInput) -> TimeLimit:
+def start_clock(operation: OperationInput) -> AttemptClock:
     """Begin to measure an attempt."""
     now = clock.now()
     seconds = attempt_seconds(operation.timeouts, operation.deadline_at, now)
-    return TimeLimit(now, clock.monotonic_seconds(), seconds)
+    return AttemptClock(now, clock.monotonic_seconds(), seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Plan:
     operation: OperationInput
     number: int
     dependency: Dependency
-    limit: TimeLimit
+    limit: AttemptClock
     deduplicated_by: str | None = None
 
     @property

@@ -11,7 +11,7 @@ from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.document import DeadLetterDocument
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
-from durable_retry.engine.dead_letters.record import DeadLetterRecord, unreadable_record
+from durable_retry.engine.dead_letters.record import KeptDeadLetter, unreadable_record
 from durable_retry.engine.dead_letters.transitions import archived, noted, restored
 from durable_retry.errors import NoSuchDeadLetterError
 from durable_retry.settings.configuration import masking_of
@@ -78,7 +78,7 @@ async def annotate(dead_letter_id: str, text: str, by: str | None) -> DeadLetter
     )
 
 
-def _shown_letter(record: DeadLetterRecord) -> DeadLetterDocument:
+def _shown_letter(record: KeptDeadLetter) -> DeadLetterDocument:
     def unreadable(why: str) -> DeadLetterDocument:
         at = to_rfc3339(record.created_at)
         stand_in = unreadable_record(

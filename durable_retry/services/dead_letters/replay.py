@@ -21,7 +21,7 @@ from durable_retry import clock
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, DeadLetterReason, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.dead_letters.document import StartedReplay
-from durable_retry.engine.dead_letters.record import DeadLetterRecord, Replay, Status, WrongStatusError
+from durable_retry.engine.dead_letters.record import KeptDeadLetter, Replay, Status, WrongStatusError
 from durable_retry.engine.dead_letters.replay import (
     Prepared,
     ReplayBody,
@@ -34,7 +34,7 @@ from durable_retry.engine.dead_letters.transitions import not_replayed, replayed
 from durable_retry.engine.facts import SubmissionOutcome, Submitted
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.document import OperationReplay
-from durable_retry.engine.operations.idempotency import RecordState, state_of
+from durable_retry.engine.operations.idempotency import KeyRecordState, state_of
 from durable_retry.engine.operations.operation import OperationInput, without_credentials
 from durable_retry.engine.sources.arrivals import DATA_PREFIX, Arrival
 from durable_retry.engine.workflows.references import SAGA_SOURCE, refuse_unfilled
@@ -114,7 +114,7 @@ async def _check_key(hub: TaskHub, operation: OperationInput) -> None:
     record = await read_record(hub, operation.operation_id)
     if record is None or record.fingerprint == operation.fingerprint:
         return
-    if state_of(record, clock.now()) is not RecordState.ABSENT:
+    if state_of(record, clock.now()) is not KeyRecordState.ABSENT:
         raise KeyTakenError(operation.operation_id)
 
 
@@ -210,7 +210,7 @@ async def start_if_lost(hub: TaskHub, dead_letter_id: str) -> None:
         await _start_left_over(hub, record)
 
 
-async def _start_left_over(hub: TaskHub, record: DeadLetterRecord) -> None:
+async def _start_left_over(hub: TaskHub, record: KeptDeadLetter) -> None:
     started = record.replays[-1]
     if await _was_started(hub, record, started):
         return
@@ -223,7 +223,7 @@ async def _start_left_over(hub: TaskHub, record: DeadLetterRecord) -> None:
         await move_dead_letter(record.id, not_replayed)
 
 
-async def _was_started(hub: TaskHub, record: DeadLetterRecord, started: Replay) -> bool:
+async def _was_started(hub: TaskHub, record: KeptDeadLetter, started: Replay) -> bool:
     # Whatever has become of it since.
     if started.dead_letter_id is not None:
         return True  # It has failed again, and that dead letter may be replayed by now.
@@ -232,7 +232,7 @@ async def _was_started(hub: TaskHub, record: DeadLetterRecord, started: Replay) 
     return await is_started(hub, OperationInput.from_json(started.operation))
 
 
-def prepare(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepared:
+def prepare(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepared:
     """Return the operation that a replay starts, validated like a new one.
 
     Raises:
@@ -247,14 +247,14 @@ def prepare(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepa
     return _replay_of_operation(record, edits, now)
 
 
-def _replay_of_operation(record: DeadLetterRecord, edits: ReplayBody, now: datetime) -> Prepared:
+def _replay_of_operation(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepared:
     prepared = replayed_operation(record, edits, targets(), now, new_suffix=uuid.uuid4().hex)
     if record.source == SAGA_SOURCE and not record.attempts:
         refuse_unfilled(prepared.operation)
     return prepared
 
 
-def _replay_of_message(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
+def _replay_of_message(record: KeptDeadLetter, edits: ReplayBody) -> Prepared:
     _refuse_edits(edits.edits - {"message"}, "a message")
     _refuse_downstream_key(edits)
     before = record.message or ""
@@ -287,7 +287,7 @@ def _place_of_source(source: str) -> str:
     return OPERATIONS_QUEUE if source == QUEUE_SOURCE else intake().settings.places.get(source, "")
 
 
-def _replay_of_event(record: DeadLetterRecord, edits: ReplayBody) -> Prepared:
+def _replay_of_event(record: KeptDeadLetter, edits: ReplayBody) -> Prepared:
     # Its operation has succeeded.
     _refuse_edits(edits.edits, "an event")
     _refuse_downstream_key(edits)
@@ -314,7 +314,7 @@ async def _check_step(operation: OperationInput, name: str) -> None:
 
 
 async def _start_replay(
-    hub: TaskHub, record: DeadLetterRecord, operation: OperationInput, from_step: str | None
+    hub: TaskHub, record: KeptDeadLetter, operation: OperationInput, from_step: str | None
 ) -> None:
     if from_step is not None and operation.steps_run is not None:
         await forget_steps_from(operation.operation_id, operation.steps_run, from_step)
@@ -327,12 +327,12 @@ async def _start_replay(
         raise StillRunningError(operation.operation_id)
 
 
-def event_id_of(record: DeadLetterRecord) -> str:
+def event_id_of(record: KeptDeadLetter) -> str:
     """Return the id of the event that a dead letter `OutboxUndeliverable` is about."""
     return str((record.operation or {})["request"]["event"]["id"])
 
 
-async def _open_record(dead_letter_id: str) -> DeadLetterRecord:
+async def _open_record(dead_letter_id: str) -> KeptDeadLetter:
     record = await existing_dead_letter(dead_letter_id)
     if record.status is not Status.OPEN:
         raise WrongStatusError(record.status)

@@ -13,7 +13,7 @@ from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.facts import StartUnanswered, SubmissionOutcome, Submitted
 from durable_retry.engine.operations.completion import written_operation
-from durable_retry.engine.operations.idempotency import RecordState, state_of
+from durable_retry.engine.operations.idempotency import KeyRecordState, state_of
 from durable_retry.engine.operations.naming import ScopedKey, explicit_scope
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
@@ -126,7 +126,7 @@ async def _answer_from_record(hub: TaskHub, operation: OperationInput) -> Submit
         # Whether the key was used, and for what, is not known.
         raise InvalidInputError([Problem("/key", f"its record cannot be read: {error}")]) from error
     # By the instant that the claim compares, too: it must not find alive what is expired here.
-    if record is None or state_of(record, operation.created_at) is RecordState.ABSENT:
+    if record is None or state_of(record, operation.created_at) is KeyRecordState.ABSENT:
         return None
     if record.fingerprint != operation.fingerprint:
         return KeyReused()

@@ -26,7 +26,7 @@ from durable_retry import clock
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import OPERATION, DeadLetterReason, OperationState
 from durable_retry.engine.base.unreadable import read_or
-from durable_retry.engine.operations.idempotency import Record
+from durable_retry.engine.operations.idempotency import KeyRecord
 from durable_retry.engine.operations.status import checked_document, last_error
 from durable_retry.services.upkeep.failures import completion_of
 from durable_retry.stores.dead_letters.records import keep_message
@@ -126,7 +126,7 @@ async def complete_lost_end(hub: TaskHub, operation_id: str) -> bool:
     return await _complete_record(hub, operation_id, await read_record(hub, operation_id))
 
 
-async def _complete_record(hub: TaskHub, operation_id: str, record: Record | None) -> bool:
+async def _complete_record(hub: TaskHub, operation_id: str, record: KeyRecord | None) -> bool:
     if record is not None and record.document is not None:
         return False
     instance = await hub.read_instance(operation_id)
@@ -145,7 +145,7 @@ async def _complete_record(hub: TaskHub, operation_id: str, record: Record | Non
     return True
 
 
-async def _keep_gone(hub: TaskHub, operation_id: str, record: Record) -> None:
+async def _keep_gone(hub: TaskHub, operation_id: str, record: KeyRecord) -> None:
     """Make an operation a dead letter whose instance is gone: what it did, and was to do, is not known."""
     dead_letter_id = await keep_message(
         "",

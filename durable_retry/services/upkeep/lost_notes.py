@@ -21,7 +21,7 @@ from typing import Final, Self
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry import clock
-from durable_retry.engine.base.json_forms import JsonRecord
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.status import last_error
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison(JsonRecord):
+class Comparison(JsonShape):
     """Where the comparison of operations with the index goes on, or when the last one was."""
 
     since: datetime  # operations that were accepted or have changed since then are compared; aware UTC

@@ -22,7 +22,7 @@ from durable_retry.engine.base.instants import age
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import EventState, outbox_instance
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.operations.idempotency import RecordState, state_of
+from durable_retry.engine.operations.idempotency import KeyRecordState, state_of
 from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.stores.dead_letters.entries import IndexEntry
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived
@@ -123,7 +123,9 @@ async def _are_steps_needed(hub: TaskHub, remembered: steps.RememberedSteps, now
         record = await read_record(hub, remembered.operation_id)
     except UnreadableRecordError:
         return True
-    if state_of(record, now) is not RecordState.ABSENT or not await has_ended(hub, remembered.operation_id):
+    if state_of(record, now) is not KeyRecordState.ABSENT or not await has_ended(
+        hub, remembered.operation_id
+    ):
         return True
     return any([await _may_be_replayed(each) for each in remembered.dead_letter_ids])
 

@@ -32,6 +32,7 @@ from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import RETENTION
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.dead_letters.replay import finish_replay
+from durable_retry.services.upkeep.chores import EACH_ROUND
 from durable_retry.services.upkeep.histories import purge_others, remove_old
 from durable_retry.services.upkeep.lost_ends import complete_lost
 from durable_retry.services.upkeep.lost_notes import add_lost
@@ -48,7 +49,6 @@ from durable_retry.services.upkeep.removal import (
     remove_sent_events,
     remove_steps,
 )
-from durable_retry.services.upkeep.steps import EACH_ROUND
 from durable_retry.settings.upkeep import retention_settings
 from durable_retry.stores.dead_letters.intents import Intent, left_over
 from durable_retry.stores.operations import index as operation_index
@@ -210,21 +210,21 @@ def _bounds_of_shard(shard: int, after: str) -> tuple[str, str | None]:
     return (str(_BOUNDS[shard]) if after == rounds.FIRST else after), _BOUNDS[shard + 1]
 
 
-def _marker_steps(hub: TaskHub, shard: int, now: datetime) -> AsyncGenerator[int]:
+def _remove_markers(hub: TaskHub, shard: int, now: datetime) -> AsyncGenerator[int]:
     async def walk(after: str) -> tuple[int, str]:
         return await remove_attempt_markers(hub, now - MARKERS_KEPT, *_bounds_of_shard(shard, after))
 
     return _finish_round(walk, operation_writes.TABLE, f"place-{shard}", now)
 
 
-def _remembered_step_steps(hub: TaskHub, shard: int, now: datetime) -> AsyncGenerator[int]:
+def _remove_steps(hub: TaskHub, shard: int, now: datetime) -> AsyncGenerator[int]:
     async def walk(after: str) -> tuple[int, str]:
         return await remove_steps(hub, now - MARKERS_KEPT, now, *_bounds_of_shard(shard, after))
 
     return _finish_round(walk, steps.TABLE, f"place-{shard}", now)
 
 
-async def _dead_letter_steps(_hub: TaskHub, _shard: int, now: datetime) -> AsyncGenerator[int]:
+async def _remove_dead_letters(_hub: TaskHub, _shard: int, now: datetime) -> AsyncGenerator[int]:
     kept_for = retention_settings().archived_for
     if kept_for is not None:
         step = partial(remove_archived_dead_letters, now - kept_for)
@@ -232,7 +232,7 @@ async def _dead_letter_steps(_hub: TaskHub, _shard: int, now: datetime) -> Async
             yield number
 
 
-async def _sent_event_steps(hub: TaskHub, shard: int, now: datetime) -> AsyncGenerator[int]:
+async def _remove_sent_events(hub: TaskHub, shard: int, now: datetime) -> AsyncGenerator[int]:
     settings = retention_settings()
     if settings.sent_for is not None:
         purged_before = None if settings.history_for is None else now - settings.history_for
@@ -241,7 +241,7 @@ async def _sent_event_steps(hub: TaskHub, shard: int, now: datetime) -> AsyncGen
             yield number
 
 
-async def _commit_steps(_hub: TaskHub, shard: int, now: datetime) -> AsyncGenerator[int]:
+async def _remove_commits(_hub: TaskHub, shard: int, now: datetime) -> AsyncGenerator[int]:
     kept_for = retention_settings().sent_for
     if kept_for is not None:
         async for number in _repeat_until_drained(
@@ -250,7 +250,7 @@ async def _commit_steps(_hub: TaskHub, shard: int, now: datetime) -> AsyncGenera
             yield number
 
 
-async def _batch_steps(hub: TaskHub, _shard: int, now: datetime) -> AsyncGenerator[int]:
+async def _remove_batches(hub: TaskHub, _shard: int, now: datetime) -> AsyncGenerator[int]:
     kept_for = retention_settings().history_for
     if kept_for is not None:
         walk = partial(remove_batches, now - kept_for)
@@ -262,20 +262,20 @@ async def _batch_steps(hub: TaskHub, _shard: int, now: datetime) -> AsyncGenerat
                 yield number
 
 
-async def _operation_steps(hub: TaskHub, shard: int, now: datetime) -> AsyncGenerator[int]:
+async def _remove_operations(hub: TaskHub, shard: int, now: datetime) -> AsyncGenerator[int]:
     kept_for = retention_settings().history_for
     if kept_for is not None:
         async for number in remove_old(hub, now - kept_for, now, shard, SHARDS[RetentionKind.OPERATIONS]):
             yield number
 
 
-async def _result_steps(_hub: TaskHub, _shard: int, now: datetime) -> AsyncGenerator[int]:
+async def _remove_results(_hub: TaskHub, _shard: int, now: datetime) -> AsyncGenerator[int]:
     step = partial(remove_results, now, retention_settings().history_for)
     async for number in _repeat_until_drained(step, REMOVED_AT_ONCE):
         yield number
 
 
-async def _other_instance_steps(hub: TaskHub, _shard: int, now: datetime) -> AsyncGenerator[int]:
+async def _remove_other_instances(hub: TaskHub, _shard: int, now: datetime) -> AsyncGenerator[int]:
     kept_for = retention_settings().history_for
     if kept_for is not None:
         walk = partial(purge_others, hub, now - kept_for, now)
@@ -283,7 +283,7 @@ async def _other_instance_steps(hub: TaskHub, _shard: int, now: datetime) -> Asy
             yield number
 
 
-def _record_steps(hub: TaskHub, _shard: int, now: datetime) -> AsyncGenerator[int]:
+def _remove_key_records(hub: TaskHub, _shard: int, now: datetime) -> AsyncGenerator[int]:
     async def walk(after: str) -> tuple[int, str]:
         removed, following = await hub.clean_entities(None if after == rounds.FIRST else after)
         return removed, following or rounds.FIRST
@@ -292,16 +292,16 @@ def _record_steps(hub: TaskHub, _shard: int, now: datetime) -> AsyncGenerator[in
 
 
 _STEPS: Final[dict[RetentionKind, Callable[[TaskHub, int, datetime], AsyncGenerator[int]]]] = {
-    RetentionKind.MARKERS: _marker_steps,
-    RetentionKind.STEPS: _remembered_step_steps,
-    RetentionKind.DEAD_LETTERS: _dead_letter_steps,
-    RetentionKind.SENT_EVENTS: _sent_event_steps,
-    RetentionKind.COMMITS: _commit_steps,
-    RetentionKind.BATCHES: _batch_steps,
-    RetentionKind.OPERATIONS: _operation_steps,
-    RetentionKind.RESULTS: _result_steps,
-    RetentionKind.OTHERS: _other_instance_steps,
-    RetentionKind.RECORDS: _record_steps,
+    RetentionKind.MARKERS: _remove_markers,
+    RetentionKind.STEPS: _remove_steps,
+    RetentionKind.DEAD_LETTERS: _remove_dead_letters,
+    RetentionKind.SENT_EVENTS: _remove_sent_events,
+    RetentionKind.COMMITS: _remove_commits,
+    RetentionKind.BATCHES: _remove_batches,
+    RetentionKind.OPERATIONS: _remove_operations,
+    RetentionKind.RESULTS: _remove_results,
+    RetentionKind.OTHERS: _remove_other_instances,
+    RetentionKind.RECORDS: _remove_key_records,
 }
 
 SHARDS: Final = {

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final, Self
 
 from durable_retry.engine.base.instants import DIGITS, from_rfc3339, newest_first, oldest_first, to_rfc3339
-from durable_retry.engine.dead_letters.record import FACETS, DeadLetterRecord, Facets, Status
+from durable_retry.engine.dead_letters.record import FACETS, Facets, KeptDeadLetter, Status
 from durable_retry.stores.storage.contents import quoted
 
 NAMES: Final = ("key", "operation_id", "correlation_id", "detail")
@@ -29,7 +29,7 @@ class IndexEntry:
     names: Mapping[str, str] | None = None
 
     @classmethod
-    def of(cls, record: DeadLetterRecord) -> Self:
+    def of(cls, record: KeptDeadLetter) -> Self:
         """Return the entry of a dead letter."""
         names = {name: (getattr(record, name) or "")[:NAME_CHARS] for name in NAMES}
         return cls(id=record.id, created_at=record.created_at, facets=Facets.of(record), names=names)

@@ -34,7 +34,7 @@ from durable_retry.engine.dead_letters.numbers import (
     OpenDeadLetters,
     open_dead_letters,
 )
-from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status, unreadable_record
+from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status, unreadable_record
 from durable_retry.errors import StorageRefusedError
 from durable_retry.stores.dead_letters.entries import IndexEntry, due_key, list_prefix, oldest_prefix
 from durable_retry.stores.storage import contents, lists, tables
@@ -66,7 +66,7 @@ def counter_lock() -> asyncio.Lock:
     return _locks.get()
 
 
-async def counter_changes(record: DeadLetterRecord, step: int, partition: str) -> list[tables.Change]:
+async def counter_changes(record: KeptDeadLetter, step: int, partition: str) -> list[tables.Change]:
     """Return the counter changes for listing (step 1) or unlisting (step -1) an open dead letter."""
     totals, group = await asyncio.gather(
         _taken_counter(partition, _totals_key()), _taken_counter(partition, _group_key(record.group))
@@ -174,7 +174,7 @@ def _totals_after(stored: tables.Versioned | None, entry: IndexEntry, step: int)
     return {"RowKey": _totals_key(), **contents.packed("counts", json.dumps(left))}
 
 
-def _group_after(stored: tables.Versioned | None, record: DeadLetterRecord, step: int) -> tables.Row:
+def _group_after(stored: tables.Versioned | None, record: KeptDeadLetter, step: int) -> tables.Row:
     row: tables.Row = {}
     if stored is not None:
         row = next((found for _, found in contents.readable(TABLE, [stored.row], _checked_group)), row)
@@ -242,12 +242,12 @@ class IndexContendedError(Exception):
     """Other processes kept changing the same counters. The step is safe to repeat."""
 
 
-async def list_open(record: DeadLetterRecord) -> None:
+async def list_open(record: KeptDeadLetter) -> None:
     """List a new dead letter."""
     await _list_open(record, partition_of(Status.OPEN, record.id))
 
 
-async def move_to_status(record: DeadLetterRecord) -> None:
+async def move_to_status(record: KeptDeadLetter) -> None:
     """List a dead letter under its status and remove it from the lists of the others."""
     entry = IndexEntry.of(record)
     listed = await _listed_in(entry, record.status)
@@ -285,13 +285,13 @@ async def due(archived_before: datetime, limit: int) -> list[tuple[IndexEntry, d
     )
 
 
-async def _list_open(record: DeadLetterRecord, partition: str) -> None:
+async def _list_open(record: KeptDeadLetter, partition: str) -> None:
     entry = IndexEntry.of(record)
     rows = [_row_of_entry(partition, key, entry) for key in entry.keys_under(Status.OPEN)]
     await _change_counted(record, partition, [("create", row) for row in rows], step=1)
 
 
-async def _list_closed(record: DeadLetterRecord, partition: str) -> None:
+async def _list_closed(record: KeptDeadLetter, partition: str) -> None:
     entry = IndexEntry.of(record)
     rows = [_row_of_entry(partition, key, entry) for key in entry.keys_under(record.status)]
     if record.archived_at is not None:
@@ -301,7 +301,7 @@ async def _list_closed(record: DeadLetterRecord, partition: str) -> None:
     await tables.transact(TABLE, [("upsert", row) for row in rows])
 
 
-async def _unlist_record(record: DeadLetterRecord, status: Status) -> None:
+async def _unlist_record(record: KeptDeadLetter, status: Status) -> None:
     entry = IndexEntry.of(record)
     partition = await _listed_in(entry, status)
     if partition is None:
@@ -327,7 +327,7 @@ async def _delete_entry(entry: IndexEntry, status: Status, partition: str) -> No
 
 
 async def _change_counted(
-    record: DeadLetterRecord, partition: str, changes: Sequence[tables.Change], *, step: int
+    record: KeptDeadLetter, partition: str, changes: Sequence[tables.Change], *, step: int
 ) -> None:
     """Change the rows of an open dead letter and the counters in one transaction. Idempotent.
 

@@ -18,7 +18,7 @@ from durable_retry.engine.base.instants import newest_first
 from durable_retry.engine.base.text import may_mention, mentions
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import FACETS, DeadLetterRecord, Facets, Status
+from durable_retry.engine.dead_letters.record import FACETS, Facets, KeptDeadLetter, Status
 from durable_retry.stores.dead_letters.entries import NAME_CHARS, NAMES, id_at, list_prefix
 from durable_retry.stores.dead_letters.index import AFTER_ALL, TABLE
 from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
@@ -33,10 +33,10 @@ _MANY_ROWS: Final = 999
 
 
 @dataclass(frozen=True, slots=True)
-class RecordPage:
+class DeadLetterPage:
     """One page. `cursor` continues behind it; None after the last page."""
 
-    records: list[DeadLetterRecord]
+    records: list[KeptDeadLetter]
     cursor: str | None
 
 
@@ -63,7 +63,7 @@ class DeadLetterSearch:
             return False
         return self._fits_entry(more, json.loads(text), NAME_CHARS)
 
-    def matches(self, record: DeadLetterRecord) -> bool:
+    def matches(self, record: KeptDeadLetter) -> bool:
         """Return whether a dead letter matches; of its detail the beginning counts, as in the index.
 
         When nobody can read a dead letter, only the index has what to compare.
@@ -87,15 +87,15 @@ EVERY: Final = DeadLetterSearch()
 
 async def list_dead_letters(
     wanted: DeadLetterFilter, *, limit: int, cursor: str | None, search: DeadLetterSearch = EVERY
-) -> RecordPage:
+) -> DeadLetterPage:
     """Return dead letters that match a filter, the newest first.
 
     A page that is shorter than the limit may have a cursor. Words that are the id of one give that one, at
     once.
     """
     if search.words is not None and (named := await find_dead_letter(search.words)) is not None:
-        return RecordPage([named] if _is_named(wanted, search, named) else [], None)
-    records: list[DeadLetterRecord] = []
+        return DeadLetterPage([named] if _is_named(wanted, search, named) else [], None)
+    records: list[KeptDeadLetter] = []
     unread: Collection[str] = _partitions_of_filter(wanted)
     for _ in range(_ROUNDS):
         entries, cursor, unread = await _entries_of_partitions(
@@ -109,7 +109,7 @@ async def list_dead_letters(
         )
         if cursor is None or len(records) == limit:
             break
-    return RecordPage(records, cursor)
+    return DeadLetterPage(records, cursor)
 
 
 async def count_dead_letters(wanted: DeadLetterFilter, *, one_page: bool = False) -> int:
@@ -231,11 +231,11 @@ def _partitions_of_filter(wanted: DeadLetterFilter) -> list[str]:
     return [partition for status in statuses for partition in partitions(status)]
 
 
-def _is_wanted(wanted: DeadLetterFilter, record: DeadLetterRecord) -> bool:
+def _is_wanted(wanted: DeadLetterFilter, record: KeptDeadLetter) -> bool:
     return wanted.status in (None, record.status)
 
 
-def _is_named(wanted: DeadLetterFilter, search: DeadLetterSearch, record: DeadLetterRecord) -> bool:
+def _is_named(wanted: DeadLetterFilter, search: DeadLetterSearch, record: KeptDeadLetter) -> bool:
     after, before = wanted.created_after, wanted.created_before
     is_in_time = (after is None or record.created_at >= after) and (
         before is None or record.created_at < before

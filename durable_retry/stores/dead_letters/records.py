@@ -24,7 +24,7 @@ from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import OPERATION, DeadLetterReason
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.record import (
-    DeadLetterRecord,
+    KeptDeadLetter,
     Replay,
     Status,
     WrongStatusError,
@@ -53,7 +53,7 @@ _ID: Final = re.compile(r"dl-[0-9a-f]{32}")
 _TRIES: Final = 10
 _READS_AT_ONCE: Final = 16
 
-type RecordChange = Callable[[DeadLetterRecord], DeadLetterRecord]
+type RecordChange = Callable[[KeptDeadLetter], KeptDeadLetter]
 """Returns the changed dead letter, or raises when the change is not allowed."""
 
 
@@ -61,7 +61,7 @@ type RecordChange = Callable[[DeadLetterRecord], DeadLetterRecord]
 class Stored:
     """A dead letter and the etag of its row's version."""
 
-    record: DeadLetterRecord
+    record: KeptDeadLetter
     etag: str
 
 
@@ -120,18 +120,18 @@ async def keep_unreadable(operation_id: str, given: Any, detail: str, now: datet
     )
 
 
-async def find_dead_letter(dead_letter_id: str) -> DeadLetterRecord | None:
+async def find_dead_letter(dead_letter_id: str) -> KeptDeadLetter | None:
     """Return a dead letter, or None when there is none of this id; `unreadable` where nobody can read it."""
     stored = await _read_stored(dead_letter_id)
     return None if stored is None else stored.record
 
 
-async def find_dead_letters(ids: Iterable[str]) -> list[DeadLetterRecord | None]:
+async def find_dead_letters(ids: Iterable[str]) -> list[KeptDeadLetter | None]:
     """Return several dead letters in the order of their ids, None for each that does not exist."""
     return await map_bounded(find_dead_letter, ids, _READS_AT_ONCE)
 
 
-async def change_dead_letter(dead_letter_id: str, change: RecordChange) -> DeadLetterRecord:
+async def change_dead_letter(dead_letter_id: str, change: RecordChange) -> KeptDeadLetter:
     """Change a dead letter, leaving its place in the lists.
 
     Raises:
@@ -141,9 +141,9 @@ async def change_dead_letter(dead_letter_id: str, change: RecordChange) -> DeadL
         StorageRefusedError: The changed dead letter is too large; nothing is changed then.
         Exception: Whatever `change` raises; nothing is changed then.
     """
-    changed: DeadLetterRecord | None = None
+    changed: KeptDeadLetter | None = None
 
-    def rule(record: DeadLetterRecord | None) -> DeadLetterRecord:
+    def rule(record: KeptDeadLetter | None) -> KeptDeadLetter:
         nonlocal changed
         # The client repeats a request whose answer got lost, and then its own change is in its way.
         if changed is None or record != changed:
@@ -157,7 +157,7 @@ async def change_dead_letter(dead_letter_id: str, change: RecordChange) -> DeadL
     )
 
 
-async def move_dead_letter(dead_letter_id: str, change: RecordChange) -> DeadLetterRecord:
+async def move_dead_letter(dead_letter_id: str, change: RecordChange) -> KeptDeadLetter:
     """Change the status of a dead letter, and with it the lists it stands in.
 
     It raises what `change_dead_letter` raises.
@@ -169,7 +169,7 @@ async def move_dead_letter(dead_letter_id: str, change: RecordChange) -> DeadLet
 
 async def begin_move(
     dead_letter_id: str, change: RecordChange, purpose: Purpose
-) -> tuple[DeadLetterRecord, Intent]:
+) -> tuple[KeptDeadLetter, Intent]:
     """Change the status of a dead letter as the first step of a larger change.
 
     The caller finishes the intent after its last step. It raises what `change_dead_letter` raises.
@@ -186,7 +186,7 @@ async def begin_move(
     return changed, intent
 
 
-async def settle(record: DeadLetterRecord) -> None:
+async def settle(record: KeptDeadLetter) -> None:
     """Update the lists to match the row; concurrent calls end in the same state.
 
     Another process can change the row and write the lists between our read and our write. So the row is read
@@ -216,7 +216,7 @@ async def remove_archived(dead_letter_id: str, archived_at: datetime) -> bool:
     return await tables.delete_version(TABLE, dead_letter_id, _ROW_KEY, stored.etag)
 
 
-async def _keep_record(record: DeadLetterRecord) -> None:
+async def _keep_record(record: KeptDeadLetter) -> None:
     try:
         is_new = await tables.insert_if_absent(TABLE, _row_of_record(record))
     except StorageRefusedError as error:
@@ -230,7 +230,7 @@ async def _keep_record(record: DeadLetterRecord) -> None:
         await settle(await existing_dead_letter(record.id))
 
 
-async def _link_to_parent(parent_id: str, failed: DeadLetterRecord) -> None:
+async def _link_to_parent(parent_id: str, failed: KeptDeadLetter) -> None:
     """Record a failed replay at the dead letter that was replayed; no error when its row was deleted.
 
     The parent is still open when the answer of the replay's start was lost; the failed replay shows that it
@@ -243,7 +243,7 @@ async def _link_to_parent(parent_id: str, failed: DeadLetterRecord) -> None:
         await change_dead_letter(parent_id, lambda record: failed_again(record, failed.id))
 
 
-def _replay_by(failed: DeadLetterRecord) -> Replay:
+def _replay_by(failed: KeptDeadLetter) -> Replay:
     operation = failed.operation or {}
     return Replay(
         operation_id=failed.operation_id or "",
@@ -252,7 +252,7 @@ def _replay_by(failed: DeadLetterRecord) -> Replay:
     )
 
 
-async def existing_dead_letter(dead_letter_id: str) -> DeadLetterRecord:
+async def existing_dead_letter(dead_letter_id: str) -> KeptDeadLetter:
     """Return a dead letter to act on it.
 
     Raises:
@@ -262,7 +262,7 @@ async def existing_dead_letter(dead_letter_id: str) -> DeadLetterRecord:
     return _existing_record(dead_letter_id, await find_dead_letter(dead_letter_id))
 
 
-def _existing_record(dead_letter_id: str, record: DeadLetterRecord | None) -> DeadLetterRecord:
+def _existing_record(dead_letter_id: str, record: KeptDeadLetter | None) -> KeptDeadLetter:
     if record is None:
         raise NoSuchDeadLetterError(dead_letter_id)
     if record.unreadable is not None:
@@ -276,23 +276,23 @@ async def _read_stored(dead_letter_id: str) -> Stored | None:
     return None if found is None else Stored(_record_or_stand_in(found.row), found.etag)
 
 
-def _record_or_stand_in(row: tables.Row) -> DeadLetterRecord:
-    def unreadable(why: str) -> DeadLetterRecord:
+def _record_or_stand_in(row: tables.Row) -> KeptDeadLetter:
+    def unreadable(why: str) -> KeptDeadLetter:
         known = {name: row.get(name) for name in ("status", "reason", "created_at")}
         return unreadable_record(row["PartitionKey"], why, **known)
 
     return read_or(lambda: _record_of_row(row), unreadable)
 
 
-def _record_of_row(row: tables.Row) -> DeadLetterRecord:
-    return DeadLetterRecord.from_json_text(contents.unpacked("document", row))
+def _record_of_row(row: tables.Row) -> KeptDeadLetter:
+    return KeptDeadLetter.from_json_text(contents.unpacked("document", row))
 
 
 def _dead_letter_keys(dead_letter_id: str) -> tables.Row:
     return {"PartitionKey": dead_letter_id, "RowKey": _ROW_KEY}
 
 
-def _row_of_record(record: DeadLetterRecord) -> tables.Row:
+def _row_of_record(record: KeptDeadLetter) -> tables.Row:
     document = record.to_json()
     return _dead_letter_keys(record.id) | {
         "reason": document["reason"],

@@ -12,7 +12,7 @@ from durabletask.entities import EntityInstanceId
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.json_input import json_object
 from durable_retry.engine.base.names import IDEMPOTENCY_RECORD
-from durable_retry.engine.operations.idempotency import Record
+from durable_retry.engine.operations.idempotency import KeyRecord
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.task_hub import TaskHub
 
@@ -22,14 +22,14 @@ def record_id(operation_id: str) -> EntityInstanceId:
     return EntityInstanceId(function_name(IDEMPOTENCY_RECORD), operation_id)
 
 
-async def read_record(hub: TaskHub, operation_id: str) -> Record | None:
+async def read_record(hub: TaskHub, operation_id: str) -> KeyRecord | None:
     """Return an operation's idempotency record, or None; UnreadableRecordError where nobody can read it."""
     state = json_object(await hub.read_entity(record_id(operation_id)))
-    return None if state is None else Record.from_json(state)
+    return None if state is None else KeyRecord.from_json(state)
 
 
 async def complete_record(
-    hub: TaskHub, operation_id: str, completion: Mapping[str, Any], seen: Record | None
+    hub: TaskHub, operation_id: str, completion: Mapping[str, Any], seen: KeyRecord | None
 ) -> None:
     """Complete the record of the key of an operation that is over, by a signal; see the entity.
 

@@ -22,7 +22,7 @@ from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.unreadable import CAUSES, marked, read_or, reason_of
 from durable_retry.engine.operations.completion import unreadable_document
-from durable_retry.engine.operations.idempotency import Record
+from durable_retry.engine.operations.idempotency import KeyRecord
 from durable_retry.engine.operations.naming import is_operation_id
 from durable_retry.engine.operations.operation import OperationInput, content_of
 from durable_retry.engine.operations.status import (
@@ -94,7 +94,7 @@ async def is_gone(hub: TaskHub, operation_id: str) -> bool:
     return await hub.read_instance(operation_id) is None
 
 
-def document_of_gone(operation_id: str, record: Record, dead_letter_id: str | None) -> dict[str, Any]:
+def document_of_gone(operation_id: str, record: KeyRecord, dead_letter_id: str | None) -> dict[str, Any]:
     """Return what is known of an operation whose key is claimed and whose instance is gone.
 
     Its dead letter has no id until upkeep has written it.

@@ -21,16 +21,16 @@ from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.heartbeat import HEARTBEAT, HeartbeatNote, shown_heartbeat
-from durable_retry.engine.operations.steps import StepNote, StepRecord, StepState, forgotten, shown
+from durable_retry.engine.operations.steps import RememberedStep, StepNote, StepState, forgotten, shown
 from durable_retry.stores.storage import contents, rounds, tables
 
 TABLE: Final = "HandlerSteps"
 
-type StepRule = Callable[[StepRecord | None], StepRecord]
+type StepRule = Callable[[RememberedStep | None], RememberedStep]
 """Returns the record to store, or the same one when nothing changes; raises `StepStoppedError`."""
 
 
-async def change_step(operation_id: str, run: int, name: str, rule: StepRule) -> StepRecord:
+async def change_step(operation_id: str, run: int, name: str, rule: StepRule) -> RememberedStep:
     """Change the record of a step by a rule, and return it as it is stored.
 
     The rule is called again when another execution wrote meanwhile.
@@ -137,7 +137,7 @@ def _prefix_of_run(run: int) -> str:
     return f"{run:020d}."
 
 
-def _row_of_step(record: StepRecord) -> tables.Row:
+def _row_of_step(record: RememberedStep) -> tables.Row:
     return {
         "changed_at": to_rfc3339(clock.now()),
         "dead_letter_id": record.dead_letter_id,
@@ -145,5 +145,5 @@ def _row_of_step(record: StepRecord) -> tables.Row:
     }
 
 
-def _record_of_row(row: tables.Row) -> StepRecord:
-    return StepRecord.from_json_text(contents.unpacked("record", row))
+def _record_of_row(row: tables.Row) -> RememberedStep:
+    return RememberedStep.from_json_text(contents.unpacked("record", row))

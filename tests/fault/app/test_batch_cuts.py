@@ -22,7 +22,7 @@ from durable_retry.stores.workflows import Batch, Item, document_of_batch, find_
 from orchestrators.workflows import batch
 from tests.fault.app.workflow_items import PartHub
 from tests.support.builders import an_operation
-from tests.support.cuts import CutError, Cuts, PartStage, Steps, on_the_clock_of
+from tests.support.cuts import CutError, Cuts, PartStage, Turns, on_the_clock_of
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("storage")]
 
@@ -58,7 +58,7 @@ def lived(batch_id: str, cuts: Cuts, rng: Random, *, twice: bool, cut_ratio: flo
     items = [an_item(batch_id, index) for index in range(TOTAL)]
     stored = a_batch(batch_id)
     hub = PartHub(fate, rng, cut_ratio)
-    steps = Steps(
+    steps = Turns(
         {"batch_step": lambda given: batch_step(given, TaskHub("hub")), "batch_close": batch_close},
         twice=twice,
     )

@@ -18,7 +18,7 @@ from durable_retry.stores.task_hub import TaskHub
 from orchestrators.workflows import call_operation
 from tests.fault.app.workflow_items import PartHub
 from tests.support.builders import NOON
-from tests.support.cuts import Activity, PartStage, Steps, on_the_clock_of
+from tests.support.cuts import Activity, PartStage, Turns, on_the_clock_of
 
 CONFIG = parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"', {})
 CALL = {"dependency": "payments", "request": {"method": "POST", "path": "/charges"}}
@@ -45,7 +45,7 @@ def lived(
         "start_call": lambda given: start_call(given, TaskHub("hub")),
         "look_at_call": lambda given: look_at_call(given, TaskHub("hub")),
     }
-    steps = Steps(answers, twice=seed % 3 == 0)
+    steps = Turns(answers, twice=seed % 3 == 0)
     name = "call-1" if before is None else "call-2"
     given = {"document": document, "since": to_rfc3339(since)}
     stage = PartStage(call_operation, name, given, steps.answer)

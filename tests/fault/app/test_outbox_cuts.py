@@ -19,7 +19,7 @@ from activities.operation import commit
 from activities.outbox import outbox_give_up, outbox_pending, publish
 from durable_retry.engine.base.names import DeadLetterReason, EventState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import DeadLetterRecord
+from durable_retry.engine.dead_letters.record import KeptDeadLetter
 from durable_retry.engine.outbox import OutboxEvent
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.outbox.events import events_of, mark_pending
@@ -28,7 +28,7 @@ from durable_retry.stores.task_hub import TaskHub
 from orchestrators.outbox import outbox
 from tests.support.azurite import Storage
 from tests.support.builders import NOON
-from tests.support.cuts import Activity, CutError, Cuts, Mode, PartStage, Steps, on_the_clock_of
+from tests.support.cuts import Activity, CutError, Cuts, Mode, PartStage, Turns, on_the_clock_of
 
 pytestmark = pytest.mark.long
 
@@ -70,7 +70,7 @@ def success_of(operation_id: str, queue: str, place: Place) -> dict[str, Any]:
 
 def played(cuts: Cuts, operation_id: str, queue: str, *, place: Place = "own", twice: bool = False) -> None:
     """Commit a success and send its events, whatever it takes."""
-    steps = Steps({**COMMIT, **ACTIVITIES}, twice=twice)
+    steps = Turns({**COMMIT, **ACTIVITIES}, twice=twice)
     stage = PartStage(outbox, f"outbox-{operation_id}", {"operation_id": operation_id}, steps.answer)
     with cuts.in_place(), on_the_clock_of(stage):
         while isinstance(steps.answer("commit", success_of(operation_id, queue, place)), Exception):
@@ -91,7 +91,7 @@ async def ended(state: EventState) -> list[OutboxEvent]:
     return items
 
 
-async def dead_letters() -> list[DeadLetterRecord]:
+async def dead_letters() -> list[KeptDeadLetter]:
     wanted = DeadLetterFilter(reason=DeadLetterReason.OUTBOX_UNDELIVERABLE.value)
     page = await list_dead_letters(wanted, limit=200, cursor=None)
     records = list(page.records)
@@ -191,7 +191,7 @@ def resent(cuts: Cuts, event_id: str) -> bool:
 
 
 def sent_by_the_sweeper(operation_id: str) -> None:
-    steps = Steps(dict(ACTIVITIES))
+    steps = Turns(dict(ACTIVITIES))
     stage = PartStage(outbox, f"outbox-{operation_id}", {"operation_id": operation_id}, steps.answer)
     with on_the_clock_of(stage):
         stage.run()
@@ -200,7 +200,7 @@ def sent_by_the_sweeper(operation_id: str) -> None:
 @pytest.mark.usefixtures("storage")
 def test_a_note_without_events_stays_as_long_as_a_commit_may_be_under_way() -> None:
     cuts = Cuts(2, "before")  # After the note, before the transaction.
-    steps = Steps(COMMIT)
+    steps = Turns(COMMIT)
     with cuts.in_place():
         assert isinstance(steps.answer("commit", success_of("op-cut", "cut", "own")), CutError)
     sent_by_the_sweeper("op-cut")

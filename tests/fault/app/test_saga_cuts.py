@@ -23,7 +23,7 @@ from durable_retry.stores.task_hub import TaskHub
 from orchestrators.workflows import saga
 from tests.fault.app.workflow_items import PartHub
 from tests.support.builders import NOON, an_operation
-from tests.support.cuts import PartStage, Steps, on_the_clock_of
+from tests.support.cuts import PartStage, Turns, on_the_clock_of
 
 
 def part(name: str) -> OperationInput:
@@ -50,7 +50,7 @@ def lived(seed: int, fails_at: int | None) -> tuple[dict[str, Any], PartHub, Par
         return OperationState.DEAD_LETTERED if failed else OperationState.SUCCEEDED
 
     hub = PartHub(fate, rng, cut_ratio=0.2)
-    steps = Steps({"submit": lambda given: submit(given, TaskHub("hub"))}, twice=seed % 3 == 0)
+    steps = Turns({"submit": lambda given: submit(given, TaskHub("hub"))}, twice=seed % 3 == 0)
     stage = PartStage(saga, "saga-1", {"saga": a_saga(6).to_json()}, steps.answer)
     stage.before_turn = lambda _: hub.move_on(stage)
     with hub.in_place(), on_the_clock_of(stage):
@@ -79,7 +79,7 @@ def test_a_saga_that_fails_undoes_what_was_done_once_last_first(seed: int) -> No
 
 def test_a_long_saga_keeps_a_short_history() -> None:
     hub = PartHub(lambda _: OperationState.SUCCEEDED, Random(1))  # noqa: S311 - a seeded simulation
-    steps = Steps({"submit": lambda given: submit(given, TaskHub("hub"))})
+    steps = Turns({"submit": lambda given: submit(given, TaskHub("hub"))})
     stage = PartStage(saga, "saga-1", {"saga": a_saga(50).to_json()}, steps.answer)
     stage.before_turn = lambda _: hub.move_on(stage)
     with hub.in_place(), on_the_clock_of(stage):

@@ -15,7 +15,7 @@ from durable_retry import handler_registry
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.heartbeat import HEARTBEAT, MAX_PROGRESS_BYTES, HeartbeatNote
-from durable_retry.engine.operations.steps import StepRecord
+from durable_retry.engine.operations.steps import RememberedStep
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts
 from durable_retry.handlers import Call
@@ -184,7 +184,7 @@ def test_an_attempt_whose_run_lost_its_claim_ends() -> None:
         await pass_seconds(1)
         await asyncio.Event().wait()
 
-    def written_by_run_3(record: StepRecord | None) -> StepRecord:
+    def written_by_run_3(record: RememberedStep | None) -> RememberedStep:
         assert record is not None
         return replace(record, run=3)
 

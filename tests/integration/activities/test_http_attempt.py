@@ -19,7 +19,7 @@ from durable_retry.engine.retry.policy import Timeouts
 from durable_retry.services.attempt import attempt as attempt_module
 from durable_retry.services.attempt import http_request as http_attempt
 from durable_retry.services.attempt.attempt import make_attempt
-from orchestrators.steps import attempt_answer_of
+from orchestrators.turns import attempt_answer_of
 from scripts.processes import ROOT, free_port
 from tests.support.azurite import Storage
 from tests.support.builders import an_operation

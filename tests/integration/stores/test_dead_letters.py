@@ -9,7 +9,7 @@ from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.dead_letters.document import DeadLetterDocument
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import DeadLetterRecord, Replay, Status, WrongStatusError
+from durable_retry.engine.dead_letters.record import KeptDeadLetter, Replay, Status, WrongStatusError
 from durable_retry.engine.dead_letters.transitions import archived, noted, replayed, restored
 from durable_retry.errors import StorageRefusedError
 from durable_retry.settings.app import AppSettings
@@ -38,11 +38,11 @@ pytestmark = pytest.mark.usefixtures("own_tables")
 BIG = {"method": "POST", "path": "/x", "query": {}, "headers": {}}
 
 
-def a_replay(record: DeadLetterRecord) -> Replay:
+def a_replay(record: KeptDeadLetter) -> Replay:
     return Replay(operation_id="op-1", requested_at=NOON, operation=record.operation or {})
 
 
-async def keep(number: int, **changes: Any) -> DeadLetterRecord:
+async def keep(number: int, **changes: Any) -> KeptDeadLetter:
     """Keep the dead letter of operation `number`, written that many seconds after the start."""
     entry = an_entry(changes.pop("operation_id", f"op-{number}"), **changes)
     record = await find_dead_letter(await keep_operation(entry, NOON + timedelta(seconds=number)))

@@ -10,7 +10,7 @@ import pytest
 from durable_retry import clock
 from durable_retry.engine.base.names import CANCEL_EVENT
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.operations.idempotency import Record
+from durable_retry.engine.operations.idempotency import KeyRecord
 from durable_retry.services.operations.submit import Replayed, submit
 from durable_retry.services.upkeep import lost_ends
 from durable_retry.services.upkeep.histories import purge_others
@@ -46,7 +46,7 @@ def at_noon() -> Iterator[None]:
         yield
 
 
-async def end(hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch) -> Record:
+async def end(hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch) -> KeyRecord:
     """Run an operation to its end, whose completion is lost; return the record of its key."""
     lost: list[Any] = []
     with monkeypatch.context() as dead:
@@ -63,7 +63,7 @@ async def end(hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch) -> Record:
     return record
 
 
-async def completed(hub: TaskHubStage) -> Record:
+async def completed(hub: TaskHubStage) -> KeyRecord:
     async with asyncio.timeout(20):
         while True:
             record = await read_record(hub.binding, "op-test")

@@ -14,7 +14,7 @@ from durable_retry import clock
 from durable_retry.engine.base.names import Category, DeadLetterReason, EventState
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import DeadLetterRecord, Status, of_message
+from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status, of_message
 from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.outbox import OutboxEvent
@@ -47,7 +47,7 @@ class CutError(Exception):
     """Where the process would have died."""
 
 
-async def failed(hub: TaskHubStage, name: str = "one", **changes: Any) -> DeadLetterRecord:
+async def failed(hub: TaskHubStage, name: str = "one", **changes: Any) -> KeptDeadLetter:
     """Let an operation end as a dead letter; its second attempt, in whatever run, would succeed."""
     hub.answer = failing(1, Category.MALFORMED, 422)
     operation = an_operation(
@@ -61,7 +61,7 @@ async def failed(hub: TaskHubStage, name: str = "one", **changes: Any) -> DeadLe
     return await found(dead_letter_id)
 
 
-async def found(dead_letter_id: str) -> DeadLetterRecord:
+async def found(dead_letter_id: str) -> KeptDeadLetter:
     record = await find_dead_letter(dead_letter_id)
     assert record is not None
     return record
@@ -86,7 +86,7 @@ async def ids_of(status: Status) -> list[str]:
     return [record.id for record in page.records]
 
 
-async def replay(hub: TaskHubStage, record: DeadLetterRecord) -> str:
+async def replay(hub: TaskHubStage, record: KeptDeadLetter) -> str:
     return (await replay_dead_letter(hub.binding, record.id, NOTHING, clock.now())).operation_id
 
 
@@ -315,7 +315,7 @@ async def cut_off(*_: Any) -> None:
 
 
 async def _replayed_with_cut(
-    hub: TaskHubStage, record: DeadLetterRecord, number: int, crash: pytest.MonkeyPatch, *, after: bool
+    hub: TaskHubStage, record: KeptDeadLetter, number: int, crash: pytest.MonkeyPatch, *, after: bool
 ) -> bool:
     """Replay and die at the `number`-th request to storage; False when there are fewer."""
     real, seen = tables._run_on_table, 0
@@ -340,7 +340,7 @@ async def _replayed_with_cut(
     return False
 
 
-async def _check_one_replay(hub: TaskHubStage, record: DeadLetterRecord) -> None:
+async def _check_one_replay(hub: TaskHubStage, record: KeptDeadLetter) -> None:
     assert record.operation_id is not None
     assert (await ended(hub, record.operation_id))["status"] == "succeeded"
     assert attempts_for(hub, record.operation_id) == 2

@@ -9,7 +9,7 @@ import pytest
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.envelope import EventName
 from durable_retry.engine.operations.naming import event_name, explicit_scope, operation_id_for
-from durable_retry.engine.sources.arrivals import Arrival, Backpressure, LagLimits
+from durable_retry.engine.sources.arrivals import Arrival, Backpressure, LagThresholds
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services import sources as intake_module
 from durable_retry.services.operations.submit import submit
@@ -37,7 +37,7 @@ EVENT: dict[str, Any] = {
 
 def make(**changes: Any) -> Intake:
     return Intake(
-        IntakeSettings().model_copy(update=changes), BackpressureMonitor(LagLimits(), pause_seconds=0)
+        IntakeSettings().model_copy(update=changes), BackpressureMonitor(LagThresholds(), pause_seconds=0)
     )
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from durable_retry.engine.operations.idempotency import (
     RECORD_MOVES,
     ClaimAnswer,
-    Record,
-    RecordState,
+    KeyRecord,
+    KeyRecordState,
     claim,
     complete,
     expire,
@@ -47,7 +47,7 @@ steps = st.lists(
 )
 
 
-def taken(record: Record | None, step: Step, now: Any) -> tuple[Record | None, ClaimAnswer | None]:
+def taken(record: KeyRecord | None, step: Step, now: Any) -> tuple[KeyRecord | None, ClaimAnswer | None]:
     """Take one step; the answer is None unless it was a claim."""
     if step.name == "claim":
         made = claim(
@@ -74,26 +74,26 @@ def taken(record: Record | None, step: Step, now: Any) -> tuple[Record | None, C
 
 @given(steps)
 def test_a_claim_is_lost_only_by_its_owner(plan: list[Step]) -> None:
-    record: Record | None = None
+    record: KeyRecord | None = None
     now = after(0)
     for step in plan:
         now = after((now - after(0)).total_seconds() + step.pause_seconds)
         before = record
         record, _ = taken(record, step, now)
-        if before is None or before.state is not RecordState.IN_PROGRESS or before.owner == step.owner:
+        if before is None or before.state is not KeyRecordState.IN_PROGRESS or before.owner == step.owner:
             continue
         assert record == before
 
 
 @given(steps)
 def test_a_finished_record_gives_one_answer_until_it_expires_or_is_replayed(plan: list[Step]) -> None:
-    record: Record | None = None
+    record: KeyRecord | None = None
     now = after(0)
     for step in plan:
         now = after((now - after(0)).total_seconds() + step.pause_seconds)
         before = record
         record, answer = taken(record, step, now)
-        if before is None or state_of(before, now) is not RecordState.COMPLETED:
+        if before is None or state_of(before, now) is not KeyRecordState.COMPLETED:
             continue
         reopened = (
             step.name == "claim" and step.replay and (before.document or {})["status"] == "dead_lettered"
@@ -107,9 +107,9 @@ def test_a_finished_record_gives_one_answer_until_it_expires_or_is_replayed(plan
 @given(steps)
 def test_every_change_is_a_legal_move(plan: list[Step]) -> None:
     legal = {(start, end) for (start, _), end in RECORD_MOVES.items()} | {
-        (state, state) for state in RecordState
+        (state, state) for state in KeyRecordState
     }
-    record: Record | None = None
+    record: KeyRecord | None = None
     now = after(0)
     for step in plan:
         now = after((now - after(0)).total_seconds() + step.pause_seconds)

@@ -11,7 +11,7 @@ from durabletask.scheduled.schedule_entity import ENTITY_NAME, Schedule
 
 from tests.support.onebox.durable_app import App
 
-type Steps = Generator[task.Task[Any], Any, Any]
+type Turns = Generator[task.Task[Any], Any, Any]
 Context = task.OrchestrationContext
 
 part = App()
@@ -55,12 +55,12 @@ def activities() -> App:
 
 
 @part.orchestrator
-def one_activity(ctx: Context, value: Any) -> Steps:
+def one_activity(ctx: Context, value: Any) -> Turns:
     return (yield ctx.call_activity("double", input=value))
 
 
 @part.orchestrator
-def chain(ctx: Context, value: Any) -> Steps:
+def chain(ctx: Context, value: Any) -> Turns:
     for _ in range(3):
         value = yield ctx.call_activity("double", input=value)
     return value
@@ -72,31 +72,31 @@ def no_steps(_: Context, value: Any) -> Any:
 
 
 @part.orchestrator
-def failing(ctx: Context, value: Any) -> Steps:
+def failing(ctx: Context, value: Any) -> Turns:
     return (yield ctx.call_activity("fail", input=value))
 
 
 @part.orchestrator
-def flaky(ctx: Context, value: Any) -> Steps:
+def flaky(ctx: Context, value: Any) -> Turns:
     first = yield ctx.call_activity("double", input=1)
     second = yield ctx.call_activity("fail_once", input=value)
     return [first, second]
 
 
 @part.orchestrator
-def retried(ctx: Context, value: Any) -> Steps:
+def retried(ctx: Context, value: Any) -> Turns:
     policy = task.RetryPolicy(first_retry_interval=timedelta(milliseconds=20), max_number_of_attempts=3)
     return (yield ctx.call_activity("fail_once", input=value, retry_policy=policy))
 
 
 @part.orchestrator
-def fan_out(ctx: Context, width: int) -> Steps:
+def fan_out(ctx: Context, width: int) -> Turns:
     results = yield task.when_all([ctx.call_activity("double", input=n) for n in range(width)])
     return sum(results)
 
 
 @part.orchestrator
-def all_then_fail(ctx: Context, _: Any) -> Steps:
+def all_then_fail(ctx: Context, _: Any) -> Turns:
     """Waits for all, although one fails at once; then the failure is raised."""
     done: task.Task[Any] = ctx.call_activity("double", input=1)
     try:
@@ -107,7 +107,7 @@ def all_then_fail(ctx: Context, _: Any) -> Steps:
 
 
 @part.orchestrator
-def first_of(ctx: Context, width: int) -> Steps:
+def first_of(ctx: Context, width: int) -> Turns:
     results: list[task.Task[Any]] = [ctx.call_activity("double", input=n) for n in range(width)]
     winner = yield task.when_any(results)
     return winner in results
@@ -122,19 +122,19 @@ def version_of(ctx: Context, _: Any) -> Any:
 
 
 @part.orchestrator
-def wait_for_go(ctx: Context, _: Any) -> Steps:
+def wait_for_go(ctx: Context, _: Any) -> Turns:
     return (yield ctx.wait_for_external_event("go"))
 
 
 @part.orchestrator
-def two_events(ctx: Context, _: Any) -> Steps:
+def two_events(ctx: Context, _: Any) -> Turns:
     first = yield ctx.wait_for_external_event("first")
     second = yield ctx.wait_for_external_event("second")
     return [first, second]
 
 
 @part.orchestrator
-def event_or_timer(ctx: Context, seconds: float) -> Steps:
+def event_or_timer(ctx: Context, seconds: float) -> Turns:
     event = ctx.wait_for_external_event("go")
     timer = ctx.create_timer(timedelta(seconds=seconds))
     winner = yield task.when_any([event, timer])
@@ -142,20 +142,20 @@ def event_or_timer(ctx: Context, seconds: float) -> Steps:
 
 
 @part.orchestrator
-def sleeper(ctx: Context, seconds: float) -> Steps:
+def sleeper(ctx: Context, seconds: float) -> Turns:
     yield ctx.create_timer(timedelta(seconds=seconds))
     return "rested"
 
 
 @part.orchestrator
-def hourly(ctx: Context, hours: int) -> Steps:
+def hourly(ctx: Context, hours: int) -> Turns:
     for _ in range(hours):
         yield ctx.create_timer(timedelta(hours=1))
     return ctx.current_utc_datetime.isoformat()
 
 
 @part.orchestrator
-def count_down(ctx: Context, left: int) -> Steps:
+def count_down(ctx: Context, left: int) -> Turns:
     yield ctx.call_activity("double", input=left)
     if left > 0:
         ctx.continue_as_new(left - 1)
@@ -164,7 +164,7 @@ def count_down(ctx: Context, left: int) -> Steps:
 
 
 @part.orchestrator
-def collect(ctx: Context, got: list[Any]) -> Steps:
+def collect(ctx: Context, got: list[Any]) -> Turns:
     """Take one event per generation, three in all; those that come together are carried over."""
     got = [*(got or []), (yield ctx.wait_for_external_event("item"))]
     if len(got) < 3:
@@ -174,7 +174,7 @@ def collect(ctx: Context, got: list[Any]) -> Steps:
 
 
 @part.orchestrator
-def status_setter(ctx: Context, value: Any) -> Steps:
+def status_setter(ctx: Context, value: Any) -> Turns:
     ctx.set_custom_status({"at": value})
     return (yield ctx.wait_for_external_event("go"))
 
@@ -189,14 +189,14 @@ def sender(ctx: Context, target: str) -> Any:
 
 
 @part.orchestrator
-def parent(ctx: Context, child: dict[str, Any]) -> Steps:
+def parent(ctx: Context, child: dict[str, Any]) -> Turns:
     return (
         yield ctx.call_sub_orchestrator(child["name"], input=child.get("input"), instance_id=child.get("id"))
     )
 
 
 @part.orchestrator
-def catching_parent(ctx: Context, child: dict[str, Any]) -> Steps:
+def catching_parent(ctx: Context, child: dict[str, Any]) -> Turns:
     try:
         return (yield ctx.call_sub_orchestrator(child["name"], input=child.get("input")))
     except task.TaskFailedError as error:
@@ -204,7 +204,7 @@ def catching_parent(ctx: Context, child: dict[str, Any]) -> Steps:
 
 
 @part.orchestrator
-def retrying_parent(ctx: Context, value: Any) -> Steps:
+def retrying_parent(ctx: Context, value: Any) -> Turns:
     policy = task.RetryPolicy(first_retry_interval=timedelta(milliseconds=20), max_number_of_attempts=3)
     return (yield ctx.call_sub_orchestrator("flaky", input=value, retry_policy=policy))
 
@@ -244,7 +244,7 @@ class Counter(DurableEntity):
 
 
 @part.orchestrator
-def call_counter(ctx: Context, amount: int) -> Steps:
+def call_counter(ctx: Context, amount: int) -> Turns:
     entity_id = EntityInstanceId("counter", "called")
     first = yield ctx.call_entity(entity_id, "add", input=amount)
     second = yield ctx.call_entity(entity_id, "add", input=amount)
@@ -252,7 +252,7 @@ def call_counter(ctx: Context, amount: int) -> Steps:
 
 
 @part.orchestrator
-def signal_then_call(ctx: Context, amount: int) -> Steps:
+def signal_then_call(ctx: Context, amount: int) -> Turns:
     """Signals are one-way, and seen in the order in which they were sent."""
     entity_id = EntityInstanceId("counter", "ordered")
     ctx.signal_entity(entity_id, "add", amount)
@@ -261,7 +261,7 @@ def signal_then_call(ctx: Context, amount: int) -> Steps:
 
 
 @part.orchestrator
-def call_exploding(ctx: Context, _: Any) -> Steps:
+def call_exploding(ctx: Context, _: Any) -> Turns:
     entity_id = EntityInstanceId("counter", "exploding")
     yield ctx.call_entity(entity_id, "add", input=5)
     try:
@@ -272,7 +272,7 @@ def call_exploding(ctx: Context, _: Any) -> Steps:
 
 
 @part.orchestrator
-def transfer(ctx: Context, amount: int) -> Steps:
+def transfer(ctx: Context, amount: int) -> Turns:
     """Move an amount between two entities under lock, reading before it writes."""
     source, target = EntityInstanceId("counter", "source"), EntityInstanceId("counter", "target")
     with (yield ctx.lock_entities([source, target])):
@@ -284,7 +284,7 @@ def transfer(ctx: Context, amount: int) -> Steps:
 
 
 @part.orchestrator
-def lock_and_wait(ctx: Context, _: Any) -> Steps:
+def lock_and_wait(ctx: Context, _: Any) -> Turns:
     with (yield ctx.lock_entities([EntityInstanceId("counter", "held")])):
         ctx.set_custom_status("locked")
         yield ctx.wait_for_external_event("go")

@@ -12,7 +12,7 @@ from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import CONTENT_BYTES, digest_of
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from orchestrators import run
-from orchestrators.run import STEPS_PER_HISTORY
+from orchestrators.run import LAPS_PER_HISTORY
 from tests.support.builders import NOON, Activities, an_operation, failing, outcome
 from tests.support.stage import Stage, dying
 
@@ -712,8 +712,8 @@ LARGE = an_operation(
 
 
 def test_attempts_of_a_large_operation_say_where_it_is() -> None:
-    stage = Stage(LARGE, failing(STEPS_PER_HISTORY))
-    assert stage.run()["attempt_count"] == STEPS_PER_HISTORY + 1
+    stage = Stage(LARGE, failing(LAPS_PER_HISTORY))
+    assert stage.run()["attempt_count"] == LAPS_PER_HISTORY + 1
     assert stage.executions == 2, "it continued as new, and so did the digest"
     for name, given in stage.activities:
         assert (name, "operation" in given) == ("attempt", False)

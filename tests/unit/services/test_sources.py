@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from durable_retry import clock
-from durable_retry.engine.sources.arrivals import Backpressure, LagLimits
+from durable_retry.engine.sources.arrivals import Backpressure, LagThresholds
 from durable_retry.services import sources as intake
 from durable_retry.services.sources import BackpressureMonitor, BehindError, HttpAdmission, OverloadedError
 from durable_retry.stores.task_hub import TaskHub
@@ -42,7 +42,7 @@ class Starts:
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Starts]:
     stage = Starts(
-        BackpressureMonitor(LagLimits(task_hub_seconds=30, dependency_seconds=60), pause_seconds=5)
+        BackpressureMonitor(LagThresholds(task_hub_seconds=30, dependency_seconds=60), pause_seconds=5)
     )
     stage.monitor.sleep = stage.sleep
 
@@ -161,7 +161,7 @@ async def test_submissions_over_http_are_refused_while_the_task_hub_is_far_behin
 
 
 async def test_a_task_hub_that_may_be_behind_is_not_asked(stage: Starts) -> None:
-    admission = HttpAdmission(0, BackpressureMonitor(LagLimits(task_hub_seconds=0), pause_seconds=0))
+    admission = HttpAdmission(0, BackpressureMonitor(LagThresholds(task_hub_seconds=0), pause_seconds=0))
     admission.monitor.note_start(an_operation(operation_id="op-1"))
     stage.after(1_000)
     async with admission.admitted(HUB):

@@ -91,7 +91,7 @@ class _Run:
     expired: bool = False
 
 
-class TimeLimit:
+class AttemptClock:
     """Ends what takes longer than a limit, by one timer for all that runs.
 
     What `asyncio.timeout` does, without a timer for each run that is nearly always taken back. All runs have

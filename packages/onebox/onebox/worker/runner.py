@@ -25,7 +25,7 @@ from azure_functions_runtime.utils.executor import invocation_id_cv
 from onebox.clock import Clock
 from onebox.inline import InlinePolicy
 from onebox.worker.functions import ACTIVITY_TRIGGER, ENTITY_TRIGGER, ORCHESTRATION_TRIGGER, Function
-from onebox.worker.loops import TimeLimit
+from onebox.worker.loops import AttemptClock
 
 _RUNTIME_LOGGER = "azure.functions"
 _RUNTIME_MESSAGES = {"Native invocation failed", "Native sync invocation failed"}
@@ -195,7 +195,7 @@ class Runner:
         """
         self._clock = clock
         self._timeout_seconds = None if function_timeout is None else function_timeout.total_seconds()
-        self._limit = None if self._timeout_seconds is None else TimeLimit(self._timeout_seconds)
+        self._limit = None if self._timeout_seconds is None else AttemptClock(self._timeout_seconds)
         self._inline = InlinePolicy(_SLOW_SECONDS)
 
     async def run(

@@ -20,7 +20,7 @@ from durable_retry.engine.base.names import EventState
 from durable_retry.engine.outbox import OutboxEvent
 from durable_retry.engine.workflows.document import BatchSummary, SagaDocument, counts_of
 from durable_retry.engine.workflows.shapes import BatchState
-from durable_retry.stores.dead_letters.list import RecordPage
+from durable_retry.stores.dead_letters.list import DeadLetterPage
 from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON
 
@@ -56,9 +56,9 @@ class Lists:
         page, following = paged(self.operations, limit, cursor and str(at))
         return OperationSearchPage(page, following)
 
-    async def list_dead_letters(self, *_: Any, **__: Any) -> RecordPage:
+    async def list_dead_letters(self, *_: Any, **__: Any) -> DeadLetterPage:
         self.asked["dead_letters"] += 1
-        return RecordPage([], None)
+        return DeadLetterPage([], None)
 
     async def list_ended(
         self, state: EventState, limit: int, cursor: str | None

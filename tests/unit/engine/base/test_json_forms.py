@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 import pytest
 
-from durable_retry.engine.base.json_forms import Form, JsonRecord, JsonRow, MsInstant, UnreadableRecordError
+from durable_retry.engine.base.json_forms import Form, JsonRow, JsonShape, MsInstant, UnreadableRecordError
 from durable_retry.engine.base.trace_context import MAX_TRACESTATE_CHARS, TraceContext, trace_in
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -45,12 +45,12 @@ class Cells(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
-class Inner(JsonRecord):
+class Inner(JsonShape):
     colour: Colour = Colour.RED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outer(JsonRecord):
+class Outer(JsonShape):
     name: str
     at: datetime
     size: Size = "small"
@@ -69,7 +69,7 @@ class Outer(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers(JsonRecord):
+class Numbers(JsonShape):
     seconds: float = 1.5
     count: int = 3
 
@@ -201,7 +201,7 @@ def test_a_missing_member_without_a_default_is_named() -> None:
 
 def test_a_field_that_is_not_stored_needs_a_default() -> None:
     @dataclass(frozen=True)
-    class Broken(JsonRecord):
+    class Broken(JsonShape):
         lost: Annotated[int, Form(is_stored=False)]
 
     with pytest.raises(TypeError, match=r"Broken\.lost"):

@@ -13,8 +13,8 @@ from durable_retry.engine.dead_letters.numbers import DeadLetterSample
 from durable_retry.engine.dead_letters.record import (
     MAX_MESSAGE_CHARS,
     MAX_NOTES,
-    DeadLetterRecord,
     FullError,
+    KeptDeadLetter,
     Replay,
     Status,
     WrongStatusError,
@@ -79,22 +79,22 @@ def test_a_group_is_stable() -> None:
 REPLAY = Replay(operation_id="op-1", requested_at=NOON, operation={"operation_id": "op-1"}, note="again")
 
 
-def a_record(**changes: Any) -> DeadLetterRecord:
+def a_record(**changes: Any) -> KeptDeadLetter:
     return of_operation("dl-1", an_entry("op-1", **changes), NOON)
 
 
-def shown_of(record: DeadLetterRecord) -> dict[str, Any]:
+def shown_of(record: KeptDeadLetter) -> dict[str, Any]:
     return DeadLetterDocument.of(record, MASKED).to_json()
 
 
-def a_message(text: str = "not json") -> DeadLetterRecord:
+def a_message(text: str = "not json") -> KeptDeadLetter:
     reason = DeadLetterReason.MALFORMED_JSON
     return of_message("dl-2", text, source="queue", message_id="m-1", reason=reason, detail="no", now=NOON)
 
 
 @pytest.mark.parametrize("record", [a_record(), a_message(), archived(replayed(a_record(), REPLAY), NOON)])
-def test_the_stored_form_reads_back(record: DeadLetterRecord) -> None:
-    assert DeadLetterRecord.from_json(record.to_json()) == record
+def test_the_stored_form_reads_back(record: KeptDeadLetter) -> None:
+    assert KeptDeadLetter.from_json(record.to_json()) == record
 
 
 def test_what_is_shown_of_an_operation_is_its_request_and_not_its_policy() -> None:

@@ -10,7 +10,7 @@ from durable_retry.engine.base.masking import MASKED, Masking
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.dead_letters.record import DeadLetterRecord, of_message, of_operation
+from durable_retry.engine.dead_letters.record import KeptDeadLetter, of_message, of_operation
 from durable_retry.engine.dead_letters.replay import (
     Prepared,
     ReplayBody,
@@ -206,7 +206,7 @@ def test_a_replay_under_a_configuration_without_its_dependency_is_refused() -> N
         replayed(edits(), Targets({}, {}, ()))
 
 
-def with_steps(record: DeadLetterRecord, *written: dict[str, Any], masking: Masking = MASKED) -> ReplayBody:
+def with_steps(record: KeptDeadLetter, *written: dict[str, Any], masking: Masking = MASKED) -> ReplayBody:
     return whole_edits(edits(patch=list(written)), record, masking)
 
 
@@ -230,7 +230,7 @@ def test_a_patch_changes_a_part_of_an_input() -> None:
     assert body.input == {"n": 5, "m": 2}
 
 
-def a_message(text: str) -> DeadLetterRecord:
+def a_message(text: str) -> KeptDeadLetter:
     return of_message(
         "dl-1",
         text,

@@ -12,13 +12,13 @@ from durable_retry.engine.operations.heartbeat import (
     report_progress,
     shown_heartbeat,
 )
-from durable_retry.engine.operations.steps import Execution, LostClaimError, StepRecord
+from durable_retry.engine.operations.steps import Execution, LostClaimError, RememberedStep
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 EXECUTION = Execution(name=HEARTBEAT, run=2, token="x1", is_repeatable=True, now=NOON, dead_letter_id="dl-1")
 
 
-def reported(text: str = '{"page": 3}', attempt: int = 1) -> StepRecord:
+def reported(text: str = '{"page": 3}', attempt: int = 1) -> RememberedStep:
     return report_progress(None, EXECUTION, attempt, text)
 
 
@@ -30,7 +30,7 @@ def test_an_attempt_begins_with_what_an_earlier_one_reported() -> None:
 
 
 def test_a_record_is_kept_as_a_step_is_and_shown_by_itself() -> None:
-    record = StepRecord.from_json(reported().to_json())
+    record = RememberedStep.from_json(reported().to_json())
     assert record == reported()
     assert shown_heartbeat(record).to_json() == {
         "at": "2026-11-22T12:00:00Z",

@@ -13,9 +13,9 @@ from durable_retry.engine.operations.idempotency import (
     RECORD_MOVES,
     Claim,
     ClaimAnswer,
-    Record,
-    RecordMove,
-    RecordState,
+    KeyRecord,
+    KeyRecordMove,
+    KeyRecordState,
     _checked_move,
     claim,
     complete,
@@ -90,12 +90,12 @@ DONE = {"status": "succeeded", "operation_id": "op-1"}
 DEAD = {"status": "dead_lettered", "operation_id": "op-1"}
 
 
-def claimed(record: Record | None = None, *, at: float = 0, **changes: Any) -> Claim:
+def claimed(record: KeyRecord | None = None, *, at: float = 0, **changes: Any) -> Claim:
     wanted: dict[str, Any] = {"owner": "one", "fingerprint": "f", "now": after(at)} | changes
     return claim(record, **wanted)
 
 
-def completed(record: Record | None, *, at: float = 0, **changes: Any) -> Record:
+def completed(record: KeyRecord | None, *, at: float = 0, **changes: Any) -> KeyRecord:
     wanted: dict[str, Any] = {
         "owner": "one",
         "fingerprint": "f",
@@ -154,8 +154,8 @@ def test_an_absent_record_is_claimed() -> None:
     claim_ = claimed()
     assert claim_.answer is ClaimAnswer.CLAIMED
     assert claim_.answer in OWNED
-    assert claim_.record == Record(
-        state=RecordState.IN_PROGRESS,
+    assert claim_.record == KeyRecord(
+        state=KeyRecordState.IN_PROGRESS,
         owner="one",
         fingerprint="f",
         claimed_at=NOON,
@@ -256,9 +256,9 @@ def test_a_replay_that_was_accepted_by_a_clock_behind_gets_the_key_when_it_claim
 
 def test_records_and_completions_of_older_versions_have_no_run_number() -> None:
     older = {name: value for name, value in IN_PROGRESS.to_json().items() if name != "run"}
-    assert Record.from_json(older).run == 1
-    assert completed(IN_PROGRESS, run=None).state is RecordState.COMPLETED
-    assert completed(Record.from_json(older), run=IN_PROGRESS.run).state is RecordState.COMPLETED
+    assert KeyRecord.from_json(older).run == 1
+    assert completed(IN_PROGRESS, run=None).state is KeyRecordState.COMPLETED
+    assert completed(KeyRecord.from_json(older), run=IN_PROGRESS.run).state is KeyRecordState.COMPLETED
 
 
 def test_the_owner_may_claim_again() -> None:
@@ -273,11 +273,11 @@ def test_another_owner_has_to_wait() -> None:
 
 
 def test_a_record_that_an_older_version_stored_with_a_lease_can_be_read() -> None:
-    assert Record.from_json(IN_PROGRESS.to_json() | {"lease_until": None}) == IN_PROGRESS
+    assert KeyRecord.from_json(IN_PROGRESS.to_json() | {"lease_until": None}) == IN_PROGRESS
 
 
 @pytest.mark.parametrize("record", [IN_PROGRESS, COMPLETED])
-def test_another_request_under_the_key_is_refused(record: Record) -> None:
+def test_another_request_under_the_key_is_refused(record: KeyRecord) -> None:
     assert claimed(record, fingerprint="other") == Claim(record, ClaimAnswer.MISMATCH)
 
 
@@ -287,7 +287,7 @@ def test_a_finished_record_answers() -> None:
 
 
 def test_an_expired_record_counts_as_absent_before_it_is_dropped() -> None:
-    assert state_of(COMPLETED, after(60)) is RecordState.ABSENT
+    assert state_of(COMPLETED, after(60)) is KeyRecordState.ABSENT
     assert claimed(COMPLETED, owner="two", fingerprint="other", at=60).answer is ClaimAnswer.CLAIMED
 
 
@@ -356,7 +356,7 @@ def test_a_replay_whose_first_end_never_comes_takes_over_and_the_first_run_may_w
 
 
 def test_completing_keeps_the_document_for_its_time() -> None:
-    assert COMPLETED.state is RecordState.COMPLETED
+    assert COMPLETED.state is KeyRecordState.COMPLETED
     assert COMPLETED.document == DONE
     assert COMPLETED.expires_at == after(60)
 
@@ -371,7 +371,7 @@ def test_an_owner_whose_claim_was_taken_over_completes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("record", "at"), [(None, 0), (COMPLETED, 60)])
-def test_completing_what_was_lost_still_keeps_the_document(record: Record | None, at: float) -> None:
+def test_completing_what_was_lost_still_keeps_the_document(record: KeyRecord | None, at: float) -> None:
     kept = completed(record, at=at, owner="two", fingerprint="g", document=DEAD)
     assert (kept.document, kept.owner, kept.fingerprint, kept.claimed_at) == (DEAD, "two", "g", after(at))
 
@@ -385,17 +385,17 @@ def test_a_record_expires_when_its_time_is_over_and_not_before() -> None:
 
 def test_illegal_moves_cannot_be_made() -> None:
     with pytest.raises(AssertionError, match="cannot claim from completed"):
-        _checked_move(RecordState.COMPLETED, RecordMove.CLAIM, IN_PROGRESS)
+        _checked_move(KeyRecordState.COMPLETED, KeyRecordMove.CLAIM, IN_PROGRESS)
 
 
 def test_only_an_expired_record_becomes_absent() -> None:
-    ends = {move for (_, move), end in RECORD_MOVES.items() if end is RecordState.ABSENT}
-    assert ends == {RecordMove.EXPIRE}
+    ends = {move for (_, move), end in RECORD_MOVES.items() if end is KeyRecordState.ABSENT}
+    assert ends == {KeyRecordMove.EXPIRE}
 
 
 @pytest.mark.parametrize("record", [IN_PROGRESS, COMPLETED])
-def test_json_round_trips(record: Record) -> None:
-    assert Record.from_json(record.to_json()) == record
+def test_json_round_trips(record: KeyRecord) -> None:
+    assert KeyRecord.from_json(record.to_json()) == record
 
 
 @pytest.mark.parametrize(
@@ -415,8 +415,8 @@ def test_a_record_ends_itself_where_retention_would_not(
 ) -> None:
     for accepted_at in (None, NOON - age):
         claimed_at = NOON - age if accepted_at is None else NOON
-        record = Record(
-            state=RecordState.COMPLETED,
+        record = KeyRecord(
+            state=KeyRecordState.COMPLETED,
             owner="o",
             fingerprint="f",
             claimed_at=claimed_at,

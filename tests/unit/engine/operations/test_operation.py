@@ -32,7 +32,7 @@ from durable_retry.engine.operations.operation import (
 )
 from durable_retry.engine.operations.request import parse_operation
 from durable_retry.engine.retry.constraints import attempt_seconds, is_over, latest_start, seconds_left
-from durable_retry.engine.retry.history import KEPT_ATTEMPTS, AttemptOutcome, AttemptRecord, History
+from durable_retry.engine.retry.history import KEPT_ATTEMPTS, AttemptOutcome, History, PastAttempt
 from durable_retry.engine.retry.policy import PRESETS, RetryPolicy, Timeouts
 from durable_retry.engine.retry.retry_after import RetryHint
 from tests.support.builders import NOON, PAYMENTS, a_history, a_record, after, an_operation, an_outcome
@@ -67,8 +67,8 @@ def test_an_outcome_survives_json(outcome: AttemptOutcome) -> None:
 @pytest.mark.parametrize(
     "record", [a_record(delay_reasons=("a", "b"), next_delay_seconds=1.5), a_record(category=None)]
 )
-def test_a_record_survives_json(record: AttemptRecord) -> None:
-    assert AttemptRecord.from_json(json.loads(json.dumps(record.to_json()))) == record
+def test_a_record_survives_json(record: PastAttempt) -> None:
+    assert PastAttempt.from_json(json.loads(json.dumps(record.to_json()))) == record
 
 
 def test_a_history_survives_json() -> None:

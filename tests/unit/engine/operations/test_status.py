@@ -21,7 +21,7 @@ from durable_retry.engine.operations.status import (
     running_document,
     size_bytes,
 )
-from durable_retry.engine.retry.history import KEPT_ATTEMPTS, ActionRecord, History
+from durable_retry.engine.retry.history import KEPT_ATTEMPTS, History, PastAction
 from tests.support.builders import NOON, a_history, a_record, after, an_operation
 
 
@@ -121,7 +121,7 @@ def test_of_many_waits_the_last_are_kept() -> None:
 
 
 def test_the_actions_of_people_are_shown_and_cut_to_fit() -> None:
-    history = History().with_action(ActionRecord(action="cancel", at=NOON, by="ada"))
+    history = History().with_action(PastAction(action="cancel", at=NOON, by="ada"))
     status = OperationStatus(
         operation=an_operation(), state=OperationState.CANCELLED, history=history, updated_at=NOON
     )

@@ -7,7 +7,7 @@ from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.steps import (
     Execution,
     LostClaimError,
-    StepRecord,
+    RememberedStep,
     StepState,
     UnknownEffectError,
     begin,
@@ -33,7 +33,7 @@ def an_execution(name: str = "x1", **changes: Any) -> Execution:
     return Execution(**(values | changes))
 
 
-def running(name: str = "x1", **changes: Any) -> StepRecord:
+def running(name: str = "x1", **changes: Any) -> RememberedStep:
     return begin(None, an_execution(name, **changes))
 
 
@@ -43,7 +43,7 @@ def test_a_step_begins_succeeds_and_keeps_its_result() -> None:
     done = succeed(begun, begun, '{"id": 1}')
     assert (done.state, done.result, done.has_succeeded) == (StepState.SUCCEEDED, '{"id": 1}', True)
     assert begin(done, an_execution("x2", run=9, is_repeatable=False)) == done
-    assert StepRecord.from_json(done.to_json()) == done
+    assert RememberedStep.from_json(done.to_json()) == done
 
 
 def test_a_step_that_failed_begins_again_with_the_next_attempt() -> None:

@@ -17,21 +17,21 @@ from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.history import (
     KEPT_ACTIONS,
     KEPT_WAITS,
-    ActionRecord,
     History,
+    PastAction,
+    PastWait,
     WaitKind,
-    WaitRecord,
     end_of,
 )
 from durable_retry.engine.retry.loop import (
     AdmissionState,
     AttemptNow,
     Blocked,
+    LapResult,
     NeedsProbe,
     RequestProbe,
     RequestSlot,
     RetryState,
-    StepResult,
     WorkerFailed,
     after,
     blocked_from_json,
@@ -108,8 +108,8 @@ def test_a_probe_is_asked_for_the_time_of_an_attempt_and_some_room() -> None:
     assert PermitMessage.from_json(message.to_json()) == message
 
 
-def a_wait(before_attempt: int, seconds: float, kind: WaitKind = WaitKind.CIRCUIT) -> WaitRecord:
-    return WaitRecord(
+def a_wait(before_attempt: int, seconds: float, kind: WaitKind = WaitKind.CIRCUIT) -> PastWait:
+    return PastWait(
         before_attempt=before_attempt,
         kind=kind,
         began_at=NOON + in_seconds(seconds),
@@ -119,7 +119,7 @@ def a_wait(before_attempt: int, seconds: float, kind: WaitKind = WaitKind.CIRCUI
 
 
 @pytest.mark.parametrize("result", [an_outcome(counted=False, error="storage"), WorkerFailed("storage")])
-def test_a_failure_of_our_own_side_shows_its_wait_and_a_deadline_that_it_used_up(result: StepResult) -> None:
+def test_a_failure_of_our_own_side_shows_its_wait_and_a_deadline_that_it_used_up(result: LapResult) -> None:
     state, decision, now = RetryState(), None, NOON
     while not isinstance(decision, DeadLetter):
         state, decision = after(an_operation(deadline_in=60), state, result, now, FORM)
@@ -206,7 +206,7 @@ def test_the_latest_actions_of_people_are_kept() -> None:
     history = History()
     assert "actions" not in history.to_json()
     for number in range(KEPT_ACTIONS + 2):
-        history = history.with_action(ActionRecord(action="retry_now", at=NOON, by=f"person-{number}"))
+        history = history.with_action(PastAction(action="retry_now", at=NOON, by=f"person-{number}"))
     assert [action.by for action in history.actions or ()] == [
         f"person-{number}" for number in range(2, KEPT_ACTIONS + 2)
     ]
@@ -217,7 +217,7 @@ OPEN = Refused(base=later(20), waiting=0, until=later(20), reason="open")
 PROBE = Permitted(7, lease_id="op-test:1", lease_expires_at=later(15))
 
 
-def following(result: StepResult, state: RetryState | None = None) -> tuple[RetryState, object]:
+def following(result: LapResult, state: RetryState | None = None) -> tuple[RetryState, object]:
     return after(an_operation(), state or RetryState(), result, NOON, FORM)
 
 
@@ -236,7 +236,7 @@ def test_a_failure_waits_and_the_next_attempt_starts_its_admission_anew() -> Non
 
 
 @pytest.mark.parametrize("result", [an_outcome(counted=False), WorkerFailed("the worker failed")])
-def test_an_attempt_that_never_left_keeps_its_token_and_its_number(result: StepResult) -> None:
+def test_an_attempt_that_never_left_keeps_its_token_and_its_number(result: LapResult) -> None:
     state, action = following(result, RetryState(a_history(2)))
     assert isinstance(action, Wait)
     assert state.admission == AdmissionState(promised=True, due_at=action.until)
@@ -367,7 +367,7 @@ def test_an_attempt_keeps_its_place_however_late_the_answer_comes() -> None:
 
 
 @pytest.mark.parametrize("result", [WorkerFailed("gone"), an_outcome(Category.TRANSIENT, counted=False)])
-def test_an_attempt_that_never_left_keeps_its_age(result: StepResult) -> None:
+def test_an_attempt_that_never_left_keeps_its_age(result: LapResult) -> None:
     needed = NeedsSlot(LimitSettings(max_concurrency=1))
     state, _ = after(an_operation(), RetryState(), needed, NOON, FORM)
     state, _ = after(an_operation(), state, result, NOON + in_seconds(20), FORM)

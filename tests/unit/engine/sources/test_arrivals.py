@@ -2,9 +2,9 @@
 
 import pytest
 
-from durable_retry.engine.sources.arrivals import Backpressure, LagLimits, LagReading, lag_reading
+from durable_retry.engine.sources.arrivals import Backpressure, LagReading, LagThresholds, lag_reading
 
-LIMITS = LagLimits(task_hub_seconds=30, dependency_seconds=60)
+LIMITS = LagThresholds(task_hub_seconds=30, dependency_seconds=60)
 
 
 @pytest.mark.parametrize(
@@ -26,5 +26,5 @@ def test_a_probe_shows_what_is_behind(state: str | None, age_seconds: float, loo
 
 @pytest.mark.parametrize("state", ["pending", "waiting_circuit"])
 def test_a_limit_of_nothing_is_no_limit(state: str) -> None:
-    limits = LagLimits(task_hub_seconds=0, dependency_seconds=0)
+    limits = LagThresholds(task_hub_seconds=0, dependency_seconds=0)
     assert lag_reading(state, 1e6, limits) == LagReading(None, is_over=True)

@@ -7,7 +7,7 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.operations.idempotency import Record, RecordState
+from durable_retry.engine.operations.idempotency import KeyRecord, KeyRecordState
 from durable_retry.services.upkeep import histories as operation_index
 from durable_retry.services.upkeep.histories import remove_old, remove_record
 from durable_retry.stores.operations.index import (
@@ -97,15 +97,15 @@ async def test_a_record_is_purged_when_its_time_is_over_and_else_ends_then(
     monkeypatch: pytest.MonkeyPatch, expired: timedelta | None, purges: Any, expected: list[Any]
 ) -> None:
     done: list[Any] = []
-    record = Record(
-        state=RecordState.IN_PROGRESS if expired is None else RecordState.COMPLETED,
+    record = KeyRecord(
+        state=KeyRecordState.IN_PROGRESS if expired is None else KeyRecordState.COMPLETED,
         owner="o",
         fingerprint="f",
         claimed_at=NOON,
         expires_at=None if expired is None else NOON - expired,
     )
 
-    async def read_record(_hub: TaskHub, operation_id: str) -> Record | None:
+    async def read_record(_hub: TaskHub, operation_id: str) -> KeyRecord | None:
         return None if operation_id == "op-none" else record
 
     async def purge_record(_hub: TaskHub, _operation_id: str) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import uvloop
 
-from onebox.worker.loops import TimeLimit, WorkerLoop
+from onebox.worker.loops import AttemptClock, WorkerLoop
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ async def test_its_own_cancellation_reaches_the_caller(loop: WorkerLoop) -> None
 
 
 async def test_what_is_out_of_time_is_cancelled_and_what_is_not_goes_on() -> None:
-    limit, cancelled = TimeLimit(0.02), list[int]()
+    limit, cancelled = AttemptClock(0.02), list[int]()
 
     async def wait(number: int) -> None:
         try:
@@ -90,14 +90,14 @@ async def test_what_is_out_of_time_is_cancelled_and_what_is_not_goes_on() -> Non
 
 
 async def test_a_limit_holds_again_after_nothing_has_run_for_long() -> None:
-    limit = TimeLimit(0.01)
+    limit = AttemptClock(0.01)
     for _ in range(2):
         with pytest.raises(TimeoutError):
             await limit.run(asyncio.Event().wait())
 
 
 async def test_whoever_cancels_a_run_finds_it_cancelled() -> None:
-    limit = TimeLimit(60)
+    limit = AttemptClock(60)
     run = asyncio.create_task(limit.run(asyncio.Event().wait()))
     await asyncio.sleep(0)
     run.cancel()
@@ -113,7 +113,7 @@ async def test_a_run_that_ends_in_spite_of_its_limit_leaves_its_task_uncancelled
             return "done"
         return "never"
 
-    assert await TimeLimit(0.01).run(stubborn()) == "done"
+    assert await AttemptClock(0.01).run(stubborn()) == "done"
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0

@@ -11,10 +11,10 @@ import pytest
 
 import onebox.environment
 import retryctl.api
+from docs.settings_reference import REFERENCE, reference, shown
 from durable_retry.settings.catalogue import GROUPS
 from durable_retry.settings.mistakes import HOST_JSON
 from scripts.processes import ROOT
-from scripts.settings_reference import REFERENCE, reference, shown
 
 READERS = sorted(
     path
@@ -118,7 +118,7 @@ def declared_in(source: str) -> set[str]:
 
 
 def test_the_file_is_what_the_tool_writes() -> None:
-    assert reference(TEXT) == TEXT, "run: python -m scripts.settings_reference"
+    assert reference(TEXT) == TEXT, "run: python -m docs.settings_reference"
 
 
 def test_a_table_that_is_out_of_date_is_written_anew() -> None:

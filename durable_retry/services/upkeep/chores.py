@@ -6,11 +6,11 @@ from typing import Final
 
 from durable_retry.stores.task_hub import TaskHub
 
-type UpkeepStep = Callable[[TaskHub, datetime], Awaitable[object]]
+type UpkeepChore = Callable[[TaskHub, datetime], Awaitable[object]]
 """Takes the configuration of the durable client and the present; bounded, and the next run does the rest."""
 
-EACH_MINUTE: Final[list[UpkeepStep]] = []
+EACH_MINUTE: Final[list[UpkeepChore]] = []
 """Run by the timer `watch`, after it has followed up what failed, and also when that fails."""
 
-EACH_ROUND: Final[list[UpkeepStep]] = []
+EACH_ROUND: Final[list[UpkeepChore]] = []
 """Run by the timer `maintenance`."""

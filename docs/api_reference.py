@@ -1,6 +1,6 @@
 """Writes docs/http-api.md, the reference of the HTTP API, from the OpenAPI document.
 
-    python -m scripts.api_reference
+    python -m docs.api_reference
 
 A test compares the file with what this writes.
 """
@@ -18,7 +18,7 @@ _HEAD: Final = """\
 # HTTP API
 
 After this page you can call every route: what it takes, what it answers, and with which example. It is
-written from `GET /api/openapi.json` by `python -m scripts.api_reference`; give that document to a generator
+written from `GET /api/openapi.json` by `python -m docs.api_reference`; give that document to a generator
 of clients. Call a route with `curl -H 'x-functions-key: KEY'`; on one machine you need no key.
 
 Every error is a problem document (RFC 9457):

@@ -30,7 +30,7 @@ from durable_retry.engine.retry.loop import (
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.circuit.entity import circuit_id, limiter_id
 
-type Steps[T] = Generator[task.Task[Any], Any, T]
+type Turns[T] = Generator[task.Task[Any], Any, T]
 """Yields durable tasks, is sent their results, and returns T."""
 
 _FIRST_WAIT_SECONDS: Final = 2
@@ -69,7 +69,7 @@ def after_early(until: datetime, now: datetime) -> datetime:
     return min(until, now + EARLY_BY) + EARLY_BY
 
 
-def call_until_success(ctx: task.OrchestrationContext, activity: str, input_: dict[str, Any]) -> Steps[Any]:
+def call_until_success(ctx: task.OrchestrationContext, activity: str, input_: dict[str, Any]) -> Turns[Any]:
     """Call an activity until it answers.
 
     For what only our own storage can fail: giving up would lose what was accepted, and nothing else can be
@@ -87,7 +87,7 @@ def call_until_success(ctx: task.OrchestrationContext, activity: str, input_: di
             yield ctx.create_timer(wait_after(failures))
 
 
-def keep_dead_letter(ctx: task.OrchestrationContext, entry: dict[str, Any]) -> Steps[str]:
+def keep_dead_letter(ctx: task.OrchestrationContext, entry: dict[str, Any]) -> Turns[str]:
     """Have a dead letter stored, and return its id.
 
     An answer names no activity. Azure Storage sends the messages of a turn before it stores the turn's
@@ -139,7 +139,7 @@ def call_entity(
     operation: str,
     input_: dict[str, Any],
     is_enough: Callable[[int], bool] = lambda failures: failures == ENTITY_CALLS,
-) -> Steps[Any]:
+) -> Turns[Any]:
     """Call an entity again for as long as it fails; its operations bear that.
 
     Args:
@@ -182,7 +182,7 @@ class Asking:
         return deadline_at is not None and again_at > latest_start(deadline_at, timeouts)
 
 
-def request_probe(asking: Asking, request: RequestProbe) -> Steps[Permitted | Refused]:
+def request_probe(asking: Asking, request: RequestProbe) -> Turns[Permitted | Refused]:
     """Ask the circuit's entity for a probe: the only awaited call to it, and only while it is half-open."""
     try:
         entity, message = circuit_id(asking.dependency), request.message.to_json()
@@ -192,7 +192,7 @@ def request_probe(asking: Asking, request: RequestProbe) -> Steps[Permitted | Re
     return answer_from_json(answer)
 
 
-def request_slot(asking: Asking, request: RequestSlot) -> Steps[Slot | SlotPostponed]:
+def request_slot(asking: Asking, request: RequestSlot) -> Turns[Slot | SlotPostponed]:
     """Ask the dependency's limiter for a slot: one awaited call per attempt beyond the workers' shares."""
     try:
         entity, message = limiter_id(asking.dependency), request.request.to_json()

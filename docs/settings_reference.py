@@ -1,6 +1,6 @@
 """Writes the tables of docs/settings.md, the reference of every setting, from the code that reads them.
 
-    python -m scripts.settings_reference
+    python -m docs.settings_reference
 
 Names, defaults and ranges come from the values and models that validate, meanings from the same place or from
 the docstrings of what they become. What stands around the tables, and the two of what others read, is written

@@ -2,15 +2,15 @@
 
 import json
 
+from docs.api_reference import REFERENCE, reference
 from durable_retry.api import table
-from scripts.api_reference import REFERENCE, reference
 from tests.support.documents import Document
 
 PAGE = Document("docs/http-api.md")
 
 
 def test_the_file_is_what_the_tool_writes() -> None:
-    assert REFERENCE.read_text() == reference(), "run: python -m scripts.api_reference"
+    assert REFERENCE.read_text() == reference(), "run: python -m docs.api_reference"
 
 
 def test_every_route_stands_there_once() -> None:
