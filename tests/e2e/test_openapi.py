@@ -106,6 +106,7 @@ def seeded(system: System) -> dict[str, list[str]]:
         "saga_id": [saga["saga_id"]],
         "dependency": ["flaky", "held"],
         "dead_letter_id": [dead["id"]],
+        "group": [system.client.get(f"/api/dead-letters/{dead['id']}").json()["group"]],
         "replay_id": [bulk["replay_id"]],
         "silence_id": [silence["id"]],
         "diagnosis_id": [diagnosis["diagnosis_id"]],
