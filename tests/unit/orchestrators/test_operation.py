@@ -402,6 +402,14 @@ def test_a_pause_that_is_delivered_again_after_its_end_does_nothing() -> None:
     assert stage.run_until_waiting()["status"] == "paused"
 
 
+def test_a_pause_that_does_not_say_when_it_was_asked_for_holds_again() -> None:
+    stage = paused(for_seconds=5)
+    stage._fire_next_timer()
+    assert stage.run_until_waiting()["status"] == "waiting_retry"
+    stage.raise_event("pause", {"by": "ada"})
+    assert stage.run_until_waiting()["status"] == "paused"
+
+
 def test_a_wait_that_was_paused_beyond_its_end_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
     facts: list[Any] = []
     monkeypatch.setattr(run, "report", facts.append)

@@ -154,6 +154,12 @@ dead_letters = 0.5
 dead_letter_age_seconds = 60
 [dependencies.idle.alerts]
 dead_letters = 0.5
+
+[dependencies.aging]
+base_url = "http://aging.test"
+
+[dependencies.aging.alerts]
+dead_letter_age_seconds = 60
 """
 )
 
@@ -169,7 +175,8 @@ def test_a_dependency_has_thresholds_of_its_own() -> None:
         "dead_letters:payments": (1, 0.5, True),
         "dead_letter_age_seconds:payments": (0.0, 60.0, False),
         "dead_letters:idle": (0, 0.5, False),
+        "dead_letter_age_seconds:aging": (0.0, 60.0, False),
     }
     letters = [each for each in unknown if each.condition.startswith("dead_letter")]
-    assert len(letters) == 5
+    assert len(letters) == 6
     assert {each.value for each in letters} == {None}
