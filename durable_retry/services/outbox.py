@@ -13,7 +13,7 @@ from typing import Any, Final
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
-from durable_retry.concurrency import map_bounded
+from durable_retry.concurrency import LoopOwned, map_bounded
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import (
@@ -337,21 +337,22 @@ async def sweep(hub: TaskHub, now: datetime) -> int:
     """
     begin = await read_sweep_cursor()
     notes, cursor = await list_notes(NOTES_PER_SWEEP, begin)
-    _swept_empty.pop(hub, None)
+    _swept_empty.get().pop(hub, None)
     due = [note for note in notes if note.noted_at <= now - SWEPT_AFTER]
     ids = (note.outbox_id for note in due)
     started = await map_bounded(partial(start_sending, hub), ids, _STARTS_AT_ONCE)
     if cursor != begin:
         await write_sweep_cursor(cursor)
     if begin is None and not notes:
-        _swept_empty[hub] = now
+        _swept_empty.get()[hub] = now
     return sum(started)
 
 
 # When the latest sweep of this process found no note at all.
-_swept_empty: Final[dict[TaskHub, datetime]] = {}
+_swept_empty: Final = LoopOwned[dict[TaskHub, datetime]](dict)
 
 
 def was_swept_empty(hub: TaskHub, since: datetime) -> bool:
     """Whether the latest sweep of this process came after an instant, and found nothing in the outbox."""
-    return hub in _swept_empty and _swept_empty[hub] > since
+    swept_at = _swept_empty.get().get(hub)
+    return swept_at is not None and swept_at > since

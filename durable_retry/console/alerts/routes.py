@@ -92,7 +92,6 @@ async def silence_alerts(body: SilenceBody, who: Caller) -> func.HttpResponse:
 @routes.post(
     "alerts/test",
     answers=(RouteAnswer(OK, "What became of it, receiver by receiver.", AlertTests),),
-    errors=(AWAY,),
 )
 async def try_receivers_of_alerts(hub: TaskHub) -> func.HttpResponse:
     """Send a message to every receiver at once that says that it is a test."""

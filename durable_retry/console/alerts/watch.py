@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
+from durable_retry.concurrency import LoopOwned
 from durable_retry.console.alerts.health import HealthMetrics, own_thresholds, seconds_since, show
 from durable_retry.console.alerts.rules import Alert, alert_changes, new_values
 from durable_retry.console.alerts.sending import Target, send_alert_to, targets_by_name
@@ -110,7 +111,7 @@ async def _dead_letters(hub: TaskHub, now: datetime) -> tuple[DeadLetterSummary 
 
 # When a count, which reads twelve lists, found none of the last hour, and how many were open then. While that
 # number stays, the next count would find none either, but for what came and went between two looks.
-_none_exhausted: dict[TaskHub, tuple[datetime, int]] = {}
+_none_exhausted: Final = LoopOwned[dict[TaskHub, tuple[datetime, int]]](dict)
 _COUNTED_AGAIN_AFTER: Final = timedelta(minutes=10)
 
 
@@ -121,15 +122,16 @@ async def _retries_exhausted(hub: TaskHub, letters: DeadLetterSummary | None, no
     reason = DeadLetterReason.RETRIES_EXHAUSTED.value
     of_reason = None if letters is None else letters.by_reason.get(reason)
     open_now = 0 if of_reason is None else of_reason.open
-    counted_at, open_then = _none_exhausted.get(hub, (datetime.min.replace(tzinfo=UTC), 0))
+    known = _none_exhausted.get()
+    counted_at, open_then = known.get(hub, (datetime.min.replace(tzinfo=UTC), 0))
     if letters is not None and open_now == open_then and now - counted_at < _COUNTED_AGAIN_AFTER:
         return 0
     lately = DeadLetterFilter(reason=reason, created_after=now - timedelta(hours=1))
     count = await count_dead_letters(lately, one_page=True)
     if count == 0 and letters is not None:
-        _none_exhausted[hub] = now, open_now
+        known[hub] = now, open_now
     else:
-        _none_exhausted.pop(hub, None)
+        known.pop(hub, None)
     return count
 
 

@@ -94,7 +94,7 @@ def clock_at_now() -> Iterator[None]:
 
 
 def settle_on(monkeypatch: pytest.MonkeyPatch, *receivers: Receiver, **thresholds: float) -> None:
-    changed = {"dead_letters": 1, "dead_letter_age_seconds": 0} | thresholds
+    changed = {"dead_letters": 1, "dead_letter_age_seconds": 0, "outbox_lag_seconds": 0} | thresholds
     chosen = AlertSettings.model_validate(
         {f"alert_{name}": value for name, value in changed.items()}
         | {

@@ -1,6 +1,6 @@
 """What the timers of each minute ask of storage and the task hub while nothing happens."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -23,9 +23,12 @@ HUB_CALLS = 8  # six prefixes of what may have failed, the hub's health, one cir
 
 
 @pytest.fixture(autouse=True)
-def account(own_tables: Storage, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An account in which nothing has happened."""
-    use_account(monkeypatch, own_tables.connection_string)
+def account(
+    azurites: Callable[[str], Storage], own_tables: Storage, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """An account in which nothing has happened: events that wait are of all tests of an account."""
+    assert own_tables
+    use_account(monkeypatch, azurites("idle-costs").connection_string)
     with clock.reading(lambda: NOW):
         yield
 

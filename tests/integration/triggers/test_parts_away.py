@@ -28,6 +28,7 @@ PARAMETERS: Final = {
     "diagnosis_id": f"diagnosis-{0:032x}",
     "silence_id": f"silence-{0:032x}",
     "dependency": "payments",
+    "group": f"g-{0:016x}",
 }
 OPERATION: Final = {"dependency": "payments", "request": {"method": "GET", "path": "/"}}
 BODIES: Final[dict[str, Any]] = {
@@ -38,9 +39,13 @@ BODIES: Final[dict[str, Any]] = {
     "start_replay_of_many": {"filter": {}, "rate_per_second": 5},
     "start_action_on_many": {"action": "cancel", "filter": {}},
     "note_dead_letter": {"text": "seen"},
+    "note_cause": {"text": "seen"},
+    "assign_cause": {"to": "ada"},
+    "pause_operation": {},
     "preview_policy": {"dependency": "payments"},
     "silence_alerts": {"condition": "*", "for_minutes": 1, "reason": "why"},
     **{f"{control}_circuit": {"reason": "why"} for control in ("open", "close", "disable", "reset")},
+    **{f"{control}_dependency": {"reason": "why"} for control in ("pause", "resume")},
 }
 NEEDS_A_PART: Final = {route.function for route in table() if AWAY in route.problems}
 NEEDS_STORAGE_ONLY: Final = {

@@ -12,6 +12,7 @@ import pytest
 from durabletask.client import EntityQuery
 
 from durable_retry import clock
+from durable_retry.console.alerts import sending
 from durable_retry.console.alerts import watch as alerts
 from durable_retry.console.alerts.store import known_alerts
 from durable_retry.console.alerts.watch import check_alerts, read_health_metrics
@@ -72,7 +73,8 @@ def settle_on(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
     of_alerts = {name: value for name, value in settings.items() if name.startswith("alert_")}
     of_retention = {name: value for name, value in settings.items() if name not in of_alerts}
     chosen, kept = AlertSettings(**(ONE_AT_MOST | of_alerts)), RetentionSettings(**of_retention)
-    monkeypatch.setattr(alerts, "alert_settings", lambda: chosen)
+    for module in (alerts, sending):
+        monkeypatch.setattr(module, "alert_settings", lambda: chosen)
     monkeypatch.setattr(maintenance, "retention_settings", lambda: kept)
 
 
@@ -203,7 +205,7 @@ async def test_an_alert_that_could_not_be_sent_is_sent_by_the_next_run(
         raise TaskHubUnavailableError("gone")
 
     with monkeypatch.context() as outage:
-        outage.setattr(alerts, "submit", gone)
+        outage.setattr(sending, "submit", gone)
         await check_alerts(hub.binding, NOW)
     (delivery,) = (await known_alerts())["dead_letters"].deliveries.values()
     assert (delivery.state, delivery.detail) == ("pending", "the task hub did not take it")
