@@ -185,6 +185,16 @@ def parts_of(command: str) -> list[str]:
     return [*names, " ".join(words[len(names) :])]
 
 
+def test_no_two_pages_submit_under_one_key() -> None:
+    """A reader of both would be refused (422), and a loop until it is accepted would never end."""
+    pages: dict[str, set[str]] = {}
+    for block in blocks("sh"):
+        for key in re.findall(r'--key[ =]([\w-]+)|"key": "([\w-]+)"', block.text):
+            pages.setdefault("".join(key), set()).add(block.document)
+    assert len(pages) > 10
+    assert {key: found for key, found in pages.items() if len(found) > 1} == {}
+
+
 def test_commands_stand_in_blocks_that_are_run() -> None:
     """A block in another shell's name would pass every check."""
     assert blocks("bash", "shell", "console", "zsh", "shell-session") == []
