@@ -17,10 +17,13 @@ from typing import Any, Final, TextIO
 from onebox.hub.archive import unpack, unpacked_state
 from onebox.hub.model import Status
 
-_ROW: Final = "SELECT rowid, * FROM {table} WHERE rowid = ?"
+# Named, since a table with a key of whole numbers calls it by the name of the key.
+_ROW: Final = "SELECT rowid AS rowid, * FROM {table} WHERE rowid = ?"
 # One row a query: the driver looks for the next row before it returns one, and that error would cost both.
-_NEXT: Final = "SELECT rowid, * FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT 1"
-_PREVIOUS: Final = "SELECT rowid, * FROM {table} WHERE rowid > ? AND rowid < ? ORDER BY rowid DESC LIMIT 1"
+_NEXT: Final = "SELECT rowid AS rowid, * FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT 1"
+_PREVIOUS: Final = (
+    "SELECT rowid AS rowid, * FROM {table} WHERE rowid > ? AND rowid < ? ORDER BY rowid DESC LIMIT 1"
+)
 _HIGHEST: Final = 2**63 - 1
 _UNREADABLE: Final = (sqlite3.DatabaseError, zlib.error, ValueError)
 

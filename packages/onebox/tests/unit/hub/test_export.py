@@ -17,8 +17,8 @@ CREATE TABLE instances (id, name, status, input, output, custom_status, created_
     archive);
 CREATE TABLE archives (seq INTEGER PRIMARY KEY, packed);
 CREATE TABLE entities (id, state, modified_us);
-CREATE TABLE activities (name, instance_id, input);
-CREATE TABLE messages (target, kind, due_us);
+CREATE TABLE activities (seq INTEGER PRIMARY KEY, name, instance_id, input);
+CREATE TABLE messages (seq INTEGER PRIMARY KEY, target, kind, due_us);
 """
 
 
@@ -50,3 +50,15 @@ def test_an_export_shows_one_state_while_the_host_goes_on(tmp_path: Path) -> Non
         lost = export(store, host)  # with a connection open, as the host's: the file stays in WAL mode
     shown = [json.loads(line) for line in host.getvalue().splitlines()]
     assert (lost, [each["input"] for each in shown]) == (0, ["[1]", "[2]"])
+
+
+def test_what_waits_to_be_done_is_exported(tmp_path: Path) -> None:
+    store, lines = tmp_path / "hub.sqlite", io.StringIO()
+    with closing(sqlite3.connect(store)) as db, db:
+        db.executescript(TABLES)
+        db.execute("INSERT INTO activities VALUES (7, 'attempt', 'i1', '1')")
+        db.executemany("INSERT INTO messages VALUES (?, ?, 'timer', 1)", [(3, "i1"), (4, "i2")])
+    with closing(sqlite3.connect(store)):  # as above
+        assert export(store, lines) == 0
+    shown = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert [each.get("activity") or each["message_to"] for each in shown] == ["attempt", "i1", "i2"]
