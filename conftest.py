@@ -18,8 +18,6 @@ from tests.support.target import Target
 
 STRICT_TYPING = "AZURE_FUNCTIONS_DURABLE_STRICT_TYPING"
 ONEBOX = ROOT / "packages" / "onebox"
-SHARED_SERVERS = {"system", "tailored", "seen", "azurite", "onebox", "features"}
-"""Fixtures of servers that the tests of a folder share."""
 
 
 # The same examples in every run, and no clock where a machine may be busy.
@@ -49,16 +47,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             reason = "is not about the app at E2E_URL"
         if reason is not None:
             item.add_marker(pytest.mark.skip(reason=reason))
-        item.add_marker(pytest.mark.xdist_group(_worker_group(item)))
-
-
-def _worker_group(item: pytest.Item) -> str:
-    """Return what shares one process with a test: its file, or its folder where that shares servers.
-
-    A start of the app takes 3.5 s of processor time, and each process would start its own.
-    """
-    shares = not SHARED_SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
-    return str(item.path.parent if shares else item.path)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -158,8 +158,8 @@ class Run:
         """Wait until the operation begins, unless someone cancels it or starts it now."""
         if start_at <= self.now:
             return
-        yield from self._wait_until(start_at, self.now, OperationState.SCHEDULED)
         self.state = replace(self.state, due_at=start_at)
+        yield from self._wait_until(start_at, self.now, OperationState.SCHEDULED)
 
     def wait(self, wait: Wait) -> Turns[None]:
         """Wait as decided, unless someone cancels, retries now, or changes the circuit waited for."""

@@ -31,6 +31,6 @@ if ! report=$($py -m coverage report --show-missing --skip-covered --fail-under=
     printf '%s\n' "$report" "check: the rules (durable_retry/engine/ and console/) have branches that neither tests/unit nor tests/property take." >&2
     exit 1
 fi
-# A file, or a folder that shares servers, stays on one worker (conftest.py). What kills processes, or takes long,
-# is marked `long`.
-$py -m pytest -m "not long" -n 4 --dist loadgroup --no-loadscope-reorder "${fast[@]/#/--ignore=}"
+# A file stays on one worker, so that its servers start once: a start of the app takes seconds. What kills
+# processes, or takes long, is marked `long`.
+$py -m pytest -m "not long" -n 4 --dist loadfile --no-loadscope-reorder "${fast[@]/#/--ignore=}"

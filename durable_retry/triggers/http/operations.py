@@ -1,6 +1,7 @@
 """HTTP: show an operation, cancel it, end its present wait, pause it and let it go on."""
 
 from http import HTTPStatus
+from typing import Final
 
 import azure.functions as func
 
@@ -31,11 +32,15 @@ async def get_operation(operation_id: str, hub: TaskHub) -> func.HttpResponse:
     return json_answer(await control.find_operation(hub, operation_id))
 
 
+_SIGNALLED: Final = accepted(SteeredOperation, "The operation was signalled.")
+_ERRORS: Final = (MISSING, CONFLICT, AWAY)
+
+
 @routes.post(
     "operations/{operation_id}/cancel",
     act=Act("cancelled the operation", TargetType.OPERATION),
-    answers=accepted(SteeredOperation, "The operation was signalled."),
-    errors=(MISSING, CONFLICT, AWAY),
+    answers=_SIGNALLED,
+    errors=_ERRORS,
 )
 async def cancel_operation(operation_id: str, hub: TaskHub, who: Caller) -> func.HttpResponse:
     """Cancel an operation; an attempt under way ends first."""
@@ -45,8 +50,8 @@ async def cancel_operation(operation_id: str, hub: TaskHub, who: Caller) -> func
 @routes.post(
     "operations/{operation_id}/retry-now",
     act=Act("ended the wait of the operation", TargetType.OPERATION),
-    answers=accepted(SteeredOperation, "The operation was signalled."),
-    errors=(MISSING, CONFLICT, AWAY),
+    answers=_SIGNALLED,
+    errors=_ERRORS,
 )
 async def retry_operation_now(operation_id: str, hub: TaskHub, who: Caller) -> func.HttpResponse:
     """End the present wait of an operation."""
@@ -57,8 +62,8 @@ async def retry_operation_now(operation_id: str, hub: TaskHub, who: Caller) -> f
     "operations/{operation_id}/pause",
     body=Pause,
     act=Act("paused the operation", TargetType.OPERATION),
-    answers=accepted(SteeredOperation, "The operation was signalled."),
-    errors=(MISSING, CONFLICT, AWAY),
+    answers=_SIGNALLED,
+    errors=_ERRORS,
 )
 async def pause_operation(operation_id: str, body: Pause, hub: TaskHub, who: Caller) -> func.HttpResponse:
     """Let an operation do nothing for a while; an attempt under way ends first."""
@@ -68,8 +73,8 @@ async def pause_operation(operation_id: str, body: Pause, hub: TaskHub, who: Cal
 @routes.post(
     "operations/{operation_id}/resume",
     act=Act("resumed the operation", TargetType.OPERATION),
-    answers=accepted(SteeredOperation, "The operation was signalled."),
-    errors=(MISSING, CONFLICT, AWAY),
+    answers=_SIGNALLED,
+    errors=_ERRORS,
 )
 async def resume_operation(operation_id: str, hub: TaskHub, who: Caller) -> func.HttpResponse:
     """Let a paused operation go on."""
