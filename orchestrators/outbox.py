@@ -115,7 +115,7 @@ class Sending:
         try:
             lane, at = change["dependency"], from_rfc3339(change["at"])
         except (KeyError, TypeError, ValueError):
-            return  # Anyone may send an event, and in any form.
+            return  # Anyone may send an external event, and in any form.
         self.deliveries = [
             each.released(self.now)
             if each.lane == lane and each.blocked_since is not None and each.blocked_since <= at

@@ -127,15 +127,17 @@ class Run:
         self.waits_for = step_at or self.operation.dependency
         return action
 
-    def note_action(self, event: str, data: Any) -> None:
-        """Note in the history who did something to the operation, as the event says.
+    def note_action(self, name: str, data: Any) -> None:
+        """Note in the history who did something to the operation, as an external event says.
 
-        Events of older versions do not say, and anyone may send one in any form: those are not noted.
+        Those of older versions do not say, and anyone may send one in any form: those are not noted.
         """
         if not isinstance(data, dict) or "by" not in data:
             return
-        by, reason = (text if isinstance(text := data.get(name), str) else None for name in ("by", "reason"))
-        action = PastAction(action=event, at=self.now, by=by, reason=reason)
+        by, reason = (
+            text if isinstance(text := data.get(member), str) else None for member in ("by", "reason")
+        )
+        action = PastAction(action=name, at=self.now, by=by, reason=reason)
         self.state = replace(self.state, history=self.state.history.with_action(action))
 
     def status(self, state: OperationState, **more: Any) -> OperationStatus:
@@ -246,4 +248,4 @@ def _has_circuit_changed(change: Any, began_at: datetime) -> bool:
     try:
         return from_rfc3339(change["at"]) >= began_at
     except (KeyError, TypeError, ValueError):
-        return False  # Anyone may send an event, and in any form.
+        return False  # Anyone may send an external event, and in any form.

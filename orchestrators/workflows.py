@@ -87,7 +87,7 @@ class CompletionReports:
 
 
 def _read_completion(data: Any) -> Completion | None:
-    # Anyone may send an event, and in any form.
+    # Anyone may send an external event, and in any form.
     try:
         return Completion.from_json(data)
     except (KeyError, TypeError, ValueError):

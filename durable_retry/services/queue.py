@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE, DeadLetterReason
-from durable_retry.engine.operations.envelope import EventName, ParsedEnvelope
-from durable_retry.engine.operations.naming import ScopedKey, event_scope, explicit_scope, visible
+from durable_retry.engine.operations.envelope import EnvelopeName, ParsedEnvelope
+from durable_retry.engine.operations.naming import ScopedKey, envelope_scope, explicit_scope, visible
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.submission import Submission, resolve
 from durable_retry.engine.sources.arrivals import Arrival
@@ -17,7 +17,7 @@ from durable_retry.settings.configuration import targets
 from durable_retry.settings.sources import max_dequeue_count
 from durable_retry.stores.storage.queues import delete_taken, send_message, take_left
 
-# The event source of an envelope that is made here.
+# The source of an envelope that is made here.
 _ENQUEUE_SOURCE: Final = "/api/operations/enqueue"
 
 _GIVEN_UP: Final = Refusal(
@@ -45,23 +45,23 @@ async def enqueue(submission: Submission, now: datetime) -> OperationInput:
 def message_of(submission: Submission) -> dict[str, Any]:
     """Return the message that the queue's function names in the same way.
 
-    A storage queue has no headers: an event's name and the trace context travel in an envelope.
+    A storage queue has no headers: a name that is no key and the trace context travel in an envelope.
     """
     envelope, name = submission.envelope or ParsedEnvelope({}), submission.name
     body = dict(envelope.payload)
-    event = envelope.event
-    if event is None or name.scope == explicit_scope(""):
-        body["key"], event = name.key, EventName(_ENQUEUE_SOURCE, name.key)
+    given = envelope.name
+    if given is None or name.scope == explicit_scope(""):
+        body["key"], given = name.key, EnvelopeName(_ENQUEUE_SOURCE, name.key)
         if submission.trace is None:
             return body
-    attributes = {"specversion": "1.0", "id": event.id, "source": event.source, "type": "operation"}
+    attributes = {"specversion": "1.0", "id": given.id, "source": given.source, "type": "operation"}
     trace = {} if submission.trace is None else submission.trace.to_json()
     return {**attributes, **trace, "data": body}
 
 
 def _name_in_queue(name: ScopedKey) -> ScopedKey:
     # A message does not say whose it is, so its key has to keep tenants apart.
-    if name.scope in {explicit_scope(""), event_scope("")}:
+    if name.scope in {explicit_scope(""), envelope_scope("")}:
         return name
     return ScopedKey(explicit_scope(""), visible(f"{name.scope}/{name.key}"))
 

@@ -51,7 +51,7 @@ _REPLACE_ENDED: Final = pb.OrchestrationIdReusePolicy(
 """Always explicit: without a policy backends differ on whether an ended instance is replaced."""
 
 _ENDED_OR_UNKNOWN: Final = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND})
-"""What backends answer to an event for an ended or unknown instance; others drop the event in silence."""
+"""What backends answer to an external event for an ended or unknown instance; others drop it in silence."""
 
 _CONFIGURATION: Final = (
     "taskHubName",
@@ -180,8 +180,8 @@ class TaskHub:
                 return None
         return None if state is None else Instance.of(state)
 
-    async def raise_event(self, instance_id: str, event: str, data: Mapping[str, Any]) -> None:
-        """Send an event to a running instance.
+    async def raise_event(self, instance_id: str, name: str, data: Mapping[str, Any]) -> None:
+        """Send an external event to a running instance.
 
         Raises:
             InstanceEndedError: It has ended, or there is none of this id.
@@ -189,7 +189,7 @@ class TaskHub:
         """
         async with self._asked_client() as client:
             try:
-                await client.raise_orchestration_event(instance_id, event, data=dict(data))
+                await client.raise_orchestration_event(instance_id, name, data=dict(data))
             except grpc.aio.AioRpcError as error:
                 if error.code() in _ENDED_OR_UNKNOWN:
                     raise InstanceEndedError(instance_id) from error

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from azure.storage.queue import QueueClient
 
-from durable_retry.engine.operations.envelope import EventName
+from durable_retry.engine.operations.envelope import EnvelopeName
 from durable_retry.engine.operations.naming import (
     ScopedKey,
-    event_name,
+    envelope_key,
     explicit_scope,
     fields_name,
     operation_id_for,
@@ -209,15 +209,15 @@ def test_a_service_bus_message_is_named_by_its_message_id(sources: Sources) -> N
 def test_event_grid_events_of_both_schemas_are_named_by_source_and_id(sources: Sources) -> None:
     placed = event_grid_event("g-1", call())
     assert sources.event_grid(cloud_event("c-1", call()), placed) == 202
-    assert sources.ends(event_name(EventName("/shop", "c-1")))["key"] == "/shop#c-1"
-    assert sources.ends(event_name(EventName(placed["topic"], "g-1")))["source"] == "event_grid"
+    assert sources.ends(envelope_key(EnvelopeName("/shop", "c-1")))["key"] == "/shop#c-1"
+    assert sources.ends(envelope_key(EnvelopeName(placed["topic"], "g-1")))["source"] == "event_grid"
 
 
 def test_an_event_hubs_batch_is_named_event_by_event_and_a_bad_one_is_kept_alone(sources: Sources) -> None:
     for _ in range(2):
         sources.event_hubs([call(), "{", cloud_event("hub", call())], [41, 42, 43])
     assert sources.ends(source_name("event_hubs", "clicks", "1-41"))["key"] == "1-41"
-    assert sources.ends(event_name(EventName("/shop", "hub")))["source"] == "event_hubs"
+    assert sources.ends(envelope_key(EnvelopeName("/shop", "hub")))["source"] == "event_hubs"
     kept = sources.kept("event_hubs", "MalformedJson")
     assert [(letter["key"], letter["message"]) for letter in kept] == [("1-42", "{")]
     assert sources.tries("1-41") == 1
@@ -310,7 +310,7 @@ def test_one_event_by_http_queue_and_event_grid_runs_once(sources: Sources, key:
     posted = sources.system.client.post("/api/operations", content=json.dumps(event), headers=headers)
     assert posted.status_code in {200, 202}
     sources.event_hubs([event], [99])
-    name = event_name(EventName("/shop", key))
+    name = envelope_key(EnvelopeName("/shop", key))
     assert sources.ends(name)["operation_id"] == posted.json()["operation_id"]
     sources.fire("operations_service_bus", event, MessageId="another")
     assert sources.event_grid(event) == 202

@@ -27,7 +27,7 @@ from durable_retry.engine.base.unreadable import UNREADABLE
 from durable_retry.engine.operations.document import ListedOperation
 from durable_retry.engine.operations.naming import (
     FIELDS_SCOPE,
-    event_scope,
+    envelope_scope,
     explicit_scope,
     operation_id_for,
     source_scope,
@@ -162,7 +162,7 @@ def named_ids(name: str, tenant: str) -> list[str]:
     if _KAFKA in places:  # The scope of a message is its topic alone.
         places[_KAFKA] = places[_KAFKA].rpartition("/")[2]
     places |= {QUEUE_SOURCE: OPERATIONS_QUEUE, **dict.fromkeys(_WITHOUT_PLACE, "")}
-    scopes = [scope_of(who) for scope_of in (explicit_scope, event_scope) for who in (tenant, "")]
+    scopes = [scope_of(who) for scope_of in (explicit_scope, envelope_scope) for who in (tenant, "")]
     scopes += [FIELDS_SCOPE, *(f"source:{source}" for source in _OWN_SOURCES)]
     scopes += [source_scope(source, place) for source, place in places.items()]
     return [name, *(operation_id_for(scope, name) for scope in dict.fromkeys(scopes))]

@@ -11,8 +11,8 @@ from durable_retry.engine.base.validation import InvalidInputError, Problem
 
 
 @dataclass(frozen=True, slots=True)
-class EventName:
-    """The globally unique name of an event."""
+class EnvelopeName:
+    """The globally unique name of an envelope."""
 
     source: str  # the sender, a URI reference; the topic of an Event Grid event
     id: str  # unique for its source
@@ -21,7 +21,7 @@ class EventName:
 SPEC_VERSION: Final = "1.0"
 
 _CORRELATION: Final = "correlationid"
-"""The extension attribute of the correlation id in our own events (`engine/outbox.py`)."""
+"""The extension attribute of the correlation id in the events that we send (`engine/outbox.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ParsedEnvelope:
     """The content of an envelope."""
 
     payload: Any  # the operation's body, not validated yet
-    event: EventName | None = None  # the event's name; None when there was no envelope
+    name: EnvelopeName | None = None  # None when there was no envelope
     place: str = ""  # JSON pointer of the payload in the document
     # The position in a trace that the envelope carries; None when it carries none.
     trace: TraceContext | None = None
@@ -58,7 +58,7 @@ def _cloud_event(document: Mapping[str, Any]) -> ParsedEnvelope:
         problems.append(Problem("/data_base64", "cannot stand beside data"))
     if problems:
         raise InvalidInputError(problems)
-    name = EventName(document["source"], document["id"])
+    name = EnvelopeName(document["source"], document["id"])
     # The extension "Distributed Tracing" of CloudEvents: the two headers of W3C Trace Context as attributes.
     trace = TraceContext.from_json(document)
     if "data_base64" in document:
@@ -70,7 +70,9 @@ def _cloud_event(document: Mapping[str, Any]) -> ParsedEnvelope:
 def _event_grid_event(document: Mapping[str, Any]) -> ParsedEnvelope:
     if problems := _problems_of_missing(document, ("id", "topic")):
         raise InvalidInputError(problems)
-    return ParsedEnvelope(_from_text(document["data"]), EventName(document["topic"], document["id"]), "/data")
+    return ParsedEnvelope(
+        _from_text(document["data"]), EnvelopeName(document["topic"], document["id"]), "/data"
+    )
 
 
 def _problems_of_missing(document: Mapping[str, Any], names: tuple[str, ...]) -> list[Problem]:

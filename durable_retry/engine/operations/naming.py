@@ -9,13 +9,13 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointed_at
-from durable_retry.engine.operations.envelope import EventName
+from durable_retry.engine.operations.envelope import EnvelopeName
 from durable_retry.engine.operations.request import canonical_json
 
 MAX_KEY_CHARS: Final = 255
 _VISIBLE: Final = "".join(chr(code) for code in range(0x21, 0x7F))
 _KEPT_IN_KEYS: Final = _VISIBLE.replace("%", "")
-_KEPT_IN_EVENT_NAMES: Final = _KEPT_IN_KEYS.replace("#", "")
+_KEPT_IN_ENVELOPE_NAMES: Final = _KEPT_IN_KEYS.replace("#", "")
 FIELDS_SCOPE: Final = "fields:"
 _OPERATION_ID: Final = re.compile(r"op-[a-z0-9-]+")
 
@@ -33,17 +33,18 @@ def explicit_scope(tenant: str) -> str:
     return f"key:{tenant}"
 
 
-def event_scope(tenant: str) -> str:
-    """Return the scope of events: shared by all sources, one per tenant."""
+def envelope_scope(tenant: str) -> str:
+    """Return the scope of envelopes: shared by all sources, one per tenant."""
     return f"event:{tenant}"
 
 
-def event_name(event: EventName, tenant: str = "") -> ScopedKey:
-    """Return the key of an event: `source` and `id`, joined by `#`, which is escaped in both."""
+def envelope_key(envelope: EnvelopeName, tenant: str = "") -> ScopedKey:
+    """Return the key of an envelope: `source` and `id`, joined by `#`, which is escaped in both."""
     parts = (
-        quote(part, safe=_KEPT_IN_EVENT_NAMES, errors="surrogatepass") for part in (event.source, event.id)
+        quote(part, safe=_KEPT_IN_ENVELOPE_NAMES, errors="surrogatepass")
+        for part in (envelope.source, envelope.id)
     )
-    return ScopedKey(event_scope(tenant), key_or_hash("#".join(parts)))
+    return ScopedKey(envelope_scope(tenant), key_or_hash("#".join(parts)))
 
 
 def source_scope(source: str, place: str) -> str:

@@ -3,7 +3,7 @@
 A scope separates keys that are equal by accident. There are four kinds, each the same in every source:
 
     key:TENANT        keys that callers choose: the body's `key`, the header Idempotency-Key
-    event:TENANT      events: `source` and `id` of an envelope
+    event:TENANT      envelopes: `source` and `id`
     fields:           keys made of named fields of the payload
     source:NAME/...   ids of a source: a message id, a partition with a sequence number
 

@@ -35,7 +35,7 @@ class Pause(Strict):
 
     @classmethod
     def of(cls, request: Any) -> Self:
-        """Read the data of an event; anyone may send one in any form, which pauses without an end."""
+        """Read the data of an external event; one in any other form pauses without an end."""
         members = request if isinstance(request, dict) else {}
         try:
             return validated(cls, {name: members[name] for name in cls.model_fields if name in members})
@@ -44,7 +44,7 @@ class Pause(Strict):
 
     @staticmethod
     def is_over(request: Any, actions: Iterable[PastAction]) -> bool:
-        """Whether the data of an event asks for a pause that has ended: a hub may deliver an event twice."""
+        """Whether this asks for a pause that has ended: a hub may deliver an external event twice."""
         ends = [each.at for each in actions if each.action == RESUME_EVENT]
         try:
             return bool(ends) and from_rfc3339(request["asked_at"]) <= ends[-1]
@@ -53,7 +53,7 @@ class Pause(Strict):
 
     @staticmethod
     def is_ended_by(request: Any, began_at: datetime) -> bool:
-        """Whether the data of an event resumes what was paused at an instant."""
+        """Whether an external event resumes what was paused at an instant."""
         try:
             return from_rfc3339(request["paused_at"]) == began_at
         except (KeyError, TypeError, ValueError):

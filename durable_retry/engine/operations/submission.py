@@ -20,7 +20,7 @@ from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import InvalidInputError, Problem, did_you_mean, pointer_of
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.envelope import ParsedEnvelope
-from durable_retry.engine.operations.naming import ScopedKey, event_name, explicit_scope, fields_name
+from durable_retry.engine.operations.naming import ScopedKey, envelope_key, explicit_scope, fields_name
 from durable_retry.engine.operations.operation import OperationInput, operation_from
 from durable_retry.engine.operations.request import Event, OperationRequest, parse_operation
 
@@ -158,8 +158,8 @@ def _name_of_submission(request: OperationRequest, envelope: ParsedEnvelope, nam
         return ScopedKey(explicit_scope(naming.tenant), key)
     if naming.fields:
         return fields_name(envelope.payload, naming.fields)
-    if envelope.event is not None:
-        return event_name(envelope.event, naming.tenant)
+    if envelope.name is not None:
+        return envelope_key(envelope.name, naming.tenant)
     return naming.own
 
 

@@ -67,7 +67,7 @@ async def retry_now(hub: TaskHub, operation_id: str, by: str | None) -> SteeredO
     document = await _required_status(hub, operation_id)
     if document["status"] not in _WAITING:
         raise _wrong_operation_state(document, "is not waiting")
-    # The event names the attempt that it is for: should this wait end first, the next one must not end early.
+    # The wish names the attempt that it is for: should this wait end first, the next one must not end early.
     attempt = document["attempt_count"] + 1
     return await _send_wish(hub, document, RETRY_NOW_EVENT, {"attempt": attempt, "by": by})
 
@@ -88,7 +88,7 @@ async def resume(hub: TaskHub, operation_id: str, by: str | None) -> SteeredOper
     document = await _required_status(hub, operation_id)
     if document["status"] != OperationState.PAUSED:
         raise _wrong_operation_state(document, "is not paused")
-    # The event names the pause that it ends: should that end first, a later one must not.
+    # The wish names the pause that it ends: should that end first, a later one must not.
     paused_at = next(each["at"] for each in reversed(document["actions"]) if each["action"] == PAUSE_EVENT)
     return await _send_wish(hub, document, RESUME_EVENT, {"paused_at": paused_at, "by": by})
 
@@ -137,13 +137,13 @@ async def _required_status(hub: TaskHub, operation_id: str) -> dict[str, Any]:
 
 
 async def _send_wish(
-    hub: TaskHub, document: dict[str, Any], event: str, data: dict[str, Any]
+    hub: TaskHub, document: dict[str, Any], wish: str, data: dict[str, Any]
 ) -> SteeredOperation:
     try:
-        await hub.raise_event(document["operation_id"], event, data)
+        await hub.raise_event(document["operation_id"], wish, data)
     except InstanceEndedError:
         raise WrongOperationStateError("the operation has ended meanwhile") from None
-    report(ActedOn(document, event, data["by"]))
+    report(ActedOn(document, wish, data["by"]))
     return SteeredOperation(
         operation_id=document["operation_id"],
         dependency=document["dependency"],

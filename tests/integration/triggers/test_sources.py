@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.envelope import EventName
-from durable_retry.engine.operations.naming import event_name, explicit_scope, operation_id_for
+from durable_retry.engine.operations.envelope import EnvelopeName
+from durable_retry.engine.operations.naming import envelope_key, explicit_scope, operation_id_for
 from durable_retry.engine.sources.arrivals import Arrival, Backpressure, LagThresholds
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services import sources as intake_module
@@ -92,7 +92,7 @@ async def test_an_event_is_one_operation_whatever_brings_it(hub: TaskHubStage) -
     for number, source in enumerate(("queue", "service_bus", "event_grid", "event_hubs", "kafka")):
         await make().accept(hub.binding, arrival(EVENT, f"id-{number}", source=source, place=source))
     assert await started(hub) == {"/shop#e-1": "queue"}
-    assert event_name(EventName("/shop", "e-1")).key == "/shop#e-1"
+    assert envelope_key(EnvelopeName("/shop", "e-1")).key == "/shop#e-1"
 
 
 @pytest.mark.usefixtures("storage")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.operations.envelope import EventName
+from durable_retry.engine.operations.envelope import EnvelopeName
 from durable_retry.engine.operations.idempotency import (
     RECORD_MOVES,
     Claim,
@@ -24,7 +24,7 @@ from durable_retry.engine.operations.idempotency import (
     state_of,
 )
 from durable_retry.engine.operations.naming import (
-    event_name,
+    envelope_key,
     explicit_scope,
     fields_name,
     is_operation_id,
@@ -47,8 +47,8 @@ def is_a_key(key: str) -> bool:
 
 
 def test_what_joins_source_and_id_is_no_part_of_either() -> None:
-    names = [EventName("a#b", "c"), EventName("a", "b#c"), EventName("a%23b", "c")]
-    assert len({event_name(name).key for name in names}) == 3
+    names = [EnvelopeName("a#b", "c"), EnvelopeName("a", "b#c"), EnvelopeName("a%23b", "c")]
+    assert len({envelope_key(name).key for name in names}) == 3
 
 
 def test_a_long_name_is_hashed() -> None:
@@ -61,8 +61,8 @@ def test_names_of_different_kinds_never_meet() -> None:
     scopes = {
         explicit_scope(""),
         explicit_scope("tenant"),
-        event_name(EventName("s", "i")).scope,
-        event_name(EventName("s", "i"), "tenant").scope,
+        envelope_key(EnvelopeName("s", "i")).scope,
+        envelope_key(EnvelopeName("s", "i"), "tenant").scope,
         source_name("queue", "operations", "i").scope,
         source_name("queue", "other", "i").scope,
         fields_name(BODY, ["/dependency"]).scope,

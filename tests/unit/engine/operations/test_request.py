@@ -20,7 +20,7 @@ from durable_retry.engine.base.validation import (
     pointer_problem,
     validated,
 )
-from durable_retry.engine.operations.envelope import EventName, parse_envelope
+from durable_retry.engine.operations.envelope import EnvelopeName, parse_envelope
 from durable_retry.engine.operations.request import (
     MAX_QUEUE_DATA_BYTES,
     Event,
@@ -116,16 +116,16 @@ GRID = {
 @pytest.mark.parametrize("document", [BODY, [], None, "text", 5, {}, [CLOUD]])
 def test_what_has_no_envelope_is_the_payload(document: Any) -> None:
     inside = parse_envelope(document)
-    assert (inside.payload, inside.event, inside.place) == (document, None, "")
+    assert (inside.payload, inside.name, inside.place) == (document, None, "")
 
 
 @pytest.mark.parametrize(
     ("document", "event"),
-    [(CLOUD, EventName("/shop", "e-1")), (GRID, EventName("/topics/shop", "g-1"))],
+    [(CLOUD, EnvelopeName("/shop", "e-1")), (GRID, EnvelopeName("/topics/shop", "g-1"))],
 )
-def test_an_event_gives_its_data_and_its_name(document: Any, event: EventName) -> None:
+def test_an_event_gives_its_data_and_its_name(document: Any, event: EnvelopeName) -> None:
     inside = parse_envelope(document)
-    assert (inside.payload, inside.event, inside.place) == (BODY, event, "/data")
+    assert (inside.payload, inside.name, inside.place) == (BODY, event, "/data")
 
 
 def test_data_may_be_json_in_a_text_or_in_base64() -> None:
