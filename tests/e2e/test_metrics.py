@@ -30,6 +30,7 @@ def total(system: System, dependency: str = "flaky") -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_an_outage_leaves_its_trace_over_restarts(tmp_path: Path, target: Target) -> None:
     (tmp_path / "dependencies.toml").write_text(SETTINGS)
     system = System(tmp_path, target, DEPENDENCIES_FILE=str(tmp_path / "dependencies.toml"))

@@ -183,6 +183,7 @@ def only_worker(onebox: OneboxProcess) -> int | None:
     return worker["pid"] if worker["state"] == "Running" else None
 
 
+@pytest.mark.long
 def test_a_worker_process_that_ends_cuts_its_streams_off_and_the_next_one_serves(
     workers: OneboxProcess,
 ) -> None:
@@ -208,6 +209,7 @@ def test_functions_that_stream_run_in_worker_processes(workers: OneboxProcess) -
     assert workers.client.get("/api/words", params={"q": "pid"}).json() == str(worker)
 
 
+@pytest.mark.long
 def test_a_streaming_function_out_of_time_is_500_and_its_process_is_replaced(tmp_path: Path) -> None:
     app = tmp_path / "app"
     copy_with_timeout(STREAMS, app, seconds=1)
