@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from scripts.processes import eventually
 from tests.support.app import System
 from tests.support.target import Target

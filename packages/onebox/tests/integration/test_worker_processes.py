@@ -1,12 +1,15 @@
 """The functions in processes of their own: FUNCTIONS_WORKER_PROCESS_COUNT."""
 
 import os
+import random
 import re
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import httpx
 import pytest
@@ -19,18 +22,12 @@ from tests.support.onebox.process import (
     INSTANCES,
     SAMPLE,
     OneboxProcess,
+    copy_with_timeout,
     run_to_end,
+    write_app,
 )
-from tests.support.onebox.workers import (
-    APP,
-    answers_nothing,
-    blocking,
-    described,
-    failed,
-    output_of,
-    pids_of,
-    start,
-)
+
+APP = SAMPLE.parent / "workers"
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +37,51 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneboxProcess]
     onebox.server.start()
     yield onebox
     assert onebox.close() == 0
+
+
+@pytest.fixture
+def own_workers(tmp_path: Path) -> Iterator[OneboxProcess]:
+    """The same for one test that ends the host."""
+    onebox = OneboxProcess(tmp_path, APP, FUNCTIONS_WORKER_PROCESS_COUNT="2")
+    onebox.server.start()
+    yield onebox
+    onebox.close()
+
+
+def described(onebox: OneboxProcess) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = onebox.client.get("/admin/host/status").json()["workers"]
+    return found
+
+
+def pids_of(onebox: OneboxProcess) -> list[int]:
+    """The processes, once all of them run."""
+
+    def look() -> list[int] | None:
+        found = described(onebox)
+        running = [each["pid"] for each in found if each["state"] == "Running"]
+        return running if len(running) == len(found) else None
+
+    return eventually(look, "all worker processes run")
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody has waited for yet counts as well."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"
+
+
+def start(onebox: OneboxProcess, name: str, instance_id: str, given: Any) -> None:
+    answer = onebox.client.post(f"/api/start/{name}/{instance_id}", json=given)
+    assert answer.status_code == 200, answer.text
+
+
+def output_of(onebox: OneboxProcess, instance_id: str) -> Any:
+    state = onebox.until(instance_id, "Completed", "Failed")
+    assert state["runtimeStatus"] == "Completed", state
+    return state["output"]
 
 
 def test_functions_run_in_both_processes_and_not_in_the_host(workers: OneboxProcess) -> None:
@@ -79,6 +121,12 @@ def test_the_log_has_each_line_once_in_the_hosts_form(workers: OneboxProcess) ->
     )
 
 
+def failed(onebox: OneboxProcess, instance_id: str) -> str:
+    state = onebox.until(instance_id, "Completed", "Failed")
+    assert state["runtimeStatus"] == "Failed", state
+    return str(state["output"])
+
+
 def test_an_activity_that_ends_its_process_has_failed_and_is_not_repeated(
     workers: OneboxProcess, tmp_path: Path
 ) -> None:
@@ -102,6 +150,53 @@ def test_the_end_of_a_process_is_noticed_while_a_child_of_it_lives(
         (tmp_path / "end").touch()
 
 
+def test_activities_that_end_their_processes_neither_spin_nor_stop_the_host(
+    own_workers: OneboxProcess, tmp_path: Path
+) -> None:
+    # Through the host's own API: a function that starts them may be in the process that is ended.
+    orchestrators = "/runtime/webhooks/durabletask/orchestrators"
+    for number in range(4):
+        given = {"activity": "exits_always", "input": str(tmp_path)}
+        accepted = own_workers.client.post(f"{orchestrators}/one/exits-{number}", json=given)
+        assert accepted.status_code == 202
+        failed(own_workers, f"exits-{number}")
+    own_workers.until_logged(r"again in 0\.2 s")  # the pauses double
+    beside = own_workers.client.post(f"{orchestrators}/many/beside", json={"times": 3, "text": ""})
+    assert beside.status_code == 202
+    assert output_of(own_workers, "beside")[0] == 3
+
+
+@pytest.mark.long
+def test_the_third_crash_of_the_one_process_ends_the_host_and_its_work_goes_on_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    onebox = OneboxProcess(tmp_path, APP, FUNCTIONS_WORKER_PROCESS_COUNT="1")
+    onebox.server.start()
+    try:
+        orchestrators = "/runtime/webhooks/durabletask/orchestrators"
+        for number in range(3):
+            given = {"activity": "exits_always", "input": str(tmp_path)}
+            accepted = onebox.client.post(f"{orchestrators}/one/exits-{number}", json=given)
+            assert accepted.status_code == 202
+            onebox.until_logged(rf"(?s)(worker process \d+ ended with exit code \d+;.*){{{number + 1}}}")
+        assert onebox.server.process is not None
+        assert onebox.server.process.wait(timeout=60) == 3
+        assert "; it is started again" in onebox.log()
+        last = onebox.log().splitlines()[-1]
+        assert re.fullmatch(
+            r"onebox: worker process \d+ ended with exit code \d+: after 3 crashes none is started again; "
+            r"here the Functions host ends, too, and the platform starts it",
+            last,
+        )
+        assert "Traceback" not in onebox.log()
+        onebox.server.process = None  # it has ended
+        onebox.server.start()
+        for number in range(3):
+            failed(onebox, f"exits-{number}")
+    finally:
+        onebox.close()
+
+
 def test_the_orchestration_of_a_process_that_is_killed_goes_on_in_another(
     workers: OneboxProcess, tmp_path: Path
 ) -> None:
@@ -115,6 +210,39 @@ def test_the_orchestration_of_a_process_that_is_killed_goes_on_in_another(
     failed(workers, "killed")
     assert list(notes.iterdir()) == [first]
     assert int(first.name) not in pids_of(workers)
+
+
+@pytest.mark.long
+def test_processes_that_are_killed_at_random_fail_their_batches_and_double_nothing(tmp_path: Path) -> None:
+    # Three bear nine kills before the host ends.
+    onebox = OneboxProcess(tmp_path, APP, FUNCTIONS_WORKER_PROCESS_COUNT="3")
+    onebox.server.start()
+    try:
+        _kill_at_random(onebox)
+    finally:
+        onebox.close()
+
+
+def _kill_at_random(onebox: OneboxProcess) -> None:
+    draws = random.Random(15)  # noqa: S311 # draws whom to kill
+    killed: set[int] = set()
+    for number in range(120):
+        path = f"/runtime/webhooks/durabletask/orchestrators/count/added-{number}"
+        assert onebox.client.post(path, json=f"key-{number % 3}").status_code == 202
+        if number % 20 == 10:
+            running = [each["pid"] for each in described(onebox) if each["state"] == "Running"]
+            for pid in draws.sample(running, min(1, len(running))):
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+    states = [onebox.until(f"added-{number}", "Completed", "Failed") for number in range(120)]
+    for key in range(3):  # each addition that was stored was seen once, by one orchestration
+        outputs = [each["output"] for each in states[key::3] if each["runtimeStatus"] == "Completed"]
+        assert sorted(outputs) == list(range(1, len(outputs) + 1))
+    assert killed
+    eventually(
+        lambda: sum(each["restarts"] for each in described(onebox)) >= len(killed),
+        "each kill is a restart",
+    )
 
 
 def test_a_request_whose_process_ends_is_answered_with_an_error(workers: OneboxProcess) -> None:
@@ -160,6 +288,67 @@ def test_a_blocked_process_holds_up_no_timer_of_others(workers: OneboxProcess) -
     assert max(outputs) < seconds / 2  # late by 0.7 s, by more on a busy machine; a blocked one by all of it
 
 
+@pytest.fixture
+def hasty_workers(tmp_path: Path) -> Iterator[OneboxProcess]:
+    """One worker process, in which a function may take two seconds."""
+    app = tmp_path / "app"
+    copy_with_timeout(APP, app, seconds=2)
+    onebox = OneboxProcess(tmp_path, app, FUNCTIONS_WORKER_PROCESS_COUNT="1")
+    onebox.server.start()
+    yield onebox
+    onebox.close()
+
+
+def test_a_process_whose_loop_is_blocked_is_replaced(hasty_workers: OneboxProcess) -> None:
+    (pid,) = pids_of(hasty_workers)
+    assert hasty_workers.client.post("/api/block?seconds=600").status_code == 500
+    hasty_workers.until_logged(f"worker process {pid} is replaced: a function ran out of time")
+    assert hasty_workers.client.get("/api/pid").text != str(pid)
+
+
+def test_a_process_with_an_activity_that_hangs_is_replaced_and_the_activity_fails(
+    hasty_workers: OneboxProcess, tmp_path: Path
+) -> None:
+    (notes := tmp_path / "notes").mkdir()
+    given = {"folder": str(notes), "until": str(tmp_path / "never")}
+    start(hasty_workers, "one", "hangs", {"activity": "sleeps", "input": given})
+    state = hasty_workers.until("hangs", "Completed", "Failed")
+    assert state["runtimeStatus"] == "Failed"
+    assert "sleeps ran longer than functionTimeout (2 s)" in state["output"]
+    (ran,) = notes.iterdir()
+    eventually(lambda: is_gone(int(ran.name)), "the process that ran it is gone")
+    assert pids_of(hasty_workers) != [int(ran.name)]
+
+
+def test_a_stop_ends_all_processes(own_workers: OneboxProcess) -> None:
+    pids = pids_of(own_workers)
+    assert own_workers.server.stop() == 0
+    assert all(map(is_gone, pids))
+    assert "Traceback" not in own_workers.log()
+    assert "it is killed" not in own_workers.log()
+
+
+def test_a_stop_ends_a_process_whose_loop_is_blocked(own_workers: OneboxProcess) -> None:
+    pids = pids_of(own_workers)
+    with blocking(own_workers):
+        assert own_workers.server.stop() == 0
+        assert all(map(is_gone, pids))
+
+
+def test_an_async_function_that_blocks_holds_up_neither_host_nor_hub(own_workers: OneboxProcess) -> None:
+    with blocking(own_workers):
+        assert [each["state"] for each in described(own_workers)] == ["Running", "Running"]
+        # Those whose ids belong to the other process end; all are accepted and can be looked at.
+        ids = [f"beside-a-blocked-loop-{number}" for number in range(40)]
+        for each in ids:
+            start(own_workers, "count", each, each)
+        eventually(
+            lambda: "Completed" in {own_workers.instance(each)["runtimeStatus"] for each in ids},
+            "some have ended",
+        )
+        own_workers.server.kill()
+
+
 def test_one_process_that_blocks_holds_up_neither_status_nor_starts(tmp_path: Path) -> None:
     onebox = OneboxProcess(tmp_path, APP, FUNCTIONS_WORKER_PROCESS_COUNT="1")
     onebox.server.start()
@@ -175,6 +364,45 @@ def test_one_process_that_blocks_holds_up_neither_status_nor_starts(tmp_path: Pa
         onebox.server.kill()
         caller.join()
         onebox.client.close()
+
+
+def answers_nothing(onebox: OneboxProcess) -> bool:
+    """Whether no function answers within a second."""
+    try:
+        onebox.client.get("/api/pid", timeout=1)
+    except httpx.ReadTimeout:
+        return True
+    return False
+
+
+def test_no_process_survives_the_host(own_workers: OneboxProcess) -> None:
+    pids = pids_of(own_workers)
+    with blocking(own_workers):
+        own_workers.server.kill()
+        eventually(lambda: all(map(is_gone, pids)), "the worker processes end")
+
+
+class blocking:  # noqa: N801 # reads as a verb
+    """One worker process blocks its event loop."""
+
+    def __init__(self, onebox: OneboxProcess) -> None:
+        self._onebox = onebox
+        self._caller = Thread(target=self.call)
+
+    def call(self) -> None:
+        """Ask for it; return when it has ended, or the host has."""
+        with suppress(httpx.TransportError), httpx.Client(base_url=self._onebox.url, timeout=60) as client:
+            client.post("/api/block?seconds=60")
+
+    def __enter__(self) -> None:
+        self._caller.start()
+        # The one that blocks answers no more.
+        eventually(
+            lambda: len({self._onebox.client.get("/api/pid").text for _ in range(6)}) == 1, "one blocks"
+        )
+
+    def __exit__(self, *_: object) -> None:
+        self._caller.join()
 
 
 def test_an_app_that_cannot_be_loaded_ends_the_start(tmp_path: Path) -> None:
@@ -217,6 +445,24 @@ async def test_an_app_that_hangs_while_it_is_loaded_is_named_with_its_line(tmp_p
     assert all(each["pid"] is None for each in processes.described())
 
 
+@pytest.mark.long
+def test_an_app_that_can_be_loaded_no_more_is_tried_again(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    write_app(app, level="ANONYMOUS")
+    code = (app / "function_app.py").read_text()
+    onebox = OneboxProcess(tmp_path, app, FUNCTIONS_WORKER_PROCESS_COUNT="1")
+    onebox.server.start()
+    try:
+        (pid,) = pids_of(onebox)
+        (app / "function_app.py").write_text("import a_module_that_is_missing\n")
+        os.kill(pid, signal.SIGKILL)
+        onebox.until_logged("the app could not be loaded(?s:.)*the app could not be loaded")
+        (app / "function_app.py").write_text(code)
+        eventually(lambda: onebox.client.get("/api/word").text == "first", "it is loaded again")
+    finally:
+        assert onebox.close() == 0
+
+
 def test_a_count_that_is_none_ends_the_start(tmp_path: Path) -> None:
     ended = run_to_end(
         *("--app", str(APP), "--data", str(tmp_path / "data"), "--port", "0", "--storage-ports", "free"),
@@ -226,3 +472,26 @@ def test_a_count_that_is_none_ends_the_start(tmp_path: Path) -> None:
     assert (
         "app setting FUNCTIONS_WORKER_PROCESS_COUNT must be a number from 0 to 10, not 'many'" in ended.stderr
     )
+
+
+@pytest.mark.long
+def test_a_change_is_served_by_new_processes(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    write_app(app, level="ANONYMOUS")
+    onebox = OneboxProcess(tmp_path, app, "--reload", FUNCTIONS_WORKER_PROCESS_COUNT="1")
+    onebox.server.start()
+
+    def says(word: str) -> bool:
+        try:
+            return onebox.client.get("/api/word").text == word
+        except httpx.TransportError:
+            return False
+
+    try:
+        assert says("first")
+        (pid,) = pids_of(onebox)
+        write_app(app, word="second", level="ANONYMOUS")
+        eventually(lambda: says("second"), "the change is served")
+        assert is_gone(pid)
+    finally:
+        assert onebox.close() == 0
