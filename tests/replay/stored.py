@@ -23,6 +23,7 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 
 import durable_retry.console
 import durable_retry.engine
+import durable_retry.services
 import durable_retry.stores
 from durable_retry.console.bulk.shapes import ReplayProgress
 from durable_retry.engine.circuit.breaker import breaker_from_json, breaker_to_json
@@ -79,11 +80,12 @@ def keep(version: str, file: str, documents: Mapping[str, Sequence[Any]]) -> Non
 
 
 def todays_classes() -> dict[str, type[Any]]:
-    """Return the classes of the engine and the stores that are written as JSON and read back, by name."""
+    """Return the classes of the library that are written as JSON and read back, by name."""
     return stored_classes(
         (
             *_modules(durable_retry.engine),
             *_modules(durable_retry.stores),
+            *_modules(durable_retry.services),
             *_modules(durable_retry.console),
         )
     )
