@@ -79,13 +79,14 @@ async def bulk_batch(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-
     """Do the action to some. Idempotent.
 
     Args:
-        request: `replay_id`, `action`, `ids`, `note`, `by` and `now`, the orchestrator's.
+        request: `replay_id`, `action`, `ids`, `note`, `by` and `now`, the orchestrator's; `options`, those
+            of a pause that were given.
 
     Returns:
         As `replay_batch`; nothing is left.
     """
     action = BulkAction(request["action"])
-    batch = {name: request[name] for name in ("ids", "note", "by")}
+    batch = {name: request[name] for name in ("ids", "note", "by")} | {"options": request.get("options")}
     done = await do_batch(hub, request["replay_id"], request["now"], action=action, **batch)
     return {**counts_of(done), "left": [], "held_until": None}
 

@@ -6,7 +6,9 @@ What is left out does not matter. Instants are RFC 3339 texts.
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-type BulkVerb = Literal["replay", "archive", "cancel", "retry_now"]
+from durable_retry.client.documents import PauseFields
+
+type BulkVerb = Literal["replay", "archive", "cancel", "retry_now", "pause", "resume"]
 """What can be done to many: the first two to dead letters, the others to operations that have not ended."""
 
 
@@ -131,8 +133,8 @@ class Selection(TypedDict, total=False):
     ids: Sequence[str]
 
 
-class BulkOptions(Selection, ReplayManyOptions, total=False):
-    """The options of an action on many."""
+class BulkOptions(Selection, ReplayManyOptions, PauseFields, total=False):
+    """The options of an action on many; of a pause, why and for how long."""
 
 
 class SagaStepFields(TypedDict, total=False):

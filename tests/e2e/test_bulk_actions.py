@@ -101,6 +101,33 @@ def test_operations_are_retried_now_and_cancelled(system: System, key: str) -> N
     eventually(listed_as_cancelled, "those cancelled in bulk are listed as cancelled")
 
 
+def test_operations_are_paused_and_resumed(system: System, key: str) -> None:
+    ids = waiting(system, key, 2)
+    why = {"reason": "the supplier moves", "for_seconds": 600}
+    asked = {"action": "pause", "filter": {"dependency": "flaky", "status": "waiting_retry"}, **why}
+    matched = system.client.post("/api/bulk-actions", json=asked | {"dry_run": True}).json()["matched"]
+    assert matched >= 2
+    document = ended(system, started(system, action="pause", ids=[*ids, "op-unknown"], **why))
+    assert (document["done"], document["skipped"], document["succeeded"]) == (2, 1, 2)
+    assert document["pause"] == why | {"stops_deadline": False}
+    for each in ids:
+        operation = system.until(each, "paused")
+        assert operation["next_attempt_at"] is not None
+        assert [(done["action"], done["reason"]) for done in operation["actions"]] == [
+            ("pause", why["reason"])
+        ]
+    page = system.client.get("/api/activity", params={"q": document["action_id"]}).json()["items"]
+    assert [(entry["what"], entry["reason"]) for entry in page] == [("began a bulk action", why["reason"])]
+
+    since = system.status(ids[0])["created_at"]
+    document = ended(system, started(system, action="resume", filter={"created_after": since}))
+    assert document["done"] >= 1
+    assert document["filter"]["status"] == "paused"
+    for each in ids[1:]:
+        system.until(each, "waiting_retry")
+    ended(system, started(system, action="cancel", ids=ids, rate_per_second=50))
+
+
 @pytest.mark.long
 def test_operations_are_cancelled_by_a_filter(system: System, key: str) -> None:
     before = waiting(system, key, 2)

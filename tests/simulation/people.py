@@ -207,7 +207,10 @@ class People:
         if operation_id in self.pausing:
             return
         self.pausing.add(operation_id)
-        if (await self.call("pause", body, operation_id=operation_id))[0] == _ACCEPTED:
+        by_many = rng.random() < 0.3
+        if by_many:
+            await self.call("act on many", {"action": "pause", "ids": [operation_id], **body})
+        elif (await self.call("pause", body, operation_id=operation_id))[0] == _ACCEPTED:
             self.paused[operation_id] = self.world.now()
         await asyncio.sleep(rng.uniform(60, 90))
         _, seen = await self.call("show", operation_id=operation_id)
@@ -215,7 +218,10 @@ class People:
         await asyncio.sleep(rng.uniform(0, 60))
         if seen["status"] == OperationState.PAUSED and "for_seconds" not in body:
             self.held.append((operation_id, seen_at, self.world.now()))
-        await self.call("resume", operation_id=operation_id)
+        if by_many:
+            await self.call("act on many", {"action": "resume", "ids": [operation_id]})
+        else:
+            await self.call("resume", operation_id=operation_id)
 
     async def _hurry(self, operation_id: str) -> None:
         asked_at = self.world.now()

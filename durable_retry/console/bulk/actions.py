@@ -1,4 +1,4 @@
-"""Bulk actions: to archive or replay many dead letters, to cancel or retry now many operations.
+"""Bulk actions: archive or replay many dead letters; cancel, retry now, pause or resume many operations.
 
 Each is one orchestration (`orchestrators.bulk`): `replay` for replays, `bulk_action` for others. What
 a filter means is read page by page while it runs; a selection is in its input.
@@ -6,7 +6,7 @@ a filter means is read page by page while it runs; a selection is in its input.
 
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -17,6 +17,7 @@ from durable_retry.concurrency import map_bounded
 from durable_retry.console.bulk.bodies import BulkBody
 from durable_retry.console.bulk.document import (
     BulkActionDocument,
+    BulkPause,
     BulkProgress,
     BulkReplayDocument,
     action_document,
@@ -41,6 +42,7 @@ from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import FullError, WrongStatusError
+from durable_retry.engine.operations.pause import Pause
 from durable_retry.errors import (
     ContendedError,
     InstanceEndedError,
@@ -186,7 +188,14 @@ def replay_of_instance(instance: Instance) -> BulkReplayDocument:
 def _progress_of_instance(instance: Instance) -> tuple[BulkReplayDocument, dict[str, Any]]:
     document, given = read_or(partial(_read_progress, instance), partial(_unreadable_progress, instance))
     patch = read_or(lambda: [_shown_step(step) for step in given["options"]["patch"]], lambda _: None)
-    return document.model_copy(update={"patch": patch, "by": given.get("by")}), given
+    shown = {"patch": patch, "pause": _pause_of_input(given), "by": given.get("by")}
+    return document.model_copy(update=shown), given
+
+
+def _pause_of_input(given: dict[str, Any]) -> BulkPause | None:
+    if given.get("action") != BulkAction.PAUSE:
+        return None
+    return read_or(lambda: BulkPause.model_validate(given.get("options", {})), lambda _: None)
 
 
 def _shown_step(step: dict[str, Any]) -> dict[str, Any]:
@@ -284,11 +293,13 @@ async def do_some(
     note: str | None,
     by: str | None,
     asked_at: datetime,
+    options: Mapping[str, Any] | None = None,
 ) -> list[BulkItem]:
     """Do an action other than a replay to some dead letters or operations. Idempotent.
 
     Args:
         asked_at: When the batch was begun, by another machine's clock.
+        options: How long a pause lasts and why, as `PauseOptions`; None for other actions.
 
     Returns:
         What became of each, in their order; skipped are those whose state does not allow it.
@@ -296,7 +307,7 @@ async def do_some(
     Raises:
         TaskHubUnavailableError: The rest was not reached.
     """
-    act = _function_by_action(hub, note, by)[action]
+    act = _function_by_action(hub, note, by, Pause.model_validate(options or {}))[action]
 
     async def one(each: str) -> BulkItem:
         operation_id = None if action.is_of_dead_letters else each
@@ -331,7 +342,9 @@ async def _was_done_to_item(
 type _Act = Callable[[str], Awaitable[str | None]]
 
 
-def _function_by_action(hub: TaskHub, note: str | None, by: str | None) -> dict[BulkAction, _Act]:
+def _function_by_action(
+    hub: TaskHub, note: str | None, by: str | None, pause: Pause
+) -> dict[BulkAction, _Act]:
     """Return the function of each action.
 
     It takes an id, and returns why the item's state does not allow the action; None when it was done.
@@ -362,4 +375,6 @@ def _function_by_action(hub: TaskHub, note: str | None, by: str | None) -> dict[
         BulkAction.ARCHIVE: put_away,
         BulkAction.CANCEL: steered(control.cancel),
         BulkAction.RETRY_NOW: steered(control.retry_now),
+        BulkAction.PAUSE: steered(partial(control.pause, wanted=pause)),
+        BulkAction.RESUME: steered(control.resume),
     }

@@ -1,5 +1,7 @@
 """What bulk replays and other bulk actions are asked for with."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, override
@@ -22,6 +24,7 @@ from durable_retry.engine.base.validation import (
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import ReplayOptions
+from durable_retry.engine.operations.pause import PauseOptions
 
 
 def _one_of_words(words: type[StrEnum]) -> AfterValidator:
@@ -109,11 +112,15 @@ MAX_SELECTED: Final = 200
 type SelectedId = Annotated[str, Field(min_length=1, max_length=100)]
 
 
-class BulkActionBody(BulkBody):
+_OF_PAUSES: Final = frozenset(PauseOptions.model_fields)
+
+
+class BulkActionBody(BulkBody, PauseOptions):
     """The body of `POST /api/bulk-actions`: a filter or a selection.
 
     Attributes:
-        action: `replay` and `archive` dead letters; `cancel` operations, or `retry_now` those that wait.
+        action: `replay` and `archive` dead letters; `cancel` or `pause` operations, `retry_now` those that
+            wait, or `resume` those that are paused.
         filter: Which: for dead letters as `POST /api/dead-letters/replays` takes it; for operations `status`,
             `dependency`, `created_after` and `created_before`. `{}` means all that are open or not ended.
         ids: Which, in place of a filter.
@@ -121,7 +128,7 @@ class BulkActionBody(BulkBody):
 
     model_config = with_example(action="archive", filter={"dependency": "payments"}, dry_run=True)
 
-    action: Literal["replay", "archive", "cancel", "retry_now"]
+    action: Literal["replay", "archive", "cancel", "retry_now", "pause", "resume"]
     filter: dict[str, Any] | None = None
     ids: Annotated[list[SelectedId], Field(min_length=1, max_length=MAX_SELECTED)] | None = None
 
@@ -135,6 +142,13 @@ class BulkActionBody(BulkBody):
     def selection(self) -> list[str]:
         return list(dict.fromkeys(self.ids or ()))
 
+    @property
+    @override
+    def options(self) -> dict[str, Any]:
+        return super().options | self.model_dump(
+            include=set(_OF_PAUSES), exclude_unset=True, exclude_none=True
+        )
+
     def wanted(self, now: datetime) -> DeadLetterFilter | UnfinishedFilter | None:
         """Return the filter; None for a selection.
 
@@ -143,16 +157,25 @@ class BulkActionBody(BulkBody):
         """
         if (self.filter is None) == (self.ids is None):
             raise InvalidInputError([Problem("", "needs a filter or ids, and not both")])
-        if self.note is not None and not self.what.is_of_dead_letters:
-            raise InvalidInputError([Problem("/note", "is kept with dead letters only")])
-        if self.what is not BulkAction.REPLAY and (others := sorted(self.options.keys() - {"note"})):
-            raise InvalidInputError(Problem(f"/{name}", "is of replays only") for name in others)
+        if misfits := list(self._misfits()):
+            raise InvalidInputError(misfits)
         if self.filter is None:
             return None
         try:
             if self.what.is_of_dead_letters:
                 return validated(FilterBody, self.filter).wanted(now)
-            return validated(OperationsBody, self.filter).wanted(now)
+            wanted = validated(OperationsBody, self.filter).wanted(now)
         except InvalidInputError as error:
             problems = [Problem(f"/filter{one.pointer}", one.detail) for one in error.problems]
             raise InvalidInputError(problems) from None
+        is_any_paused = self.what is BulkAction.RESUME and wanted.status is None
+        return replace(wanted, status=OperationState.PAUSED) if is_any_paused else wanted
+
+    def _misfits(self) -> Iterator[Problem]:
+        """List the options that are of other actions."""
+        for name in sorted(self.options):
+            if name == "note":
+                if not self.what.is_of_dead_letters:
+                    yield Problem("/note", "is kept with dead letters only")
+            elif self.what is not (BulkAction.PAUSE if name in _OF_PAUSES else BulkAction.REPLAY):
+                yield Problem(f"/{name}", f"is of {'pauses' if name in _OF_PAUSES else 'replays'} only")

@@ -33,6 +33,16 @@ type Ended = Annotated[
 ]
 
 
+class BulkPause(Answer):
+    """How a bulk action pauses each operation."""
+
+    reason: str | None = None
+    for_seconds: float | None = None
+    stops_deadline: Annotated[
+        bool, Field(description="Whether each gets that time on top of its deadline.")
+    ] = False
+
+
 class BulkProgress(Answer):
     """How far something that is done to many got."""
 
@@ -67,6 +77,7 @@ class BulkProgress(Answer):
     patch: Annotated[list[dict[str, Any]] | None, left_out("The change that each gets, secrets masked.")] = (
         None
     )
+    pause: Annotated[BulkPause | None, left_out("How each is paused; of a pause only.")] = None
     unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
 
 

@@ -1,4 +1,4 @@
-"""HTTP: replay, archive, cancel or retry now many; see how far it got, and cancel it.
+"""HTTP: replay, archive, cancel, retry now, pause or resume many; see how far it got, and cancel it.
 
 A bulk replay is a bulk action too; its own routes show it in the words of dead letters.
 """
@@ -178,7 +178,10 @@ async def _required_bulk_replay(hub: TaskHub, replay_id: str) -> BulkReplayDocum
 async def start_action_on_many(
     req: func.HttpRequest, body: BulkActionBody, who: Caller, hub: TaskHub
 ) -> func.HttpResponse:
-    """Replay or archive many dead letters, cancel or retry now many operations, or count them."""
+    """Act on many dead letters or operations, or count them.
+
+    Dead letters are replayed or archived; operations are cancelled, retried now, paused or resumed.
+    """
     now = clock.now()
     wanted = body.wanted(now)
     matched, complete = await count_matches(hub, wanted, body.selection)

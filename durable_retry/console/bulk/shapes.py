@@ -35,6 +35,8 @@ class BulkAction(StrEnum):
     ARCHIVE = "archive"
     CANCEL = "cancel"
     RETRY_NOW = "retry_now"
+    PAUSE = "pause"
+    RESUME = "resume"
 
     @property
     def is_of_dead_letters(self) -> bool:

@@ -18,20 +18,27 @@ from durable_retry.engine.base.validation import (
 from durable_retry.engine.retry.history import PastAction
 
 
-class Pause(Strict):
-    """The body of a pause.
+class PauseOptions(Strict):
+    """How one operation or many are paused."""
 
-    Attributes:
-        reason: Why, for whoever looks at it.
-        for_seconds: How long it lasts; None means until somebody resumes the operation.
-        stops_deadline: Whether the operation gets the time of the pause on top of its deadline.
-    """
+    reason: Annotated[
+        Annotated[str, Field(min_length=1, max_length=200)] | None,
+        Field(description="Why, for whoever looks at it."),
+    ] = None
+    for_seconds: Annotated[
+        PositiveSeconds | None,
+        Field(description="How long it lasts; null means until somebody resumes the operation."),
+    ] = None
+    stops_deadline: Annotated[
+        bool,
+        Field(description="Whether the operation gets the time of the pause on top of its deadline."),
+    ] = False
+
+
+class Pause(PauseOptions):
+    """The body of a pause."""
 
     model_config = with_example(reason="The supplier changes its API.", for_seconds=600.0)
-
-    reason: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    for_seconds: PositiveSeconds | None = None
-    stops_deadline: bool = False
 
     @classmethod
     def of(cls, request: Any) -> Self:

@@ -1,4 +1,4 @@
-"""Bulk actions: archive or replay many dead letters, cancel many operations or retry them now.
+"""Bulk actions: archive or replay many dead letters; cancel, retry now, pause or resume many operations.
 
 The last functions also show bulk replays, whose documents have the same form.
 """
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from retryctl import errors, watching
 from retryctl.api import Api
-from retryctl.documents import replay_options
+from retryctl.documents import pause_options, replay_options
 from retryctl.errors import UsageError
 from retryctl.screen import Screen, bar, cell, span, table
 
@@ -21,7 +21,7 @@ ENDS: Final = ("succeeded", "failed_again", "under_way", "refused")
 ENDS_HEADERS: Final = ("SUCCEEDED", "FAILED AGAIN", "UNDER WAY", "REFUSED")
 """How what was started has ended; the first three are null where an older version started it."""
 
-ACTIONS: Final = ("replay", "archive", "cancel", "retry-now")
+ACTIONS: Final = ("replay", "archive", "cancel", "retry-now", "pause", "resume")
 FILTERS: Final = ("status", "reason", "category", "dependency", "group", "created_after", "created_before")
 
 
@@ -31,14 +31,17 @@ def start(api: Api, args: Namespace, screen: Screen) -> int:
     Raises:
         UsageError: Not exactly one of filters, ids and `--all` is given.
     """
-    filter_ = {name: value for name in FILTERS if (value := getattr(args, name)) is not None}
+    # The reason of a pause is why it is made; elsewhere dead letters are chosen by theirs.
+    names = [name for name in FILTERS if (args.action, name) != ("pause", "reason")]
+    filter_ = {name: value for name in names if (value := getattr(args, name)) is not None}
     if sum((bool(filter_), bool(args.ids), args.all)) != 1:
         raise UsageError("give filters, or ids, or --all")
     body: dict[str, Any] = {"action": args.action.replace("-", "_"), "dry_run": args.dry_run}
     body |= {"ids": args.ids} if args.ids else {"filter": filter_}
     if args.rate is not None:
         body["rate_per_second"] = args.rate
-    document = api.post(_PATH, body=body | replay_options(args))
+    body |= replay_options(args) | _pause_options(args)
+    document = api.post(_PATH, body=body)
     if args.dry_run:
         more = "" if document["complete"] else " or more"
         count = f"{args.action} would meet {document['matched']}{more}"
@@ -48,6 +51,14 @@ def start(api: Api, args: Namespace, screen: Screen) -> int:
         return follow_progress(api, (_PATH, document["action_id"]), screen, _text)
     screen.show(document, f"{document['action_id']}  {args.action} of {document['matched']}")
     return errors.OK
+
+
+def _pause_options(args: Namespace) -> dict[str, Any]:
+    if args.action == "pause":
+        return pause_options(args)
+    if args.for_seconds is not None or args.stop_deadline:
+        raise UsageError("--for-seconds and --stop-deadline are of a pause")
+    return {}
 
 
 def list_actions(api: Api, args: Namespace, screen: Screen) -> int:

@@ -69,6 +69,13 @@ def _value(text: str) -> Any:
         return text
 
 
+def pause_options(args: Namespace) -> dict[str, Any]:
+    """Return the options of a pause, or of many, that a command line gives."""
+    given = {"reason": args.reason, "for_seconds": args.for_seconds}
+    options = {name: value for name, value in given.items() if value is not None}
+    return options | ({"stops_deadline": True} if args.stop_deadline else {})
+
+
 def replay_options(args: Namespace) -> dict[str, Any]:
     """Return the options of a replay, or of many, that a command line gives.
 

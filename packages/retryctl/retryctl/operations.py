@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from retryctl import errors, watching
 from retryctl.api import Api
-from retryctl.documents import parse_json, parse_pair, read_document, retry_table
+from retryctl.documents import parse_json, parse_pair, pause_options, read_document, retry_table
 from retryctl.errors import UsageError
 from retryctl.screen import Screen, cell, facts, span, table
 
@@ -81,9 +81,7 @@ def retry_now(api: Api, args: Namespace, screen: Screen) -> int:
 
 def pause(api: Api, args: Namespace, screen: Screen) -> int:
     """Pause an operation."""
-    options = {"reason": args.reason, "for_seconds": args.for_seconds}
-    body = {name: value for name, value in options.items() if value is not None}
-    document = api.post("operations", args.id, "pause", body=body | {"stops_deadline": args.stop_deadline})
+    document = api.post("operations", args.id, "pause", body=pause_options(args))
     screen.show(document, f"{document['operation_id']}  pause requested")
     return errors.OK
 

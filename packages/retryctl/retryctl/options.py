@@ -127,9 +127,24 @@ def with_edit(command: ArgumentParser) -> None:
     command.add_argument("--downstream-key", choices=("same", "new"), help=words)
 
 
-def with_filters(command: ArgumentParser) -> None:
-    """Take what dead letters are chosen by."""
-    command.add_argument("--reason", help="such as RetriesExhausted")
+def with_pause(command: ArgumentParser) -> None:
+    """Take how long a pause lasts."""
+    command.add_argument(
+        "--for-seconds", type=float, metavar="SECONDS", help="until it is resumed, if not given"
+    )
+    command.add_argument(
+        "--stop-deadline", action="store_true", help="add the time of the pause to its deadline"
+    )
+
+
+def with_filters(command: ArgumentParser, reason: str = "such as RetriesExhausted") -> None:
+    """Take what dead letters are chosen by.
+
+    Args:
+        command: Takes it.
+        reason: What the option `--reason` is.
+    """
+    command.add_argument("--reason", help=reason)
     command.add_argument("--category", help="of the failure, such as transient")
     command.add_argument("--group", help="root cause, from `dead-letters groups`")
     with_dependency_and_times(command)

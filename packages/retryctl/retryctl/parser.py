@@ -35,6 +35,7 @@ from retryctl.options import (
     with_limit,
     with_list,
     with_origin,
+    with_pause,
     with_query,
     with_retry,
     with_watch,
@@ -152,12 +153,7 @@ def _add_operations(commands: Commands) -> None:
     paused = add_command(commands, "pause", operations.pause, "let an operation do nothing for a while")
     with_id(paused, "operation")
     paused.add_argument("--reason", help="why, for whoever looks at it")
-    paused.add_argument(
-        "--for-seconds", type=float, metavar="SECONDS", help="until it is resumed, if not given"
-    )
-    paused.add_argument(
-        "--stop-deadline", action="store_true", help="add the time of the pause to its deadline"
-    )
+    with_pause(paused)
     with_id(add_command(commands, "resume", operations.resume, "let a paused operation go on"), "operation")
 
 
@@ -254,7 +250,7 @@ def _add_replays(commands: Commands) -> None:
 
 
 def _add_bulk(commands: Commands) -> None:
-    words = "act on many: replay or archive dead letters, cancel or retry now operations"
+    words = "act on many: replay or archive dead letters; cancel, retry now, pause or resume operations"
     group = add_group(commands, "bulk", words)
     words = "act on every one that matches the filters, or on those that are named"
     start = add_command(group, "start", bulk.start, words)
@@ -262,7 +258,8 @@ def _add_bulk(commands: Commands) -> None:
     start.add_argument("ids", nargs="*", metavar="id", help="in place of filters, 200 at most")
     start.add_argument("--all", action="store_true", help="all that are open, or have not ended")
     start.add_argument("--status", help="of operations that have not ended, such as waiting_retry")
-    with_filters(start)
+    with_filters(start, "of dead letters, such as RetriesExhausted; of a pause, why")
+    with_pause(start)
     _with_pace(start)
     with_watch(start)
     with_list(add_command(group, "list", bulk.list_actions, "list bulk actions, newest first"))

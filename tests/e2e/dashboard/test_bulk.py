@@ -24,6 +24,36 @@ def test_selected_dead_letters_are_archived_with_a_note(window: Window, seen: Sy
     assert [note["text"] for note in shown(seen, found[2])["notes"]] == ["not ours"]
 
 
+def test_selected_operations_are_paused_and_resumed(window: Window, seen: System, key: str) -> None:
+    ids = [seen.accepted(f"{key}-{number}", "/fail/9", dependency="patient") for number in range(2)]
+    for each in ids:
+        seen.until(each, "waiting_retry")
+    window.open(f"operations?q={key}")
+    for number in range(2):
+        window.page.get_by_label(f"Select {key}-{number}").check()
+    window.button("Pause selected…").click()
+    window.button("Pause 2…").click()
+    window.dialog().get_by_label("Why").fill("the supplier moves")
+    window.dialog().get_by_label("For how many seconds").fill("600")
+    window.dialog().get_by_label("Deadline").select_option("stops meanwhile")
+    window.dialog().get_by_role("button", name="Pause 2").click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    expect(window.card("About")).to_contain_text("the supplier moves")
+    expect(window.card("About")).to_contain_text("stops meanwhile")
+    for each in ids:
+        seen.until(each, "paused")
+    window.open(f"operations?q={key}")
+    for number in range(2):
+        window.page.get_by_label(f"Select {key}-{number}").check()
+    window.button("Resume selected…").click()
+    window.button("Resume 2…").click()
+    window.dialog().get_by_role("button", name="Resume 2").click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    for each in ids:
+        seen.until(each, "waiting_retry")
+        seen.client.post(f"/api/operations/{each}/cancel").raise_for_status()
+
+
 @pytest.mark.long
 def test_selected_operations_are_cancelled(window: Window, seen: System, key: str) -> None:
     ids = [seen.accepted(f"{key}-{number}", "/fail/9", dependency="patient") for number in range(2)]

@@ -66,6 +66,15 @@ def test_an_action_on_operations_meets_what_exists_and_has_not_ended(before: int
     assert an_action(action="retry_now", filter={}).wanted(NOON) == UnfinishedFilter(created_before=NOON)
 
 
+def test_a_resume_of_all_meets_those_that_are_paused() -> None:
+    paused = UnfinishedFilter(status=OperationState.PAUSED, dependency="payments", created_before=NOON)
+    assert an_action(action="resume", filter={"dependency": "payments"}).wanted(NOON) == paused
+    assert an_action(action="pause", filter={}).wanted(NOON) == UnfinishedFilter(created_before=NOON)
+    running = an_action(action="resume", filter={"status": "running"}).wanted(NOON)
+    assert isinstance(running, UnfinishedFilter)
+    assert running.status is OperationState.RUNNING
+
+
 def test_a_selection_has_no_filter() -> None:
     assert an_action(action="replay", ids=["dl-1"]).wanted(NOON) is None
 
@@ -79,6 +88,12 @@ def test_a_selection_has_no_filter() -> None:
         ({"action": "archive", "filter": {}, "note": "why", "patch": [STEP]}, ["/patch"]),
         ({"action": "cancel", "filter": {}, "downstream_key": "new"}, ["/downstream_key"]),
         ({"action": "cancel", "filter": {"group": "g"}}, ["/filter/group"]),
+        ({"action": "replay", "filter": {}, "reason": "why"}, ["/reason"]),
+        (
+            {"action": "resume", "ids": ["op-1"], "for_seconds": 60, "from_step": "a", "note": "why"},
+            ["/for_seconds", "/from_step", "/note"],
+        ),
+        ({"action": "pause", "ids": ["op-1"], "downstream_key": "new"}, ["/downstream_key"]),
         (
             {"action": "replay", "filter": {"status": "archived", "reason": "x"}},
             ["/filter/status", "/filter/reason"],
@@ -103,3 +118,9 @@ def test_the_options_of_a_replay_are_kept_as_they_were_written() -> None:
     body = an_action(action="replay", ids=["dl-1"], note="why", patch=[STEP, moved])
     assert body.options == {"note": "why", "patch": [STEP, moved]}
     assert an_action(action="replay", ids=["dl-1"]).options == {}
+
+
+def test_a_pause_of_many_keeps_why_and_for_how_long() -> None:
+    body = an_action(action="pause", ids=["op-1"], reason="moving", for_seconds=60, stops_deadline=True)
+    assert body.options == {"reason": "moving", "for_seconds": 60.0, "stops_deadline": True}
+    assert an_action(action="pause", ids=["op-1"]).options == {}

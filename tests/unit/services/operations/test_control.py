@@ -7,13 +7,14 @@ import pytest
 from durable_retry import facts
 from durable_retry.console.bulk import actions
 from durable_retry.console.bulk.actions import do_some
-from durable_retry.console.bulk.shapes import BulkAction, BulkItem
+from durable_retry.console.bulk.shapes import BulkAction, BulkItem, ItemOutcome
+from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.facts import ActedOn
 from durable_retry.errors import InstanceEndedError, WrongOperationStateError
 from durable_retry.in_process import Operations
 from durable_retry.services.operations import control
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.triggers.http.operations import cancel_operation, retry_operation_now
+from durable_retry.triggers.http.operations import cancel_operation, pause_operation, retry_operation_now
 from tests.support.builders import NOON
 from tests.support.http import call
 
@@ -61,8 +62,10 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     return hub
 
 
-async def bulk(action: BulkAction) -> BulkItem:
-    (item,) = await do_some(HUB, action, ["op-1"], note=None, by="ada", asked_at=NOON)
+async def bulk(action: BulkAction, **options: Any) -> BulkItem:
+    (item,) = await do_some(
+        HUB, action, ["op-1"], note=None, by="ada", asked_at=NOON, options=options or None
+    )
     return item
 
 
@@ -106,6 +109,45 @@ async def test_every_way_to_retry_now_refuses_what_does_not_wait_for_the_same_re
     assert (await bulk(BulkAction.RETRY_NOW)).detail == NOT_WAITING
     answer = await call(retry_operation_now, TaskHub("{}"), operation_id="op-1")
     assert (answer.status, answer.body["detail"]) == (409, f"T{NOT_WAITING[1:]}.")
+
+
+async def test_many_are_paused_as_one_is(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("durable_retry.services.operations.control.clock.now", lambda: NOON)
+    assert (await bulk(BulkAction.PAUSE, reason="moving", for_seconds=60.0)).detail is None
+    body = {"reason": "moving", "for_seconds": 60}
+    await call(pause_operation, TaskHub("{}"), body, operation_id="op-1")
+    (_, _, of_many), (_, _, of_one) = hub.raised
+    assert of_many == {
+        "by": "ada",
+        "asked_at": to_rfc3339(NOON),
+        "reason": "moving",
+        "for_seconds": 60.0,
+        "stops_deadline": False,
+    }
+    assert isinstance(of_one, dict)
+    assert of_one | {"by": "ada"} == of_many
+
+
+async def test_many_are_resumed_and_one_that_is_not_paused_is_left_alone(hub: Hub) -> None:
+    assert (
+        await bulk(BulkAction.RESUME)
+    ).detail == "the operation is not paused: its status is waiting_retry"
+    paused = {"action": "pause", "at": to_rfc3339(NOON), "by": "bob"}
+    hub.document = WAITING | {"status": "paused", "actions": [paused]}
+    assert (await bulk(BulkAction.RESUME)).detail is None
+    assert hub.raised == [("op-1", "resume", {"paused_at": to_rfc3339(NOON), "by": "ada"})]
+
+
+async def test_a_batch_that_runs_again_counts_what_it_has_paused_before(hub: Hub) -> None:
+    paused = {"action": "pause", "at": to_rfc3339(NOON), "by": "ada"}
+    hub.document = WAITING | {"status": "paused", "actions": [paused]}
+    assert (await bulk(BulkAction.PAUSE)).outcome is ItemOutcome.DONE
+    hub.document = WAITING | {"status": "paused", "actions": [paused | {"by": "bob"}]}
+    item = await bulk(BulkAction.PAUSE)
+    assert (item.outcome, item.detail) == (
+        ItemOutcome.SKIPPED,
+        "the operation is paused already: its status is paused",
+    )
 
 
 async def test_an_operation_that_is_not_there_is_refused_by_every_way_in(hub: Hub) -> None:

@@ -18,6 +18,13 @@ export const ACTIONS = {
     says: "Every operation that matches and has not ended is cancelled. An attempt under way ends first; what a dependency has done is not undone." },
   retry_now: { verb: "Retry now", did: "Retried now", one: "operation", list: "operations", kind: "main",
     says: "The present wait of every waiting operation that matches ends; a circuit that is open still refuses it." },
+  pause: { verb: "Pause", did: "Paused", one: "operation", list: "operations", kind: "main", fields: [
+    { name: "reason", label: "Why", optional: true },
+    { name: "for_seconds", label: "For how many seconds", type: "number", min: 1, optional: true, hint: "Until somebody resumes them, if left empty." },
+    { name: "stops_deadline", label: "Deadline", optional: true, choices: [["", "goes on"], ["true", "stops meanwhile"]] }],
+    says: "Every operation that matches and has not ended does nothing until it is resumed. An attempt under way ends first." },
+  resume: { verb: "Resume", did: "Resumed", one: "paused operation", list: "operations", kind: "main",
+    says: "Every paused operation that matches goes on." },
 };
 export const REASONS = ["RetriesExhausted", "DeadlineExceeded", "AmbiguousOutcome", "RejectedByDependency", "RejectedByHandler", "MalformedJson",
   "ValidationFailed", "UnknownDependency", "PoisonMessage", "OutboxUndeliverable", "CompensationFailed"];
@@ -128,11 +135,11 @@ function dryRun({ matched, complete }, action, body, rate) {
   const { verb, one, list, kind } = ACTIONS[action];
   const many = `${number(matched)}${complete ? "" : "+"}`;
   const start = async () => {
-    const fields = list === "operations" ? [] : [{ name: "note", label: "Note", optional: true, hint: "Kept with each dead letter." }];
+    const fields = ACTIONS[action].fields ?? (list === "operations" ? [] : [{ name: "note", label: "Note", optional: true, hint: "Kept with each dead letter." }]);
     const given = await ask({ title: `${verb}: ${many} ${matched === 1 ? one : `${one}s`}?`, words: `At most ${rate} a second. It can be cancelled on the way.`, fields, action: `${verb} ${many}`, kind });
     if (!given) return;
     try {
-      const { action_id: id } = await post("bulk-actions", { ...body, rate_per_second: rate, ...(given.note ? { note: given.note } : {}) });
+      const { action_id: id } = await post("bulk-actions", { ...body, rate_per_second: rate, ...optionsOf(given) });
       go(`replays/${segment(id)}`);
     } catch (error) {
       toast([error.message, ...error.lines].join(" "), "bad");
@@ -142,6 +149,12 @@ function dryRun({ matched, complete }, action, body, rate) {
   const filter = list === "dead-letters" ? { ...body.filter, status: "open" } : body.filter;
   return card("Dry run", [h("p", { class: "lead", role: "status" }, h("strong", {}, plural(matched, one)), body.ids ? " selected. " : " match. ", estimate),
     matched ? h("div", { class: "actions" }, button(`${verb} ${many}…`, start, kind), body.ids ? null : h("a", { class: "button quiet", href: link(list, filter) }, "Look at them")) : null]);
+}
+
+/** What was filled in, as the API takes it. */
+function optionsOf({ for_seconds: seconds, stops_deadline: stops, ...texts }) {
+  const given = Object.fromEntries(Object.entries(texts).filter(([, text]) => text));
+  return { ...given, ...(seconds ? { for_seconds: Number(seconds) } : {}), ...(stops ? { stops_deadline: true } : {}) };
 }
 
 const RESULTS = [
@@ -227,7 +240,9 @@ function failures(one) {
 function about(one) {
   const filter = one.selected ? [] : Object.entries(one.filter).filter(([, value]) => value !== null && value !== "");
   return card("About", facts([
-    ["Started", when(one.created_at)], ["By", one.by], ["Rate", `${one.rate_per_second} a second`], ["Note", one.note], ["Selected", one.selected || null],
+    ["Started", when(one.created_at)], ["By", one.by], ["Rate", `${one.rate_per_second} a second`], ["Note", one.note], ...pauseFacts(one.pause), ["Selected", one.selected || null],
     ...filter.map(([name, value]) => [words(name), value]),
   ]));
 }
+
+const pauseFacts = (pause) => (pause ? [["Why", pause.reason], ["For", pause.for_seconds ? coarse(pause.for_seconds) : "until somebody resumes them"], ["Deadline", pause.stops_deadline ? "stops meanwhile" : "goes on"]] : []);

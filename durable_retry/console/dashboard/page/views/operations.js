@@ -31,6 +31,7 @@ const FILTERS = [
   { name: "key", label: "Key", more: true },
   { name: "correlation_id", label: "Correlation id", more: true },
 ];
+const ON_MANY = ["cancel", "retry_now", "pause", "resume"];
 const SHOWN = COLUMNS.filter((column) => column.class !== "hidden");
 
 /** Why an operation last failed; nothing once it has succeeded. */
@@ -40,13 +41,13 @@ export function errorOf(one) {
 }
 
 export function operationsView({ path, query, reload }) {
-  const chosen = selection((one) => one.operation_id, (one) => one.key, ["cancel", "retry_now"], reload);
+  const chosen = selection((one) => one.operation_id, (one) => one.key, ON_MANY, reload);
   return {
     title: "Operations",
     load: (signal) => get("operations", pageQuery(query, FILTERS.map((filter) => filter.name)), signal),
     render: (page) => [
       filters(path, query, FILTERS),
-      onAll(query, ["cancel", "retry_now"]),
+      onAll(query, ON_MANY),
       chosen.bar(page.items),
       isNew(query, page) ? firstStep("No operation was accepted yet.") : table("Operations", [chosen.column, ...SHOWN], page.items, { keyOf: (one) => one.operation_id, empty: page.next_cursor ? "No match so far; the next page looks further." : "No operation matches." }),
       pager(path, query, page, COLUMNS, "operations"),
