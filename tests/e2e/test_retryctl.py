@@ -37,7 +37,8 @@ class Shell:
     def run(self, *argv: str, code: int = 0, terminal: bool = False) -> str:
         """Runs a command, checks its exit code and returns what it wrote."""
         out, err = Terminal() if terminal else io.StringIO(), io.StringIO()
-        found = main(argv, environ={"DURABLE_RETRY_URL": self.system.url}, out=out, err=err)
+        environ = {"DURABLE_RETRY_URL": self.system.url, "NO_COLOR": "1"}
+        found = main(argv, environ=environ, out=out, err=err)
         assert found == code, (argv, out.getvalue(), err.getvalue())
         return out.getvalue() + err.getvalue()
 
@@ -317,6 +318,15 @@ def test_dependencies_policies_and_health_are_shown(shell: Shell) -> None:
     assert len(shell.json("policy", "preview", "--retry", "max_attempts=3")["waits"]) == 2
     assert "/retry/factor" in shell.run("policy", "preview", "--retry", "factor=0", code=1)
     assert "works" in shell.run("health")
+
+
+def test_top_shows_what_ails_and_what_waits(shell: Shell, key: str) -> None:
+    waiting = shell.submitted(key, "/fail/9", "--retry", "initial_seconds=300")
+    shell.system.until(waiting, "waiting_retry")
+    eventually(lambda: bool(re.search(r"waiting_retry +flaky", shell.run("top"))), "the wait is counted")
+    assert "flaky_unsafe" in shell.run("top")
+    assert shell.json("top")["unavailable"] == {}
+    assert "did you mean flaky_unsafe?" in shell.run("circuits", "show", "flaky_unsaf", code=1)
 
 
 def test_every_command_stands_in_the_document() -> None:

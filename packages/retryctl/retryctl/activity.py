@@ -5,7 +5,8 @@ from typing import Final
 
 from retryctl import errors
 from retryctl.api import Api
-from retryctl.screen import Screen, cell, table
+from retryctl.layout import cells, table
+from retryctl.screen import Screen
 
 KINDS: Final = ("action", "bulk", "circuit", "alert", "deployment", "settings")
 
@@ -21,14 +22,7 @@ def list_activity(api: Api, args: Namespace, screen: Screen) -> int:
     pages = None if args.limit is None else _MOST_PAGES
     found = api.pages("activity", limit=args.limit, most_pages=pages, **query)
     rows = [
-        (
-            each["at"],
-            each["who"],
-            each["what"],
-            each["target"]["id"],
-            each["dependency"],
-            None if each["reason"] is None else cell(each["reason"]),
-        )
+        [*cells(each, "at", "who", "what"), each["target"]["id"], *cells(each, "dependency", "reason")]
         for each in found["items"]
     ]
     screen.show(found, table(("AT", "WHO", "WHAT", "TARGET", "DEPENDENCY", "REASON"), rows))

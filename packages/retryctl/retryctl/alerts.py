@@ -4,7 +4,8 @@ from argparse import Namespace
 
 from retryctl import errors
 from retryctl.api import Api
-from retryctl.screen import Screen, table
+from retryctl.layout import cells, instant, table
+from retryctl.screen import Screen
 
 _PATH = "alerts"
 
@@ -12,13 +13,8 @@ _PATH = "alerts"
 def show(api: Api, _: Namespace, screen: Screen) -> int:
     """Show what is raised, what holds its messages back, and who gets them."""
     document = api.get(_PATH)
-    raised = [
-        (each["condition"], each["state"], each["raised_at"], each["text"]) for each in document["items"]
-    ]
-    silences = [
-        (each["id"], each["condition"], each["until"], each["by"], each["reason"])
-        for each in document["silences"]
-    ]
+    raised = [cells(each, "condition", "state", "raised_at", "text") for each in document["items"]]
+    silences = [cells(each, "id", "condition", "until", "by", "reason") for each in document["silences"]]
     receivers = [(each["receiver"], each["format"], each["host"]) for each in document["receivers"]]
     parts = [
         table(("CONDITION", "STATE", "RAISED", "TEXT"), raised, empty="nothing is raised"),
@@ -35,7 +31,7 @@ def silence(api: Api, args: Namespace, screen: Screen) -> int:
     end = {"until": args.until} if args.until else {"for_minutes": args.for_minutes}
     body = {"condition": args.condition, "reason": args.reason, **end}
     document = api.post(_PATH, "silences", body=body)
-    screen.show(document, f"{document['id']}  {document['condition']} until {document['until']}")
+    screen.show(document, f"{document['id']}  {document['condition']} until {instant(document['until'])}")
     return errors.OK
 
 
@@ -49,7 +45,7 @@ def end_silence(api: Api, args: Namespace, screen: Screen) -> int:
 def test(api: Api, _: Namespace, screen: Screen) -> int:
     """Send a message to every receiver that says that it is a test; exit with 1 where one did not arrive."""
     document = api.post(_PATH, "test")
-    rows = [(each["receiver"], each["state"], each["detail"]) for each in document["items"]]
+    rows = [cells(each, "receiver", "state", "detail") for each in document["items"]]
     screen.show(document, table(("RECEIVER", "STATE", "WHY"), rows, empty="nobody gets messages"))
     failed = [each for each in document["items"] if each["state"] != "sent"]
     return errors.FAILED if failed else errors.OK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
@@ -111,6 +112,15 @@ class Api:
         """
         given = {name: value for name, value in (query or {}).items() if value is not None}
         return _document(self._send(method, path, params=given, json=body, headers=headers), self.url)
+
+    def unknown_dependency(self, name: str) -> str:
+        """Say that no dependency has this name, and which comes near; "" where one has it."""
+        known = [each["name"] for each in self.get("dependencies")["items"]]
+        if name in known:
+            return ""
+        near = get_close_matches(name, known, n=1)
+        guess = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        return f"no dependency has the name {name}; {guess}"
 
     def health(self) -> Any:
         """Return the health document, which the API sends with status 200 or 503.

@@ -12,7 +12,8 @@ from retryctl import errors, watching
 from retryctl.api import Api
 from retryctl.documents import pause_options, replay_options
 from retryctl.errors import UsageError
-from retryctl.screen import Screen, bar, cell, span, table
+from retryctl.layout import cell, cells, state, table
+from retryctl.screen import Screen, bar, span
 
 _PATH: Final = "bulk-actions"
 _FINISHED: Final = frozenset({"completed", "cancelled", "failed"})
@@ -65,7 +66,7 @@ def list_actions(api: Api, args: Namespace, screen: Screen) -> int:
     """List bulk actions, newest first."""
     document = api.pages(_PATH, limit=args.limit)
     names = ("action_id", "action", "status", "matched", *ENDS, "remaining", "created_at", "by")
-    rows = [[each[name] for name in names] for each in document["items"]]
+    rows = [cells(each, *names) for each in document["items"]]
     headers = ("ID", "ACTION", "STATUS", "MATCHED", *ENDS_HEADERS, "REMAINING", "CREATED", "BY")
     screen.show_list(document, "action_id", table(headers, rows))
     return errors.OK
@@ -105,10 +106,12 @@ def show_items(api: Api, path: tuple[str, ...], limit: int, screen: Screen) -> i
         screen: Shows the list.
     """
     document = api.pages(*path, limit=limit)
-    names = ("id", "outcome", "status", "failed_again", "at", "detail")
     rows = [
-        [*(each[name] for name in names[:2]), each["event_id"] or each["operation_id"]]
-        + [each[name] for name in names[2:]]
+        [
+            *cells(each, "id", "outcome"),
+            each["event_id"] or each["operation_id"],
+            *cells(each, "status", "failed_again", "at", "detail"),
+        ]
         for each in document["items"]
     ]
     headers = ("ID", "OUTCOME", "OPERATION", "NOW", "FAILED AGAIN AS", "AT", "WHY")
@@ -185,5 +188,5 @@ def counts_text(document: Mapping[str, Any], head: str, done: str) -> str:
 
 def _text(document: Mapping[str, Any]) -> str:
     return counts_text(
-        document, f"{document['action_id']}  {document['action']} {document['status']}", "done"
+        document, f"{document['action_id']}  {document['action']} {state(document['status'])}", "done"
     )

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from retryctl import errors
 from retryctl.api import Api
-from retryctl.screen import Screen, cell, facts, printable, table
+from retryctl.layout import Painted, cell, facts, instant, printable, state, table
+from retryctl.screen import Screen
 
 _PATH: Final = ("dead-letters", "groups")
 
@@ -20,11 +21,11 @@ def list_groups(api: Api, args: Namespace, screen: Screen) -> int:
         (
             each["count"],
             each["group"],
-            _standing(each),
+            standing(each),
             each["assigned_to"],
             each["sample"]["dependency"],
             each["sample"]["reason"],
-            each["last_seen_at"],
+            instant(each["last_seen_at"]),
             each["sample"]["detail"],
         )
         for each in document["items"]
@@ -41,12 +42,12 @@ def show(api: Api, args: Namespace, screen: Screen) -> int:
     pairs = [
         ("cause", document["group"]),
         ("open", document["count"]),
-        ("status", _standing(document)),
+        ("status", standing(document)),
         ("assigned to", document["assigned_to"]),
         ("acknowledged", _act(document, "acknowledged")),
         ("resolved", _act(document, "resolved")),
-        ("first seen", document["first_seen_at"]),
-        ("last seen", document["last_seen_at"]),
+        ("first seen", instant(document["first_seen_at"])),
+        ("last seen", instant(document["last_seen_at"])),
         ("latest", latest.get("id")),
         ("detail", cell(document["sample"]["detail"])),
     ]
@@ -70,18 +71,19 @@ def note(api: Api, args: Namespace, screen: Screen) -> int:
 
 def _show_cause(document: Mapping[str, Any], screen: Screen) -> int:
     to = "" if document["assigned_to"] is None else f", assigned to {printable(document['assigned_to'])}"
-    screen.show(document, f"{document['group']}  {_standing(document)}{to}")
+    screen.show(document, f"{document['group']}  {standing(document)}{to}")
     return errors.OK
 
 
-def _standing(document: Mapping[str, Any]) -> str:
-    return f"{document['status']}{', came back' if document['came_back'] else ''}"
+def standing(document: Mapping[str, Any]) -> Painted:
+    """Return where a root cause stands with people."""
+    return state(document["status"], ", came back" if document["came_back"] else "")
 
 
 def _act(document: Mapping[str, Any], what: str) -> str | None:
     if document[f"{what}_at"] is None:
         return None
-    return f"{document[f'{what}_at']}{act_by({'by': document[f'{what}_by']})}"
+    return f"{instant(document[f'{what}_at'])}{act_by({'by': document[f'{what}_by']})}"
 
 
 def act_by(act: Mapping[str, Any]) -> str:
@@ -91,7 +93,7 @@ def act_by(act: Mapping[str, Any]) -> str:
 
 def note_lines(notes: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return a line for each note."""
-    return [f"note {each['at']}{act_by(each)}  {printable(each['text'])}" for each in notes]
+    return [f"note {instant(each['at'])}{act_by(each)}  {printable(each['text'])}" for each in notes]
 
 
 def failure_lines(failure: Mapping[str, Any]) -> Iterator[str]:

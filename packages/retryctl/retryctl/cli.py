@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TextIO
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, TextIO
 
 from retryctl import errors
 from retryctl.api import KEY, URL, Api
-from retryctl.errors import CommandError
+from retryctl.errors import ApiError, CommandError
+from retryctl.layout import CURRENT, Layout
 from retryctl.parser import build_parser
 from retryctl.screen import Form, Screen
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     import httpx
+
+
+_NOT_KNOWN: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST)
 
 
 def main(
@@ -44,10 +49,23 @@ def main(
     function_key = args.function_key or KEY.get(environ) or None
     form: Form = "json" if args.json else "ids" if args.ids else "text"
     screen = Screen(out or sys.stdout, err or sys.stderr, form)
+    CURRENT.set(Layout.of(out or sys.stdout, environ, is_utc=args.utc))
     code, message = _run(args, url, function_key, screen, transport)
     if message:
         screen.note(message)
     return code
+
+
+def _tried(api: Api, args: Namespace, screen: Screen) -> tuple[int, str]:
+    """Return what `_run` does; where nothing was found, the name of a dependency may be wrong."""
+    name = getattr(args, "dependency", None)
+    try:
+        code: int = args.run(api, args, screen)
+    except ApiError as error:
+        if name is None or error.problem.get("status") not in _NOT_KNOWN or "did you mean" in error.text:
+            raise
+        return error.exit_code, "\n".join(filter(None, (error.text, api.unknown_dependency(name))))
+    return code, api.unknown_dependency(name) if name is not None and screen.found_nothing else ""
 
 
 def _run(
@@ -56,8 +74,7 @@ def _run(
     """Return the exit code and an error message ("" for none)."""
     try:
         with Api(url, function_key, transport) as api:
-            code: int = args.run(api, args, screen)
-            return code, ""
+            return _tried(api, args, screen)
     except CommandError as error:
         return error.exit_code, str(error)
     except KeyboardInterrupt:

@@ -18,8 +18,9 @@ from retryctl.bulk import (
 )
 from retryctl.causes import act_by, failure_lines, note_lines
 from retryctl.documents import parse_json, replay_options
+from retryctl.layout import cell, cells, facts, instant, printable, state, table
 from retryctl.operations import attempt_text
-from retryctl.screen import Screen, cell, facts, printable, span, table
+from retryctl.screen import Screen, span
 
 _PATH: Final = "dead-letters"
 _REPLAYS: Final = (_PATH, "replays")
@@ -35,10 +36,7 @@ def list_dead_letters(api: Api, args: Namespace, screen: Screen) -> int:
 
 def _dead_letter_table(items: Sequence[Mapping[str, Any]]) -> str:
     """Lay dead letters out, one per line."""
-    rows = [
-        (each["id"], each["status"], each["dependency"], each["reason"], each["created_at"], each["detail"])
-        for each in items
-    ]
+    rows = [cells(each, "id", "status", "dependency", "reason", "created_at", "detail") for each in items]
     return table(("DEAD LETTER", "STATUS", "DEPENDENCY", "REASON", "CREATED", "DETAIL"), rows)
 
 
@@ -111,7 +109,7 @@ def list_replays(api: Api, args: Namespace, screen: Screen) -> int:
     """List bulk replays, newest first."""
     document = api.pages(*_REPLAYS, limit=args.limit)
     names = ("replay_id", "status", "matched", *ENDS, "remaining", "created_at", "by", "note")
-    rows = [[each[name] for name in names] for each in document["items"]]
+    rows = [cells(each, *names) for each in document["items"]]
     headers = ("REPLAY", "STATUS", "MATCHED", *ENDS_HEADERS, "REMAINING", "CREATED", "BY", "NOTE")
     screen.show_list(document, "replay_id", table(headers, rows))
     return errors.OK
@@ -148,7 +146,9 @@ def _filters(args: Namespace) -> dict[str, Any]:
 
 def _show_state(document: Mapping[str, Any], screen: Screen) -> int:
     notes = len(document["notes"])
-    screen.show(document, f"{document['id']}  {document['status']}, {notes} note{'' if notes == 1 else 's'}")
+    screen.show(
+        document, f"{document['id']}  {state(document['status'])}, {notes} note{'' if notes == 1 else 's'}"
+    )
     return errors.OK
 
 
@@ -168,14 +168,15 @@ def _text(document: Mapping[str, Any]) -> str:
         "archived_by",
         "message",
     )
-    pairs = [(name, None if document.get(name) is None else cell(document[name])) for name in (*names, *more)]
+    known = zip((*names, *more), cells(document, *names, *more), strict=True)
+    pairs = [(name, None if value is None else cell(value)) for name, value in known]
     lines = [facts(pairs), f"detail {printable(document['detail'])}"]
     lines += [f"{name} {json.dumps(document[name])}" for name in ("request", "input") if name in document]
     lines += [attempt_text(attempt) for attempt in document["attempts"]]
     lines += failure_lines(document.get("failure") or {})
     for each in document["replays"]:
         lines.append(
-            f"replayed {each['requested_at']}{act_by(each)} as {each['operation_id']}{_became(each)}"
+            f"replayed {instant(each['requested_at'])}{act_by(each)} as {each['operation_id']}{_became(each)}"
         )
         lines += [f"  from step {printable(each['from_step'])}"] if each.get("from_step") else []
         lines += [f"  note  {printable(each['note'])}"] if each["note"] else []
@@ -189,4 +190,4 @@ def _became(replay: Mapping[str, Any]) -> str:
 
 
 def _replay_text(document: Mapping[str, Any]) -> str:
-    return counts_text(document, f"{document['replay_id']}  {document['status']}", "replayed")
+    return counts_text(document, f"{document['replay_id']}  {state(document['status'])}", "replayed")

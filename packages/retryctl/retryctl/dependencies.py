@@ -9,7 +9,8 @@ from retryctl import errors
 from retryctl.api import Api
 from retryctl.documents import retry_table
 from retryctl.errors import UsageError
-from retryctl.screen import Screen, cell, facts, plot_waits, span, table
+from retryctl.layout import cell, cells, facts, instant, state, table
+from retryctl.screen import Screen, plot_waits, span
 
 
 def list_dependencies(api: Api, _: Namespace, screen: Screen) -> int:
@@ -36,7 +37,8 @@ def health(api: Api, _: Namespace, screen: Screen) -> int:
     """Show whether the app can accept operations."""
     document = api.health()
     rows = [
-        (name, "works" if part["healthy"] else part["detail"]) for name, part in document["parts"].items()
+        (name, state("works") if part["healthy"] else part["detail"])
+        for name, part in document["parts"].items()
     ]
     screen.show(document, table(("PART", "STATE"), rows))
     return errors.OK if document["status"] == "healthy" else errors.UNREACHABLE
@@ -62,15 +64,12 @@ def list_circuits(api: Api, _: Namespace, screen: Screen) -> int:
     """List every circuit."""
     document = api.get("circuits")
     rows = [
-        (
-            each["dependency"],
-            each["state"],
-            each["calls"],
-            each["failures"],
+        [
+            *cells(each, "dependency", "state", "calls", "failures"),
             _percent(each["failure_ratio"]),
-            each["retry_at"] or each["throttled_until"],
+            instant(each["retry_at"] or each["throttled_until"]),
             each["reason"],
-        )
+        ]
         for each in document["items"]
     ]
     headers = ("DEPENDENCY", "STATE", "CALLS", "FAILURES", "RATIO", "UNTIL", "REASON")
@@ -90,9 +89,7 @@ def list_openings(api: Api, args: Namespace, screen: Screen) -> int:
     document = api.get("circuits", args.dependency, "openings")
     rows = [
         (
-            each["at"],
-            each["reason"],
-            each["by"],
+            *cells(each, "at", "reason", "by"),
             f"{each['failures']} of {each['calls']}" if each["calls"] else None,
             each["slow_calls"] or None,
             None if each["break_seconds"] is None else span(each["break_seconds"]),
@@ -169,19 +166,19 @@ def _circuit_text(document: Mapping[str, Any]) -> str:
     text = facts(
         (
             ("dependency", document["dependency"]),
-            ("state", document["state"]),
+            ("state", state(document["state"])),
             ("calls", f"{document['calls']}, {document['failures']} failed, {document['slow_calls']} slow"),
             ("ratio", _percent(document["failure_ratio"])),
-            ("opened", first),
-            ("opened again", None if latest == first else latest),
-            ("tries again", document["retry_at"]),
-            ("paused until", document["throttled_until"]),
+            ("opened", instant(first)),
+            ("opened again", None if latest == first else instant(latest)),
+            ("tries again", instant(document["retry_at"])),
+            ("paused until", instant(document["throttled_until"])),
             ("waiting", document["waiting"]),
             ("reason", document["reason"]),
             ("changed by", document["changed_by"]),
         )
     )
-    changes = [(each["at"], each["action"], each["by"], each["reason"]) for each in document["audit"]]
+    changes = [cells(each, "at", "action", "by", "reason") for each in document["audit"]]
     return text if not changes else f"{text}\n\n{table(('WHEN', 'ACTION', 'BY', 'REASON'), changes)}"
 
 

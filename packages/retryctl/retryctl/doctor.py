@@ -11,7 +11,8 @@ from typing import Any, Final
 from retryctl import errors
 from retryctl.api import Api
 from retryctl.errors import ApiError, UnreachableError
-from retryctl.screen import Screen, printable
+from retryctl.layout import printable, state
+from retryctl.screen import Screen
 from retryctl.watching import monotonic_seconds, pause
 
 LEAST_HOST: Final = (4, 1038)
@@ -73,7 +74,9 @@ def doctor(api: Api, args: Namespace, screen: Screen) -> int:
     seen: list[Part] = []
     for part in _parts(api, args.master_key, args.part_seconds):
         seen.append(part)
-        screen.line(f"{part.name:10}{'ok' if part.ok else 'FAILED':8}{printable(part.detail)}".rstrip())
+        word = state("ok" if part.ok else "FAILED")
+        gap = " " * (8 - len(word.plain))
+        screen.line(f"{part.name:10}{word}{gap}{printable(part.detail)}".rstrip())
         if not part.ok:
             break
     failed = None if seen[-1].ok else seen[-1]

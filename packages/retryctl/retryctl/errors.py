@@ -9,7 +9,7 @@ CommandError
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from retryctl.screen import printable
+from retryctl.layout import printable
 
 OK: Final = 0
 FAILED: Final = 1

@@ -10,7 +10,8 @@ from retryctl import errors, watching
 from retryctl.api import Api
 from retryctl.documents import parse_json, parse_pair, pause_options, read_document, retry_table
 from retryctl.errors import UsageError
-from retryctl.screen import Screen, cell, facts, span, table
+from retryctl.layout import cell, cells, facts, instant, state, table
+from retryctl.screen import Screen, span
 
 FINISHED: Final = frozenset({"succeeded", "dead_lettered", "cancelled"})
 
@@ -24,7 +25,9 @@ def submit(api: Api, args: Namespace, screen: Screen) -> int:
     if args.watch:
         return _watch(api, document["operation_id"], screen)
     is_status = "attempts" in document
-    text = operation_text(document) if is_status else f"{document['operation_id']}  {document['status']}"
+    text = (
+        operation_text(document) if is_status else f"{document['operation_id']}  {state(document['status'])}"
+    )
     screen.show(document, text)
     return _exit_code(document["status"]) if is_status else errors.OK
 
@@ -57,7 +60,7 @@ def list_operations(api: Api, args: Namespace, screen: Screen) -> int:
         created_before=args.created_before,
     )
     rows = [
-        (each["operation_id"], each["status"], each["dependency"], each["attempt_count"], each["key"])
+        cells(each, "operation_id", "status", "dependency", "attempt_count", "key")
         for each in document["items"]
     ]
     headers = ("OPERATION", "STATUS", "DEPENDENCY", "ATTEMPTS", "KEY")
@@ -98,13 +101,13 @@ def operation_text(document: Mapping[str, Any]) -> str:
     head = facts(
         (
             ("operation", document["operation_id"]),
-            ("status", document["status"]),
+            ("status", state(document["status"])),
             ("key", cell(document["key"])),
             ("dependency", document["dependency"]),
             ("correlation", _cell_or_none(document["correlation_id"])),
             ("submitted by", _cell_or_none(document.get("submitted_by"))),
-            ("deadline", document["deadline_at"]),
-            ("next attempt", document["next_attempt_at"]),
+            ("deadline", instant(document["deadline_at"])),
+            ("next attempt", instant(document["next_attempt_at"])),
         )
     )
     steps = map(_step_text, document.get("steps", ()))
@@ -124,19 +127,19 @@ def _action_text(action: Mapping[str, Any]) -> str:
     """Return one line for a manual action on an operation."""
     by = "" if action["by"] is None else f" by {cell(action['by'])}"
     reason = f": {cell(action['reason'])}" if action.get("reason") else ""
-    return f"{action['action']}  {action['at']}{by}{reason}"
+    return f"{action['action']}  {instant(action['at'])}{by}{reason}"
 
 
 def _replay_text(replay: Mapping[str, Any]) -> str:
     """Return one line for a replay of one of its dead letters."""
     by = "" if replay["by"] is None else f" by {cell(replay['by'])}"
-    status = replay["status"] or "not known"
-    return f"replay of {replay['dead_letter_id']}  {replay['requested_at']}{by}: {status}"
+    status = state(replay["status"] or "not known")
+    return f"replay of {replay['dead_letter_id']}  {instant(replay['requested_at'])}{by}: {status}"
 
 
 def _step_text(step: Mapping[str, Any]) -> str:
     """Return one line for a remembered step of a handler."""
-    line = f"step {cell(step['name'])}  {step['status']}  attempts: {step['attempts']}"
+    line = f"step {cell(step['name'])}  {state(step['status'])}  attempts: {step['attempts']}"
     return line if step["result"] is None else f"{line}  {cell(json.dumps(step['result']))}"
 
 
@@ -221,7 +224,8 @@ def _end_lines(document: Mapping[str, Any]) -> list[str]:
     if (dead_letter := document["dead_letter"]) is not None:
         lines.append(f"dead letter {dead_letter['id']}  {dead_letter['category']}, {dead_letter['reason']}")
     lines += [
-        f"event {event['event_id']}  {cell(event['type'])}  {event['state']}" for event in document["events"]
+        f"event {event['event_id']}  {cell(event['type'])}  {state(event['state'])}"
+        for event in document["events"]
     ]
     return lines
 
@@ -248,7 +252,7 @@ class _Progress:
         """Return the lines that are new in a document."""
         lines = [attempt_text(each) for each in document["attempts"] if each["number"] > self._attempts]
         if document["status"] != self._status:
-            lines.append(f"{document['operation_id']}  {document['status']}")
+            lines.append(f"{document['operation_id']}  {state(document['status'])}")
         if document["status"] in FINISHED:
             lines += _end_lines(document)
         self._attempts, self._status = document["attempt_count"], document["status"]

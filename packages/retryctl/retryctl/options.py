@@ -24,7 +24,7 @@ _FILE: Final = {
 _WRONG_WORD: Final = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 """What argparse says of a word that is none of its choices."""
 
-_EVERYWHERE: Final = "Besides: --url, --function-key and --json, see `retryctl --help`."
+_EVERYWHERE: Final = "Besides: --url, --function-key, --json and --utc, see `retryctl --help`."
 
 
 class GuessingParser(ArgumentParser):
@@ -46,6 +46,7 @@ def add_command(commands: Commands, name: str, run: Command, words: str) -> Argu
     command.add_argument("--url", default=SUPPRESS, help=SUPPRESS)
     command.add_argument("--function-key", default=SUPPRESS, help=SUPPRESS)
     command.add_argument("--json", action="store_true", default=SUPPRESS, help=SUPPRESS)
+    command.add_argument("--utc", action="store_true", default=SUPPRESS, help=SUPPRESS)
     command.set_defaults(run=run, ids=False)
     return command
 

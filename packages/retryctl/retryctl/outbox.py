@@ -5,22 +5,20 @@ from argparse import Namespace
 
 from retryctl import errors
 from retryctl.api import Api
+from retryctl.layout import cell, cells, facts, instant, state, table
 from retryctl.operations import attempt_text
-from retryctl.screen import Screen, cell, facts, table
+from retryctl.screen import Screen
 
 
 def list_events(api: Api, args: Namespace, screen: Screen) -> int:
     """List the events in one state."""
     document = api.pages("outbox", limit=args.limit, status=args.status)
     rows = [
-        (
-            each["event_id"],
-            each["state"],
-            each["type"],
+        [
+            *cells(each, "event_id", "state", "type"),
             each["queue"] or f"{each['dependency']} {each['path']}",
-            each["pending_since"],
-            each["detail"],
-        )
+            *cells(each, "pending_since", "detail"),
+        ]
         for each in document["items"]
     ]
     headers = ("EVENT", "STATE", "TYPE", "TO", "PENDING SINCE", "DETAIL")
@@ -34,11 +32,11 @@ def show_event(api: Api, args: Namespace, screen: Screen) -> int:
     head = facts(
         (
             ("event", document["event_id"]),
-            ("state", document["state"]),
+            ("state", state(document["state"])),
             ("type", cell(document["type"])),
             ("to", document["queue"] or f"{document['dependency']} {document['path']}"),
             ("data", cell(json.dumps(document["data"]))),
-            ("next attempt", document["next_attempt_at"]),
+            ("next attempt", instant(document["next_attempt_at"])),
             ("detail", None if document["detail"] is None else cell(document["detail"])),
             ("dead letter", document["dead_letter_id"]),
         )
@@ -50,5 +48,5 @@ def show_event(api: Api, args: Namespace, screen: Screen) -> int:
 def resend_event(api: Api, args: Namespace, screen: Screen) -> int:
     """Send an event again."""
     document = api.post("outbox", args.id, "resend")
-    screen.show(document, f"{document['event_id']}  {document['state']}")
+    screen.show(document, f"{document['event_id']}  {state(document['state'])}")
     return errors.OK

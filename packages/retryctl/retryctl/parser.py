@@ -16,6 +16,7 @@ from retryctl import (
     operations,
     outbox,
     search,
+    top,
     workflows,
 )
 from retryctl.api import KEY, URL
@@ -69,6 +70,8 @@ def build_parser() -> ArgumentParser:
     parser.add_argument("--url", help=f"base URL of the app; else {URL.name}, else {URL.default}")
     parser.add_argument("--function-key", help=f"the app's function key, if it needs one; else {KEY.name}")
     parser.add_argument("--json", action="store_true", help="write the API's JSON")
+    words = "show times in UTC; else in the zone of this machine"
+    parser.add_argument("--utc", action="store_true", help=words)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_operations(commands)
     _add_circuits(commands)
@@ -346,6 +349,12 @@ def _add_dependencies(commands: Commands) -> None:
     command = add_command(commands, "metrics", dependencies.metrics, words)
     command.add_argument("dependency", nargs="?", help="default: every one")
     command.add_argument("--minutes", type=int, default=60, help="how far back, up to 10080 (default: 60)")
+    words = "show dependencies, waits and causes, redrawn on a terminal until Ctrl-C"
+    command = add_command(commands, "top", top.top, words)
+    command.add_argument("--minutes", type=int, default=15, help="of the counts (default: 15)")
+    command.add_argument(
+        "--every", type=float, default=2.0, metavar="SECONDS", help="between two looks (default: 2)"
+    )
     group = add_group(commands, "policy", "see what a retry policy does")
     words = "show every wait, as a table and a plot"
     preview = add_command(group, "preview", dependencies.preview_policy, words)

@@ -1,20 +1,27 @@
-"""Output as text, JSON or ids; tables, durations, bars, and the plot of waits."""
+"""Output as text, JSON or ids; durations, bars, and the plot of waits."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Literal, TextIO
+
+from retryctl.layout import CURRENT, cut
 
 type Form = Literal["text", "json", "ids"]
 
-_CLEAR_LINE: Final = "\r\x1b[K"
+_CLEAR_REST: Final = "\x1b[K"
+_CLEAR_LINE: Final = f"\r{_CLEAR_REST}"
+_CLEAR_BELOW: Final = "\x1b[J"
+_HOME: Final = "\x1b[H"
+# The terminal's other screen, without a cursor.
+_TAKE: Final = "\x1b[?1049h\x1b[?25l"
+_GIVE_BACK: Final = "\x1b[?25h\x1b[?1049l"
 
 PLOT_WIDTH: Final = 60
 _PLOT_ROWS: Final = 20
 _MINUTE: Final = 60
 _HOUR: Final = 3_600
 _DAY: Final = 86_400
-_CELL_WIDTH: Final = 72
-"""Most characters of a cell; longer ones are cut, and `--json` shows them whole."""
 
 
 class Screen:
@@ -24,11 +31,15 @@ class Screen:
         self._out = out
         self._err = err
         self._form = form
-        self._is_live = out.isatty() and form == "text"
+        self.is_live = out.isatty() and form == "text"
+        """Whether lines can be redrawn."""
+        self.found_nothing = False
+        """Whether what was shown is a list without items, or a count of nothing."""
         self._has_live_line = False
 
     def show(self, document: Any, text: str) -> None:
         """Write the document as JSON, or else its text."""
+        self._look_into(document)
         self._write(json.dumps(document, indent=2) if self._form == "json" else text)
 
     def show_list(self, document: Any, id_name: str, text: str) -> None:
@@ -36,6 +47,7 @@ class Screen:
         if self._form != "ids":
             self.show(document, text)
             return
+        self._look_into(document)
         for item in document["items"]:
             self._write(item[id_name])
 
@@ -57,10 +69,36 @@ class Screen:
 
     def live(self, text: str) -> None:
         """Redraw the last line; does nothing when the output is not a terminal."""
-        if self._is_live:
-            self._out.write(f"{_CLEAR_LINE}{text}")
+        if self.is_live:
+            width = CURRENT.get().width
+            # A line that wraps could not be redrawn.
+            self._out.write(f"{_CLEAR_LINE}{text if width is None else cut(text, width - 1)}")
             self._out.flush()
             self._has_live_line = True
+
+    @contextmanager
+    def whole(self) -> Iterator[Callable[[str], None]]:
+        """Take the whole terminal, and give back what was on it; yields what redraws it."""
+
+        def draw(text: str) -> None:
+            size = CURRENT.get().size()
+            lines = text.split("\n")
+            if size is not None:
+                # One that wraps would push the first ones out.
+                lines = [cut(line, size[0]) for line in lines[: size[1] - 1]]
+            self._out.write(_HOME + "".join(f"{line}{_CLEAR_REST}\n" for line in lines) + _CLEAR_BELOW)
+            self._out.flush()
+
+        self._out.write(_TAKE)
+        try:
+            yield draw
+        finally:
+            self._out.write(_GIVE_BACK)
+            self._out.flush()
+
+    def _look_into(self, document: Any) -> None:
+        if isinstance(document, dict):
+            self.found_nothing = document.get("items") == [] or document.get("matched") == 0
 
     def _write(self, text: str) -> None:
         if self._has_live_line:
@@ -68,42 +106,6 @@ class Screen:
             self._has_live_line = False
         self._out.write(f"{text}\n")
         self._out.flush()
-
-
-def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "(none)") -> str:
-    """Lay rows out in columns.
-
-    Args:
-        headers: One for each column.
-        rows: Cells of any type; None shows as `-`.
-        empty: Text in place of a table without rows.
-    """
-    cells = [[cell(value) for value in row] for row in rows]
-    if not cells:
-        return empty
-    lines = [list(headers), *cells]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
-
-
-def facts(pairs: Iterable[tuple[str, Any]]) -> str:
-    """Lay out names and values, one pair per line; pairs whose value is None are left out."""
-    known = [(name, str(value)) for name, value in pairs if value is not None]
-    width = max((len(name) for name, _ in known), default=0)
-    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in known)
-
-
-def cell(value: Any) -> str:
-    """Return a value as one line of at most 72 characters; None is `-`."""
-    if value is None:
-        return "-"
-    text = printable(str(value))
-    return text if len(text) <= _CELL_WIDTH else text[: _CELL_WIDTH - 1] + "…"
-
-
-def printable(text: str) -> str:
-    """Replace control characters, so that text from a dependency cannot steer the terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def span(seconds: float) -> str:

@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from retryctl import errors, watching
 from retryctl.api import Api
+from retryctl.layout import cells, table
 from retryctl.operations import operation_text
-from retryctl.screen import Screen, span, table
+from retryctl.screen import Screen, span
 
 _MOST_PAGES: Final = 10
 """The most requests of one search. A page covers a bounded number of items, and may have no match."""
@@ -38,8 +39,7 @@ def _text(api: Api, items: list[dict[str, Any]]) -> str:
         parts.append(f"{operation_text(api.get('operations', only['id']))}\n{_why(only)}")
     if items != operations or len(items) > 1:
         rows = [
-            (each["type"], each["id"], each["status"], each["key"] or each["name"], _why(each))
-            for each in items
+            (*cells(each, "type", "id", "status"), each["key"] or each["name"], _why(each)) for each in items
         ]
         parts.append(table(("TYPE", "ID", "STATUS", "KEY", "WHY"), rows))
     letters = [each for each in items if each["type"] == "dead_letter"]

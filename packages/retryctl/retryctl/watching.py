@@ -35,6 +35,11 @@ def seconds_until(instant: str) -> float:
     return max(0.0, (datetime.fromisoformat(instant) - now()).total_seconds())
 
 
+def seconds_since(instant: str) -> float:
+    """Return the seconds from an RFC 3339 instant; 0 for a coming one."""
+    return max(0.0, (now() - datetime.fromisoformat(instant)).total_seconds())
+
+
 def follow(
     fetch: Callable[[], dict[str, Any]],
     finished: AbstractSet[str],

@@ -7,8 +7,9 @@ from typing import Any, Final
 from retryctl import errors, watching
 from retryctl.api import Api
 from retryctl.documents import read_document
+from retryctl.layout import cells, state, table
 from retryctl.operations import generated_key
-from retryctl.screen import Screen, bar, table
+from retryctl.screen import Screen, bar
 
 BATCH_FINISHED: Final = frozenset({"succeeded", "failed"})
 SAGA_FINISHED: Final = frozenset({"succeeded", "compensated", "compensation_failed", "stopped"})
@@ -31,14 +32,11 @@ def list_batches(api: Api, args: Namespace, screen: Screen) -> int:
     """List batches without their items, newest first."""
     document = api.pages("batches", limit=args.limit)
     rows = [
-        (
-            each["batch_id"],
-            each["status"],
-            each.get("key"),
+        [
+            *cells(each, "batch_id", "status", "key"),
             _batch_counts(each),
-            each["created_at"],
-            each["finished_at"],
-        )
+            *cells(each, "created_at", "finished_at"),
+        ]
         for each in document["items"]
     ]
     headers = ("BATCH", "STATUS", "KEY", "ITEMS", "CREATED", "FINISHED")
@@ -72,7 +70,7 @@ def list_sagas(api: Api, args: Namespace, screen: Screen) -> int:
     """List sagas, newest first."""
     document = api.pages("sagas", limit=args.limit)
     rows = [
-        (each["saga_id"], each["status"], each.get("key"), _steps_text(each), each["created_at"])
+        [*cells(each, "saga_id", "status", "key"), _steps_text(each), *cells(each, "created_at")]
         for each in document["items"]
     ]
     screen.show_list(document, "saga_id", table(("SAGA", "STATUS", "KEY", "STEPS", "CREATED"), rows))
@@ -128,11 +126,8 @@ def _batch_counts(document: Mapping[str, Any]) -> str:
 
 
 def _batch_text(document: Mapping[str, Any]) -> str:
-    rows = [
-        (each["index"], each["status"], each["operation_id"], each["key"], each["error"])
-        for each in document["items"]
-    ]
-    head = f"{document['batch_id']}  {document['status']}: {_batch_counts(document)}"
+    rows = [cells(each, "index", "status", "operation_id", "key", "error") for each in document["items"]]
+    head = f"{document['batch_id']}  {state(document['status'])}: {_batch_counts(document)}"
     why = [f"failed, since {document['reason']}"] if document.get("reason") else []
     return "\n".join([head, *why, table(("ITEM", "STATUS", "OPERATION", "KEY", "ERROR"), rows)])
 
@@ -146,7 +141,7 @@ def _watch_saga(api: Api, saga_id: str, screen: Screen) -> int:
 
 
 def _saga_line(document: Mapping[str, Any]) -> str:
-    return f"{document['saga_id']}  {document['status']}: {_steps_text(document)}"
+    return f"{document['saga_id']}  {state(document['status'])}: {_steps_text(document)}"
 
 
 def _steps_text(document: Mapping[str, Any]) -> str:
@@ -156,13 +151,11 @@ def _steps_text(document: Mapping[str, Any]) -> str:
 def _saga_text(document: Mapping[str, Any]) -> str:
     rows = [
         (
-            step["name"],
-            step["status"],
-            step["effect"],
-            None if step["compensation"] is None else step["compensation"]["status"],
+            *cells(step, "name", "status", "effect"),
+            *cells(step["compensation"] or {}, "status"),
             step["error"],
         )
         for step in document["steps"]
     ]
-    head = f"{document['saga_id']}  {document['status']}"
+    head = f"{document['saga_id']}  {state(document['status'])}"
     return f"{head}\n{table(('STEP', 'STATUS', 'EFFECT', 'COMPENSATION', 'ERROR'), rows)}"

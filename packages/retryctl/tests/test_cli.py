@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -82,6 +83,8 @@ def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock on which nothing takes time but pauses."""
     instant = datetime.fromisoformat("2026-11-21T09:00:00Z")
     seconds = [0.0]
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
     monkeypatch.setattr(watching, "now", lambda: instant)
     monkeypatch.setattr(watching, "monotonic_seconds", lambda: seconds[0])
     monkeypatch.setattr(watching, "pause", lambda pause: seconds.__setitem__(0, seconds[0] + pause))
@@ -579,7 +582,9 @@ def test_everything_that_is_found_is_listed_by_its_type_and_asked_for_by_every_f
 
 def test_watching_counts_down_and_shows_each_attempt_once() -> None:
     documents = iter([STATUS, STATUS, DEAD])
-    run = Run(lambda _: httpx.Response(200, json=next(documents)), "watch", "op-1", out=Terminal())
+    run = Run(
+        lambda _: httpx.Response(200, json=next(documents)), "watch", "op-1", out=Terminal(), NO_COLOR="1"
+    )
     assert run.code == 1
     assert run.out.count("attempt 1  503  41.2 ms  transient: status 503") == 1
     assert "waits 1.37 s (exponential 2 s, full jitter)" in run.out
@@ -626,3 +631,55 @@ def test_a_wrong_word_is_answered_with_the_nearest(
         main(argv)
     assert ended.value.code == 2
     assert guess in capsys.readouterr().err
+
+
+def test_a_live_line_does_not_wrap() -> None:
+    documents = iter([STATUS, DEAD])
+    answer: Responder = lambda _: httpx.Response(200, json=next(documents))  # noqa: E731 # it is short
+    run = Run(answer, "watch", "op-1", out=Terminal(), NO_COLOR="1", COLUMNS="40")
+    assert "\r\x1b[Kwaiting_retry: attempt 2 in 9 s (expon…" in run.out
+
+
+def with_dependencies(answer: Responder) -> Responder:
+    """Answers of an app with two dependencies."""
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/dependencies"):
+            return httpx.Response(200, json={"items": [{"name": "payments"}, {"name": "warehouse"}]})
+        return answer(request)
+
+    return respond
+
+
+@pytest.mark.parametrize(
+    ("argv", "answer", "code"),
+    [
+        (["circuits", "show"], answers({"title": "Not Found", "status": 404, "detail": ""}, 404), 1),
+        (["list", "--dependency"], answers({"items": [], "next_cursor": None}), 0),
+        (["list", "--ids", "--dependency"], answers({"items": [], "next_cursor": None}), 0),
+        (["find", "--dependency"], answers({"items": [], "next_cursor": None}), 1),
+        (["replays", "start", "--dry-run", "--dependency"], answers({"matched": 0}), 0),
+    ],
+)
+def test_a_wrong_dependency_is_answered_with_the_nearest(
+    argv: list[str], answer: Responder, code: int
+) -> None:
+    wrong = Run(with_dependencies(answer), *argv, "paymens")
+    assert wrong.code == code
+    assert "no dependency has the name paymens; did you mean payments?" in wrong.err
+    assert "there are payments, warehouse" in Run(with_dependencies(answer), *argv, "zzz").err
+    assert "no dependency" not in Run(with_dependencies(answer), *argv, "payments").err
+
+
+def test_another_refusal_asks_for_no_names() -> None:
+    conflict = answers({"title": "Conflict", "status": 409, "detail": ""}, 409)
+    run = Run(conflict, "circuits", "open", "payments", "--reason", "r")
+    assert (run.code, len(run.requests)) == (1, 1)
+
+
+def test_a_saga_whose_compensation_has_not_begun_is_shown() -> None:
+    step = {"name": "reserve", "status": "running", "effect": "none", "error": None}
+    saga = {"saga_id": "saga-1", "status": "running", "steps": [step | {"compensation": {"status": None}}]}
+    assert Run(answers(saga), "saga", "show", "saga-1").out.splitlines()[-1].split() == [
+        *("reserve", "running", "none", "-", "-")
+    ]

@@ -1,23 +1,6 @@
 import pytest
 
-from retryctl.screen import PLOT_WIDTH, bar, cell, facts, plot_waits, span, table
-
-
-def test_columns_are_as_wide_as_their_widest_cell() -> None:
-    assert table(("A", "LONG"), [("wide", None), ("b", 1)]) == "A     LONG\nwide  -\nb     1"
-
-
-def test_a_table_without_rows_says_so() -> None:
-    assert table(("A",), []) == "(none)"
-
-
-def test_facts_leave_out_what_is_not_known() -> None:
-    assert facts([("key", "k"), ("deadline", None), ("status", "running")]) == "key     k\nstatus  running"
-
-
-def test_a_cell_is_one_line_without_control_characters() -> None:
-    assert cell("a\nb\x1b[2J") == "a b [2J"
-    assert len(cell("x" * 500)) == 72
+from retryctl.screen import PLOT_WIDTH, bar, plot_waits, span
 
 
 @pytest.mark.parametrize(

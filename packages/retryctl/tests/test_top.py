@@ -1,0 +1,149 @@
+"""Against an overview that is made up here."""
+
+import copy
+import io
+import json
+from datetime import datetime
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from retryctl import watching
+from retryctl.cli import main
+
+WAITING: Final = {"pending": 1, "running": 2, "waiting_retry": 3, "waiting_circuit": 4}
+CIRCUIT: Final = {
+    "calls": 10,
+    "failure_ratio": 0.5,
+    "retry_at": None,
+    "throttled_until": None,
+    "reason": "new",
+}
+OVERVIEW: Final[dict[str, Any]] = {
+    "operations": {
+        "by_dependency": {"payments": {"amplification": 1.5}},
+        "unfinished": {
+            "complete": False,
+            "by_status": WAITING,
+            "by_dependency": {"payments": WAITING},
+            "next_attempts": [
+                {
+                    "dependency": "payments",
+                    "status": "waiting_retry",
+                    "key": "order-42",
+                    "next_attempt_at": "2026-11-21T09:00:30Z",
+                }
+            ],
+        },
+    },
+    "circuits": [
+        {"dependency": "cards", "state": "closed", **CIRCUIT, "failure_ratio": None},
+        {
+            "dependency": "payments",
+            "state": "open",
+            **CIRCUIT,
+            "retry_at": "2026-11-21T09:02:00Z",
+            "reason": "failures",
+        },
+    ],
+    "dead_letters": {
+        "open": 532,
+        "groups": [
+            {
+                "count": 532,
+                "group": "g-1",
+                "status": "new",
+                "came_back": True,
+                "last_seen_at": "2026-11-21T08:59:00Z",
+                "sample": {"dependency": "payments", "detail": "status 400"},
+            }
+        ],
+    },
+    "outbox": {"pending": 50, "pending_complete": False, "failed": 1, "failed_complete": True},
+    "metrics": {"attempts": 20, "failures": 10, "ended": 9},
+    "alerts": [{"state": "firing", "text": "532 open dead letters", "raised_at": "2026-11-21T08:50:00Z"}],
+    "health": {"parts": {"storage": {"healthy": True}, "index": {"healthy": False}}},
+    "unavailable": {},
+}
+AWAY: Final[dict[str, Any]] = {
+    **dict.fromkeys(("operations", "circuits", "dead_letters", "outbox", "metrics", "alerts", "health")),
+    "unavailable": {"circuits": "TaskHubUnavailableError"},
+}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "now", lambda: datetime.fromisoformat("2026-11-21T09:00:00Z"))
+
+
+def run(*answers: Any, out: io.StringIO, argv: tuple[str, ...] = (), **environ: str) -> int:
+    """Let `top` see these answers one after the other, and end it with Ctrl-C after the last."""
+    left = iter(answers)
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        assert dict(request.url.params) == {"window_seconds": "900"}
+        if (document := next(left, None)) is None:
+            raise KeyboardInterrupt
+        return httpx.Response(503) if document == "away" else httpx.Response(200, json=document)
+
+    return main(["top", "--utc", *argv], environ=environ, out=out, transport=httpx.MockTransport(respond))
+
+
+def test_what_ails_comes_first_with_what_waits_and_what_failed() -> None:
+    out = io.StringIO()
+    assert run(OVERVIEW, out=out) == 0
+    text = out.getvalue()
+    assert "unhealthy: index" in text
+    assert "at least 7 waiting, 3 under way" in text
+    assert "532 open dead letters\n" in text
+    assert "events: 50+ pending, 1 failed" in text
+    assert "in 15 min: 20 attempts, 10 failed, 9 ended" in text
+    assert "firing  532 open dead letters  10 min ago" in text
+    rows = {line.split("  ")[0]: " ".join(line.split()) for line in text.splitlines() if line}
+    assert rows["payments"] == "payments open 50% of 10 1.50 7 in 2 min failures"
+    assert rows["cards"] == "cards closed - - 0 - -"
+    assert text.index("\npayments") < text.index("\ncards")
+    assert rows["4"] == "4 waiting_circuit payments - -"
+    assert rows["3"] == "3 waiting_retry payments in 30 s order-42"
+    assert text.index("waiting_circuit") < text.index("waiting_retry")
+    assert rows["532"] == "532 g-1 new, came back payments 1 min ago status 400"
+
+
+def test_parts_that_are_not_known_are_named() -> None:
+    out = io.StringIO()
+    run(AWAY, out=out)
+    assert "not known: circuits (TaskHubUnavailableError)" in out.getvalue()
+    assert "no dependency is known" in out.getvalue()
+
+
+def test_json_is_the_document() -> None:
+    out = Terminal()
+    run(OVERVIEW, out=out, argv=("--json",))
+    assert json.loads(out.getvalue()) == OVERVIEW
+
+
+def test_a_terminal_is_redrawn_until_ctrl_c_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(watching, "pause", pauses.append)
+    later = copy.deepcopy(OVERVIEW)
+    later["dead_letters"]["open"] = 533
+    out = Terminal()
+    assert run(OVERVIEW, "away", later, out=out, argv=("--every", "7"), COLUMNS="60", NO_COLOR="1") == 0
+    taken, *drawn = out.getvalue().split("\x1b[H")
+    assert taken == "\x1b[?1049h\x1b[?25l"
+    assert [("532 open dead letters\x1b" in text, "accepts nothing for now" in text) for text in drawn] == [
+        (True, False),
+        (True, True),
+        (False, False),
+    ]
+    assert drawn[-1].endswith("\x1b[J\x1b[?25h\x1b[?1049l")
+    assert pauses == [7.0, 7.0, 7.0]
+    lines = [line.removesuffix("\x1b[K") for line in drawn[1].split("\n")]
+    assert max(map(len, lines[:-1])) <= 60
+    assert len(lines) <= 24
