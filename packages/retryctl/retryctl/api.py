@@ -47,7 +47,11 @@ URL: Final = Variable(
 )
 KEY: Final = Variable("DURABLE_RETRY_KEY", "Function key, if the app needs one; `--function-key` wins.")
 
-VARIABLES: Final = (URL, KEY)
+NO_COLOR: Final = Variable("NO_COLOR", "Set to anything: nothing is coloured (no-color.org).")
+TERM: Final = Variable("TERM", "Kind of terminal; `dumb` has no colours.")
+COLUMNS: Final = Variable("COLUMNS", "Width that tables fit, in place of the terminal's own.")
+
+VARIABLES: Final = (URL, KEY, NO_COLOR, TERM, COLUMNS)
 
 
 class Api:

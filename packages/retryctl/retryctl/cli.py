@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TextIO
 
 from retryctl import errors
-from retryctl.api import KEY, URL, Api
+from retryctl.api import COLUMNS, KEY, NO_COLOR, TERM, URL, Api
 from retryctl.errors import ApiError, CommandError
 from retryctl.layout import CURRENT, Layout
 from retryctl.parser import build_parser
@@ -49,7 +49,9 @@ def main(
     function_key = args.function_key or KEY.get(environ) or None
     form: Form = "json" if args.json else "ids" if args.ids else "text"
     screen = Screen(out or sys.stdout, err or sys.stderr, form)
-    CURRENT.set(Layout.of(out or sys.stdout, environ, is_utc=args.utc))
+    colours = not NO_COLOR.get(environ) and TERM.get(environ) != "dumb"
+    layout = Layout.of(out or sys.stdout, colours=colours, columns=COLUMNS.get(environ), is_utc=args.utc)
+    CURRENT.set(layout)
     code, message = _run(args, url, function_key, screen, transport)
     if message:
         screen.note(message)

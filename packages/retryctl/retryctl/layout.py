@@ -59,15 +59,18 @@ class Layout:
     is_utc: bool = False
 
     @classmethod
-    def of(cls, out: TextIO, environ: Mapping[str, str], *, is_utc: bool) -> Self:
+    def of(cls, out: TextIO, *, colours: bool = True, columns: str = "", is_utc: bool = False) -> Self:
         """Return the layout for an output: colours and a width only on a terminal.
 
-        `NO_COLOR` (https://no-color.org) and `TERM=dumb` switch the colours off, `COLUMNS` sets the width.
+        Args:
+            out: The output.
+            colours: Whether they are wanted.
+            columns: The width in place of the terminal's own; "" for none.
+            is_utc: See the class.
         """
         if not out.isatty():
             return cls(is_utc=is_utc)
-        has_colours = not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-        return cls(partial(_terminal_size, out, environ.get("COLUMNS", "")), has_colours, is_utc)
+        return cls(partial(_terminal_size, out, columns), colours, is_utc)
 
     @property
     def width(self) -> int | None:

@@ -640,6 +640,13 @@ def test_a_live_line_does_not_wrap() -> None:
     assert "\r\x1b[Kwaiting_retry: attempt 2 in 9 s (expon…" in run.out
 
 
+@pytest.mark.parametrize(("environ", "colours"), [({}, 1), ({"NO_COLOR": "1"}, 0), ({"TERM": "dumb"}, 0)])
+def test_a_terminal_has_colours_unless_they_are_switched_off(environ: dict[str, str], colours: int) -> None:
+    shown = Run(answers(DEAD), "get", "op-1", out=Terminal(), **environ).out
+    assert shown.count("\x1b[31mdead_lettered\x1b[0m") == colours
+    assert "\x1b" not in Run(answers(DEAD), "get", "op-1").out
+
+
 def with_dependencies(answer: Responder) -> Responder:
     """Answers of an app with two dependencies."""
 

@@ -71,23 +71,19 @@ def test_a_wide_character_takes_two_columns_and_a_mark_none() -> None:
 
 
 def test_colours_are_only_for_a_terminal_that_has_them() -> None:
-    with laid_out(Layout.of(Terminal(), {}, is_utc=False)):
+    with laid_out(Layout.of(Terminal())):
         assert state("dead_lettered") == "\x1b[31mdead_lettered\x1b[0m"
         assert state("whatever") == "whatever"
         assert table(("STATUS",), [(state("sent"),)]) == "\x1b[1mSTATUS\x1b[0m\n\x1b[32msent\x1b[0m"
-    for out, environ in (
-        (io.StringIO(), {}),
-        (Terminal(), {"NO_COLOR": "1"}),
-        (Terminal(), {"TERM": "dumb"}),
-    ):
-        with laid_out(Layout.of(out, environ, is_utc=False)):
+    for layout in (Layout.of(io.StringIO()), Layout.of(Terminal(), colours=False)):
+        with laid_out(layout):
             assert state("dead_lettered") == "dead_lettered"
 
 
 def test_the_width_is_that_of_columns_and_a_terminal_without_one_limits_nothing() -> None:
-    assert Layout.of(Terminal(), {"COLUMNS": "77"}, is_utc=False).width == 77
-    assert Layout.of(Terminal(), {}, is_utc=False).width is None
-    assert Layout.of(io.StringIO(), {"COLUMNS": "77"}, is_utc=False).width is None
+    assert Layout.of(Terminal(), columns="77").width == 77
+    assert Layout.of(Terminal()).width is None
+    assert Layout.of(io.StringIO(), columns="77").width is None
 
 
 def test_instants_are_in_the_zone_of_the_machine_unless_utc_is_asked_for(
