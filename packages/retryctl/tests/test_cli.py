@@ -1,93 +1,17 @@
 """Against answers that are made up here; `tests/e2e/test_retryctl.py` runs every command against the app."""
 
-import io
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from retryctl import __version__, watching
+from retryctl import __version__
 from retryctl.cli import main
 from retryctl.parser import SHELLS
-
-type Responder = Callable[[httpx.Request], httpx.Response]
-
-STATUS = {
-    "operation_id": "op-1",
-    "key": "k",
-    "dependency": "payments",
-    "correlation_id": None,
-    "status": "waiting_retry",
-    "attempt_count": 1,
-    "attempts": [
-        {
-            "number": 1,
-            "started_at": "2026-11-21T09:00:00Z",
-            "duration_ms": 41.2,
-            "category": "transient",
-            "status_code": 503,
-            "error": "status 503",
-            "next_delay_seconds": 1.37,
-            "delay_reasons": ["exponential 2 s", "full jitter"],
-        }
-    ],
-    "next_attempt_at": "2026-11-21T09:00:09Z",
-    "deadline_at": None,
-    "dead_letter": None,
-    "events": [],
-}
-DEAD = STATUS | {
-    "status": "dead_lettered",
-    "next_attempt_at": None,
-    "dead_letter": {"id": "dl-1", "category": "transient", "reason": "RetriesExhausted"},
-}
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-class Run:
-    """One run of the command line and what came of it."""
-
-    def __init__(self, answer: Responder, *argv: str, out: io.StringIO | None = None, **environ: str) -> None:
-        self.requests: list[httpx.Request] = []
-
-        def note(request: httpx.Request) -> httpx.Response:
-            self.requests.append(request)
-            return answer(request)
-
-        out, err = out or io.StringIO(), io.StringIO()
-        self.code = main(argv, environ=environ, out=out, err=err, transport=httpx.MockTransport(note))
-        self.out, self.err = out.getvalue(), err.getvalue()
-
-
-def answers(document: Any, status: int = 200) -> Responder:
-    return lambda _: httpx.Response(status, json=document)
-
-
-def refuses(_: httpx.Request) -> httpx.Response:
-    raise httpx.ConnectError("connection refused")
-
-
-@pytest.fixture(autouse=True)
-def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock on which nothing takes time but pauses."""
-    instant = datetime.fromisoformat("2026-11-21T09:00:00Z")
-    seconds = [0.0]
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    monkeypatch.setattr(watching, "now", lambda: instant)
-    monkeypatch.setattr(watching, "monotonic_seconds", lambda: seconds[0])
-    monkeypatch.setattr(watching, "pause", lambda pause: seconds.__setitem__(0, seconds[0] + pause))
+from tests.support.retryctl import DEAD, STATUS, Responder, Run, Terminal, answers, refuses
 
 
 def test_url_and_function_key_come_from_the_environment() -> None:
@@ -180,148 +104,6 @@ def test_argparse_refuses_what_is_no_command(argv: list[str], capsys: pytest.Cap
         main(argv)
     assert error.value.code == 2
     assert "usage:" in capsys.readouterr().err
-
-
-def test_options_make_the_body_of_an_operation() -> None:
-    accepted = {"operation_id": "op-1", "status": "pending"}
-    argv = [
-        "submit",
-        "--dependency",
-        "payments",
-        "--path",
-        "/charges",
-        "--query",
-        "a=1=2",
-        "--header",
-        "X: y",
-    ]
-    more = ["--body", "null", "--key", "k", "--retry", "max_attempts=3", "--retry", "jitter=none"]
-    run = Run(answers(accepted, 202), *argv, *more, "--deadline-seconds", "60", "--correlation-id", "c")
-    request = {
-        "method": "POST",
-        "path": "/charges",
-        "query": {"a": "1=2"},
-        "headers": {"X": "y"},
-        "json": None,
-    }
-    assert json.loads(run.requests[0].content) == {
-        "dependency": "payments",
-        "request": request,
-        "key": "k",
-        "correlation_id": "c",
-        "deadline_seconds": 60.0,
-        "retry": {"max_attempts": 3, "jitter": "none"},
-    }
-    assert (run.code, run.out) == (0, "op-1  pending\n")
-
-
-def test_an_operation_is_paused_and_resumed() -> None:
-    answered = answers({"operation_id": "op-1", "status": "running"}, 202)
-    run = Run(answered, "pause", "op-1", "--reason", "it moves", "--for-seconds", "60", "--stop-deadline")
-    assert run.requests[0].url.path == "/api/operations/op-1/pause"
-    assert json.loads(run.requests[0].content) == {
-        "reason": "it moves",
-        "for_seconds": 60.0,
-        "stops_deadline": True,
-    }
-    assert run.out == "op-1  pause requested\n"
-    assert Run(answered, "resume", "op-1").out == "op-1  resume requested\n"
-
-
-@pytest.mark.parametrize(
-    ("argv", "sent"),
-    [
-        (
-            ["pause", "op-1", "--reason", "moving", "--for-seconds", "60"],
-            {"action": "pause", "ids": ["op-1"], "reason": "moving", "for_seconds": 60.0},
-        ),
-        (
-            ["pause", "--dependency", "payments", "--reason", "moving", "--stop-deadline"],
-            {
-                "action": "pause",
-                "filter": {"dependency": "payments"},
-                "reason": "moving",
-                "stops_deadline": True,
-            },
-        ),
-        (["resume", "--all"], {"action": "resume", "filter": {}}),
-        (["archive", "--reason", "Poison"], {"action": "archive", "filter": {"reason": "Poison"}}),
-    ],
-)
-def test_many_are_paused_and_resumed(argv: list[str], sent: dict[str, Any]) -> None:
-    run = Run(answers({"action_id": "bulk-1", "matched": 2}, 202), "bulk", "start", *argv)
-    assert json.loads(run.requests[0].content) == sent | {"dry_run": False}
-    assert run.out == f"bulk-1  {argv[0]} of 2\n"
-
-
-def test_the_time_of_a_pause_is_refused_of_other_actions() -> None:
-    run = Run(answers({}), "bulk", "start", "cancel", "op-1", "--for-seconds", "60")
-    assert (run.code, run.requests) == (2, [])
-    assert "--for-seconds and --stop-deadline are of a pause" in run.err
-
-
-@pytest.mark.parametrize(
-    ("argv", "sent"),
-    [
-        (["--start-at", "2026-11-22T09:00:00Z"], {"start_at": "2026-11-22T09:00:00Z"}),
-        (["--delay-seconds", "60"], {"delay_seconds": 60.0}),
-    ],
-)
-def test_an_operation_is_submitted_for_later(argv: list[str], sent: dict[str, Any]) -> None:
-    run = Run(
-        answers({"operation_id": "op-1", "status": "pending"}, 202), "submit", "--handler", "ship", *argv
-    )
-    assert json.loads(run.requests[0].content).items() >= sent.items()
-
-
-def test_a_generated_key_is_sent_and_shown() -> None:
-    run = Run(answers({"operation_id": "op-1", "status": "pending"}, 202), "submit", "--handler", "ship")
-    sent = json.loads(run.requests[0].content)["key"]
-    assert run.out == "op-1  pending\n"
-    assert (
-        run.err == f"retryctl: no --key given, so one was made; to repeat this submission, add --key {sent}\n"
-    )
-    again = Run(answers({"operation_id": "op-1", "status": "pending"}, 202), "submit", "--handler", "ship")
-    assert json.loads(again.requests[0].content)["key"] != sent
-
-
-def test_the_generated_key_of_an_unanswered_submission_is_shown_for_a_repeat() -> None:
-    run = Run(refuses, "submit", "--handler", "ship")
-    assert run.code == 3
-    assert f"add --key {json.loads(run.requests[0].content)['key']}\n" in run.err
-
-
-def test_key_fills_in_the_key_of_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "body.json"
-    file.write_text('{"handler": "ship"}')
-    run = Run(answers({"operation_id": "op-1", "status": "pending"}, 202), "submit", str(file), "--key", "k")
-    assert json.loads(run.requests[0].content) == {"handler": "ship", "key": "k"}
-    assert run.out == "op-1  pending\n"
-
-
-def test_another_key_than_that_of_the_file_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "body.json"
-    file.write_text('{"handler": "ship", "key": "a"}')
-    run = Run(answers({}), "submit", str(file), "--key", "b")
-    assert (run.code, run.requests) == (2, [])
-
-
-@pytest.mark.parametrize("kind", ["batch", "saga"])
-def test_key_names_a_batch_or_a_saga(kind: str, tmp_path: Path) -> None:
-    file = tmp_path / "body.json"
-    file.write_text("[]")
-    run = Run(answers({f"{kind}_id": "id-1"}, 202), kind, "submit", str(file), "--key", "k")
-    assert run.requests[0].headers["idempotency-key"] == "k"
-    assert "x-functions-key" not in run.requests[0].headers
-
-
-@pytest.mark.parametrize("kind", ["batch", "saga"])
-def test_the_key_of_a_batch_or_a_saga_is_generated_and_shown_too(kind: str, tmp_path: Path) -> None:
-    file = tmp_path / "body.json"
-    file.write_text("[]")
-    run = Run(answers({f"{kind}_id": "id-1"}, 202), kind, "submit", str(file), "--json")
-    assert json.loads(run.out) == {f"{kind}_id": "id-1"}
-    assert f"add --key {run.requests[0].headers['idempotency-key']}\n" in run.err
 
 
 def test_a_dead_letter_is_shown_with_who_did_what_to_it() -> None:
@@ -516,105 +298,6 @@ def test_all_goes_on_to_the_last_page() -> None:
     assert (len(document["items"]), document["next_cursor"]) == (3, None)
 
 
-@pytest.mark.parametrize(("more", "pages"), [([], 10), (["--all"], 30)])
-def test_a_search_whose_pages_are_empty_ends_after_ten_unless_all_is_asked_for(
-    more: list[str], pages: int
-) -> None:
-    def page(request: httpx.Request) -> httpx.Response:
-        assert request.url.params["q"] == "order 42"
-        number = int(request.url.params.get("cursor", "0")) + 1
-        return httpx.Response(200, json={"items": [], "next_cursor": str(number) if number < 30 else None})
-
-    run = Run(page, "find", "order", "42", *more)
-    assert (run.code, run.out) == (1, "nothing found\n")
-    assert len(run.requests) == pages
-    assert ("--all looks at everything" in run.err) is (pages == 10)
-
-
-FOUND = {
-    "type": "operation",
-    "id": "op-1",
-    "name": None,
-    "status": "waiting_retry",
-    "key": "order-42",
-    "error": "status 503",
-    "attempt_count": 1,
-    "next_attempt_at": STATUS["next_attempt_at"],
-}
-
-
-@pytest.mark.parametrize(
-    ("found", "reason"),
-    [
-        ({}, "waiting retry, next attempt in 9 s: status 503"),
-        ({"status": "dead_lettered", "next_attempt_at": None}, "status 503"),
-        ({"status": "running", "next_attempt_at": None, "error": None}, "running"),
-        ({"status": "succeeded", "next_attempt_at": None, "error": None}, "succeeded at attempt 1"),
-    ],
-)
-def test_what_is_found_says_why_it_is_where_it_is(found: dict[str, Any], reason: str) -> None:
-    def page(request: httpx.Request) -> httpx.Response:
-        if request.url.path.endswith("/op-1"):
-            return httpx.Response(200, json=STATUS)
-        return httpx.Response(200, json={"items": [FOUND | found], "next_cursor": None})
-
-    run = Run(page, "find", "k")
-    assert run.code == 0
-    assert run.out.splitlines()[0].startswith("operation")
-    assert run.out.splitlines()[-1] == reason
-
-
-def test_everything_that_is_found_is_listed_by_its_type_and_asked_for_by_every_filter() -> None:
-    event = {"type": "event", "id": "op-2-1", "name": "charge.completed", "status": "failed", "key": None}
-    event |= {"error": None, "attempt_count": None, "next_attempt_at": None}
-
-    def page(request: httpx.Request) -> httpx.Response:
-        assert request.url.params["type"] == "event"
-        assert request.url.params["created_after"] == "2026-11-22T09:00:00Z"
-        assert "q" not in request.url.params
-        return httpx.Response(200, json={"items": [FOUND, FOUND, event], "next_cursor": None})
-
-    run = Run(page, "find", "--type", "event", "--created-after", "2026-11-22T09:00:00Z")
-    lines = run.out.splitlines()
-    assert (run.code, len(lines)) == (0, 4)
-    assert lines[3].split() == ["event", "op-2-1", "failed", "charge.completed", "failed"]
-
-
-def test_watching_counts_down_and_shows_each_attempt_once() -> None:
-    documents = iter([STATUS, STATUS, DEAD])
-    run = Run(
-        lambda _: httpx.Response(200, json=next(documents)), "watch", "op-1", out=Terminal(), NO_COLOR="1"
-    )
-    assert run.code == 1
-    assert run.out.count("attempt 1  503  41.2 ms  transient: status 503") == 1
-    assert "waits 1.37 s (exponential 2 s, full jitter)" in run.out
-    assert "\r\x1b[Kwaiting_retry: attempt 2 in 9 s (exponential 2 s, full jitter)" in run.out
-    assert run.out.endswith("op-1  dead_lettered\ndead letter dl-1  transient, RetriesExhausted\n")
-
-
-def test_watching_as_json_gives_a_line_for_each_change() -> None:
-    documents = iter([STATUS, STATUS, DEAD])
-    run = Run(lambda _: httpx.Response(200, json=next(documents)), "watch", "op-1", "--json", out=Terminal())
-    assert [json.loads(line) for line in run.out.splitlines()] == [STATUS, DEAD]
-
-
-def test_watching_outlasts_a_short_absence() -> None:
-    gone = iter([True] * 20)
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        return refuses(request) if next(gone, False) else httpx.Response(200, json=DEAD)
-
-    run = Run(answer, "watch", "op-1")
-    assert run.code == 1
-    assert "dead_lettered" in run.out
-
-
-def test_watching_gives_up_on_an_api_that_stays_away() -> None:
-    run = Run(refuses, "watch", "op-1")
-    assert run.code == 3
-    assert len(run.requests) <= watching.PATIENCE_SECONDS / watching.POLL_SECONDS + 2
-
-
 @pytest.mark.parametrize(
     ("argv", "guess"),
     [
@@ -631,13 +314,6 @@ def test_a_wrong_word_is_answered_with_the_nearest(
         main(argv)
     assert ended.value.code == 2
     assert guess in capsys.readouterr().err
-
-
-def test_a_live_line_does_not_wrap() -> None:
-    documents = iter([STATUS, DEAD])
-    answer: Responder = lambda _: httpx.Response(200, json=next(documents))  # noqa: E731 # it is short
-    run = Run(answer, "watch", "op-1", out=Terminal(), NO_COLOR="1", COLUMNS="40")
-    assert "\r\x1b[Kwaiting_retry: attempt 2 in 9 s (expon…" in run.out
 
 
 @pytest.mark.parametrize(("environ", "colours"), [({}, 1), ({"NO_COLOR": "1"}, 0), ({"TERM": "dumb"}, 0)])

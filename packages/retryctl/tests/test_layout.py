@@ -6,13 +6,9 @@ from contextlib import contextmanager
 import pytest
 
 from retryctl.layout import CURRENT, Layout, cell, cells, columns_of, facts, instant, state, table
+from tests.support.retryctl import Terminal
 
 ID = "op-wyh2yqp2fnpxbog4nqpxnuxyn4xyjvtm"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import pytest
 
 from retryctl import watching
 from retryctl.cli import main
+from tests.support.retryctl import Terminal
 
 WAITING: Final = {"pending": 1, "running": 2, "waiting_retry": 3, "waiting_circuit": 4}
 CIRCUIT: Final = {
@@ -70,11 +71,6 @@ AWAY: Final[dict[str, Any]] = {
     **dict.fromkeys(("operations", "circuits", "dead_letters", "outbox", "metrics", "alerts", "health")),
     "unavailable": {"circuits": "TaskHubUnavailableError"},
 }
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture(autouse=True)

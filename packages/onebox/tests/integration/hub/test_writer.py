@@ -4,81 +4,15 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from onebox.clock import ManualClock
 from onebox.faults import FaultPoint
-from onebox.hub.database import Transaction, open_reader, open_writer
-from onebox.hub.group import Followers, NoFollowers
-from onebox.hub.model import Effects, Kind, Lane, StoreUnwritableError
-from onebox.hub.writer import Writer
-
-ENTITY = "@counter@a"
-
-
-class Setting:
-    """A writer on a file, with everything that it says."""
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        head_start_seconds: float = 0.0,
-        ride_seconds: float = 0.0,
-        followers: Followers | None = None,
-    ) -> None:
-        self.applied: list[Effects] = []
-        self.lost = 0
-        self.outages: list[bool] = []
-        self.clock = ManualClock()
-        self.groups = 0
-        self.raise_at: FaultPoint | None = None
-        self.db = open_writer(path)
-        self.reader = open_reader(path)
-        self.writer = Writer(
-            self.db,
-            self.clock,
-            apply=self.applied.append,
-            lost=self._count_lost,
-            faults=self._pass,
-            first_seq=0,
-            head_start_seconds=head_start_seconds,
-            ride_seconds=ride_seconds,
-            followers=followers,
-            outage=self._note_outage,
-        )
-
-    def _note_outage(self, *, outage: bool) -> None:
-        self.outages.append(outage)
-
-    async def until_writable(self) -> None:
-        """Let time pass until a try of the writer's own has succeeded."""
-        async with asyncio.timeout(60):
-            while self.writer.outage.reason:
-                self.clock.advance(timedelta(seconds=1))
-                await asyncio.sleep(0)
-
-    def _count_lost(self) -> None:
-        self.lost += 1
-
-    def _pass(self, point: FaultPoint) -> None:
-        self.groups += point is FaultPoint.GROUP_COMMITTED
-        if point is self.raise_at:
-            self.raise_at = None
-            raise RuntimeError(point)
-
-    async def close(self) -> None:
-        await self.writer.close()
-        self.reader.close()
-        self.db.close()
-
-    def stored(self) -> int:
-        count: int = self.reader.execute("SELECT count(*) FROM messages").fetchone()[0]
-        return count
+from onebox.hub.database import Transaction
+from onebox.hub.model import Kind, StoreUnwritableError
+from tests.support.onebox.writer import ENTITY, Setting, post, post_and_fail
 
 
 @pytest.fixture
@@ -86,15 +20,6 @@ async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
     made = Setting(tmp_path / "hub.db")
     yield made
     await made.close()
-
-
-def post(tx: Transaction) -> None:
-    tx.post(ENTITY, Kind.OPERATION, b"")
-
-
-def post_and_fail(tx: Transaction) -> None:
-    post(tx)
-    raise LookupError("no")
 
 
 async def test_what_is_ready_together_is_synced_together(setting: Setting) -> None:
@@ -299,118 +224,3 @@ async def test_a_mistake_in_a_statement_is_no_outage(setting: Setting) -> None:
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         await setting.writer.commit(lambda tx: tx.db.execute("SELECT * FROM nowhere"))
     assert setting.writer.outage.reason == ""
-
-
-@pytest.fixture
-async def patient(tmp_path: Path) -> AsyncIterator[Setting]:
-    """A writer that gives clients a head start which no test waits for."""
-    made = Setting(tmp_path / "hub.db", head_start_seconds=60)
-    yield made
-    await made.close()
-
-
-def woken(setting: Setting) -> list[str]:
-    return [target for effects in setting.applied for target, _ in effects.wake]
-
-
-async def test_what_a_client_wakes_waits_for_its_head_start(patient: Setting) -> None:
-    await patient.writer.commit(post)
-    await patient.writer.commit_surely(lambda tx: tx.post("@counter@b", Kind.OPERATION, b""))
-    assert patient.stored() == 2
-    assert woken(patient) == ["@counter@b"], "a worker's transaction waits for nothing"
-    assert not patient.writer.is_idle
-
-
-async def test_what_is_held_back_when_the_writer_closes_is_left_to_the_next_start(patient: Setting) -> None:
-    await patient.writer.commit(post)
-    await patient.writer.close()
-    assert patient.writer.is_idle
-    assert woken(patient) == []
-    assert patient.stored() == 1
-
-
-async def test_after_its_head_start_it_is_woken(tmp_path: Path) -> None:
-    setting = Setting(tmp_path / "hub.db", head_start_seconds=0.001)
-    await setting.writer.commit(post)
-    async with asyncio.timeout(60):
-        while not setting.writer.is_idle:  # noqa: ASYNC110 - it says nothing when it is
-            await asyncio.sleep(0.001)
-    assert woken(setting) == [ENTITY]
-    await setting.close()
-
-
-@pytest.fixture
-async def riding(tmp_path: Path) -> AsyncIterator[Setting]:
-    """A writer whose workers' transactions wait for a client's, longer than any test."""
-    made = Setting(tmp_path / "hub.db", head_start_seconds=60, ride_seconds=60)
-    yield made
-    await made.writer.commit(post)  # ends a group that still waits
-    await made.close()
-
-
-async def filled(setting: Setting, workers: int) -> list[asyncio.Task[None]]:
-    """Let workers commit, until all of it has run."""
-    runs = asyncio.Semaphore(0)
-
-    def post_and_count(tx: Transaction) -> None:
-        post(tx)
-        runs.release()
-
-    commits = [asyncio.create_task(setting.writer.commit_surely(post_and_count)) for _ in range(workers)]
-    for _ in range(workers):
-        await runs.acquire()
-    return commits
-
-
-async def test_workers_transactions_share_the_commit_of_the_next_client(riding: Setting) -> None:
-    commits = await filled(riding, 2) + await filled(riding, 1)
-    assert riding.stored() == 0
-    assert not any(each.done() for each in commits), "nothing is answered before it is durable"
-    await riding.writer.commit(post)
-    await asyncio.gather(*commits)
-    assert (riding.stored(), riding.groups) == (4, 1)
-
-
-async def test_they_wait_no_longer_than_they_may(tmp_path: Path) -> None:
-    setting = Setting(tmp_path / "hub.db", ride_seconds=0.001)
-    async with asyncio.timeout(60):
-        await asyncio.gather(*await filled(setting, 1))
-    assert (setting.stored(), setting.groups) == (1, 1)
-    await setting.close()
-
-
-async def test_a_failure_in_a_group_that_waits_spoils_only_itself(riding: Setting) -> None:
-    (first,) = await filled(riding, 1)
-    with pytest.raises(LookupError):
-        await riding.writer.commit(post_and_fail)
-    await first
-    assert (riding.stored(), riding.groups) == (1, 1)
-
-
-class Followed(NoFollowers):
-    """Lets every target follow, and says when it did."""
-
-    def __init__(self, said: list[str]) -> None:
-        self._said = said
-
-    def follow(self, target: str, _lane: Lane) -> Callable[[Transaction], None]:  # type: ignore[override] # it follows
-        return lambda _: self._said.append(target)
-
-
-async def test_a_client_has_its_answer_before_what_a_worker_wakes_follows(tmp_path: Path) -> None:
-    said: list[str] = []
-    setting = Setting(tmp_path / "hub.db", ride_seconds=60, followers=Followed(said))
-
-    async def post_as_client() -> None:
-        await setting.writer.commit(lambda _: None)
-        said.append("answered")
-
-    worker = setting.writer.commit_surely(post)
-    await asyncio.gather(worker, post_as_client())
-    late = asyncio.create_task(setting.writer.commit_surely(lambda _: None))
-    while ENTITY not in said:  # noqa: ASYNC110 - the group that it follows in waits for a client
-        await asyncio.sleep(0)
-    assert said == ["answered", ENTITY]
-    await setting.writer.commit(lambda _: None)
-    await late
-    await setting.close()

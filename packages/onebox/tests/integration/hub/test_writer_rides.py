@@ -1,0 +1,127 @@
+"""Who waits for whom in a group commit: head starts, rides, followers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from onebox.hub.database import Transaction
+from onebox.hub.group import NoFollowers
+from onebox.hub.model import Kind, Lane
+from tests.support.onebox.writer import ENTITY, Setting, post, post_and_fail
+
+
+@pytest.fixture
+async def patient(tmp_path: Path) -> AsyncIterator[Setting]:
+    """A writer that gives clients a head start which no test waits for."""
+    made = Setting(tmp_path / "hub.db", head_start_seconds=60)
+    yield made
+    await made.close()
+
+
+def woken(setting: Setting) -> list[str]:
+    return [target for effects in setting.applied for target, _ in effects.wake]
+
+
+async def test_what_a_client_wakes_waits_for_its_head_start(patient: Setting) -> None:
+    await patient.writer.commit(post)
+    await patient.writer.commit_surely(lambda tx: tx.post("@counter@b", Kind.OPERATION, b""))
+    assert patient.stored() == 2
+    assert woken(patient) == ["@counter@b"], "a worker's transaction waits for nothing"
+    assert not patient.writer.is_idle
+
+
+async def test_what_is_held_back_when_the_writer_closes_is_left_to_the_next_start(patient: Setting) -> None:
+    await patient.writer.commit(post)
+    await patient.writer.close()
+    assert patient.writer.is_idle
+    assert woken(patient) == []
+    assert patient.stored() == 1
+
+
+async def test_after_its_head_start_it_is_woken(tmp_path: Path) -> None:
+    setting = Setting(tmp_path / "hub.db", head_start_seconds=0.001)
+    await setting.writer.commit(post)
+    async with asyncio.timeout(60):
+        while not setting.writer.is_idle:  # noqa: ASYNC110 - it says nothing when it is
+            await asyncio.sleep(0.001)
+    assert woken(setting) == [ENTITY]
+    await setting.close()
+
+
+@pytest.fixture
+async def riding(tmp_path: Path) -> AsyncIterator[Setting]:
+    """A writer whose workers' transactions wait for a client's, longer than any test."""
+    made = Setting(tmp_path / "hub.db", head_start_seconds=60, ride_seconds=60)
+    yield made
+    await made.writer.commit(post)  # ends a group that still waits
+    await made.close()
+
+
+async def filled(setting: Setting, workers: int) -> list[asyncio.Task[None]]:
+    """Let workers commit, until all of it has run."""
+    runs = asyncio.Semaphore(0)
+
+    def post_and_count(tx: Transaction) -> None:
+        post(tx)
+        runs.release()
+
+    commits = [asyncio.create_task(setting.writer.commit_surely(post_and_count)) for _ in range(workers)]
+    for _ in range(workers):
+        await runs.acquire()
+    return commits
+
+
+async def test_workers_transactions_share_the_commit_of_the_next_client(riding: Setting) -> None:
+    commits = await filled(riding, 2) + await filled(riding, 1)
+    assert riding.stored() == 0
+    assert not any(each.done() for each in commits), "nothing is answered before it is durable"
+    await riding.writer.commit(post)
+    await asyncio.gather(*commits)
+    assert (riding.stored(), riding.groups) == (4, 1)
+
+
+async def test_they_wait_no_longer_than_they_may(tmp_path: Path) -> None:
+    setting = Setting(tmp_path / "hub.db", ride_seconds=0.001)
+    async with asyncio.timeout(60):
+        await asyncio.gather(*await filled(setting, 1))
+    assert (setting.stored(), setting.groups) == (1, 1)
+    await setting.close()
+
+
+async def test_a_failure_in_a_group_that_waits_spoils_only_itself(riding: Setting) -> None:
+    (first,) = await filled(riding, 1)
+    with pytest.raises(LookupError):
+        await riding.writer.commit(post_and_fail)
+    await first
+    assert (riding.stored(), riding.groups) == (1, 1)
+
+
+class Followed(NoFollowers):
+    """Lets every target follow, and says when it did."""
+
+    def __init__(self, said: list[str]) -> None:
+        self._said = said
+
+    def follow(self, target: str, _lane: Lane) -> Callable[[Transaction], None]:  # type: ignore[override] # it follows
+        return lambda _: self._said.append(target)
+
+
+async def test_a_client_has_its_answer_before_what_a_worker_wakes_follows(tmp_path: Path) -> None:
+    said: list[str] = []
+    setting = Setting(tmp_path / "hub.db", ride_seconds=60, followers=Followed(said))
+
+    async def post_as_client() -> None:
+        await setting.writer.commit(lambda _: None)
+        said.append("answered")
+
+    worker = setting.writer.commit_surely(post)
+    await asyncio.gather(worker, post_as_client())
+    late = asyncio.create_task(setting.writer.commit_surely(lambda _: None))
+    while ENTITY not in said:  # noqa: ASYNC110 - the group that it follows in waits for a client
+        await asyncio.sleep(0)
+    assert said == ["answered", ENTITY]
+    await setting.writer.commit(lambda _: None)
+    await late
+    await setting.close()

@@ -1,0 +1,38 @@
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.retryctl import Run, answers
+
+
+@pytest.mark.parametrize(
+    ("argv", "sent"),
+    [
+        (
+            ["pause", "op-1", "--reason", "moving", "--for-seconds", "60"],
+            {"action": "pause", "ids": ["op-1"], "reason": "moving", "for_seconds": 60.0},
+        ),
+        (
+            ["pause", "--dependency", "payments", "--reason", "moving", "--stop-deadline"],
+            {
+                "action": "pause",
+                "filter": {"dependency": "payments"},
+                "reason": "moving",
+                "stops_deadline": True,
+            },
+        ),
+        (["resume", "--all"], {"action": "resume", "filter": {}}),
+        (["archive", "--reason", "Poison"], {"action": "archive", "filter": {"reason": "Poison"}}),
+    ],
+)
+def test_many_are_paused_and_resumed(argv: list[str], sent: dict[str, Any]) -> None:
+    run = Run(answers({"action_id": "bulk-1", "matched": 2}, 202), "bulk", "start", *argv)
+    assert json.loads(run.requests[0].content) == sent | {"dry_run": False}
+    assert run.out == f"bulk-1  {argv[0]} of 2\n"
+
+
+def test_the_time_of_a_pause_is_refused_of_other_actions() -> None:
+    run = Run(answers({}), "bulk", "start", "cancel", "op-1", "--for-seconds", "60")
+    assert (run.code, run.requests) == (2, [])
+    assert "--for-seconds and --stop-deadline are of a pause" in run.err

@@ -1,0 +1,48 @@
+import json
+
+import httpx
+
+from retryctl import watching
+from tests.support.retryctl import DEAD, STATUS, Responder, Run, Terminal, refuses
+
+
+def test_watching_counts_down_and_shows_each_attempt_once() -> None:
+    documents = iter([STATUS, STATUS, DEAD])
+    run = Run(
+        lambda _: httpx.Response(200, json=next(documents)), "watch", "op-1", out=Terminal(), NO_COLOR="1"
+    )
+    assert run.code == 1
+    assert run.out.count("attempt 1  503  41.2 ms  transient: status 503") == 1
+    assert "waits 1.37 s (exponential 2 s, full jitter)" in run.out
+    assert "\r\x1b[Kwaiting_retry: attempt 2 in 9 s (exponential 2 s, full jitter)" in run.out
+    assert run.out.endswith("op-1  dead_lettered\ndead letter dl-1  transient, RetriesExhausted\n")
+
+
+def test_watching_as_json_gives_a_line_for_each_change() -> None:
+    documents = iter([STATUS, STATUS, DEAD])
+    run = Run(lambda _: httpx.Response(200, json=next(documents)), "watch", "op-1", "--json", out=Terminal())
+    assert [json.loads(line) for line in run.out.splitlines()] == [STATUS, DEAD]
+
+
+def test_watching_outlasts_a_short_absence() -> None:
+    gone = iter([True] * 20)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return refuses(request) if next(gone, False) else httpx.Response(200, json=DEAD)
+
+    run = Run(answer, "watch", "op-1")
+    assert run.code == 1
+    assert "dead_lettered" in run.out
+
+
+def test_watching_gives_up_on_an_api_that_stays_away() -> None:
+    run = Run(refuses, "watch", "op-1")
+    assert run.code == 3
+    assert len(run.requests) <= watching.PATIENCE_SECONDS / watching.POLL_SECONDS + 2
+
+
+def test_a_live_line_does_not_wrap() -> None:
+    documents = iter([STATUS, DEAD])
+    answer: Responder = lambda _: httpx.Response(200, json=next(documents))  # noqa: E731 # it is short
+    run = Run(answer, "watch", "op-1", out=Terminal(), NO_COLOR="1", COLUMNS="40")
+    assert "\r\x1b[Kwaiting_retry: attempt 2 in 9 s (expon…" in run.out
