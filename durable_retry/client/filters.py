@@ -63,6 +63,10 @@ class OutboxFilters(TypedDict, total=False):
     """The events that a list has; `status` is `pending` unless it is given."""
 
     status: str
+    dependency: str
+    key: str
+    created_after: str
+    created_before: str
 
 
 class ActivityFilters(TypedDict, total=False):

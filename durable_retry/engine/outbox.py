@@ -239,6 +239,23 @@ def unreadable_event(event_id: str, state: EventState, created_at: datetime, rea
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFilter:
+    """Conditions on events beside their state; None means any."""
+
+    dependency: str | None = None  # a webhook's; messages to queues have none
+    operation_ids: frozenset[str] | None = None
+    created_after: datetime | None = None  # created at this instant or later
+    created_before: datetime | None = None  # created before this instant
+
+    def matches(self, event: "OutboxEvent") -> bool:
+        """Return whether an event matches."""
+        is_of = self.operation_ids is None or event.operation_id in self.operation_ids
+        is_late = self.created_after is None or event.created_at >= self.created_after
+        is_early = self.created_before is None or event.created_at < self.created_before
+        return is_of and is_late and is_early and self.dependency in (None, event.dependency)
+
+
 class OutboxEvent(Answer):
     """A follow-up message and where it stands; events that have ended are listed in this form."""
 

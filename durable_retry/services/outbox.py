@@ -31,6 +31,7 @@ from durable_retry.engine.outbox import (
     CONTENT_TYPE,
     ID_HEADER,
     Delivery,
+    EventFilter,
     OutboxEvent,
     OutboxEventDocument,
     StoredEvent,
@@ -60,6 +61,7 @@ from durable_retry.stores.outbox.events import (
 )
 from durable_retry.stores.outbox.index import (
     OutboxLocation,
+    cursor_at,
     list_ended,
     list_notes,
     read_sweep_cursor,
@@ -67,6 +69,12 @@ from durable_retry.stores.outbox.index import (
 )
 from durable_retry.stores.storage.queues import send_message
 from durable_retry.stores.task_hub import TaskHub
+
+_ANY: Final = EventFilter()
+
+_ROWS_READ: Final = 200
+_PAGES_READ: Final = 5
+"""Pages of so many events that a filtered page looks at."""
 
 # Takes the place of a dependency for messages to queues; it has no secret to mask.
 _QUEUES: Final = Dependency(name="queues")
@@ -255,13 +263,28 @@ async def resend(hub: TaskHub, event_id: str, now: datetime) -> OutboxEvent:
     return event.listed()
 
 
-async def list_events(state: EventState, limit: int, cursor: str | None = None) -> Page[OutboxEvent]:
-    """Return events of one state."""
-    if state is EventState.PENDING:
-        found, following = await list_pending(limit, cursor)
-    else:
-        found, following = await list_ended(state, limit, cursor)
-    return Page[OutboxEvent](items=tuple(found), next_cursor=following)
+async def list_events(
+    state: EventState, limit: int, cursor: str | None = None, wanted: EventFilter = _ANY
+) -> Page[OutboxEvent]:
+    """Return events of one state that match.
+
+    A page looks at a bounded number of events, so it may be short or empty and have a cursor.
+    """
+    items: list[OutboxEvent] = []
+    following = cursor
+    rows = limit if wanted == _ANY else _ROWS_READ
+    for _ in range(_PAGES_READ):
+        if state is EventState.PENDING:
+            found, following = await list_pending(rows, following)
+        else:
+            times = {"created_after": wanted.created_after, "created_before": wanted.created_before}
+            found, following = await list_ended(state, rows, following, **times)
+        items += filter(wanted.matches, found)
+        if following is None or len(items) >= limit:
+            break
+    if len(items) > limit:
+        following = cursor_at(items[limit - 1])
+    return Page[OutboxEvent](items=tuple(items[:limit]), next_cursor=following)
 
 
 async def find_shown_event(hub: TaskHub, event_id: str) -> OutboxEventDocument:

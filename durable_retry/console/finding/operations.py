@@ -22,18 +22,11 @@ from durable_retry.console.finding.cursors import BadCursorError, IndexCursor, c
 from durable_retry.console.finding.found import NAMES
 from durable_retry.console.finding.question import Question
 from durable_retry.engine.base.instants import from_microseconds, from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
+from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import UNREADABLE
 from durable_retry.engine.operations.document import ListedOperation
-from durable_retry.engine.operations.naming import (
-    FIELDS_SCOPE,
-    envelope_scope,
-    explicit_scope,
-    operation_id_for,
-    source_scope,
-)
 from durable_retry.errors import TaskHubUnavailableError
-from durable_retry.settings.sources import TIMER, intake_settings
+from durable_retry.services.operations.named import named_ids
 from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets, ids_of_correlation
 from durable_retry.stores.operations.notes import write_noted
 from durable_retry.stores.operations.status import find_status
@@ -52,11 +45,6 @@ _READS_AT_ONCE: Final = 16
 
 # The most operations of a searched correlation id that stand first on the first page.
 _MOST_NAMED: Final = 20
-
-_KAFKA: Final = "kafka"
-_WITHOUT_PLACE: Final = (TIMER, "event_grid")
-# Sources of our own (`services.workflows`, `console.alerts.watch`): their scopes have no place at all.
-_OWN_SOURCES: Final = ("batch", "saga", "call", "watch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,18 +142,6 @@ async def _page_of_correlation_id(
 
 
 _NAMED: Final = "named"
-
-
-def named_ids(name: str, tenant: str) -> list[str]:
-    """Return the ids that an operation of this key can have, and the name itself, which may be an id."""
-    places = dict(intake_settings().places)
-    if _KAFKA in places:  # The scope of a message is its topic alone.
-        places[_KAFKA] = places[_KAFKA].rpartition("/")[2]
-    places |= {QUEUE_SOURCE: OPERATIONS_QUEUE, **dict.fromkeys(_WITHOUT_PLACE, "")}
-    scopes = [scope_of(who) for scope_of in (explicit_scope, envelope_scope) for who in (tenant, "")]
-    scopes += [FIELDS_SCOPE, *(f"source:{source}" for source in _OWN_SOURCES)]
-    scopes += [source_scope(source, place) for source, place in places.items()]
-    return [name, *(operation_id_for(scope, name) for scope in dict.fromkeys(scopes))]
 
 
 def _is_wanted_document(wanted: Question, document: Mapping[str, Any]) -> bool:

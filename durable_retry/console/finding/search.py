@@ -23,7 +23,7 @@ from durable_retry.console.finding.found import (
     found_event,
     found_operation,
 )
-from durable_retry.console.finding.operations import find_operations, named_ids
+from durable_retry.console.finding.operations import find_operations
 from durable_retry.console.finding.question import Question
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.instants import to_rfc3339
@@ -32,6 +32,7 @@ from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.workflows.document import SagaDocument, SagaPart
 from durable_retry.services.accepted_workflows import batches_of_key, list_batches, list_sagas, sagas_of_key
+from durable_retry.services.operations.named import named_ids
 from durable_retry.stores.dead_letters.list import DeadLetterSearch, list_dead_letters
 from durable_retry.stores.outbox.events import find_event, list_pending
 from durable_retry.stores.outbox.index import list_ended

@@ -166,11 +166,28 @@ async def drop_ended(event: StoredEvent) -> None:
 
 
 async def list_ended(
-    state: EventState, limit: int, cursor: str | None
+    state: EventState,
+    limit: int,
+    cursor: str | None,
+    *,
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
 ) -> tuple[list[OutboxEvent], str | None]:
     """Return sent or failed events, the newest operation first."""
-    page = await lists.merged_rows(INDEX_TABLE, partitions(state.value), limit=limit, cursor=cursor)
+    page = await lists.merged_rows(
+        INDEX_TABLE,
+        partitions(state.value),
+        after="" if created_before is None else f"{age(created_before)}.",
+        before=None if created_after is None else f"{age(created_after)}.",
+        limit=limit,
+        cursor=cursor,
+    )
     return [_ended_event(row, state) for row in page.rows], page.cursor
+
+
+def cursor_at(event: OutboxEvent) -> str:
+    """Return the cursor behind an event of the list of its state."""
+    return event.event_id if event.state is EventState.PENDING else _ended_key(event)
 
 
 def _ended_event(row: tables.Row, state: EventState) -> OutboxEvent:
@@ -249,6 +266,6 @@ def _location_of_row(row: tables.Row, outbox_id: str) -> OutboxLocation:
     return read_or(lambda: OutboxLocation.from_json(row), lambda _: own_location(outbox_id))
 
 
-def _ended_key(event: StoredEvent) -> str:
+def _ended_key(event: StoredEvent | OutboxEvent) -> str:
     """Key by creation time, the newest first; it never changes, so a repeated entry is the same row."""
     return f"{age(event.created_at)}-{event.event_id}"

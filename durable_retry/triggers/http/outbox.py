@@ -10,11 +10,23 @@ from durable_retry.binding import TaskHub
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.names import EventState
 from durable_retry.engine.facts import TargetType
-from durable_retry.engine.outbox import OutboxEvent, OutboxEventDocument
+from durable_retry.engine.outbox import EventFilter, OutboxEvent, OutboxEventDocument
 from durable_retry.errors import NoSuchEventError, UnreadableEventError
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
-from durable_retry.http.parameters import CURSOR, LIMIT, one_of
-from durable_retry.http.routes import AWAY, CONFLICT, MISSING, Act, Query, Routes, accepted, page, shown
+from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, CURSOR, LIMIT, one_of, text
+from durable_retry.http.routes import (
+    AWAY,
+    CONFLICT,
+    MISSING,
+    Act,
+    Query,
+    RouteAnswer,
+    Routes,
+    accepted,
+    shown,
+    tenant_of,
+)
+from durable_retry.services.operations.named import named_ids
 from durable_retry.services.outbox import find_shown_event, list_events, resend
 
 routes = Routes(
@@ -28,11 +40,34 @@ routes = Routes(
 STATUS: Final = one_of("status", EventState, "Only events that are: `pending` unless it is said.")
 
 
-@routes.get("outbox", parameters=(STATUS, LIMIT, CURSOR), answers=page(Page[OutboxEvent]), errors=(AWAY,))
-async def list_outbox(query: Query) -> func.HttpResponse:
+DEPENDENCY: Final = text("dependency", "Only webhooks to this dependency.")
+KEY: Final = text("key", "Only events of operations that have this key.")
+
+
+@routes.get(
+    "outbox",
+    parameters=(STATUS, DEPENDENCY, KEY, CREATED_AFTER, CREATED_BEFORE, LIMIT, CURSOR),
+    answers=(
+        RouteAnswer(
+            HTTPStatus.OK,
+            "A page. With filters it looks at about 1,000 events, so it may be short or empty while "
+            "`next_cursor`, which looks further, is not null.",
+            Page[OutboxEvent],
+        ),
+    ),
+    errors=(AWAY,),
+)
+async def list_outbox(req: func.HttpRequest, query: Query) -> func.HttpResponse:
     """List events of one state, by default the pending ones."""
+    key = query[KEY]
+    wanted = EventFilter(
+        dependency=query[DEPENDENCY],
+        operation_ids=None if key is None else frozenset(named_ids(key, tenant_of(req))),
+        created_after=query[CREATED_AFTER],
+        created_before=query[CREATED_BEFORE],
+    )
     status = query[STATUS] or EventState.PENDING
-    return json_answer(await list_events(status, query[LIMIT], query[CURSOR]))
+    return json_answer(await list_events(status, query[LIMIT], query[CURSOR], wanted))
 
 
 @routes.get("outbox/{event_id}", answers=shown(OutboxEventDocument), errors=(MISSING, AWAY))

@@ -4,14 +4,11 @@ from argparse import Namespace
 from typing import Final
 
 from retryctl import errors
-from retryctl.api import Api
+from retryctl.api import MOST_PAGES, Api
 from retryctl.layout import cells, table
 from retryctl.screen import Screen
 
 KINDS: Final = ("action", "bulk", "circuit", "alert", "deployment", "settings")
-
-# The most requests of one list. A page covers a bounded number of entries, and may have no match.
-_MOST_PAGES: Final = 10
 
 _FILTERS: Final = ("who", "kind", "dependency", "q", "after", "before")
 
@@ -19,7 +16,7 @@ _FILTERS: Final = ("who", "kind", "dependency", "q", "after", "before")
 def list_activity(api: Api, args: Namespace, screen: Screen) -> int:
     """List what matches, the newest first."""
     query = {name: getattr(args, name) for name in _FILTERS}
-    pages = None if args.limit is None else _MOST_PAGES
+    pages = None if args.limit is None else MOST_PAGES
     found = api.pages("activity", limit=args.limit, most_pages=pages, **query)
     rows = [
         [*cells(each, "at", "who", "what"), each["target"]["id"], *cells(each, "dependency", "reason")]

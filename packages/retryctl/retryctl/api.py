@@ -19,6 +19,8 @@ _TIMEOUT_SECONDS: Final = 60.0
 """More than the 30 s that `Prefer: wait` can take."""
 _PAGE_ITEMS: Final = 200
 """The API's largest `limit`."""
+MOST_PAGES: Final = 10
+"""The most requests of one search. A page covers a bounded number of items, and may have no match."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,22 @@
 
 import json
 from argparse import Namespace
+from typing import Final
 
 from retryctl import errors
-from retryctl.api import Api
+from retryctl.api import MOST_PAGES, Api
 from retryctl.layout import cell, cells, facts, instant, state, table
 from retryctl.operations import attempt_text
 from retryctl.screen import Screen
 
+_FILTERS: Final = ("status", "dependency", "key", "created_after", "created_before")
+
 
 def list_events(api: Api, args: Namespace, screen: Screen) -> int:
     """List the events in one state."""
-    document = api.pages("outbox", limit=args.limit, status=args.status)
+    query = {name: getattr(args, name) for name in _FILTERS}
+    pages = None if args.limit is None else MOST_PAGES
+    document = api.pages("outbox", limit=args.limit, most_pages=pages, **query)
     rows = [
         [
             *cells(each, "event_id", "state", "type"),

@@ -27,6 +27,7 @@ from retryctl.options import (
     add_command,
     add_group,
     with_choice,
+    with_dependency_and_times,
     with_edit,
     with_exact_ids,
     with_file,
@@ -303,6 +304,8 @@ def _add_outbox(commands: Commands) -> None:
     group = add_group(commands, "outbox", "events that are sent after an operation succeeded")
     listed = add_command(group, "list", outbox.list_events, "list the events in one state")
     with_choice(listed, "--status", _EVENT_STATES)
+    with_dependency_and_times(listed)
+    listed.add_argument("--key", help="the whole key of the operation")
     with_list(listed)
     with_id(add_command(group, "show", outbox.show_event, "show an event and its attempts"), "event")
     words = "send an event again, under the same id"

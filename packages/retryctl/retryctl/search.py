@@ -5,13 +5,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from retryctl import errors, watching
-from retryctl.api import Api
+from retryctl.api import MOST_PAGES, Api
 from retryctl.layout import cells, table
 from retryctl.operations import operation_text
 from retryctl.screen import Screen, span
-
-_MOST_PAGES: Final = 10
-"""The most requests of one search. A page covers a bounded number of items, and may have no match."""
 
 _FILTERS: Final = (
     *("type", "status", "dependency", "handler", "source", "key", "correlation_id"),
@@ -21,7 +18,7 @@ _FILTERS: Final = (
 
 def find(api: Api, args: Namespace, screen: Screen) -> int:
     """Find what matches words or filters, and show the state of each and the reason for it."""
-    pages = None if args.limit is None else _MOST_PAGES
+    pages = None if args.limit is None else MOST_PAGES
     query = {name: getattr(args, name) for name in _FILTERS}
     found = api.pages("search", limit=args.limit, most_pages=pages, q=" ".join(args.words) or None, **query)
     items = found["items"]
