@@ -54,6 +54,8 @@ def test_events_to_a_queue_arrive_in_order_as_cloud_events(
     events = [queue_event(queue, number=number) for number in range(5)]
     operation_id = system.accepted(key, "/echo", on_success=events, correlation_id="order-42")
     document = ended(system, operation_id, *["sent"] * 5)
+    found = system.client.get("/api/outbox", params={"status": "sent", "key": key}).json()["items"]
+    assert sorted(event["event_id"] for event in found) == ids_in(document)
     messages = received(storage, queue)
     assert [message["data"]["number"] for message in messages] == [0, 1, 2, 3, 4]
     assert [message["id"] for message in messages] == ids_in(document)

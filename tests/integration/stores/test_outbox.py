@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.names import EventState
+from durable_retry.engine.outbox import EventFilter
+from durable_retry.services.outbox import list_events
 from durable_retry.services.upkeep.removal import remove_sent_events
 from durable_retry.stores.operations.writes import commit_success
 from durable_retry.stores.outbox.events import (
@@ -80,6 +82,30 @@ async def test_pending_events_are_listed_page_by_page_and_never_parted_wrongly()
             break
     wanted = [f"op-page-{letter}.{number}" for letter in "abc" for number in (1, 2, 3)]
     assert [event_id for event_id in seen if event_id.startswith("op-page-")] == wanted
+
+
+@pytest.mark.parametrize("state", [EventState.PENDING, EventState.SENT])
+async def test_events_of_some_operations_and_a_time_are_listed_page_by_page(state: EventState) -> None:
+    names = [f"op-some-{state.value}-{number}" for number in range(4)]
+    for number, name in enumerate(names):
+        await committed(name, 2, days=60 - number)
+        if state is EventState.SENT:
+            await sent(name, 1, 2)
+    wanted = EventFilter(
+        operation_ids=frozenset(names),
+        created_after=NOON + timedelta(days=58),
+        created_before=NOON + timedelta(days=60),
+    )
+    seen: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await list_events(state, 3, cursor, wanted)
+        seen += [event.event_id for event in page.items]
+        assert len(page.items) <= 3
+        if (cursor := page.next_cursor) is None:
+            break
+    assert seen == [f"{name}.{number}" for name in names[1:3] for number in (1, 2)]
+    assert (await list_events(state, 3, None, EventFilter(dependency="nobody"))).items == ()
 
 
 async def test_a_note_goes_with_the_last_pending_event() -> None:

@@ -16,6 +16,7 @@ from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.config.dependency import WebhookSecretError, signing_key
 from durable_retry.engine.outbox import (
     Delivery,
+    EventFilter,
     OutboxEvent,
     StoredEvent,
     due_of,
@@ -33,6 +34,28 @@ from durable_retry.engine.outbox import (
 from durable_retry.engine.retry.loop import RetryState
 from durable_retry.engine.retry.policy import PRESETS
 from tests.support.builders import NOON, PAYMENTS, after
+
+
+@pytest.mark.parametrize(
+    ("conditions", "does"),
+    [
+        ({}, True),
+        ({"dependency": "payments"}, True),
+        ({"dependency": "cards"}, False),
+        ({"operation_ids": frozenset({"op-1", "op-2"})}, True),
+        ({"operation_ids": frozenset({"op-2"})}, False),
+        ({"created_after": NOON}, True),
+        ({"created_after": NOON + timedelta(seconds=1)}, False),
+        ({"created_before": NOON + timedelta(seconds=1)}, True),
+        ({"created_before": NOON}, False),
+    ],
+)
+def test_a_filter_means_all_of_its_conditions(conditions: dict[str, Any], does: bool) -> None:  # noqa: FBT001 # the outcome
+    event = {"type": "t", "dependency": "payments", "path": "/hook"}
+    stored = StoredEvent(
+        event_id="op-1.1", event=event, state=EventState.SENT, created_at=NOON, pending_since=NOON
+    )
+    assert EventFilter(**conditions).matches(stored.listed()) is does
 
 
 def an_event(number: int = 1, **target: Any) -> StoredEvent:

@@ -17,6 +17,13 @@ const COLUMNS = [
   { name: "Sent", cell: (one) => at(one.sent_at), text: (one) => one.sent_at },
   { name: "Detail", class: "wide", cell: (one) => h("span", { class: "clip", title: one.detail }, one.detail ?? "–"), text: (one) => one.detail },
 ];
+const FILTERS = [
+  { name: "status", label: "Status", required: true, choices: ["pending", "sent", "failed"].map((state) => [state, words(state)]) },
+  { name: "dependency", label: "Webhooks to" },
+  { name: "key", label: "Key of the operation" },
+  { name: "created_after", label: "Created after", instant: true, more: true },
+  { name: "created_before", label: "Created before", instant: true, more: true },
+];
 const FILE = [...COLUMNS, { name: "event_id", text: (one) => one.event_id }];
 
 function destination(one) {
@@ -37,14 +44,20 @@ function resend(one, reload) {
   return button(one.state === "pending" ? "Send now" : "Resend", send, "quiet");
 }
 
+/** What stands in place of an empty table: a filtered page may be empty though a later one is not. */
+function nothing(query, page) {
+  if (page.next_cursor) return "None of the first 1,000 events matches. The next page looks further.";
+  return `No event ${FILTERS.some(({ name }) => name !== "status" && query[name]) ? "matches and " : ""}is ${query.status ?? "pending"}.`;
+}
+
 export function outboxView({ path, query, reload }) {
   const act = { name: "Action", cell: (one) => (one.state === "pending" ? "–" : resend(one, reload)) };
   return {
     title: "Outbox",
-    load: (signal) => get("outbox", { ...pageQuery(query, []), status: query.status ?? "pending" }, signal),
+    load: (signal) => get("outbox", { ...pageQuery(query, FILTERS.map(({ name }) => name)), status: query.status ?? "pending" }, signal),
     render: (page) => [
-      filters(path, { status: "pending", ...query }, [{ name: "status", label: "Status", required: true, choices: ["pending", "sent", "failed"].map((state) => [state, words(state)]) }]),
-      table("Events", [...COLUMNS, act], page.items, { keyOf: (one) => one.event_id, empty: `No event is ${query.status ?? "pending"}.` }),
+      filters(path, { status: "pending", ...query }, FILTERS),
+      table("Events", [...COLUMNS, act], page.items, { keyOf: (one) => one.event_id, empty: nothing(query, page) }),
       pager(path, query, page, FILE, "outbox"),
     ],
   };
