@@ -80,6 +80,20 @@ class ActivityFilters(TypedDict, total=False):
     before: str
 
 
+class SilenceOptions(TypedDict, total=False):
+    """How long messages are kept back, and from whom.
+
+    Attributes:
+        for_minutes: How long, up to a week; or `until`.
+        until: When it ends.
+        receiver: The only one, by its name; all of them when left out.
+    """
+
+    for_minutes: float
+    until: str
+    receiver: str
+
+
 class OpenDeadLetters(TypedDict, total=False):
     """The open dead letters that an action on many meets."""
 

@@ -24,12 +24,13 @@ from durable_retry.client.filters import (
     SagaStepFields,
     SearchFilters,
     Selection,
+    SilenceOptions,
     WorkflowFilters,
 )
 from durable_retry.client.flows import Flow, Flows, Pages
 from durable_retry.client.methods import ListMethod, Method
 from durable_retry.console.activity.shapes import ActivityItem
-from durable_retry.console.alerts.document import AlertBoard
+from durable_retry.console.alerts.document import AlertBoard, AlertTests
 from durable_retry.console.alerts.rules import Silence
 from durable_retry.console.bulk.document import (
     BulkActionDocument,
@@ -381,15 +382,20 @@ class Resources(Flows):
         return self._read(AlertBoard, "alerts")
 
     @Method
-    def silence(self, condition: str, *, for_minutes: float, reason: str) -> Flow[Silence]:
+    def silence(self, condition: str, *, reason: str, **end: Unpack[SilenceOptions]) -> Flow[Silence]:
         """Keep back messages about a condition, `*` for every one."""
-        body = {"condition": condition, "for_minutes": for_minutes, "reason": reason}
+        body = {"condition": condition, "reason": reason, **end}
         return self._act(Silence, "alerts", "silences", body=body, repeats=False)
 
     @Method
     def end_silence(self, silence_id: str) -> Flow[Silence]:
         """End a silence."""
         return self._delete(Silence, "alerts", "silences", silence_id)
+
+    @Method
+    def try_alerts(self) -> Flow[AlertTests]:
+        """Send a message to every receiver that says that it is a test; return what became of each."""
+        return self._act(AlertTests, "alerts", "test", repeats=False)
 
     @ListMethod
     def activity(self, **filters: Unpack[ActivityFilters]) -> Pages[ActivityItem]:

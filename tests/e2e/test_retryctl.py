@@ -256,6 +256,9 @@ def test_events_are_listed_and_sent_once_more(shell: Shell, key: str, tmp_path: 
 
 def test_alerts_are_shown_silenced_and_tried(shell: Shell) -> None:
     assert "nobody gets messages" in shell.run("alerts", "test")
+    eventually(lambda: "sent a test of the alerts" in shell.run("activity"), "the activity says who tried")
+    nobody = ("alerts", "silence", "*", "--for-minutes", "5", "--reason", "r", "--receiver", "ada")
+    assert "nobody receives alerts" in shell.run(*nobody, code=1)
     silence = shell.json("alerts", "silence", "dead_letters", "--for-minutes", "5", "--reason", "an import")
     assert "an import" in shell.run("alerts", "show")
     assert "within a week" in shell.run(

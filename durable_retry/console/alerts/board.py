@@ -26,6 +26,7 @@ from durable_retry.console.alerts.store import (
     list_silences,
     write_silence,
 )
+from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.stores.task_hub import TaskHub
 
@@ -70,12 +71,22 @@ async def try_receivers(hub: TaskHub) -> AlertTests:
                 detail=None if failure is None else failure.detail,
             )
             for name, failure in zip(receivers, failures, strict=True)
-        )
+        ),
+        condition=TEST,
     )
 
 
-async def begin_silence(condition: str, until: datetime, reason: str, by: str) -> Silence:
-    """Keep back messages about a condition from now on."""
+async def begin_silence(
+    condition: str, until: datetime, *, receiver: str | None, reason: str, by: str
+) -> Silence:
+    """Keep back messages about a condition from now on: to one receiver, or to all of them (None).
+
+    Raises:
+        InvalidInputError: There is no receiver of this name.
+    """
+    if receiver is not None and receiver not in (names := targets_by_name()):
+        detail = f"must be one of {', '.join(names)}" if names else "nobody receives alerts"
+        raise InvalidInputError([Problem("/receiver", detail)])
     now = clock.now()
     silence = Silence(
         id=f"silence-{uuid.uuid4().hex}",
@@ -84,6 +95,7 @@ async def begin_silence(condition: str, until: datetime, reason: str, by: str) -
         by=by,
         created_at=now,
         until=until,
+        receiver=receiver,
     )
     await write_silence(silence)
     return silence

@@ -71,4 +71,5 @@ class AlertTest(Answer):
 class AlertTests(Answer):
     """What became of a test, receiver by receiver."""
 
+    condition: Annotated[Literal["test"], Field(description="What the messages are about.")]
     items: tuple[AlertTest, ...]

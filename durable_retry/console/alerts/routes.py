@@ -38,6 +38,7 @@ class SilenceBody(Strict):
         for_minutes: How long, up to a week; or `until`.
         until: When it ends, within a week; in place of `for_minutes`.
         reason: Why, for whoever looks later.
+        receiver: The name of the only one whose messages it keeps back; all of them when left out.
     """
 
     condition: Annotated[str, Field(max_length=300), checked(_condition_problem)]
@@ -46,6 +47,8 @@ class SilenceBody(Strict):
     reason: Annotated[
         str, Field(max_length=500), checked(lambda text: None if text.strip() else "must say why")
     ]
+
+    receiver: str | None = None
 
     def ends_at(self, now: datetime) -> datetime:
         """Return when it ends.
@@ -85,12 +88,14 @@ async def silence_alerts(body: SilenceBody, who: Caller) -> func.HttpResponse:
     What is still raised when the silence ends is sent then. The end of an incident is always sent to those
     who were sent its beginning.
     """
-    silence = await begin_silence(body.condition, body.ends_at(clock.now()), body.reason.strip(), who.name)
+    until, reason = body.ends_at(clock.now()), body.reason.strip()
+    silence = await begin_silence(body.condition, until, receiver=body.receiver, reason=reason, by=who.name)
     return json_answer(silence, HTTPStatus.CREATED)
 
 
 @routes.post(
     "alerts/test",
+    act=Act("sent a test of the alerts", TargetType.ALERT, "condition"),
     answers=(RouteAnswer(OK, "What became of it, receiver by receiver.", AlertTests),),
 )
 async def try_receivers_of_alerts(hub: TaskHub) -> func.HttpResponse:

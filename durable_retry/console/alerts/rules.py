@@ -7,7 +7,7 @@ clearing message is always sent, since it closes the incident at the receiver. E
 number of times.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -168,12 +168,16 @@ class Alert(JsonShape):
             "at": to_rfc3339(self.since),
         }
 
-    def due(self, receivers: Iterable[str], now: datetime, *, is_silenced: bool) -> list[str]:
+    def due(self, receivers: Iterable[str], now: datetime, silences: Sequence["Silence"]) -> list[str]:
         """Return the receivers to try now."""
-        if self.is_raised and is_silenced:
-            return []
         first = AlertDelivery() if self.is_raised else AlertDelivery(state=DeliveryState.SENT)
-        return [each for each in receivers if self.deliveries.get(each, first).is_due(now)]
+        held = silences if self.is_raised else ()
+        return [
+            each
+            for each in receivers
+            if not any(silence.covers(self.condition, each) for silence in held)
+            and self.deliveries.get(each, first).is_due(now)
+        ]
 
     def trying(self, receivers: Iterable[str], now: datetime) -> Self:
         """Return the alert with one more try of each of these receivers; stored before the try begins."""
@@ -225,6 +229,7 @@ class Silence(JsonShape):
         condition: One of `CONDITIONS`, one with `:` and a dependency, or `*` for every condition.
         reason: The person's.
         until: When it ends.
+        receiver: The only one whose messages it keeps back; None for all of them.
     """
 
     id: str
@@ -233,10 +238,17 @@ class Silence(JsonShape):
     by: str
     created_at: datetime
     until: datetime
+    receiver: str | None = None
 
-    def covers(self, condition: str) -> bool:
-        """Whether it covers a condition; that of circuits covers every circuit."""
-        return self.condition in {EVERY_CONDITION, condition, condition.partition(":")[0]}
+    def covers(self, condition: str, receiver: str | None = None) -> bool:
+        """Whether it covers messages about a condition; that of circuits covers every circuit.
+
+        Args:
+            condition: Of the alert.
+            receiver: Of the message; None for messages to everybody.
+        """
+        is_about = self.condition in {EVERY_CONDITION, condition, condition.partition(":")[0]}
+        return is_about and self.receiver in (None, receiver)
 
 
 def alert_changes(known: Mapping[str, Alert], metrics: Iterable[HealthMetric], now: datetime) -> list[Alert]:

@@ -14,7 +14,7 @@ cannot both begin a try: each writes the row under the version that it read.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ from typing import Final
 
 from durable_retry.concurrency import LoopOwned
 from durable_retry.console.alerts.health import HealthMetrics, own_thresholds, seconds_since, show
-from durable_retry.console.alerts.rules import Alert, alert_changes, new_values
+from durable_retry.console.alerts.rules import Alert, Silence, alert_changes, new_values
 from durable_retry.console.alerts.sending import Target, send_alert_to, targets_by_name
 from durable_retry.console.alerts.store import (
     change_alert,
@@ -221,20 +221,20 @@ async def _send_due_alerts(hub: TaskHub, now: datetime) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(_RUN_SECONDS):
             for alert in (await known_alerts()).values():
-                is_silenced = settings.is_quiet(alert.kind, now) or any(
-                    silence.covers(alert.condition) for silence in silences
-                )
-                if alert.due(by_name, now, is_silenced=is_silenced):
-                    await _send_alert(hub, alert, by_name, now, is_silenced=is_silenced)
+                # In a quiet hour, only the end of an incident is sent.
+                if alert.is_raised and settings.is_quiet(alert.kind, now):
+                    continue
+                if alert.due(by_name, now, silences):
+                    await _send_alert(hub, alert, by_name, now, silences)
 
 
 async def _send_alert(
-    hub: TaskHub, alert: Alert, targets: Mapping[str, Target], now: datetime, *, is_silenced: bool
+    hub: TaskHub, alert: Alert, targets: Mapping[str, Target], now: datetime, silences: Sequence[Silence]
 ) -> None:
     begun: list[str] = []
 
     def begin(found: Alert) -> Alert:
-        begun[:] = found.due(targets, now, is_silenced=is_silenced) if found.id == alert.id else []
+        begun[:] = found.due(targets, now, silences) if found.id == alert.id else []
         return found.trying(begun, now)
 
     if not await change_alert(alert.condition, begin):

@@ -14,11 +14,15 @@ def show(api: Api, _: Namespace, screen: Screen) -> int:
     """Show what is raised, what holds its messages back, and who gets them."""
     document = api.get(_PATH)
     raised = [cells(each, "condition", "state", "raised_at", "text") for each in document["items"]]
-    silences = [cells(each, "id", "condition", "until", "by", "reason") for each in document["silences"]]
+    silences = [
+        cells(each, "id", "condition", "receiver", "until", "by", "reason") for each in document["silences"]
+    ]
     receivers = [(each["receiver"], each["format"], each["host"]) for each in document["receivers"]]
     parts = [
         table(("CONDITION", "STATE", "RAISED", "TEXT"), raised, empty="nothing is raised"),
-        table(("SILENCE", "CONDITION", "UNTIL", "BY", "REASON"), silences, empty="no silence holds"),
+        table(
+            ("SILENCE", "CONDITION", "ONLY TO", "UNTIL", "BY", "REASON"), silences, empty="no silence holds"
+        ),
         table(("RECEIVER", "FORMAT", "HOST"), receivers, empty="nobody gets messages"),
     ]
     parts += ["it is a quiet hour: messages wait for its end"] if document["is_quiet"] else []
@@ -29,9 +33,12 @@ def show(api: Api, _: Namespace, screen: Screen) -> int:
 def silence(api: Api, args: Namespace, screen: Screen) -> int:
     """Keep messages about a condition back for some time."""
     end = {"until": args.until} if args.until else {"for_minutes": args.for_minutes}
-    body = {"condition": args.condition, "reason": args.reason, **end}
+    receiver = {"receiver": args.receiver} if args.receiver else {}
+    body = {"condition": args.condition, "reason": args.reason, **end, **receiver}
     document = api.post(_PATH, "silences", body=body)
-    screen.show(document, f"{document['id']}  {document['condition']} until {instant(document['until'])}")
+    whom = f" for {document['receiver']}" if args.receiver else ""
+    until = instant(document["until"])
+    screen.show(document, f"{document['id']}  {document['condition']}{whom} until {until}")
     return errors.OK
 
 

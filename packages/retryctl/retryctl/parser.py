@@ -295,6 +295,7 @@ def _add_alerts(commands: Commands) -> None:
     end = silence.add_mutually_exclusive_group(required=True)
     end.add_argument("--for-minutes", type=float, metavar="MINUTES", help="how long, up to a week")
     end.add_argument("--until", metavar="INSTANT", help=INSTANT)
+    silence.add_argument("--receiver", help="the only one, by its name in `alerts show`; default: all")
     silence.add_argument("--reason", required=True, help="why, for whoever looks later")
     with_id(add_command(group, "end-silence", alerts.end_silence, "end a silence early"), "silence")
     add_command(group, "test", alerts.test, "send a message to every receiver that says that it is a test")

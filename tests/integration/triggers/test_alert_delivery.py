@@ -28,6 +28,7 @@ from durable_retry.console.alerts.store import (
     write_silence,
 )
 from durable_retry.engine.base.text import Secret
+from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.transitions import archived
 from durable_retry.engine.outbox import signature
@@ -217,6 +218,24 @@ async def test_a_silence_keeps_a_message_back_until_it_ends(
     await alerts.check_alerts(hub.binding, NOW + 2 * MINUTE)
     assert len(inbox.taken) == 1
     assert await list_silences(NOW) == []
+
+
+async def test_a_silence_of_one_receiver_leaves_the_message_to_the_other(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, inbox: Inbox
+) -> None:
+    ada, ben = (inbox.receiver(Format.SLACK, path) for path in ("/ada", "/ben"))
+    settle_on(monkeypatch, ada, ben)
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    for number in range(2):
+        await keep(number)
+    until = NOW + 2 * MINUTE
+    await board.begin_silence("dead_letters", until, receiver=ada.name, reason="on leave", by="ada")
+    await alerts.check_alerts(hub.binding, NOW)
+    assert (len(inbox.bodies("/ada")), len(inbox.bodies("/ben"))) == (0, 1)
+    await alerts.check_alerts(hub.binding, until)
+    assert (len(inbox.bodies("/ada")), len(inbox.bodies("/ben"))) == (1, 1)
+    with pytest.raises(InvalidInputError, match="receiver"):
+        await board.begin_silence("*", until, receiver="nobody", reason="r", by="ada")
 
 
 async def test_retries_exhausted_are_counted_within_the_last_hour(

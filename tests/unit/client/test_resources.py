@@ -104,6 +104,7 @@ ASKED: dict[str, Ask] = {
     "POST /api/outbox/{event_id}/resend": lambda client: client.resend("x"),
     "GET /api/alerts": lambda client: client.alerts(),
     "POST /api/alerts/silences": lambda client: client.silence("*", for_minutes=5, reason="r"),
+    "POST /api/alerts/test": lambda client: client.try_alerts(),
     "DELETE /api/alerts/silences/{silence_id}": lambda client: client.end_silence("x"),
     "GET /api/activity": lambda client: client.activity(kind="action"),
 }

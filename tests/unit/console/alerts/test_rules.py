@@ -120,11 +120,11 @@ def test_the_text_is_for_a_person(condition: str, seconds: float, text: str) -> 
 
 def test_a_message_is_due_once_and_then_when_its_try_failed() -> None:
     alert = raised()
-    assert alert.due(["slack", "teams"], NOON, is_silenced=False) == ["slack", "teams"]
+    assert alert.due(["slack", "teams"], NOON, []) == ["slack", "teams"]
     begun = alert.trying(["slack", "teams"], NOON)
-    assert begun.due(["slack", "teams"], NOON, is_silenced=False) == []
+    assert begun.due(["slack", "teams"], NOON, []) == []
     ended = begun.tried({"slack": None, "teams": Failure("it answered 503")})
-    assert ended.due(["slack", "teams"], LATER, is_silenced=False) == ["teams"]
+    assert ended.due(["slack", "teams"], LATER, []) == ["teams"]
     assert ended.deliveries["teams"].detail == "it answered 503"
 
 
@@ -138,19 +138,37 @@ def test_a_message_is_given_up(tries: int, failure: Failure) -> None:
         alert = alert.trying(["slack"], NOON)
     ended = alert.tried({"slack": failure})
     assert ended.deliveries["slack"].state is DeliveryState.FAILED
-    assert ended.due(["slack"], LATER, is_silenced=False) == []
+    assert ended.due(["slack"], LATER, []) == []
+
+
+def silence_of(condition: str, receiver: str | None = None) -> Silence:
+    return Silence(
+        id="s",
+        condition=condition,
+        reason="deploy",
+        by="ada",
+        created_at=NOON,
+        until=LATER,
+        receiver=receiver,
+    )
 
 
 def test_a_silence_keeps_back_what_is_raised_until_it_ends() -> None:
-    assert raised().due(["slack"], NOON, is_silenced=True) == []
-    assert raised().due(["slack"], NOON, is_silenced=False) == ["slack"]
+    assert raised().due(["slack"], NOON, [silence_of("*")]) == []
+    assert raised().due(["slack"], NOON, [silence_of("outbox_lag_seconds")]) == ["slack"]
+
+
+def test_a_silence_of_one_receiver_keeps_back_no_message_to_another() -> None:
+    silences = [silence_of("*", "slack")]
+    assert raised().due(["slack", "teams"], NOON, silences) == ["teams"]
+    assert not silences[0].covers("dead_letters"), "the incident itself is not silenced"
 
 
 def test_the_end_is_for_those_who_were_sent_the_beginning_whatever_is_silenced() -> None:
     alert = raised().trying(["slack"], NOON).tried({"slack": None})
     (cleared,) = alert_changes({"dead_letters": alert}, [reading(3)], LATER)
     assert cleared.deliveries == {"slack": AlertDelivery()}
-    assert cleared.due(["slack", "teams"], LATER, is_silenced=True) == ["slack"]
+    assert cleared.due(["slack", "teams"], LATER, [silence_of("*")]) == ["slack"]
     assert cleared.text == "Open dead letters: 3, no longer over the threshold of 10, after 1 min."
     assert (cleared.began_at, cleared.state) == (NOON, "cleared")
 
@@ -167,7 +185,7 @@ def test_the_end_is_for_those_who_were_sent_the_beginning_whatever_is_silenced()
     ],
 )
 def test_what_a_silence_covers(silenced: str, condition: str, *, covers: bool) -> None:
-    silence = Silence(id="s", condition=silenced, reason="deploy", by="ada", created_at=NOON, until=LATER)
+    silence = silence_of(silenced)
     assert silence.covers(condition) is covers
     assert Silence.from_json(silence.to_json()) == silence
     assert silence.to_json()["until"] == "2026-11-21T12:01:00Z"

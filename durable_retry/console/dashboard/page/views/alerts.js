@@ -63,11 +63,13 @@ const kindOf = (receiver) => receiver.split(":").slice(0, 2).join(" ");
 
 export async function silence(condition, reload) {
   const [kind, dependency] = condition.split(":");
+  const { receivers } = await get("alerts").catch(() => ({ receivers: [] }));
   const given = await ask({
     title: "Silence alerts",
     words: "Messages about what is raised wait until the silence ends. The end of an incident is still sent.",
     fields: [
       { name: "condition", label: "Which", value: condition, choices: [["*", "All"], ...Object.entries(NAMES), ...(dependency ? [[condition, `${NAMES[kind]}, ${dependency}`]] : [])] },
+      ...(receivers.length > 1 ? [{ name: "receiver", label: "Messages to", value: "", optional: true, choices: [["", "Everybody"], ...receivers.map((one) => [one.receiver, kindOf(one.receiver)])] }] : []),
       { name: "for_minutes", label: "For", value: "60", choices: MINUTES },
       { name: "reason", label: "Reason" },
     ],
@@ -75,7 +77,7 @@ export async function silence(condition, reload) {
   });
   if (!given) return;
   try {
-    await post("alerts/silences", { ...given, for_minutes: Number(given.for_minutes) });
+    await post("alerts/silences", { ...given, receiver: given.receiver || null, for_minutes: Number(given.for_minutes) });
     toast("Silenced.");
   } catch (error) {
     toast([error.message, ...error.lines].join(" "), "bad");
@@ -101,6 +103,7 @@ function silences({ silences: held }, reload) {
   };
   const columns = [
     { name: "What", cell: (one) => named(one.condition) },
+    { name: "Messages to", cell: (one) => (one.receiver ? h("span", { title: one.receiver }, kindOf(one.receiver)) : "everybody") },
     { name: "Ends", cell: (one) => until(one.until) },
     { name: "Reason", class: "wide", cell: (one) => one.reason },
     { name: "By", cell: (one) => one.by },
