@@ -145,10 +145,11 @@ class ReplayManyOptions(Pace, Change, total=False):
 
 
 class Selection(TypedDict, total=False):
-    """What an action on many meets: a filter, where `{}` means all, or ids."""
+    """What an action on many meets: a filter, where `{}` means all, ids, or what failed of a batch."""
 
     filter: OpenDeadLetters | UnfinishedOperations
     ids: Sequence[str]
+    batch_id: str
 
 
 class BulkOptions(Selection, ReplayManyOptions, PauseFields, total=False):

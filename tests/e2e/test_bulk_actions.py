@@ -41,6 +41,32 @@ def until_tried_again(system: System, operation_id: str) -> None:
     system.until(operation_id, "waiting_retry")
 
 
+def test_the_dead_letters_of_a_batch_are_replayed_and_nothing_else(system: System, key: str) -> None:
+    dead_letter(system, f"{key}-other", "/status/418")
+    paths = ["/echo", "/status/418", "/status/418"]
+    items = [
+        {"dependency": "flaky", "key": f"{key}-{number}", "request": {"method": "POST", "path": path}}
+        for number, path in enumerate(paths)
+    ]
+    batch_id = system.client.post("/api/batches", json={"items": [*items, {}]}).json()["batch_id"]
+
+    def has_ended() -> bool:
+        return bool(system.client.get(f"/api/batches/{batch_id}").json()["finished_at"])
+
+    eventually(has_ended, "the batch has ended")
+    body = {"action": "replay", "batch_id": batch_id}
+    count = system.client.post("/api/bulk-actions", json=body | {"dry_run": True})
+    assert count.json()["matched"] == 2
+    edit = {"patch": [{"op": "replace", "path": "/request/path", "value": "/echo"}]}
+    document = ended(system, started(system, **body, **edit, rate_per_second=50))
+    assert (document["matched"], document["done"]) == (2, 2)
+    for item in system.client.get(f"/api/batches/{batch_id}").json()["items"][1:3]:
+        system.until(item["operation_id"], "succeeded")
+    for wrong in (body, body | {"batch_id": "batch-none"}):
+        refused = system.client.post("/api/bulk-actions", json=wrong)
+        assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (400, "/batch_id")
+
+
 def test_dead_letters_are_archived_by_a_filter_after_a_dry_run(system: System, key: str) -> None:
     found = [dead_letter(system, f"{key}-{number}", "/status/418") for number in range(3)]
     first = shown(system, found[0])

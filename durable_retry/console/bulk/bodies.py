@@ -124,6 +124,7 @@ class BulkActionBody(BulkBody, PauseOptions):
         filter: Which: for dead letters as `POST /api/dead-letters/replays` takes it; for operations `status`,
             `dependency`, `created_after` and `created_before`. `{}` means all that are open or not ended.
         ids: Which, in place of a filter.
+        batch_id: The dead letters of the operations of this batch, in place of a filter.
     """
 
     model_config = with_example(action="archive", filter={"dependency": "payments"}, dry_run=True)
@@ -131,6 +132,7 @@ class BulkActionBody(BulkBody, PauseOptions):
     action: Literal["replay", "archive", "cancel", "retry_now", "pause", "resume"]
     filter: dict[str, Any] | None = None
     ids: Annotated[list[SelectedId], Field(min_length=1, max_length=MAX_SELECTED)] | None = None
+    batch_id: SelectedId | None = None
 
     @property
     @override
@@ -150,13 +152,15 @@ class BulkActionBody(BulkBody, PauseOptions):
         )
 
     def wanted(self, now: datetime) -> DeadLetterFilter | UnfinishedFilter | None:
-        """Return the filter; None for a selection.
+        """Return the filter; None for a selection or a batch.
 
         Raises:
-            InvalidInputError: Neither or both are given, or the filter does not fit the action.
+            InvalidInputError: Not exactly one of the three is given, or it does not fit the action.
         """
-        if (self.filter is None) == (self.ids is None):
-            raise InvalidInputError([Problem("", "needs a filter or ids, and not both")])
+        if [self.filter, self.ids, self.batch_id].count(None) != 2:  # noqa: PLR2004 # all but one
+            raise InvalidInputError([Problem("", "needs a filter, ids or batch_id, and one of them only")])
+        if self.batch_id is not None and not self.what.is_of_dead_letters:
+            raise InvalidInputError([Problem("/batch_id", "is for dead letters: replay or archive them")])
         if misfits := list(self._misfits()):
             raise InvalidInputError(misfits)
         if self.filter is None:

@@ -20,6 +20,7 @@ from durable_retry.console.bulk.actions import (
     list_bulk_replays,
     start_bulk_action,
 )
+from durable_retry.console.bulk.batches import with_batch
 from durable_retry.console.bulk.bodies import BulkActionBody, BulkReplayBody
 from durable_retry.console.bulk.document import (
     BulkActionDocument,
@@ -184,6 +185,7 @@ async def start_action_on_many(
     """
     now = clock.now()
     wanted = body.wanted(now)
+    body = await with_batch(hub, body)
     matched, complete = await count_matches(hub, wanted, body.selection)
     if body.dry_run:
         of_letters = wanted if isinstance(wanted, DeadLetterFilter) else None

@@ -27,18 +27,19 @@ FILTERS: Final = ("status", "reason", "category", "dependency", "group", "create
 
 
 def start(api: Api, args: Namespace, screen: Screen) -> int:
-    """Start a bulk action on what matches the filters or on the given ids; `--dry-run` only counts.
+    """Start a bulk action on what matches the filters, the given ids or a batch; `--dry-run` only counts.
 
     Raises:
-        UsageError: Not exactly one of filters, ids and `--all` is given.
+        UsageError: Not exactly one of filters, ids, `--batch` and `--all` is given.
     """
     # The reason of a pause is why it is made; elsewhere dead letters are chosen by theirs.
     names = [name for name in FILTERS if (args.action, name) != ("pause", "reason")]
     filter_ = {name: value for name in names if (value := getattr(args, name)) is not None}
-    if sum((bool(filter_), bool(args.ids), args.all)) != 1:
-        raise UsageError("give filters, or ids, or --all")
+    if sum((bool(filter_), bool(args.ids), args.batch is not None, args.all)) != 1:
+        raise UsageError("give filters, or ids, or --batch, or --all")
     body: dict[str, Any] = {"action": args.action.replace("-", "_"), "dry_run": args.dry_run}
-    body |= {"ids": args.ids} if args.ids else {"filter": filter_}
+    selected = {"ids": args.ids or None, "batch_id": args.batch}
+    body |= {name: value for name, value in selected.items() if value} or {"filter": filter_}
     if args.rate is not None:
         body["rate_per_second"] = args.rate
     body |= replay_options(args) | _pause_options(args)

@@ -261,6 +261,7 @@ def _add_bulk(commands: Commands) -> None:
     start.add_argument("action", choices=bulk.ACTIONS)
     start.add_argument("ids", nargs="*", metavar="id", help="in place of filters, 200 at most")
     start.add_argument("--all", action="store_true", help="all that are open, or have not ended")
+    start.add_argument("--batch", metavar="ID", help="the dead letters of this batch")
     start.add_argument("--status", help="of operations that have not ended, such as waiting_retry")
     with_filters(start, "of dead letters, such as RetriesExhausted; of a pause, why")
     with_pause(start)

@@ -24,6 +24,22 @@ def test_selected_dead_letters_are_archived_with_a_note(window: Window, seen: Sy
     assert [note["text"] for note in shown(seen, found[2])["notes"]] == ["not ours"]
 
 
+def test_what_failed_of_a_batch_is_replayed_from_its_page(window: Window, seen: System, key: str) -> None:
+    paths = {"good": "/echo", "bad": "/status/415"}
+    items = [
+        {"dependency": "flaky", "key": f"{key}-{name}", "request": {"method": "POST", "path": path}}
+        for name, path in paths.items()
+    ]
+    batch_id = seen.client.post("/api/batches", json={"items": items}).json()["batch_id"]
+    window.open(f"batches/{batch_id}")
+    window.page.get_by_role("link", name="Replay the failed…").click()
+    expect(window.card("Dry run")).to_contain_text(f"1 open dead letter of the batch {batch_id}")
+    window.button("Replay 1…").click()
+    window.dialog().get_by_role("button", name="Replay 1").click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    expect(window.card("Progress")).to_contain_text("1 of 1")
+
+
 def test_selected_operations_are_paused_and_resumed(window: Window, seen: System, key: str) -> None:
     ids = [seen.accepted(f"{key}-{number}", "/fail/9", dependency="patient") for number in range(2)]
     for each in ids:

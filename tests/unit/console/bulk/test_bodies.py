@@ -54,6 +54,16 @@ def test_an_action_on_dead_letters_takes_the_filter_of_a_replay() -> None:
     assert wanted == DeadLetterFilter(status=Status.OPEN, dependency="payments", created_before=NOON)
 
 
+def test_a_batch_stands_in_place_of_a_filter_for_dead_letters_only() -> None:
+    assert an_action(action="replay", batch_id="batch-1").wanted(NOON) is None
+    for body in (
+        {"action": "cancel", "batch_id": "b"},
+        {"action": "replay", "batch_id": "b", "ids": ["dl-1"]},
+    ):
+        with pytest.raises(InvalidInputError):
+            an_action(**body).wanted(NOON)
+
+
 @pytest.mark.parametrize(("before", "limit"), [(None, 0), (-60, -60), (60, 0)])
 def test_an_action_on_operations_meets_what_exists_and_has_not_ended(before: int | None, limit: int) -> None:
     given = {} if before is None else {"created_before": to_rfc3339(after(before))}

@@ -4,7 +4,7 @@ import { get, post, remove, segment } from "../api.js";
 import { go, h, link, toast } from "../dom.js";
 import { ago, coarse, number, percent, plural, until, when, words } from "../format.js";
 import { filters, pageQuery, pager, table } from "../lists.js";
-import { ask, badge, button, card, deadLetterLink, eventLink, facts, notice, operationLink, short } from "../pieces.js";
+import { ask, badge, batchLink, button, card, deadLetterLink, eventLink, facts, notice, operationLink, short } from "../pieces.js";
 import { Paced } from "../poll.js";
 import { changeCard, patchCard, patchOf, previewCard } from "./change.js";
 
@@ -108,13 +108,13 @@ export function bulkActionsView({ path, query }) {
 }
 
 export function newBulkActionView({ path, query }) {
-  const { rate = "5", action: asked, ids: listed, patch: _, ...filter } = query;
+  const { rate = "5", action: asked, ids: listed, batch_id: batch, patch: _, ...filter } = query;
   const action = asked in ACTIONS ? asked : "replay";
   const ids = listed ? listed.split(",") : null;
   const known = filtersOf(action);
   const wanted = Object.fromEntries(Object.entries(filter).filter(([name]) => known.some((one) => one.name === name)));
   const patch = action === "replay" ? patchOf(query) : [];
-  const body = { action, ...(ids ? { ids } : { filter: wanted }), ...(patch?.length ? { patch } : {}) };
+  const body = { action, ...(batch ? { batch_id: batch } : ids ? { ids } : { filter: wanted }), ...(patch?.length ? { patch } : {}) };
   return {
     title: `${ACTIONS[action].verb} many`,
     seconds: 15,
@@ -124,7 +124,7 @@ export function newBulkActionView({ path, query }) {
     }),
     render: (count) => [
       h("p", { class: "dim" }, ACTIONS[action].says),
-      filters(path, query, [...(ids ? [] : known), { name: "rate", label: "Per second (5)" }]),
+      filters(path, query, [...(ids || batch ? [] : known), { name: "rate", label: "Per second (5)" }]),
       action === "replay" ? changeCard(path, patch) : null,
       count.error ? notice(count.error) : [dryRun(count, action, body, Number(rate)), previewCard(count.preview)],
     ],
@@ -147,8 +147,8 @@ function dryRun({ matched, complete }, action, body, rate) {
   };
   const estimate = matched ? `They would take about ${coarse(Math.max(1, matched / rate))}.` : "There is nothing to do.";
   const filter = list === "dead-letters" ? { ...body.filter, status: "open" } : body.filter;
-  return card("Dry run", [h("p", { class: "lead", role: "status" }, h("strong", {}, plural(matched, one)), body.ids ? " selected. " : " match. ", estimate),
-    matched ? h("div", { class: "actions" }, button(`${verb} ${many}…`, start, kind), body.ids ? null : h("a", { class: "button quiet", href: link(list, filter) }, "Look at them")) : null]);
+  return card("Dry run", [h("p", { class: "lead", role: "status" }, h("strong", {}, plural(matched, one)), body.batch_id ? [" of the batch ", batchLink(body.batch_id), ". "] : body.ids ? " selected. " : " match. ", estimate),
+    matched ? h("div", { class: "actions" }, button(`${verb} ${many}…`, start, kind), body.filter ? h("a", { class: "button quiet", href: link(list, filter) }, "Look at them") : null) : null]);
 }
 
 /** What was filled in, as the API takes it. */
