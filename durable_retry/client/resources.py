@@ -11,7 +11,6 @@ from durable_retry.client.documents import (
     operation_document,
 )
 from durable_retry.client.filters import (
-    ActivityFilters,
     BulkOptions,
     BulkVerb,
     CauseFilters,
@@ -19,19 +18,15 @@ from durable_retry.client.filters import (
     DeadLetterFilters,
     OpenDeadLetters,
     OperationFilters,
-    OutboxFilters,
     ReplayManyOptions,
     SagaStepFields,
     SearchFilters,
     Selection,
-    SilenceOptions,
     WorkflowFilters,
 )
-from durable_retry.client.flows import Flow, Flows, Pages
+from durable_retry.client.flows import Flow, Pages
 from durable_retry.client.methods import ListMethod, Method
-from durable_retry.console.activity.shapes import ActivityItem
-from durable_retry.console.alerts.document import AlertBoard, AlertTests
-from durable_retry.console.alerts.rules import Silence
+from durable_retry.client.steering import Steering
 from durable_retry.console.bulk.document import (
     BulkActionDocument,
     BulkItemDocument,
@@ -43,12 +38,9 @@ from durable_retry.console.bulk.shapes import FINISHED_REPLAY
 from durable_retry.console.finding.found import FoundItem
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.circuit.view import CircuitChange
 from durable_retry.engine.dead_letters.document import CauseDocument, DeadLetterDocument, StartedReplay
 from durable_retry.engine.dead_letters.numbers import DeadLetterGroup
-from durable_retry.engine.limits.view import LimitedCircuit, ListedCircuit
 from durable_retry.engine.operations.document import ListedOperation, OperationDocument, SteeredOperation
-from durable_retry.engine.outbox import OutboxEvent, OutboxEventDocument
 from durable_retry.engine.workflows.document import BatchDocument, BatchSummary, SagaDocument
 from durable_retry.engine.workflows.shapes import BatchState, SagaState
 
@@ -59,7 +51,7 @@ def _bulk_has_ended(document: BulkReplayDocument | BulkActionDocument) -> bool:
     return document.status in FINISHED_REPLAY
 
 
-class Resources(Flows):
+class Resources(Steering):
     """The calls of the API.
 
     Raises:
@@ -319,85 +311,3 @@ class Resources(Flows):
     def cancel_action_on_many(self, action_id: str) -> Flow[BulkActionDocument]:
         """Cancel an action on many; what was done stays done."""
         return self._delete(BulkActionDocument, "bulk-actions", action_id)
-
-    @Method
-    def circuits(self) -> Flow[tuple[ListedCircuit, ...]]:
-        """Return the circuit of every dependency."""
-        page = yield from self._read(Page[ListedCircuit], "circuits")
-        return page.items
-
-    @Method
-    def circuit(self, dependency: str) -> Flow[LimitedCircuit]:
-        """Return the circuit of a dependency, and its limits."""
-        return self._read(LimitedCircuit, "circuits", dependency)
-
-    @Method
-    def open_circuit(
-        self, dependency: str, *, reason: str, for_seconds: float | None = None
-    ) -> Flow[CircuitChange]:
-        """Hold a circuit open, until it is changed again unless `for_seconds` is given."""
-        return self._control_circuit(dependency, "open", reason, for_seconds)
-
-    @Method
-    def close_circuit(self, dependency: str, *, reason: str) -> Flow[CircuitChange]:
-        """Close a circuit; what waits for it goes in its turn."""
-        return self._control_circuit(dependency, "close", reason)
-
-    @Method
-    def disable_circuit(
-        self, dependency: str, *, reason: str, for_seconds: float | None = None
-    ) -> Flow[CircuitChange]:
-        """Let everything through, whatever fails."""
-        return self._control_circuit(dependency, "disable", reason, for_seconds)
-
-    @Method
-    def reset_circuit(self, dependency: str, *, reason: str) -> Flow[CircuitChange]:
-        """Close a circuit and forget what it counted."""
-        return self._control_circuit(dependency, "reset", reason)
-
-    def _control_circuit(
-        self, dependency: str, verb: str, reason: str, for_seconds: float | None = None
-    ) -> Flow[CircuitChange]:
-        body = {"reason": reason, **({} if for_seconds is None else {"for_seconds": for_seconds})}
-        return self._act(CircuitChange, "circuits", dependency, verb, body=body)
-
-    @ListMethod
-    def outbox(self, **filters: Unpack[OutboxFilters]) -> Pages[OutboxEvent]:
-        """Read events of the outbox, by default the pending ones."""
-        return self._pages(Page[OutboxEvent], ("outbox",), filters)
-
-    @Method
-    def event(self, event_id: str) -> Flow[OutboxEventDocument]:
-        """Return an event with its data and its attempts."""
-        return self._read(OutboxEventDocument, "outbox", event_id)
-
-    @Method
-    def resend(self, event_id: str) -> Flow[OutboxEvent]:
-        """Send an event once more, under the same id. It is not asked for again when its answer is lost."""
-        return self._act(OutboxEvent, "outbox", event_id, "resend", repeats=False)
-
-    @Method
-    def alerts(self) -> Flow[AlertBoard]:
-        """Return the alerts that are raised, the latest incidents, the silences and the receivers."""
-        return self._read(AlertBoard, "alerts")
-
-    @Method
-    def silence(self, condition: str, *, reason: str, **end: Unpack[SilenceOptions]) -> Flow[Silence]:
-        """Keep back messages about a condition, `*` for every one."""
-        body = {"condition": condition, "reason": reason, **end}
-        return self._act(Silence, "alerts", "silences", body=body, repeats=False)
-
-    @Method
-    def end_silence(self, silence_id: str) -> Flow[Silence]:
-        """End a silence."""
-        return self._delete(Silence, "alerts", "silences", silence_id)
-
-    @Method
-    def try_alerts(self) -> Flow[AlertTests]:
-        """Send a message to every receiver that says that it is a test; return what became of each."""
-        return self._act(AlertTests, "alerts", "test", repeats=False)
-
-    @ListMethod
-    def activity(self, **filters: Unpack[ActivityFilters]) -> Pages[ActivityItem]:
-        """Read what people did and what happened, the newest first."""
-        return self._pages(Page[ActivityItem], ("activity",), filters)
