@@ -31,6 +31,8 @@ def test_acts_on_a_dead_letter_are_listed_with_what_was_said(system: System, key
     newest = listed(system, q=found)[0]
     assert newest["target"] == {"type": "dead_letter", "id": found, "url": f"/api/dead-letters/{found}"}
     assert (newest["kind"], newest["who"], newest["dependency"]) == ("action", None, "flaky")
+    search = system.client.get("/api/search", params={"q": found, "type": "activity"}).json()["items"]
+    assert [(each["name"], each["id"]) for each in search] == [(what, found) for what, _ in wanted]
     before = listed(system, q=found, before=newest["at"])
     assert [each["what"] for each in before] == [what for what, _ in wanted[1:]]
     assert listed(system, q=found, after=newest["at"]) == [newest]

@@ -6,12 +6,14 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from durable_retry.console.activity.shapes import ActivityItem
 from durable_retry.engine.base.answers import Answer, Instant
 from durable_retry.engine.base.instants import from_rfc3339, optional_from_rfc3339
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import UNREADABLE, Unreadable
 from durable_retry.engine.dead_letters.record import KeptDeadLetter
+from durable_retry.engine.facts import TargetType
 from durable_retry.engine.operations.status import last_error
 from durable_retry.engine.outbox import OutboxEvent
 
@@ -28,6 +30,8 @@ class FoundType(StrEnum):
     BATCH = "batch"
     SAGA = "saga"
     REPLAY = "replay"
+    ACTIVITY = "activity"
+    """Something that a person did, or that happened: its id is that of its target, its status the kind."""
 
 
 class FoundItem(Answer):
@@ -90,6 +94,20 @@ def found_dead_letter(record: KeptDeadLetter) -> FoundItem:
         dead_letter_id=record.id,
         created_at=record.created_at,
         unreadable=record.unreadable,
+    )
+
+
+def found_activity(item: ActivityItem) -> FoundItem:
+    """Show an entry of the activity."""
+    return FoundItem(
+        type=FoundType.ACTIVITY,
+        id=item.target.id,
+        name=item.what if item.who is None else f"{item.who} {item.what}",
+        status=item.kind,
+        dependency=item.dependency,
+        operation_id=item.target.id if item.target.type is TargetType.OPERATION else None,
+        error=item.reason,
+        created_at=item.at,
     )
 
 

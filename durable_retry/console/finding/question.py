@@ -1,4 +1,4 @@
-"""A question to the lists of operations, dead letters, events, batches, sagas and bulk replays."""
+"""A question to the lists of operations, dead letters, events, workflows, bulk replays and activity."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -103,7 +103,7 @@ async def list_operations(req: func.HttpRequest, query: Query, hub: TaskHub) -> 
     errors=(AWAY,),
 )
 async def search_everything(req: func.HttpRequest, query: Query, hub: TaskHub) -> func.HttpResponse:
-    """Find operations, dead letters, outbox events, batches, sagas and bulk replays."""
+    """Find operations, dead letters, outbox events, batches, sagas, bulk replays and activity."""
     question = _question_of(query, status=query[STATUS], words=query[WORDS], kind=query[TYPE])
     tenant, limit, cursor = tenant_of(req), query[LIMIT], query[CURSOR]
     return json_answer(await search(hub, question, tenant=tenant, limit=limit, cursor=cursor))

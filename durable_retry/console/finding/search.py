@@ -1,4 +1,4 @@
-"""Find anything by one question: operations, dead letters, outbox events, batches, sagas and bulk replays.
+"""Find anything by one question: operations, dead letters, events, batches, sagas, bulk replays, activity.
 
 Each kind has a list of its own, the newest first, that reads a bounded number of rows per page. A page of
 the search takes a page of every list that can answer, and shows the newest that match. Its cursor has the
@@ -13,12 +13,15 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
+from durable_retry.console.activity.find import find_activity
+from durable_retry.console.activity.shapes import ActivityFilter, ActivityKind
 from durable_retry.console.bulk.actions import replay_of_instance
 from durable_retry.console.finding.cursors import BadCursorError, cursor_content, cursor_text
 from durable_retry.console.finding.found import (
     NAMES,
     FoundItem,
     FoundType,
+    found_activity,
     found_dead_letter,
     found_event,
     found_operation,
@@ -39,7 +42,7 @@ from durable_retry.stores.outbox.index import list_ended
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.stores.workflows import list_created
 
-_EVENTS_READ, _WORKFLOWS_READ = 200, 50
+_ROWS_READ, _WORKFLOWS_READ = 200, 50
 """Rows of one page of a list that has no index of names."""
 
 # Items and the cursor of the next page.
@@ -148,8 +151,9 @@ def _lists_for_question(hub: TaskHub, question: Question, tenant: str) -> dict[s
         "operations": (FoundType.OPERATION, OperationState, named, operations),
         "dead_letters": (FoundType.DEAD_LETTER, Status, named, partial(_list_of_dead_letters, question)),
     }
+    operation_ids = frozenset(named_ids(question.words or "", tenant))
     for state in EventState:
-        ours = partial(_list_of_events, question, state, frozenset(named_ids(question.words or "", tenant)))
+        ours = partial(_list_of_events, question, state, operation_ids)
         lists[f"{state.value}_events"] = (FoundType.EVENT, EventState, frozenset({"dependency"}), ours)
     lists |= {
         "batches": (FoundType.BATCH, None, frozenset({"key"}), partial(_list_of_batches, question, tenant)),
@@ -159,6 +163,12 @@ def _lists_for_question(hub: TaskHub, question: Question, tenant: str) -> dict[s
             None,
             frozenset({"dependency"}),
             partial(_list_of_replays, hub, question),
+        ),
+        "activity": (
+            FoundType.ACTIVITY,
+            ActivityKind,
+            frozenset({"dependency"}),
+            partial(_list_of_activity, question, operation_ids),
         ),
     }
     asked = {name for name in NAMES if getattr(question, name) is not None}
@@ -193,7 +203,7 @@ async def _list_of_dead_letters(question: Question, limit: int, cursor: str | No
 async def _list_of_events(
     question: Question, state: EventState, operation_ids: frozenset[str], limit: int, cursor: str | None
 ) -> _Items:
-    rows = limit if question.words is None else max(limit, _EVENTS_READ)
+    rows = limit if question.words is None else max(limit, _ROWS_READ)
     if state is EventState.PENDING:
         events, following = await list_pending(rows, cursor)
     else:
@@ -273,6 +283,25 @@ async def _list_of_replays(hub: TaskHub, question: Question, limit: int, cursor:
             )
             items.append(item)
     return items, following
+
+
+async def _list_of_activity(
+    question: Question, operation_ids: frozenset[str], limit: int, cursor: str | None
+) -> _Items:
+    wanted = ActivityFilter(
+        kind=None if question.status is None else ActivityKind(question.status),
+        dependency=question.dependency,
+        after=question.created_after,
+        before=question.created_before,
+    )
+    page = await find_activity(wanted, limit if question.words is None else max(limit, _ROWS_READ), cursor)
+    # With the key of an operation one finds who cancelled it, too.
+    return [
+        found_activity(item)
+        for item in page.items
+        if item.target.id in operation_ids
+        or question.has_words(item.who, item.what, item.reason, item.target.id, item.dependency)
+    ], page.next_cursor
 
 
 def _parts_of_saga(saga: SagaDocument) -> list[SagaPart]:

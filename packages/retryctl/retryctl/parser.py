@@ -110,7 +110,7 @@ def _add_find(commands: Commands) -> None:
     words = "find anything by key, correlation id, id, or words of the error"
     found = add_command(commands, "find", search.find, words)
     found.add_argument("words", nargs="*", help="each must occur; a whole key or id is looked up at once")
-    with_choice(found, "--type", ("operation", "dead_letter", "event", "batch", "saga", "replay"))
+    with_choice(found, "--type", ("operation", "dead_letter", "event", "batch", "saga", "replay", "activity"))
     found.add_argument("--status", help="in the words of the type, such as waiting_retry, open, sent")
     with_origin(found)
     with_exact_ids(found)

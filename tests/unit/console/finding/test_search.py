@@ -8,6 +8,12 @@ from typing import Any
 
 import pytest
 
+from durable_retry.console.activity.shapes import (
+    ActivityFilter,
+    ActivityItem,
+    ActivityKind,
+    ActivityTarget,
+)
 from durable_retry.console.finding import search as module
 from durable_retry.console.finding.cursors import BadCursorError
 from durable_retry.console.finding.found import FoundType
@@ -17,9 +23,11 @@ from durable_retry.console.finding.search import search
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import EventState
+from durable_retry.engine.facts import TargetType
 from durable_retry.engine.outbox import OutboxEvent
 from durable_retry.engine.workflows.document import BatchSummary, SagaDocument, counts_of
 from durable_retry.engine.workflows.shapes import BatchState
+from durable_retry.services.operations.named import named_ids
 from durable_retry.stores.dead_letters.list import DeadLetterPage
 from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON
@@ -42,6 +50,7 @@ class Lists:
     operations: list[dict[str, Any]] = field(default_factory=list)
     events: dict[EventState, list[OutboxEvent]] = field(default_factory=dict)
     batches: list[BatchSummary] = field(default_factory=list)
+    activity: list[ActivityItem] = field(default_factory=list)
     asked: Counter[str] = field(default_factory=Counter)
     gap: int = 0
 
@@ -85,6 +94,13 @@ class Lists:
     async def sagas_of_key(self, *_: object) -> Page[SagaDocument]:
         self.asked["saga of the key"] += 1
         return Page[SagaDocument](items=())
+
+    async def find_activity(
+        self, wanted: ActivityFilter, limit: int, cursor: str | None
+    ) -> Page[ActivityItem]:
+        self.asked["activity"] += 1
+        items, following = paged([one for one in self.activity if wanted.matches(one)], limit, cursor)
+        return Page[ActivityItem](items=tuple(items), next_cursor=following)
 
     async def list_created(
         self, _hub: TaskHub, kind: str, *_: Any, **__: Any
@@ -144,7 +160,7 @@ def lists(monkeypatch: pytest.MonkeyPatch) -> Lists:
     lists = Lists()
     for name in (
         *("find_operations", "list_dead_letters", "list_ended", "list_pending", "list_batches"),
-        *("list_created", "find_event", "batches_of_key", "list_sagas", "sagas_of_key"),
+        *("list_created", "find_event", "batches_of_key", "list_sagas", "sagas_of_key", "find_activity"),
     ):
         monkeypatch.setattr(module, name, getattr(lists, name))
     return lists
@@ -204,10 +220,11 @@ async def test_a_list_that_looks_far_goes_on_where_it_was(lists: Lists) -> None:
         (Question(handler="ship"), {"operations", "dead_letters"}),
         (
             Question(dependency="payments"),
-            {"operations", "dead_letters", "pending", "sent", "failed", "replay"},
+            {"operations", "dead_letters", "pending", "sent", "failed", "replay", "activity"},
         ),
         (Question(status="sent", kind=FoundType.EVENT), {"pending", "sent", "failed"}),
         (Question(status="open", kind=FoundType.DEAD_LETTER), {"dead_letters"}),
+        (Question(status="bulk", kind=FoundType.ACTIVITY), {"activity"}),
         (Question(status="nowhere"), {"batches", "saga", "replay"}),
     ],
 )
@@ -222,6 +239,30 @@ async def test_words_are_looked_for_in_every_name_of_an_event(lists: Lists) -> N
     assert await pages(Question(words="HOOKS 410")) == [["op-1-1"]]
     assert await pages(Question(words="charge")) == [["op-1-1", "op-2-1"]]
     assert await pages(Question(words="nothing")) == [[]]
+
+
+async def test_who_did_what_is_found_by_words_and_by_the_key_of_an_operation(lists: Lists) -> None:
+    key_id = named_ids("order-42", "acme")[1]
+    lists.activity = [
+        act("cancelled the operation", TargetType.OPERATION, key_id, reason="a duplicate"),
+        act("opened the circuit", TargetType.CIRCUIT, "payments", dependency="payments"),
+    ]
+    assert await pages(Question(words="order-42")) == [[key_id]]
+    assert await pages(Question(words="duplicate ADA")) == [[key_id]]
+    assert await pages(Question(dependency="payments", kind=FoundType.ACTIVITY)) == [["payments"]]
+    page = await search(TaskHub(""), Question(words="duplicate"), tenant="acme", limit=9, cursor=None)
+    (found,) = page.items
+    assert (found.name, found.status, found.error) == (
+        "ada cancelled the operation",
+        "action",
+        "a duplicate",
+    )
+    assert found.operation_id == key_id
+
+
+def act(what: str, kind: TargetType, target_id: str, **more: Any) -> ActivityItem:
+    target = ActivityTarget(type=kind, id=target_id, url=None)
+    return ActivityItem(at=NOON, kind=ActivityKind.ACTION, who="ada", what=what, target=target, **more)
 
 
 async def test_an_item_says_in_one_line_why_an_operation_did_not_go_through(lists: Lists) -> None:

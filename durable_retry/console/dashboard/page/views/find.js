@@ -6,10 +6,10 @@ import { ago, until, words } from "../format.js";
 import { filters, pageQuery, pager, table } from "../lists.js";
 import { badge, card, circuitLink, correlationLink, cutLink, deadLetterLink, operationLink, short, STATES } from "../pieces.js";
 
-const TYPES = [["operation", "Operations"], ["dead_letter", "Dead letters"], ["event", "Events"], ["batch", "Batches"], ["saga", "Sagas"], ["replay", "Replays"]];
+const TYPES = [["operation", "Operations"], ["dead_letter", "Dead letters"], ["event", "Events"], ["batch", "Batches"], ["saga", "Sagas"], ["replay", "Replays"], ["activity", "Activity"]];
 const PLACES = { operation: "operations", dead_letter: "dead-letters", batch: "batches", saga: "sagas", replay: "replays" };
 /** The states of every type that is found. */
-const STATUSES = [...STATES, "open", "replayed", "archived", "sent", "failed", "completed", "compensating", "compensated", "compensation_failed", "stopped"];
+const STATUSES = [...STATES, "open", "replayed", "archived", "sent", "failed", "completed", "compensating", "compensated", "compensation_failed", "stopped", "action", "bulk", "circuit", "alert", "deployment", "settings"];
 const FILTERS = [
   { name: "type", label: "Type", choices: TYPES },
   { name: "status", label: "Status", suggest: STATUSES },
@@ -40,6 +40,7 @@ function clip(text) {
 function whatCell(one) {
   const name = one.key ?? one.name ?? short(one.id);
   // An event is shown with the operation that sent it.
+  if (one.type === "activity") return h("a", { href: link("activity", { q: one.id }) }, name);
   const href = one.type === "event" ? (one.operation_id ? `operations/${encodeURIComponent(one.operation_id)}` : "outbox") : `${PLACES[one.type]}/${encodeURIComponent(one.id)}`;
   return cutLink(link(href), name, one.key ?? one.id);
 }
@@ -66,7 +67,7 @@ export function findView({ path, query }) {
 
 function found(path, query, page) {
   const empty = page.next_cursor ? "No match so far; the next page looks further." : "No match.";
-  return [table("Found", SHOWN, page.items, { keyOf: (one) => `${one.type}-${one.id}`, empty }), pager(path, query, page, COLUMNS, "found")];
+  return [table("Found", SHOWN, page.items, { keyOf: (one) => `${one.type}-${one.id}-${one.created_at}`, empty }), pager(path, query, page, COLUMNS, "found")];
 }
 
 /** Why the one operation that somebody asks about is where it is; nothing where several match. */
