@@ -2,7 +2,7 @@
 
 import azure.durable_functions as df
 
-from . import call_limiter, circuit_breaker, idempotency_record
+from . import call_limiter, circuit_breaker, idempotency_record, order_lane
 
 
 def blueprints() -> dict[str, df.Blueprint]:
@@ -11,4 +11,5 @@ def blueprints() -> dict[str, df.Blueprint]:
         "call_limiter": call_limiter.blueprint,
         "circuit_breaker": circuit_breaker.blueprint,
         "idempotency_record": idempotency_record.blueprint,
+        "order_lane": order_lane.blueprint,
     }

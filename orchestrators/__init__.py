@@ -2,7 +2,7 @@
 
 import azure.durable_functions as df
 
-from . import bulk, diagnosis, operation, outbox, upkeep, wake_waiting, workflows
+from . import bulk, diagnosis, operation, order_lane, outbox, upkeep, wake_waiting, workflows
 
 
 def blueprints() -> dict[str, df.Blueprint]:
@@ -11,6 +11,7 @@ def blueprints() -> dict[str, df.Blueprint]:
         "bulk": bulk.blueprint,
         "diagnosis": diagnosis.blueprint,
         "operation": operation.blueprint,
+        "order_lane": order_lane.blueprint,
         "outbox": outbox.blueprint,
         "upkeep": upkeep.blueprint,
         "wake_waiting": wake_waiting.blueprint,

@@ -58,6 +58,7 @@ from durable_retry.engine.retry.loop import (
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.operations.key_record import record_id
 
+from .order_lane import give_turn_back, wait_for_turn
 from .run import LAPS_PER_HISTORY, Run
 from .turns import (
     Asking,
@@ -150,8 +151,10 @@ def _claim_key(run: Run) -> Turns[dict[str, Any] | None]:
                 run.operation = run.operation.in_run(answer.get("run", 1))
                 return None
             case ClaimAnswer.FINISHED | ClaimAnswer.MISMATCH if answer["document"] is not None:
+                give_turn_back(run)
                 return dict(answer["document"])
             case ClaimAnswer.MISMATCH | ClaimAnswer.FINISHED:
+                give_turn_back(run)
                 return run.status(OperationState.CANCELLED).to_json()
             case ClaimAnswer.IN_PROGRESS:
                 yield run.ctx.create_timer(_CLAIM_AGAIN)
@@ -199,8 +202,11 @@ def _attempt_until_ended(run: Run) -> Turns[dict[str, Any] | None]:
 
 
 def _make_one_lap(run: Run) -> Turns[dict[str, Any] | None]:
-    """Make one attempt and wait as decided; return the status document when the operation ended."""
-    late = overdue(run.operation, run.state.history, run.state.due_at, run.now, run.form)
+    """Make one attempt and wait as decided, or wait for its turn; return the document of its end."""
+    late = None if run.has_turn else (yield from wait_for_turn(run))
+    if late is None and not run.has_turn:
+        return None
+    late = late or overdue(run.operation, run.state.history, run.state.due_at, run.now, run.form)
     decision = late or (yield from _make_attempt(run))
     match decision:
         case Done():
@@ -356,6 +362,7 @@ def _finish_operation(run: Run, state: OperationState, **more: Any) -> dict[str,
             "trace": run.trace,
         },
     )
+    give_turn_back(run, (document["dead_letter"] or {}).get("id"))
     return document
 
 

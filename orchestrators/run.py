@@ -15,6 +15,7 @@ from durable_retry.engine.base.names import (
     PAUSE_EVENT,
     RESUME_EVENT,
     RETRY_NOW_EVENT,
+    TURN_EVENT,
     OperationState,
 )
 from durable_retry.engine.facts import WaitBegun, WaitEnded
@@ -22,7 +23,7 @@ from durable_retry.engine.operations.operation import OperationInput, digest_of
 from durable_retry.engine.operations.pause import Pause
 from durable_retry.engine.operations.status import WAITS_FOR, OperationStatus
 from durable_retry.engine.retry.decide import Wait
-from durable_retry.engine.retry.history import PastAction, WaitKind
+from durable_retry.engine.retry.history import PastAction, PastWait, WaitKind
 from durable_retry.engine.retry.loop import Action, LapResult, RetryState, after
 from durable_retry.facts import report
 from durable_retry.stores.operations.key_record import record_id
@@ -31,6 +32,11 @@ from .turns import Turns, after_early, fired_early
 
 # The name in metrics of the pause before a retry, which has no `WaitKind`.
 _RETRY: Final = "retry"
+
+_SHOWN_AS: Final[Mapping[WaitKind | None, OperationState]] = {
+    WaitKind.CIRCUIT: OperationState.WAITING_CIRCUIT,
+    WaitKind.ORDER: OperationState.WAITING_ORDER,
+}
 
 LAPS_PER_HISTORY: Final = 20
 """Attempts and waits after which the orchestration continues as new: every turn replays all of the history
@@ -51,6 +57,8 @@ class Run:
         retry_now: Completes when someone ends a wait; None until the first one, as most have none.
         resumed: Completes when someone resumes it; None as above.
         circuit_changed: Completes when someone changed the circuit by hand; None as above.
+        turn: Completes when the lane of its order key says that it has its turn; None as above.
+        has_turn: Whether it has its turn there; True without an order key.
         has_later_deadline: Whether a pause moved its deadline, in this execution.
         waits_for: The dependency that a wait is for: the operation's, or that of a step.
     """
@@ -67,21 +75,25 @@ class Run:
     retry_now: task.CancellableTask[Any] | None = None
     resumed: task.CancellableTask[Any] | None = None
     circuit_changed: task.CancellableTask[Any] | None = None
+    turn: task.CancellableTask[Any] | None = None
+    has_turn: bool = True
     has_later_deadline: bool = False
     waits_for: str = ""
 
     @classmethod
     def resume(cls, ctx: task.OrchestrationContext, input_: Mapping[str, Any]) -> Self:
         """Continue from `carried_on`, or begin with a start's `{"operation": {...}}`."""
+        operation = OperationInput.from_json(input_["operation"]).in_run(input_.get("run", 1))
         return cls(
             ctx=ctx,
-            operation=OperationInput.from_json(input_["operation"]).in_run(input_.get("run", 1)),
+            operation=operation,
             holds_claim="history" in input_,
             state=RetryState.from_json(input_),
             cancel=ctx.wait_for_external_event(CANCEL_EVENT),
             pause=ctx.wait_for_external_event(PAUSE_EVENT),
             form=input_.get("form", 1),
             digest=input_.get("digest"),
+            has_turn=operation.order_key is None or input_.get("has_turn", False),
         )
 
     def carried_on(self) -> dict[str, Any]:
@@ -92,6 +104,7 @@ class Run:
             "run": self.operation.run,
             "form": self.form,
             **({} if self.digest is None else {"digest": digest_of(written)}),
+            **({} if self.operation.order_key is None else {"has_turn": self.has_turn}),
             **self.state.to_json(),
         }
 
@@ -163,10 +176,28 @@ class Run:
         self.state = replace(self.state, due_at=start_at)
         yield from self._wait_until(start_at, self.now, OperationState.SCHEDULED)
 
+    def wait_in_order(self, wait: Wait) -> Turns[None]:
+        """Wait for the turn, unless someone cancels it or lets it ask again now."""
+        past = PastWait(
+            before_attempt=self.state.history.next_attempt,
+            kind=WaitKind.ORDER,
+            began_at=self.now,
+            until=wait.until,
+            delay_reasons=wait.reasons,
+        )
+        # It is not due before its turn.
+        self.state = replace(self.state, history=self.state.history.with_wait(past), due_at=None)
+        yield from self.wait(wait)
+
+    def begin_turn(self) -> None:
+        """Note that it has its turn, and is due since now if it has waited for that."""
+        self.has_turn = True
+        if self.state.history.order_waits:
+            self.state = replace(self.state, due_at=self.now)
+
     def wait(self, wait: Wait) -> Turns[None]:
-        """Wait as decided, unless someone cancels, retries now, or changes the circuit waited for."""
-        for_circuit = wait.kind is WaitKind.CIRCUIT
-        state = OperationState.WAITING_CIRCUIT if for_circuit else OperationState.WAITING_RETRY
+        """Wait as decided, unless someone cancels, retries now, or changes what it waits for."""
+        state = _SHOWN_AS.get(wait.kind, OperationState.WAITING_RETRY)
         began_at = self.now
         kind = _RETRY if wait.kind is None else wait.kind.value
         if not self.ctx.is_replaying:
@@ -178,15 +209,24 @@ class Run:
             report(WaitEnded(self.operation, kind, (self.now - began_at).total_seconds(), late_seconds))
 
     def _wait_until(self, until: datetime, began_at: datetime, state: OperationState) -> Turns[None]:
-        self.show(state, next_attempt_at=until)
+        in_order = state is OperationState.WAITING_ORDER
+        # Nobody can say when whoever is in front will have ended.
+        shown_until = None if in_order else until
+        self.show(state, next_attempt_at=shown_until)
         timer, early = self.ctx.create_timer(until), 0
         wait_for = self.ctx.wait_for_external_event
         while True:
             # The SDK keeps what was sent before.
             retry_now = self.retry_now = self.retry_now or wait_for(RETRY_NOW_EVENT)
             changed = self.circuit_changed = self.circuit_changed or wait_for(CIRCUIT_EVENT)
-            winner = yield task.when_any([timer, self.cancel, retry_now, changed, self.pause])
-            if winner is retry_now:
+            ends_it = [timer, self.cancel, retry_now, changed, self.pause]
+            if in_order:
+                self.turn = self.turn or wait_for(TURN_EVENT)
+                ends_it.append(self.turn)
+            winner = yield task.when_any(ends_it)
+            if in_order and winner is self.turn:
+                ends = self._takes_turn(self.turn.get_result())
+            elif winner is retry_now:
                 self.retry_now = None
                 ends = self._is_retried_now(retry_now.get_result())
             elif winner is changed:
@@ -195,7 +235,7 @@ class Run:
                 ends = _has_circuit_changed(changed.get_result(), began_at) and is_for_circuit
             elif winner is self.pause:
                 ends = not (yield from self.hold())
-                self.show(state, next_attempt_at=until)
+                self.show(state, next_attempt_at=shown_until)
             elif winner is timer and fired_early(self.form, until, self.now, early):
                 timer, early, ends = self.ctx.create_timer(after_early(until, self.now)), early + 1, False
             else:
@@ -234,6 +274,14 @@ class Run:
             self.operation = self.operation.with_later_deadline(self.now - began_at)
             # Attempts would read the operation with the deadline that it was accepted with.
             self.digest, self.has_later_deadline = None, True
+
+    def _takes_turn(self, turn: Any) -> bool:
+        self.turn = None
+        # One for an earlier run of the operation may have come late.
+        if not isinstance(turn, dict) or turn.get("run") != self.operation.run:
+            return False
+        self.has_turn = True
+        return True
 
     def _is_retried_now(self, request: Any) -> bool:
         # An earlier wait may have ended before its request arrived.

@@ -17,7 +17,7 @@ from durabletask.client import OrchestrationQuery, OrchestrationStatus
 from durabletask.entities import EntityInstanceId
 from durabletask.internal import orchestrator_service_pb2 as pb
 from durabletask.internal.client_helpers import build_query_instances_req
-from google.protobuf.wrappers_pb2 import StringValue
+from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
 from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base.names import STARTED_OPERATION
@@ -86,6 +86,14 @@ class InstancePage:
     """One page in the task hub's own order. `following` is the next page's token; None at the end."""
 
     instances: list[pb.OrchestrationState]
+    following: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EntityPage:
+    """States of entities as JSON texts. `following` as in `InstancePage`."""
+
+    states: list[str]
     following: str | None
 
 
@@ -233,6 +241,20 @@ class TaskHub:
         async with self._asked_client() as client:
             entity = await client.get_entity(entity_id)
         return None if entity is None else entity.get_state(str)
+
+    async def entity_page(self, name: str, token: str | None) -> EntityPage:
+        """Read one page of the entities of a name that have a state."""
+        # The SDK's own call reads every page before it returns.
+        query = pb.EntityQuery(
+            instanceIdStartsWith=StringValue(value=f"@{name}@"),
+            includeState=True,
+            pageSize=Int32Value(value=_HEAVY_ROWS),
+            continuationToken=_token_message(token),
+        )
+        async with self._asked_client() as client:
+            page = await client._get_stub().QueryEntities(pb.QueryEntitiesRequest(query=query))  # noqa: SLF001 - as in instance_page
+        states = [each.serializedState.value for each in page.entities if each.serializedState.value]
+        return EntityPage(states, _next_token(page.continuationToken.value, token))
 
     async def signal_entity(
         self, entity_id: EntityInstanceId, operation: str, message: dict[str, Any], at: datetime | None = None

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import entities
+from durable_retry.engine.base.instants import to_ms
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
 from durable_retry.engine.circuit.messages import ManualControlMessage, PermitMessage, ReportMessage
 from durable_retry.engine.circuit.openings import Opening, Openings
@@ -34,6 +35,7 @@ from durable_retry.engine.operations.idempotency import (
     complete,
     expire,
 )
+from durable_retry.engine.order_lanes.lane import Lane, Place, joined, left, passed_to, released, taken
 from tests.support.builders import NOON, after
 from tests.support.circuit import Desk
 
@@ -42,6 +44,7 @@ COVERED: Final[Mapping[str, frozenset[str]]] = {
     "CircuitBreaker": frozenset({"report", "permit", "hand"}),
     "CircuitOpenings": frozenset({"opened"}),
     "IdempotencyRecord": frozenset({"claim", "complete", "expire"}),
+    "OrderLane": frozenset({"join", "take", "leave", "drop", "release"}),
 }
 """Every operation of every entity; a new one needs a case here first."""
 
@@ -317,3 +320,68 @@ def test_a_completion_that_comes_before_its_claims_repetition_stays() -> None:
     finished = run.complete(record, number, "succeeded", 2)
     again, answer, _ = run.claim(finished, 2 + timedelta(minutes=2).total_seconds())
     assert (again, answer) == (finished, ClaimAnswer.FINISHED)
+
+
+def _joined(lane: Lane, place: Place) -> Lane:
+    return joined(lane, place)
+
+
+def _taken(lane: Lane, place: Place) -> Lane:
+    return taken(lane, place)[0]
+
+
+def _left(lane: Lane, place: Place, letter: str | None) -> Lane:
+    return left(lane, place, letter)
+
+
+# order_lane: three operations are accepted, ask for their turn, and end; the first ends as a dead letter that
+# blocks, and is replayed, or archived. Every message arrives at least once, in any order.
+
+_FIRST: Final = Place("op-first", to_ms(NOON), to_ms(NOON))
+_REPLAY: Final = _FIRST._replace(accepted_ms=to_ms(after(60)), run=to_ms(after(60)))
+_SECOND: Final = Place("op-second", to_ms(after(1)), to_ms(after(1)))
+_THIRD: Final = Place("op-third", to_ms(after(2)), to_ms(after(2)))
+
+_LANE_MESSAGES: Final[tuple[Callable[[Lane], Lane], ...]] = (
+    *(partial(_joined, place=place._replace(run=0)) for place in (_FIRST, _SECOND, _THIRD)),
+    *(partial(_taken, place=place) for place in (_FIRST, _REPLAY, _SECOND, _THIRD)),
+    partial(_left, place=_FIRST, letter="dl-1"),
+    *(partial(_left, place=place, letter=None) for place in (_REPLAY, _SECOND, _THIRD)),
+    partial(released, operation_id="op-first", dead_letter_id="dl-1"),
+)
+
+
+@given(st.lists(st.sampled_from(range(len(_LANE_MESSAGES))), max_size=40))
+def test_a_lane_never_has_a_place_twice_or_a_dead_letter_of_nobody(arrivals: list[int]) -> None:
+    lane = Lane(order_key="customer-7")
+    for index in arrivals:
+        before, lane = lane, _LANE_MESSAGES[index](lane)
+        names = [place.operation_id for place in lane.places()]
+        assert len(names) == len(set(names))
+        assert set(lane.dead_letters) <= set(names)
+        told = passed_to(before, lane)
+        assert told is None or (told == lane.front and lane.blocking is None)
+
+
+@given(st.permutations(range(len(_LANE_MESSAGES))), st.lists(st.sampled_from(range(len(_LANE_MESSAGES)))))
+def test_what_is_over_is_not_in_its_lane_in_the_end(order: list[int], again: list[int]) -> None:
+    """But for joins and asks that come after the lane has forgotten an end: a look takes their places."""
+    lane = Lane(order_key="customer-7")
+    for index in [*again, *order]:
+        lane = _LANE_MESSAGES[index](lane)
+    assert {place.operation_id for place in lane.places()} <= {"op-first"}
+    for place in (_SECOND, _THIRD, _REPLAY):
+        assert not taken(lane, place)[1].has_turn or place == _REPLAY
+
+
+def test_the_turn_is_that_of_one_whatever_comes_again() -> None:
+    lane = Lane(order_key="customer-7")
+    for place in (_FIRST, _SECOND, _THIRD):
+        lane = joined(lane, place._replace(run=0))
+    for places in permutations((_FIRST, _SECOND, _THIRD)):
+        answers = []
+        asked = lane
+        for place in (*places, *places):
+            asked, turn = taken(asked, place)
+            answers.append((place, turn.has_turn))
+        assert {place for place, has_turn in answers if has_turn} == {_FIRST}

@@ -20,6 +20,7 @@ from durable_retry.engine.base.names import (
     LOOK_AT_CALL,
     OUTBOX,
     OUTBOX_PENDING,
+    PASS_TURN,
     PUBLISH,
     RELEASE_WAITING,
     REMOVE_PAST,
@@ -69,7 +70,16 @@ def part_shapes() -> dict[str, dict[str, Shape]]:
         CALL: _calls(),
         RETENTION: _retentions(),
         DIAGNOSIS: _diagnoses(),
+        PASS_TURN: _turns(),
     }
+
+
+def _turns() -> dict[str, Shape]:
+    def told(run: int) -> Shape:
+        given = {"operation_id": "op-1", "run": run}
+        return Shape("turn-1", given, lambda _name, _given: None)
+
+    return {"first_run": told(1_763_719_200_000), "replay": told(1_763_719_260_000)}
 
 
 def _calls() -> dict[str, Shape]:

@@ -45,6 +45,7 @@ from durable_retry.engine.limits.limiter import (
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.idempotency import KeyRecord
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.order_lanes.lane import Lane, LaneMessage, Turn
 from durable_retry.engine.outbox import Delivery
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState, RetryState, blocked_from_json, blocked_to_json
@@ -157,6 +158,9 @@ REWRITES: Final[dict[str, Rewrite]] = {
     "state of circuit_breaker": lambda state: breaker_to_json(breaker_from_json(state)),
     "state of circuit_openings": _by(Openings),
     "state of call_limiter": _by(Limiter),
+    "state of order_lane": _by(Lane),
+    **{f"input of {name}": _by(LaneMessage) for name in ("join", "take", "leave", "drop", "release")},
+    "answer of take": _by(Turn),
     "input of report": _by(ReportMessage),
     "input of permit": _by(PermitMessage),
     "input of hand": _by(ManualControlMessage),

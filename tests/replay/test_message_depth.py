@@ -56,7 +56,7 @@ ACTIVITIES: Final = (
     *(names.ATTEMPT, names.COMMIT, names.DEAD_LETTER, names.OUTBOX_PENDING, names.PUBLISH),
     *(names.OUTBOX_GIVE_UP, names.SUBMIT, names.BATCH_STEP, names.BATCH_CLOSE, names.REPLAY_PAGE),
     *(names.REPLAY_BATCH, names.BULK_PAGE, names.BULK_BATCH, names.WAKE_WAITING, names.START_CALL),
-    *(names.BULK_ENDS, names.LOOK_AT_CALL, names.REMOVE_PAST, names.DIAGNOSE),
+    *(names.BULK_ENDS, names.LOOK_AT_CALL, names.LOOK_AT_LANE, names.REMOVE_PAST, names.DIAGNOSE),
 )
 
 

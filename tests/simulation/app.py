@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from activities import bulk as replay_steps
 from activities import operation as operation_steps
+from activities import order_lane as order_lane_steps
 from activities import outbox as outbox_steps
 from activities import wake_waiting as wake_steps
 from activities import workflows as workflow_steps
@@ -50,8 +51,9 @@ from durable_retry.stores.storage import tables, whole_tables
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker, CircuitOpenings
 from entities.idempotency_record import IdempotencyRecord
+from entities.order_lane import OrderLane
 from orchestrators import bulk as bulk_replay
-from orchestrators import operation, outbox, wake_waiting, workflows
+from orchestrators import operation, order_lane, outbox, wake_waiting, workflows
 from tests.replay.last_release import last_release
 from tests.simulation.activities import Activity
 from tests.simulation.client import Client
@@ -383,6 +385,7 @@ _ORCHESTRATORS: Final = {
     names.BULK_ACTION: bulk_replay.bulk_action,
     RELEASE_WAITING: wake_waiting.release_waiting,
     names.CALL: workflows.call_operation,
+    names.PASS_TURN: order_lane.pass_turn,
     REGULAR: regular,
 }
 _ENTITIES: Final = {
@@ -390,11 +393,13 @@ _ENTITIES: Final = {
     CIRCUIT_BREAKER: CircuitBreaker,
     names.CIRCUIT_OPENINGS: CircuitOpenings,
     names.CALL_LIMITER: CallLimiter,
+    names.ORDER_LANE: OrderLane,
 }
 _ACTIVITIES: Final[dict[str, Activity]] = {
     names.ATTEMPT: operation_steps.attempt,
     names.COMMIT: operation_steps.commit,
     names.DEAD_LETTER: _without_hub(operation_steps.dead_letter),
+    names.LOOK_AT_LANE: order_lane_steps.look,
     names.OUTBOX_PENDING: _without_hub(outbox_steps.outbox_pending),
     names.PUBLISH: outbox_steps.publish,
     names.OUTBOX_GIVE_UP: _without_hub(outbox_steps.outbox_give_up),

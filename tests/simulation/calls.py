@@ -234,7 +234,7 @@ def progress_is_kept(story: Story) -> Iterator[str]:
             if not done >= set(range(begins)):
                 yield f"{operation_id} went on with page {begins}, and {sorted(done)} were done"
             kept = [
-                _page(call) + 1
+                min(_page(call) + 1, PAGES)  # What comes after the last page reports none.
                 for call in before
                 if call.status == httpx.codes.OK and call.execution.counts and call.attempt < own[0].attempt
             ]

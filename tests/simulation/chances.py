@@ -16,6 +16,8 @@ REPORTING_EVERY: Final = 6
 _REPORTING: Final = 4
 PATIENT_EVERY: Final = 5
 _PATIENT: Final = 3
+ORDERED_EVERY: Final = 5
+_ORDERED: Final = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,8 @@ class Chances:
             world; in half of them storage works, so that nothing reported is lost.
         patient: Operations begin later, and people pause and resume them. In every fifth world, but for those
             in which the last release runs.
+        ordered: Operations have order keys. In every fifth world, but for those in which the last release
+            runs.
     """
 
     crash: float = 0.002
@@ -93,6 +97,7 @@ class Chances:
     calling: float = 1.0
     reporting: float = 1.0
     patient: float = 1.0
+    ordered: float = 1.0
 
     @classmethod
     def of(cls, seed: int, without: Collection[str] = ()) -> Self:
@@ -111,6 +116,7 @@ class Chances:
             *([] if seed % CALLING_EVERY == _CALLING and seed % 8 != _ROLLED_BACK else ["calling"]),
             *([] if seed % REPORTING_EVERY == _REPORTING else ["reporting"]),
             *([] if seed % PATIENT_EVERY == _PATIENT and seed % 8 != _ROLLED_BACK else ["patient"]),
+            *([] if _is_ordered(seed) else ["ordered"]),
             *(["storage_fails", "full", "slow"] if seed % (2 * REPORTING_EVERY) == _REPORTING else []),
             *(["early", "dead_batch"] if seed % 8 == _ROLLED_BACK else ["rolled_back"]),
         }
@@ -127,6 +133,10 @@ class Chances:
         return cls(**{each.name: 0.0 for each in fields(cls)})
 
 
+def _is_ordered(seed: int) -> bool:
+    return seed % ORDERED_EVERY == _ORDERED and seed % 8 != _ROLLED_BACK
+
+
 SMALL_OPERATIONS: Final = 10
 """A world of fewer operations is a small one: a storm of minutes, ten to twenty worlds in a second."""
 
@@ -136,7 +146,7 @@ _CROWDS: Final = (4, 5, 6)
 
 def small_size(seed: int) -> int:
     """Return how many operations the small world of a seed has."""
-    sizes = _SIZES if seed % CROWDED_EVERY else _CROWDS
+    sizes = _CROWDS if seed % CROWDED_EVERY == 0 or _is_ordered(seed) else _SIZES
     return Random(seed).choice(sizes)  # noqa: S311 - chance, not secrets
 
 

@@ -136,6 +136,18 @@ class Client:
         )
         return pb.QueryInstancesResponse(orchestrationState=found)
 
+    async def QueryEntities(self, request: pb.QueryEntitiesRequest) -> pb.QueryEntitiesResponse:  # noqa: N802 - gRPC's
+        """Answer the states of all entities that a query means as one page."""
+        prefix = request.query.instanceIdStartsWith.value
+        found = await self._asked(
+            lambda: [
+                pb.EntityMetadata(instanceId=name, serializedState=StringValue(value=json.dumps(state)))
+                for name, state in self.hub.states.items()
+                if name.startswith(prefix) and state is not None
+            ]
+        )
+        return pb.QueryEntitiesResponse(entities=found)
+
     async def PurgeInstances(self, request: pb.PurgeInstancesRequest) -> pb.PurgeInstancesResponse:  # noqa: N802 - gRPC's
         """Purge one entity."""
         assert not request.isOrchestration

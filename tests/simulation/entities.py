@@ -25,11 +25,13 @@ class Context:
         entity_id: The entity.
         state: Its state, JSON-serializable; None when it has none.
         signals: What it sent.
+        starts: Orchestrations that it started: name, id and input.
     """
 
     entity_id: EntityInstanceId
     state: Any
     signals: list[Signal] = field(default_factory=list)
+    starts: list[tuple[str, str, Any]] = field(default_factory=list)
 
     def get_state(self, _type: type | None = None, default: Any = None) -> Any:
         return default if self.state is None else self.state
@@ -46,6 +48,16 @@ class Context:
     ) -> None:
         self.signals.append(Signal(str(entity_id), operation, input, signal_time))
 
+    def schedule_new_orchestration(
+        self,
+        name: str,
+        input: Any = None,  # noqa: A002 - the SDK's name for it
+        *,
+        instance_id: str,
+    ) -> str:
+        self.starts.append((name, instance_id, input))
+        return instance_id
+
 
 @dataclass
 class Done:
@@ -54,6 +66,7 @@ class Done:
     result: Any
     state: Any
     signals: list[Signal]
+    starts: list[tuple[str, str, Any]]
 
 
 def operate(kind: type[DurableEntity], entity: str, operation: str, given: Any, state: Any) -> Done:
@@ -70,7 +83,7 @@ def operate(kind: type[DurableEntity], entity: str, operation: str, given: Any, 
     instance = kind()
     instance._initialize_entity_context(context)
     result = getattr(instance, operation)(given)
-    return Done(result, context.state, context.signals)
+    return Done(result, context.state, context.signals, context.starts)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 from zlib import crc32
 
@@ -333,7 +334,14 @@ class Hub(Activities):
         self.on_entity(Operated(name, key, operation, input_, before, after, done.result))
         for signal in done.signals:
             self.signal(signal.entity, signal.operation, signal.input, signal.at)
+        for name, instance_id, given in done.starts:
+            self._deliver(
+                self.world.delay_seconds(), partial(self._start_for_entity, name, instance_id, given)
+            )
         return done.result
+
+    def _start_for_entity(self, name: str, instance_id: str, given: Any) -> None:
+        self.start(name, instance_id, json.dumps(given), replaces_ended=True)
 
     def _signaled(self, signal: Signal) -> None:
         """Run the operation that a signal asks for, unless the worker of its batch dies: then it is lost."""

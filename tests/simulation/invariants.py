@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tests.simulation import answered, calls, letters, limits, outcomes
+from tests.simulation import answered, calls, lanes, letters, limits, outcomes
 from tests.simulation.story import Story
 
 type Invariant = Callable[[Story], Iterator[str]]
@@ -33,6 +33,10 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     limits.slots_are_given_back,
     limits.the_oldest_goes_first,
     limits.attempts_are_within_limits,
+    lanes.lanes_run_one_at_a_time,
+    lanes.lanes_keep_the_order,
+    lanes.dead_letters_block_lanes,
+    lanes.lanes_go_on_for_a_reason,
     outcomes.refusals_are_final,
     outcomes.answers_are_true,
     outcomes.records_agree,

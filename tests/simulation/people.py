@@ -61,6 +61,8 @@ DEPENDENCIES_HELD = ("payments", "ledger", "mail", "stock", "depot")
 """Those whose circuits are opened by hand."""
 _HISTORY_KEPT = timedelta(minutes=30)
 _CROWD_SECONDS = 20.0
+_QUEUE_SECONDS = 100.0
+_LANES = 2
 _MENDING_SECONDS = 25.0
 
 
@@ -81,6 +83,10 @@ class People:
         answered: Status documents of finished operations that a submission was answered with.
         batches: Ids of accepted batches, with the number of their items.
         sagas: Ids of accepted sagas.
+        in_order: When an operation with an order key was first submitted, and when that was answered, by the
+            operation and the life.
+        put_away: Dead letters that somebody archived, and since when.
+        all_put_away_at: When all were; None before that.
         regulars: Numbers of orchestrators of the app that call operations.
     """
 
@@ -98,6 +104,9 @@ class People:
     answered: list[dict[str, Any]] = field(default_factory=list)
     batches: dict[str, int] = field(default_factory=dict)
     sagas: set[str] = field(default_factory=set)
+    in_order: dict[tuple[str, int], tuple[datetime, datetime]] = field(default_factory=dict)
+    put_away: dict[str, datetime] = field(default_factory=dict)
+    all_put_away_at: datetime | None = None
     regulars: set[int] = field(default_factory=set)
 
     # Calling the app.
@@ -130,6 +139,7 @@ class People:
         """Submit one operation, perhaps more than once, and perhaps change one's mind."""
         rng = self.world.rng
         within = _CROWD_SECONDS if self.world.is_crowded else self.world.scale.storm_seconds * 0.9
+        within = min(within, _QUEUE_SECONDS) if self.world.chances.ordered else within
         await asyncio.sleep(rng.uniform(0, within))
         body = self.body_of(number)
         if rng.random() < 0.1:
@@ -150,6 +160,7 @@ class People:
     async def submit(self, body: dict[str, Any]) -> None:
         """Submit an operation, and perhaps change one's mind."""
         waits = self.world.rng.choice(["wait=0", "wait=0", "wait=0", "wait=10"])
+        asked_at = self.world.now()
         status, answer = await self.call("submit", body, wait=waits)
         if status not in {_FINISHED, _ACCEPTED}:
             self.world.mistake(f"{body['key']} was refused: {status} {answer}")
@@ -157,6 +168,10 @@ class People:
         if status == _FINISHED:
             self.answered.append(answer)
         self.accept(answer["operation_id"])
+        if "order_key" in body and "delay_seconds" not in body:
+            self.in_order.setdefault(
+                (answer["operation_id"], len(self.world.lives)), (asked_at, self.world.now())
+            )
         await self.steer(answer["operation_id"])
 
     def accept(self, operation_id: str) -> None:
@@ -238,6 +253,7 @@ class People:
                 "handler": COPY if self.world.chances.reporting else handler,
                 "input": {"number": number, "life": len(self.world.lives), "table": table},
                 "key": f"key-{number}",
+                **self._order_of(number),
             }
         dependency = rng.choice(["payments", "payments", "ledger", "mail"])
         if self.world.is_crowded:
@@ -251,6 +267,7 @@ class People:
                 "json": {"number": number, "life": len(self.world.lives)},
             },
             "key": f"key-{number}",
+            **self._order_of(number),
         }
         if rng.random() < 0.3:
             queue = REFUSING_QUEUE if rng.random() < _REFUSED else "done"
@@ -263,6 +280,13 @@ class People:
         if self.world.chances.patient and rng.random() < 0.4:
             body["delay_seconds"] = rng.choice([1, 20, 90])
         return body
+
+    def _order_of(self, number: int) -> dict[str, Any]:
+        """Return the order key of an operation, in worlds that have some."""
+        if not self.world.chances.ordered or self.world.rng.random() < 0.2:
+            return {}
+        order = {"order_key": f"lane-{number % _LANES}"}
+        return order if self.world.rng.random() < 0.7 else {**order, "order_on_failure": "skip"}
 
     async def malformed_message(self, number: int) -> None:
         """Deliver something that is no operation."""
@@ -328,6 +352,7 @@ class People:
         if chance < 0.4:
             await self.call("replay", dead_letter_id=dead_letter_id)
         elif chance < 0.5:
+            self.put_away.setdefault(dead_letter_id, self.world.now())
             await self.call("archive", dead_letter_id=dead_letter_id)
             await asyncio.sleep(self.world.rng.uniform(1, 60))
             await self.call("restore", dead_letter_id=dead_letter_id)
@@ -345,6 +370,7 @@ class People:
 
     async def archive_everything(self) -> None:
         """Put all open dead letters away, by bulk actions until none is left."""
+        self.all_put_away_at = self.world.now()
         while await self.open_letters():
             await self.call("act on many", {"action": "archive", "filter": {}, "rate_per_second": 100})
             await asyncio.sleep(self.world.rng.uniform(30, 60))
@@ -402,7 +428,7 @@ async def _invoked(route: str, hub: TaskHub, body: Any, parameters: dict[str, st
         body=b"" if body is None else json.dumps(body).encode(),
     )
     function = ROUTES[route]
-    given = {"hub": hub} if route not in {"archive", "restore"} else {}
+    given = {} if route == "restore" else {"hub": hub}
     answer = await function(req=request, **given)
     return answer.status_code, json.loads(answer.get_body())
 

@@ -9,12 +9,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from durable_retry.engine.base.names import CALL_LIMITER, IDEMPOTENCY_RECORD, OPERATION, OperationState
+from durable_retry.engine.base.names import (
+    CALL_LIMITER,
+    IDEMPOTENCY_RECORD,
+    OPERATION,
+    ORDER_LANE,
+    OperationState,
+)
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.order_lanes.lane import lane_of_state
 from durable_retry.services.attempt.http_client import close_clients
 from durable_retry.services.upkeep.lost_ends import SETTLED_AFTER
 from durable_retry.stores.circuit.cache import close_circuits
@@ -31,6 +38,7 @@ from tests.simulation.app import App
 from tests.simulation.chances import CALM, Chances, Scale
 from tests.simulation.circuits import CircuitWatch
 from tests.simulation.entities import Operated
+from tests.simulation.lanes import LaneWatch
 from tests.simulation.messages import Instance
 from tests.simulation.people import People
 from tests.simulation.slots import SlotWatch
@@ -97,6 +105,8 @@ class Story:
         listed: By operation, its state in the list of what failed, for those that it has.
         lost_results: Operations whose result was stored apart, and is not there.
         left_results: Tables of results that are left when the time of all is over.
+        lanes: What was seen of order lanes.
+        left_in_lanes: Who is in a lane at rest, and has no open dead letter.
         slots_left: Slots that are lent when the world is at rest.
     """
 
@@ -117,12 +127,15 @@ class Story:
     left_results: list[str] = field(default_factory=list)
     circuits: CircuitWatch = field(init=False)
     slots: SlotWatch = field(init=False)
+    lanes: LaneWatch = field(init=False)
+    left_in_lanes: list[str] = field(default_factory=list)
     alerts: AlertWatch = field(init=False)
     upkeep: Upkeep = field(init=False)
     is_watched: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.circuits, self.slots = CircuitWatch(self.world), SlotWatch(self.world)
+        self.lanes = LaneWatch(self.world)
         hub = self.app.hub
         hub.on_end, hub.on_entity, hub.on_signal = self.ended, self.changed, self.slots.signaled
         self.alerts = AlertWatch(self.world, self.app.tables)
@@ -144,6 +157,7 @@ class Story:
         """Look at an operation of an entity."""
         self.circuits.changed(operated)
         self.slots.changed(operated)
+        self.lanes.changed(operated)
         self.alerts.changed(operated)
 
     def ended(self, instance: Instance) -> None:
@@ -179,6 +193,16 @@ class Story:
         for name, state in self._states(CALL_LIMITER).items():
             limiter, _ = Limiter.from_json(state or {}).at(self.world.now())
             self.slots_left += [f"{name} has lent {lease.lease_id}" for lease in limiter.leases]
+        for name, state in self._states(ORDER_LANE).items():
+            lane = lane_of_state(name, state)
+            letters = {
+                place.operation_id: lane.dead_letters.get(place.operation_id) for place in lane.places()
+            }
+            self.left_in_lanes += [
+                f"{operation_id} is left in the lane {lane.order_key}"
+                for operation_id, letter_id in letters.items()
+                if letter_id not in self.open_ids
+            ]
         entries = [entry async for _, _, found in buckets(OperationList.ALL, None) for entry in found]
         self.noted = {entry.operation_id: entry for entry in reversed(entries)}
         failed = [entry async for _, _, found in buckets(OperationList.FAILED, None) for entry in found]
@@ -284,6 +308,7 @@ async def _live(story: Story, crowd: Callable[[People, Scale], list[Any]], chanc
         timer.cancel()
     await asyncio.sleep(SETTLED_AFTER.total_seconds())
     await story.upkeep.complete_lost()
+    await story.upkeep.look_at_lanes()
     for _ in range(_MENDINGS):
         await story.upkeep.mend_index()
         await asyncio.sleep(60)  # Until its signals have come, and its notes are written.

@@ -41,20 +41,24 @@ What holds then, each a function of its own:
 22. slots_are_given_back         a slot is lent to one, once, and given back by the attempt that had it
 23. the_oldest_goes_first        a free slot goes to the attempt that has waited for the longest
 24. attempts_are_within_limits   never are more attempts under way than the dependency's limit
-25. refusals_are_final           what storage refuses for good is a dead letter that says why
-26. answers_are_true             who waits for an end is answered with one that the operation has
-27. records_agree                the record of a key answers what the last run ended with
-28. records_expire               and goes when its time is over
-29. batches_are_whole            every item ended as its operation did, never too many at once
-30. sagas_are_undone             a step follows success only; what was done is undone in reverse
-31. references_are_filled_in     a step that refers to an answer is sent what that was
-32. calls_are_answered           a call by an orchestrator runs an operation of its own, and gives its result
-33. index_has_all                what has ended is in the index once upkeep ran
-34. ends_are_listed              and in the list of its state, where it ended otherwise than well
-35. results_are_there            what is stored apart is there as long as its record, and goes afterwards
-36. alerts_are_true              an alert is raised and cleared when it is so, in every ninth world
-37. nothing_is_left              nothing runs, nothing is under way, nothing is noted as still to be done
-38. nothing_unexpected           no orchestration failed, a repeated turn is the same, no error went unheard
+25. lanes_run_one_at_a_time      of the operations of an order key one runs at a time
+26. lanes_keep_the_order         what is submitted after another was accepted does not begin before it
+27. dead_letters_block_lanes     behind one nothing begins until it is replayed to its end or put away
+28. lanes_go_on_for_a_reason     a lane goes on only then; at rest only open dead letters are in it
+29. refusals_are_final           what storage refuses for good is a dead letter that says why
+30. answers_are_true             who waits for an end is answered with one that the operation has
+31. records_agree                the record of a key answers what the last run ended with
+32. records_expire               and goes when its time is over
+33. batches_are_whole            every item ended as its operation did, never too many at once
+34. sagas_are_undone             a step follows success only; what was done is undone in reverse
+35. references_are_filled_in     a step that refers to an answer is sent what that was
+36. calls_are_answered           a call by an orchestrator runs an operation of its own, and gives its result
+37. index_has_all                what has ended is in the index once upkeep ran
+38. ends_are_listed              and in the list of its state, where it ended otherwise than well
+39. results_are_there            what is stored apart is there as long as its record, and goes afterwards
+40. alerts_are_true              an alert is raised and cleared when it is so, in every ninth world
+41. nothing_is_left              nothing runs, nothing is under way, nothing is noted as still to be done
+42. nothing_unexpected           no orchestration failed, a repeated turn is the same, no error went unheard
 
 Small worlds have one to six operations and minutes of storm. Their turns run on a light context; the SDK
 replays some of them from the beginning, and both must ask for the same. In every eighth world the last

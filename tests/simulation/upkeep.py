@@ -11,6 +11,7 @@ from durable_retry import clock
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import OPERATION
 from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.outbox import sweep
 from durable_retry.services.upkeep.histories import remove_record
 from durable_retry.services.upkeep.lost_ends import PLACE, SETTLED_AFTER, complete_lost, complete_lost_end
@@ -24,6 +25,9 @@ from tests.simulation.world import Worker, acting
 
 _HISTORY_KEPT: Final = timedelta(minutes=30)
 _MENDING_SECONDS: Final = 25.0
+_MENDED_SECONDS: Final = 600.0
+"""So long after the storm: the first comparison of the index reaches back an hour; a blocked lane may last
+longer."""
 
 
 @dataclass
@@ -48,12 +52,16 @@ class Upkeep:
                 await self.people.on_some_worker(
                     lambda worker: tidied(finish_left_over(TaskHub(worker.name), clock.now()))
                 )
+                await self.look_at_lanes()
                 await self.complete_lost()
-                if (
-                    self.people.world.seconds < self.people.world.storm_ends
-                ):  # What comes later is mended at the end.
+                # What comes later is mended at the end.
+                if self.people.world.seconds < self.people.world.storm_ends + _MENDED_SECONDS:
                     await self.mend_index()
                 await self.retain(self.people.world.now() - _HISTORY_KEPT)
+
+    async def look_at_lanes(self) -> None:
+        """Let lanes go on whose front is gone."""
+        await self.people.on_some_worker(lambda worker: tidied(look_at_lanes(TaskHub(worker.name))))
 
     async def complete_lost(self) -> None:
         """Look at the record of each operation once, ten minutes after its start, as upkeep does."""

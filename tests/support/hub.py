@@ -39,10 +39,13 @@ from durable_retry.engine.base.names import (
     DIAGNOSIS,
     IDEMPOTENCY_RECORD,
     LOOK_AT_CALL,
+    LOOK_AT_LANE,
     OPERATION,
+    ORDER_LANE,
     OUTBOX,
     OUTBOX_GIVE_UP,
     OUTBOX_PENDING,
+    PASS_TURN,
     PUBLISH,
     RELEASE_WAITING,
     REMOVE_PAST,
@@ -59,9 +62,11 @@ from durable_retry.stores.task_hub import TaskHub, close_clients
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker, CircuitOpenings
 from entities.idempotency_record import IdempotencyRecord
+from entities.order_lane import OrderLane
 from orchestrators.bulk import bulk_action, replay
 from orchestrators.diagnosis import diagnosis
 from orchestrators.operation import operation
+from orchestrators.order_lane import pass_turn
 from orchestrators.outbox import outbox
 from orchestrators.upkeep import retention
 from orchestrators.wake_waiting import release_waiting
@@ -74,6 +79,7 @@ _ORCHESTRATORS: dict[str, Any] = {
     RELEASE_WAITING: release_waiting,
     RETENTION: retention,
     DIAGNOSIS: diagnosis,
+    PASS_TURN: pass_turn,
 }
 _PARTS: dict[str, Any] = {
     OUTBOX: outbox,
@@ -86,7 +92,7 @@ _PARTS: dict[str, Any] = {
 _ACTIVITIES = (
     *(ATTEMPT, COMMIT, DEAD_LETTER, OUTBOX_PENDING, PUBLISH, OUTBOX_GIVE_UP),
     *(SUBMIT, BATCH_STEP, BATCH_CLOSE, REPLAY_PAGE, REPLAY_BATCH, BULK_PAGE, BULK_BATCH),
-    *(BULK_ENDS, START_CALL, LOOK_AT_CALL, REMOVE_PAST, DIAGNOSE),
+    *(BULK_ENDS, START_CALL, LOOK_AT_CALL, LOOK_AT_LANE, REMOVE_PAST, DIAGNOSE),
 )
 
 _QUIET = logging.getLogger("durabletask.quiet")
@@ -150,6 +156,7 @@ def task_hub_stage(
     worker.add_entity(CircuitBreaker, name=CIRCUIT_BREAKER)
     worker.add_entity(CircuitOpenings, name=CIRCUIT_OPENINGS)
     worker.add_entity(CallLimiter, name=CALL_LIMITER)
+    worker.add_entity(OrderLane, name=ORDER_LANE)
     worker.start()  # type: ignore[no-untyped-call] # the SDK leaves it unannotated
     try:
         yield stage

@@ -23,6 +23,7 @@ from durable_retry.engine.operations.operation import OperationInput, start_inpu
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
 from entities.idempotency_record import IdempotencyRecord
+from entities.order_lane import OrderLane
 from orchestrators.operation import operation as operation_orchestrator
 from tests.support.builders import NOON, Activities
 
@@ -93,6 +94,8 @@ class Stage:
         self.circuit_calls: list[tuple[str, dict[str, Any]]] = []
         self.limiter: Any = None
         self.limiter_calls: list[tuple[str, dict[str, Any]]] = []
+        self.lane: Any = None
+        self.lane_calls: list[tuple[str, dict[str, Any]]] = []
         self.signals: list[tuple[str, datetime | None]] = []
         self.children: list[tuple[str, str, Any]] = []
         self.sent: list[tuple[str, str, Any]] = []
@@ -223,6 +226,8 @@ class Stage:
             input_ = json.loads(signaled.input.value)
             if signaled.targetInstanceId.value.startswith("@call_limiter@"):
                 self._run_shared(signaled.targetInstanceId.value, signaled.operation, input_)
+            elif signaled.targetInstanceId.value.startswith("@order_lane@"):
+                self.tell_lane(signaled.operation, input_)
             else:
                 self.signal(signaled.operation, input_)
             return
@@ -235,7 +240,9 @@ class Stage:
         input_ = json.loads(called.input.value)
         entity_id = called.targetInstanceId.value
         try:
-            if entity_id.split("@")[1] in SHARED:
+            if entity_id.startswith("@order_lane@"):
+                result = self.tell_lane(called.operation, input_)
+            elif entity_id.split("@")[1] in SHARED:
                 result = self._run_shared(entity_id, called.operation, input_)
             else:
                 result = self.signal(called.operation, input_)
@@ -273,6 +280,21 @@ class Stage:
             self.limiter = done.get_state()
         return done.get_result()
 
+    def tell_lane(self, operation: str, message: dict[str, Any]) -> Any:
+        """Run one operation of the lane of an order key, by this stage's clock, and return its result.
+
+        An orchestration that it starts says to this operation that it has its turn.
+        """
+        self.lane_calls.append((operation, message))
+        with clock.reading(lambda: self.now):
+            done = execute_entity(OrderLane, operation, message, self.lane, entity_key="lane")
+        self.lane = done.get_state()
+        for started in done.actions:
+            given = started.get_input()
+            if given["operation_id"] == self.operation.operation_id:
+                self.raise_event("turn", {"run": given["run"]})
+        return done.get_result()
+
     def _fail(self, called: pb.EntityOperationCalledEvent, error: ValueError) -> None:
         failed = pb.EntityOperationFailedEvent(
             requestId=called.requestId, failureDetails=helpers.new_failure_details(error)
@@ -297,6 +319,6 @@ class Stage:
         if done.orchestrationStatus == pb.ORCHESTRATION_STATUS_CONTINUED_AS_NEW:
             self._begin(done.result.value, tuple(done.carryoverEvents))
         elif done.orchestrationStatus == pb.ORCHESTRATION_STATUS_COMPLETED:
-            self.output = json.loads(done.result.value)
+            self.output = json.loads(done.result.value or "null")
         else:
             self.failure = f"{done.failureDetails.errorType}: {done.failureDetails.errorMessage}"

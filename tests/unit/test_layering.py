@@ -83,6 +83,7 @@ ENGINE_PACKAGES: Final = (
     "adaptive",
     "circuit",
     "limits",
+    "order_lanes",
     "retry",
     "config",
     "operations",

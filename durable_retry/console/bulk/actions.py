@@ -352,7 +352,7 @@ def _function_by_action(
 
     async def put_away(dead_letter_id: str) -> str | None:
         try:
-            await archive(dead_letter_id, by)
+            await archive(hub, dead_letter_id, by)
         except NoSuchDeadLetterError:
             return "there is no such dead letter"
         except WrongStatusError as error:

@@ -30,10 +30,11 @@ RELEASE_WAITING: Final = "release_waiting"
 CALL: Final = "call_operation"
 RETENTION: Final = "retention"
 DIAGNOSIS: Final = "diagnosis"
+PASS_TURN: Final = "pass_turn"  # noqa: S105 - no password
 ORCHESTRATIONS: Final = frozenset(
     {
         *(OPERATION, STARTED_OPERATION, OUTBOX, BATCH, SAGA, REPLAY, BULK_ACTION),
-        *(RELEASE_WAITING, CALL, RETENTION, DIAGNOSIS),
+        *(RELEASE_WAITING, CALL, RETENTION, DIAGNOSIS, PASS_TURN),
     }
 )
 
@@ -56,12 +57,14 @@ START_CALL: Final = "start_call"
 LOOK_AT_CALL: Final = "look_at_call"
 REMOVE_PAST: Final = "remove_past"
 DIAGNOSE: Final = "diagnose"
+LOOK_AT_LANE: Final = "look_at_lane"
 """Activities."""
 
 IDEMPOTENCY_RECORD: Final = "idempotency_record"
 CIRCUIT_BREAKER: Final = "circuit_breaker"
 CALL_LIMITER: Final = "call_limiter"
 CIRCUIT_OPENINGS: Final = "circuit_openings"
+ORDER_LANE: Final = "order_lane"
 """Entities."""
 
 OPENED: Final = "opened"
@@ -76,12 +79,21 @@ ACQUIRE: Final = "acquire"
 GIVE_BACK: Final = "give_back"
 """Operations of the entity `call_limiter`."""
 
+JOIN: Final = "join"
+TAKE: Final = "take"
+LEAVE: Final = "leave"
+DROP: Final = "drop"
+RELEASE: Final = "release"
+"""Operations of the entity `order_lane`."""
+
 CANCEL_EVENT: Final = "cancel"
 RETRY_NOW_EVENT: Final = "retry_now"
 PAUSE_EVENT: Final = "pause"
 RESUME_EVENT: Final = "resume"
 CIRCUIT_EVENT: Final = "circuit_changed"
-"""Events that an operation waits for; `circuit_changed` ends a wait for the circuit."""
+TURN_EVENT: Final = "turn"
+"""Events that an operation waits for; `circuit_changed` ends a wait for the circuit, `turn` one in an order
+lane."""
 
 ENDED_EVENT: Final = "operation_ended"
 """Event that an operation sends to the batch or saga it belongs to."""
@@ -125,6 +137,7 @@ class OperationState(StrEnum):
     RUNNING = "running"
     WAITING_RETRY = "waiting_retry"
     WAITING_CIRCUIT = "waiting_circuit"
+    WAITING_ORDER = "waiting_order"
     SUCCEEDED = "succeeded"
     DEAD_LETTERED = "dead_lettered"
     CANCELLED = "cancelled"
@@ -132,6 +145,15 @@ class OperationState(StrEnum):
 
 FINISHED = frozenset({OperationState.SUCCEEDED, OperationState.DEAD_LETTERED, OperationState.CANCELLED})
 """States that an operation never leaves by itself."""
+
+
+class OrderOnFailure(StrEnum):
+    """What becomes of those behind an operation of their order key that ends as a dead letter."""
+
+    BLOCK = "block"
+    """They wait until it is replayed to its end, or archived."""
+    SKIP = "skip"
+    """They go on."""
 
 
 class DeadLetterReason(StrEnum):

@@ -7,7 +7,14 @@ from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, mode
 
 from durable_retry.engine.base.answers import Answer, Instant, is_empty, left_out
 from durable_retry.engine.base.json_forms import is_none
-from durable_retry.engine.base.names import FINISHED, Category, DeadLetterReason, EventState, OperationState
+from durable_retry.engine.base.names import (
+    FINISHED,
+    Category,
+    DeadLetterReason,
+    EventState,
+    OperationState,
+    OrderOnFailure,
+)
 from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.operations.heartbeat import HeartbeatNote
 from durable_retry.engine.operations.steps import StepNote
@@ -83,6 +90,16 @@ class ListedOperation(Answer):
     start_at: Annotated[
         Instant | None,
         Field(exclude_if=is_none, description="When it begins. Left out where that was at once."),
+    ] = None
+    order_key: Annotated[
+        str | None, left_out("Operations of one order key run one after the other. Left out without one.")
+    ] = None
+    order_on_failure: Annotated[
+        OrderOnFailure | None,
+        Field(
+            exclude_if=is_none,
+            description="What becomes of those behind it when it ends as a dead letter.",
+        ),
     ] = None
     unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
     submitted_by: Annotated[
@@ -176,6 +193,7 @@ class UnfinishedCounts(Answer):
     # Counts that are stored by older versions lack it.
     scheduled: int = 0
     paused: int = 0
+    waiting_order: int = 0
 
 
 class StatusCounts(UnfinishedCounts):

@@ -27,7 +27,7 @@ from typing import Annotated, Any, Final, Self
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.json_forms import Form, JsonShape
 from durable_retry.engine.base.masking import Masking
-from durable_retry.engine.base.names import FORM
+from durable_retry.engine.base.names import FORM, OrderOnFailure
 from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import MAX_SECONDS, InvalidInputError, Problem, pointer_of
@@ -91,6 +91,10 @@ class OperationInput(JsonShape):
     wanted: Annotated[tuple[str, ...] | None, Form(omits_none=True)] = None
     # When it begins, where that is later than it was accepted; None for at once.
     start_at: Annotated[datetime | None, Form(omits_none=True)] = None
+    # Operations of one order key run one after the other; None for in no order.
+    order_key: Annotated[str | None, Form(omits_none=True)] = None
+    # What becomes of those behind it when it ends as a dead letter; None without an order key.
+    order_on_failure: Annotated[OrderOnFailure | None, Form(omits_none=True)] = None
     # The run number that the claim of the key gave; 1 before the claim. Not stored: it travels beside the
     # operation, where older versions ignore it.
     run: Annotated[int, Form(is_stored=False)] = 1
@@ -123,6 +127,11 @@ class OperationInput(JsonShape):
     def outbox_id(self) -> str:
         """Names one run, for its events and their orchestration."""
         return outbox_id_for(self.operation_id, self.run)
+
+    @property
+    def blocks_its_order(self) -> bool:
+        """Whether those behind it wait when it ends as a dead letter."""
+        return self.order_key is not None and self.order_on_failure is not OrderOnFailure.SKIP
 
     def in_run(self, run: int) -> Self:
         """Return the operation with this run number."""
@@ -203,7 +212,13 @@ def operation_from(
         on_success=tuple(event.to_json() for event in request.on_success),
         trace=trace,
         start_at=start_at,
+        order_key=request.order_key,
+        order_on_failure=_on_failure_of(request),
     )
+
+
+def _on_failure_of(request: OperationRequest) -> OrderOnFailure | None:
+    return None if request.order_key is None else OrderOnFailure(request.order_on_failure or "block")
 
 
 def _start_of_request(request: OperationRequest, now: datetime) -> datetime | None:

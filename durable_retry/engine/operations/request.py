@@ -281,6 +281,8 @@ class OperationRequest(Strict):
         deadline_seconds: For the whole operation, from its start; 0 means none; None takes the dependency's.
         start_at: When it begins, at most a year ahead; one that has passed means at once.
         delay_seconds: Begin so much after it was accepted, in place of `start_at`.
+        order_key: Operations of one order key run one after the other, in the order of their acceptance.
+        order_on_failure: What becomes of those behind it when it ends as a dead letter; None means `block`.
         retry: Changes to the dependency's policy, see `engine.retry.policy.override_problems`.
         on_success: Follow-up messages.
     """
@@ -302,6 +304,8 @@ class OperationRequest(Strict):
     deadline_seconds: Seconds | None = None
     start_at: InstantText | None = None
     delay_seconds: Seconds | None = None
+    order_key: Label | None = None
+    order_on_failure: Literal["block", "skip"] | None = None
     retry: RetryOverride | None = None
     on_success: Annotated[list[Event], Field(max_length=MAX_EVENTS)] = Field(default_factory=list)
 
@@ -332,12 +336,17 @@ def _shape_problems(document: Any) -> list[Problem]:
     """Check what several members say together, such as that the body has exactly one of its two forms."""
     if not isinstance(document, dict):
         return []
-    return [*_form_problems(document), *_start_problems(document)]
+    return [*_form_problems(document), *_start_problems(document), *_order_problems(document)]
 
 
 def _start_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
     if document.get("start_at") is not None and document.get("delay_seconds") is not None:
         yield Problem("/delay_seconds", "cannot stand beside start_at: one of them says when it begins")
+
+
+def _order_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
+    if document.get("order_on_failure") is not None and document.get("order_key") is None:
+        yield Problem("/order_on_failure", "needs an order_key: without one nothing waits behind it")
 
 
 def _form_problems(document: Mapping[str, Any]) -> list[Problem]:

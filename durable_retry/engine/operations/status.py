@@ -77,6 +77,8 @@ class OperationStatus:
             actions=history.actions or (),
             handler=operation.handler,
             start_at=operation.start_at,
+            order_key=operation.order_key,
+            order_on_failure=operation.order_on_failure,
         ).to_json()
         return document if operation.handler is None else document | {STEPS_RUN: operation.remembered_run}
 
@@ -131,11 +133,12 @@ def checked_document(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _MOVING: Final = (
-    "key",  # These six never change, but lists and summaries do not read inputs.
+    "key",  # These seven never change, but lists and summaries do not read inputs.
     "dependency",
     "correlation_id",
     "source",
     "handler",
+    "order_key",
     STEPS_RUN,
     WAITS_FOR,
     "status",

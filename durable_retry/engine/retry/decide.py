@@ -2,6 +2,7 @@
 
     after_failed_claim   before the first attempt: DeadLetter when the key cannot be claimed
     overdue              before an attempt: DeadLetter when the deadline passed
+    overdue_in_order     the same while it waits for its turn
     after_attempt        Done, Wait or DeadLetter
     after_own_failure    our own side failed, before the call or during it: Wait or DeadLetter
     while_blocked        the circuit or the retry budget lets no attempt start: Wait or DeadLetter
@@ -118,6 +119,12 @@ def overdue(
     return _too_late(
         operation, f"the deadline passed before attempt {history.next_attempt} could start{late}"
     )
+
+
+def overdue_in_order(operation: Retryable, history: History) -> DeadLetter:
+    """Return the dead letter of an operation whose deadline passed while it waited for its turn."""
+    why = "; ".join(history.waits[-1].delay_reasons)
+    return _too_late(operation, f"the deadline passed while it waited for its turn: {why}")
 
 
 def _held_up(due_at: datetime | None, at: datetime) -> str:

@@ -16,12 +16,13 @@ KEPT_WAITS: Final = 5
 
 
 class WaitKind(StrEnum):
-    """What blocks an operation: its dependency's limits and health, or a failure of our own side."""
+    """What blocks an operation: its dependency's limits and health, its order, or a failure of our own."""
 
     CIRCUIT = "circuit"
     RETRY_BUDGET = "retry_budget"
     LIMIT = "limit"
     OWN_FAILURE = "own_failure"
+    ORDER = "order"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +188,11 @@ class History(JsonShape):
         """Return what a dead letter keeps, as JSON: `attempts`, and `failure` where there is one."""
         written = self.to_json()
         return {name: written[name] for name in ("attempts", "failure") if name in written}
+
+    @property
+    def order_waits(self) -> int:
+        """How often the operation asked for its turn in vain."""
+        return sum(wait.times for wait in self.waits if wait.kind is WaitKind.ORDER)
 
     @property
     def next_attempt(self) -> int:

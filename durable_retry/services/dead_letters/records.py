@@ -14,10 +14,12 @@ from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, unreadable_record
 from durable_retry.engine.dead_letters.transitions import archived, noted, restored
 from durable_retry.errors import NoSuchDeadLetterError
+from durable_retry.services.order_lanes import release_archived
 from durable_retry.settings.configuration import masking_of
 from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import DeadLetterSearch, list_dead_letters
 from durable_retry.stores.dead_letters.records import change_dead_letter, find_dead_letter, move_dead_letter
+from durable_retry.stores.task_hub import TaskHub
 
 
 async def find_letter(dead_letter_id: str) -> DeadLetterDocument:
@@ -52,8 +54,8 @@ async def summarize() -> DeadLetterSummary:
     return await read_summary(clock.now())
 
 
-async def archive(dead_letter_id: str, by: str | None) -> DeadLetterDocument:
-    """Put a dead letter away; `by` is None when nobody said who asks.
+async def archive(hub: TaskHub, dead_letter_id: str, by: str | None) -> DeadLetterDocument:
+    """Put a dead letter away, and let those behind it go on; `by` is None when nobody said who asks.
 
     Raises:
         NoSuchDeadLetterError: There is none of this id.
@@ -62,7 +64,9 @@ async def archive(dead_letter_id: str, by: str | None) -> DeadLetterDocument:
         ContendedError: Others are changing it at this moment.
     """
     now = clock.now()
-    return _shown_letter(await move_dead_letter(dead_letter_id, lambda record: archived(record, now, by)))
+    letter = await move_dead_letter(dead_letter_id, lambda record: archived(record, now, by))
+    await release_archived(hub, letter)
+    return _shown_letter(letter)
 
 
 async def restore(dead_letter_id: str) -> DeadLetterDocument:

@@ -29,7 +29,12 @@ from durable_retry.stores.operations.status import find_status, whole_document_o
 from durable_retry.stores.task_hub import TaskHub
 
 _WAITING: Final = frozenset(
-    {OperationState.SCHEDULED.value, OperationState.WAITING_RETRY.value, OperationState.WAITING_CIRCUIT.value}
+    {
+        OperationState.SCHEDULED.value,
+        OperationState.WAITING_RETRY.value,
+        OperationState.WAITING_CIRCUIT.value,
+        OperationState.WAITING_ORDER.value,
+    }
 )
 
 # How long one call to the task hub waits; it holds a connection meanwhile.
@@ -63,7 +68,10 @@ async def cancel(hub: TaskHub, operation_id: str, by: str | None) -> SteeredOper
 
 
 async def retry_now(hub: TaskHub, operation_id: str, by: str | None) -> SteeredOperation:
-    """End the present wait of an operation; arguments, result and errors as `cancel`."""
+    """End the present wait of an operation; arguments, result and errors as `cancel`.
+
+    One that waits for its turn asks for it again, and goes on only if it has it.
+    """
     document = await _required_status(hub, operation_id)
     if document["status"] not in _WAITING:
         raise _wrong_operation_state(document, "is not waiting")

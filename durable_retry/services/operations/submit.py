@@ -9,6 +9,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Final
 
+from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.facts import StartUnanswered, SubmissionOutcome, Submitted
@@ -22,6 +23,7 @@ from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.facts import report
 from durable_retry.stores.operations.key_record import read_record
 from durable_retry.stores.operations.status import document_of
+from durable_retry.stores.order_lanes import join_lane
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import spans
 from durable_retry.telemetry.spans import OUTCOME
@@ -82,6 +84,7 @@ async def submit(hub: TaskHub, operation: OperationInput, *, is_new_key: bool = 
         outcome = _OUTCOMES[type(result)]
         span.set_attribute(OUTCOME, outcome.value)
         report(Submitted(operation, outcome))
+        await _join_lane(hub, operation, result, is_new_key=is_new_key)
     return result
 
 
@@ -96,6 +99,29 @@ async def _start_operation_once(hub: TaskHub, operation: OperationInput, *, is_n
         if not is_new_key:
             report(StartUnanswered(operation))
         raise
+
+
+async def _join_lane(
+    hub: TaskHub, operation: OperationInput, result: SubmitResult, *, is_new_key: bool
+) -> None:
+    """Give a started operation its place in its order, also one whose first submission did not get so far.
+
+    Its orchestration joins too when it asks for its turn, and that may be after what is submitted next.
+    """
+    match result:
+        case Started():
+            accepted_at = operation.created_at
+        # Under the same key its order key may be another, and the first one counts.
+        case Replayed(document, finished=False) if document.get("order_key") == operation.order_key:
+            accepted_at = from_rfc3339(document["created_at"])
+        case _:
+            return
+    try:
+        await join_lane(hub, operation, accepted_at)
+    except TaskHubUnavailableError:
+        # Another submission of a generated key would be another operation.
+        if not is_new_key:
+            raise
 
 
 async def _start_run(

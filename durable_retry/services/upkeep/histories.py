@@ -104,7 +104,7 @@ async def remove_old(
 # What the ids of this engine's instances begin with.
 _ID_PREFIXES: Final = (
     *(ID_PREFIX, outbox_instance(""), f"{RETENTION}-", f"{DIAGNOSIS}-"),
-    *("batch-", "saga-", "replay-", "bulk-", "release-", "call-"),
+    *("batch-", "saga-", "replay-", "bulk-", "release-", "call-", "turn-"),
 )
 
 

@@ -32,6 +32,7 @@ from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import RETENTION
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.dead_letters.replay import finish_replay
+from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.upkeep.chores import EACH_ROUND
 from durable_retry.services.upkeep.histories import purge_others, remove_old
 from durable_retry.services.upkeep.lost_ends import complete_lost
@@ -112,6 +113,7 @@ async def run_maintenance(hub: TaskHub, now: datetime) -> None:
     finished = await finish_left_over(hub, now)
     for step in EACH_ROUND:
         await step(hub, now)
+    await look_at_lanes(hub)
     await add_lost(hub, now, STEP_SECONDS)
     await complete_lost(hub, now, STEP_SECONDS)
     if finished:

@@ -202,12 +202,17 @@ _CHANGED: Final = (RouteAnswer(HTTPStatus.OK, "The dead letter after the change.
     answers=_CHANGED,
     errors=(MISSING, CONFLICT, AWAY),
 )
-async def archive_dead_letter(dead_letter_id: str, body: NoBody, who: Caller) -> func.HttpResponse:  # noqa: ARG001 - checked
-    """Put a dead letter away.
+async def archive_dead_letter(
+    dead_letter_id: str,
+    body: NoBody,  # noqa: ARG001 - checked
+    who: Caller,
+    hub: TaskHub,
+) -> func.HttpResponse:
+    """Put a dead letter away; what waits behind it in its order goes on.
 
     It is removed for good after the time that the settings give it.
     """
-    return json_answer(await archive(dead_letter_id, who.known_name))
+    return json_answer(await archive(hub, dead_letter_id, who.known_name))
 
 
 @routes.post(

@@ -1,0 +1,1 @@
+"""Order lanes: operations of one order key run one after the other."""

@@ -1,0 +1,128 @@
+"""Order lanes: what lets a lane go on whose front is gone, or was archived.
+
+An operation gives its turn back by a signal at its end. The platform drops the signals of an entity batch
+whose worker dies, and an orchestration that is terminated or purged sends none. So those who wait near the
+front let it be looked at now and then, and upkeep looks at every lane.
+"""
+
+import logging
+from enum import Enum, auto
+from itertools import islice
+from typing import Any, Final
+
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.status import is_finished
+from durable_retry.engine.order_lanes.lane import Lane, Place
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.stores.dead_letters.records import find_dead_letter
+from durable_retry.stores.operations.status import find_status
+from durable_retry.stores.order_lanes import drop_from_lane, lanes, leave_lane, read_lane, release_lane
+from durable_retry.stores.task_hub import TaskHub
+
+LOOKED_AT: Final = 10
+"""Places that one look goes through, from the front, until one is there."""
+
+_log = logging.getLogger(__name__)
+
+
+class Found(Enum):
+    """What a look finds at a place of a lane."""
+
+    LIVES = auto()
+    """An operation that has not ended."""
+    BLOCKS = auto()
+    """One that ended as a dead letter, which is open or about to be replayed."""
+    OVER = auto()
+    """Nobody."""
+
+
+async def look_at_lane(hub: TaskHub, order_key: str) -> int:
+    """Take the places of operations that are over, from the front to the first that lives; return how many.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    lane = await read_lane(hub, order_key)
+    over = 0
+    for place in islice(lane.places(), LOOKED_AT):
+        found = await _look_at_place(hub, lane, place)
+        if found is Found.LIVES:
+            break
+        over += found is Found.OVER
+    if over:
+        _log.warning("took %d places in the order lane %s whose operations were over", over, order_key)
+    return over
+
+
+async def look_at_lanes(hub: TaskHub) -> None:
+    """Look at every lane, also where nobody waits: a message that came late may have left somebody there.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    async for lane in lanes(hub):
+        await look_at_lane(hub, lane.order_key)
+
+
+async def _look_at_place(hub: TaskHub, lane: Lane, place: Place) -> Found:
+    """Look what has become of the operation of a place, and say it to the lane if that does not know."""
+    document = await find_status(hub, place.operation_id)
+    if document is None:
+        await drop_from_lane(hub, lane, place)
+        return Found.OVER
+    if not is_finished(document):
+        return Found.LIVES
+    if document["status"] != OperationState.DEAD_LETTERED:
+        return await _leave(hub, lane, place)
+    letter_id = (document["dead_letter"] or {}).get("id")
+    if letter_id is None:
+        return (
+            Found.BLOCKS
+        )  # Upkeep writes the dead letter of an orchestration that was terminated or purged.
+    return await _look_at_letter(hub, lane, place, letter_id)
+
+
+async def _look_at_letter(hub: TaskHub, lane: Lane, place: Place, letter_id: str) -> Found:
+    known = lane.dead_letters.get(place.operation_id)
+    letter = await find_dead_letter(letter_id)
+    if letter is None or letter.status is Status.ARCHIVED:
+        if known is None:
+            return await _leave(hub, lane, place)
+        await release_lane(hub, lane.order_key, place.operation_id, known)
+        return Found.OVER
+    if letter.status is Status.REPLAYED or known == letter_id:
+        return Found.BLOCKS
+    if not _blocks(letter):
+        return await _leave(hub, lane, place)
+    await leave_lane(hub, lane, place, letter_id)
+    return Found.BLOCKS
+
+
+async def _leave(hub: TaskHub, lane: Lane, place: Place) -> Found:
+    # One whose orchestration never asked has no run that could leave.
+    await (leave_lane(hub, lane, place, None) if place.run else drop_from_lane(hub, lane, place))
+    return Found.OVER
+
+
+def _blocks(letter: KeptDeadLetter) -> bool:
+    def reads() -> bool:
+        return OperationInput.from_json(letter.operation or {}).blocks_its_order
+
+    return read_or(reads, lambda _: True)
+
+
+async def release_archived(hub: TaskHub, letter: KeptDeadLetter) -> None:
+    """Let those go on that wait behind a dead letter which was archived.
+
+    Where the task hub does not take it, a look at the lane finds it out later.
+    """
+    operation: dict[str, Any] = dict(letter.operation or {})
+    if operation.get("order_key") is None:
+        return
+    try:
+        await release_lane(hub, operation["order_key"], operation["operation_id"], letter.id)
+    except TaskHubUnavailableError:
+        _log.warning("the order lane of %s could not be told that it was archived", letter.id)

@@ -1,0 +1,83 @@
+"""The entity `order_lane`, one per order key; the rules are in `engine/order_lanes/lane`.
+
+Its key is `lane_key` of the order key. Time is the clock of the machine that runs it, which only says since
+when somebody is in front.
+"""
+
+import uuid
+from typing import Any
+
+import azure.durable_functions as df
+from durabletask.entities import DurableEntity
+
+from durable_retry import clock
+from durable_retry.engine.base.names import ORDER_LANE, PASS_TURN
+from durable_retry.engine.order_lanes.lane import (
+    Lane,
+    LaneMessage,
+    Place,
+    dropped,
+    joined,
+    lane_of_state,
+    left,
+    passed_to,
+    released,
+    taken,
+)
+from durable_retry.settings.configuration import function_name
+
+blueprint = df.Blueprint()
+
+
+class OrderLane(DurableEntity):
+    """Operation `take` is called by an operation's orchestration; the others are signals.
+
+    Input of all is a `LaneMessage`. A lane that nobody is in has no state.
+    """
+
+    def join(self, message: dict[str, Any]) -> None:
+        """Give an accepted operation its place."""
+        before, place = self._read(message)
+        self._store_lane(before, joined(before, place))
+
+    def take(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return whether an operation has its turn: the JSON form of a `Turn`."""
+        before, place = self._read(message)
+        lane, turn = taken(before, place)
+        self._store_lane(before, lane, told=place)
+        return turn.to_json()
+
+    def leave(self, message: dict[str, Any]) -> None:
+        """Take an end down; with `dead_letter_id` the operation keeps its place, and blocks the lane."""
+        before, place = self._read(message)
+        self._store_lane(before, left(before, place, message.get("dead_letter_id")))
+
+    def drop(self, message: dict[str, Any]) -> None:
+        """Take the place of an operation that is gone."""
+        before, place = self._read(message)
+        self._store_lane(before, dropped(before, place))
+
+    def release(self, message: dict[str, Any]) -> None:
+        """Let those behind an archived dead letter go on."""
+        before, place = self._read(message)
+        self._store_lane(before, released(before, place.operation_id, message["dead_letter_id"]))
+
+    def _read(self, message: dict[str, Any]) -> tuple[Lane, Place]:
+        given = LaneMessage.from_json(message)
+        return lane_of_state(given.order_key, self.get_state(dict)), Place.of(given)
+
+    def _store_lane(self, before: Lane, lane: Lane, told: Place | None = None) -> None:
+        lane = lane.since(before, clock.now())
+        self.set_state(lane.to_json() if lane.queue else None)
+        following = passed_to(before, lane)
+        if following is not None and following != told:
+            # An entity sends no event itself.
+            given = {"operation_id": following.operation_id, "run": following.run}
+            self.entity_context.schedule_new_orchestration(
+                function_name(PASS_TURN), given, instance_id=f"turn-{uuid.uuid4().hex}"
+            )
+
+
+blueprint.function_name(ORDER_LANE)(
+    blueprint.entity_trigger(context_name="context", entity_name=ORDER_LANE)(OrderLane)
+)

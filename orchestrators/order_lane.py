@@ -1,0 +1,96 @@
+"""The turn of an operation in the lane of its order key: asked for, waited for, and given back.
+
+One awaited call of the entity `order_lane` when the lane is free. Who finds somebody in front waits for the
+event that gives it the turn, which the orchestration `pass_turn` sends for the lane. The event may be lost,
+and whoever is in front may be gone: so it asks again now and then, and near the front lets it be looked at.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+import azure.durable_functions as df
+from durabletask import task
+
+from durable_retry.engine.base.names import LEAVE, LOOK_AT_LANE, PASS_TURN, TAKE, TURN_EVENT
+from durable_retry.engine.order_lanes.lane import LOOKS_FROM, Turn, ask_again_seconds
+from durable_retry.engine.retry.constraints import is_over
+from durable_retry.engine.retry.decide import DeadLetter, Wait, overdue_in_order
+from durable_retry.engine.retry.history import WaitKind
+from durable_retry.settings.configuration import function_name
+from durable_retry.stores.order_lanes import lane_id, message_of
+
+from .run import Run
+from .turns import Turns, call_entity
+
+blueprint = df.Blueprint()
+
+_SILENT = ("its order lane does not answer",)
+
+
+def wait_for_turn(run: Run) -> Turns[DeadLetter | None]:
+    """Ask for the turn, and wait a while where somebody is in front.
+
+    Returns:
+        What the operation ends as when its deadline passed while it waited; else None, and `run.has_turn`
+        says whether it has its turn.
+    """
+    if run.state.history.order_waits and is_over(run.operation.deadline_at, run.now):
+        return overdue_in_order(run.operation, run.state.history)
+    turn = yield from _ask(run)
+    if turn is not None and turn.has_turn:
+        run.begin_turn()
+        return None
+    ahead, reasons = (0, _SILENT) if turn is None else (turn.ahead, turn.reasons)
+    yield from run.wait_in_order(_wait(run, ahead, reasons))
+    if run.has_turn:
+        run.begin_turn()
+    elif not run.cancel.is_complete and 0 < ahead <= LOOKS_FROM:
+        yield from _look(run)
+    return None
+
+
+def _ask(run: Run) -> Turns[Turn | None]:
+    """Ask the lane; None when it does not answer, and nobody goes on then: it would be out of order."""
+    message = message_of(run.operation, run=run.operation.run)
+    if message is None:
+        return Turn(has_turn=True)
+    try:
+        answer = yield from call_entity(run.ctx, lane_id(message.order_key), TAKE, message.to_json())
+    except task.TaskFailedError:
+        return None
+    return Turn.from_json(answer)
+
+
+def _wait(run: Run, ahead: int, reasons: tuple[str, ...]) -> Wait:
+    until = run.now + timedelta(seconds=ask_again_seconds(ahead, run.state.history.order_waits))
+    if run.operation.deadline_at is not None:
+        until = max(run.now, min(until, run.operation.deadline_at))
+    return Wait(until, (until - run.now).total_seconds(), reasons, WaitKind.ORDER)
+
+
+def _look(run: Run) -> Turns[None]:
+    # It only helps: who asks again waits for the next look if this one fails.
+    try:
+        yield run.ctx.call_activity(function_name(LOOK_AT_LANE), input={"order_key": run.operation.order_key})
+    except task.TaskFailedError:
+        return
+
+
+def give_turn_back(run: Run, dead_letter_id: str | None = None) -> None:
+    """Leave the lane at the operation's end, with the dead letter that it ended as; without one, none."""
+    message = message_of(
+        run.operation,
+        run=run.operation.run if run.holds_claim else 0,
+        dead_letter_id=dead_letter_id if run.operation.blocks_its_order else None,
+    )
+    if message is not None:
+        run.ctx.signal_entity(lane_id(message.order_key), LEAVE, message.to_json())
+
+
+def pass_turn(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[None]:
+    """Tell an operation that it has its turn: `operation_id`, and the `run` that waits."""
+    ctx.send_event(input_["operation_id"], TURN_EVENT, data={"run": input_["run"]})
+    yield from ()
+
+
+blueprint.orchestration_trigger(context_name="context", orchestration=PASS_TURN)(pass_turn)

@@ -1,0 +1,212 @@
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from durable_retry.engine.base.instants import to_ms
+from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
+from durable_retry.engine.order_lanes import lane as lanes
+from durable_retry.engine.order_lanes.lane import (
+    KEPT_LEAVES,
+    Lane,
+    LaneMessage,
+    Place,
+    Turn,
+    ask_again_seconds,
+    dropped,
+    joined,
+    left,
+    passed_to,
+    released,
+    taken,
+)
+from tests.support.builders import NOON
+
+EMPTY = Lane(order_key="customer-7")
+
+
+def a_place(name: str, seconds: float = 0, run: int = 0) -> Place:
+    """Return the place of an operation that was accepted so many seconds after noon."""
+    return Place(f"op-{name}", to_ms(NOON + timedelta(seconds=seconds)), run)
+
+
+def running(name: str, seconds: float = 0, replays: int = 0) -> Place:
+    """Return the place of an operation whose orchestration has claimed its key."""
+    place = a_place(name, seconds)
+    return place._replace(run=place.accepted_ms + replays)
+
+
+def a_lane(*places: Place) -> Lane:
+    """Return a lane that these have joined."""
+    lane = EMPTY
+    for place in places:
+        lane = joined(lane, place)
+    return lane
+
+
+def in_order(lane: Lane) -> list[str]:
+    return [place.operation_id for place in lane.places()]
+
+
+def test_whoever_comes_to_a_free_lane_has_its_turn() -> None:
+    lane, turn = taken(EMPTY, running("a"))
+    assert turn == Turn(has_turn=True)
+    assert in_order(lane) == ["op-a"]
+
+
+def test_whoever_comes_later_waits_behind_those_that_came_before() -> None:
+    lane = a_lane(a_place("a"), a_place("b", 1), a_place("c", 2))
+    lane, turn = taken(lane, running("c", 2))
+    assert turn == Turn(has_turn=False, ahead=2, front="op-a")
+    assert turn.reasons == ("op-a is in front", "1 other operation before it")
+
+
+def test_the_order_is_that_of_acceptance_and_not_of_asking() -> None:
+    lane = a_lane(a_place("a"), a_place("b", 1))
+    lane, turn = taken(lane, running("b", 1))
+    assert not turn.has_turn
+    assert taken(lane, running("a"))[1].has_turn
+
+
+def test_clocks_that_differ_do_not_change_the_order_of_arrival() -> None:
+    lead = CLOCK_LEAD.total_seconds()
+    assert in_order(a_lane(a_place("x"), a_place("a", lead), a_place("b", 0))) == ["op-x", "op-a", "op-b"]
+
+
+def test_a_join_that_was_long_under_way_finds_its_place_but_not_before_the_front() -> None:
+    late = CLOCK_LEAD.total_seconds() + 1
+    lane = a_lane(a_place("a", late), a_place("b", late), a_place("c", late))
+    assert in_order(joined(lane, a_place("old"))) == ["op-a", "op-old", "op-b", "op-c"]
+
+
+def test_an_end_gives_the_turn_to_the_next() -> None:
+    before, _ = taken(a_lane(a_place("a"), a_place("b", 1)), running("b", 1))
+    after = left(before, running("a"), None)
+    assert passed_to(before, after) == running("b", 1)
+    assert taken(after, running("b", 1))[1].has_turn
+
+
+def test_an_operation_that_has_not_asked_yet_is_told_when_it_asks() -> None:
+    before = a_lane(a_place("a"), a_place("b", 1))
+    after = left(before, running("a"), None)
+    assert passed_to(before, after) is None
+    assert taken(after, running("b", 1))[1].has_turn
+
+
+def test_a_dead_letter_in_front_blocks_the_lane_until_its_replay_has_ended() -> None:
+    before, _ = taken(a_lane(a_place("a"), a_place("b", 1)), running("b", 1))
+    blocked = left(before, running("a"), "dl-a")
+    assert blocked.blocking == "dl-a"
+    assert passed_to(before, blocked) is None
+    turn = taken(blocked, running("b", 1))[1]
+    assert turn.reasons == ("op-a is in front, and ended as the dead letter dl-a",)
+    replayed, turn = taken(blocked, running("a", 60, replays=1))
+    assert turn.has_turn
+    assert replayed.blocking is None
+    after = left(replayed, running("a", 60, replays=1), None)
+    assert passed_to(replayed, after) == running("b", 1)
+
+
+def test_a_replay_that_fails_again_blocks_again() -> None:
+    lane = left(a_lane(a_place("a"), a_place("b", 1)), running("a"), "dl-1")
+    lane, _ = taken(lane, running("a", 60))
+    assert left(lane, running("a", 60), "dl-2").blocking == "dl-2"
+
+
+def test_an_archived_dead_letter_lets_those_behind_it_go_on() -> None:
+    before = left(taken(a_lane(a_place("a"), a_place("b", 1)), running("b", 1))[0], running("a"), "dl-1")
+    assert released(before, "op-a", "dl-of-an-earlier-run") is before
+    assert released(before, "op-b", "dl-1") is before
+    after = released(before, "op-a", "dl-1")
+    assert passed_to(before, after) == running("b", 1)
+    assert left(after, running("a"), "dl-1") == after
+
+
+def test_a_dead_letter_behind_the_front_keeps_its_place_and_blocks_when_it_gets_there() -> None:
+    lane = a_lane(a_place("a"), a_place("b", 1), a_place("c", 2))
+    lane = left(lane, running("b", 1), "dl-b")
+    assert lane.blocking is None
+    before, _ = taken(lane, running("c", 2))
+    after = left(before, running("a"), None)
+    assert (after.blocking, passed_to(before, after)) == ("dl-b", None)
+
+
+def test_what_comes_again_after_an_end_changes_nothing() -> None:
+    lane = left(taken(a_lane(a_place("a"), a_place("b", 1)), running("a"))[0], running("a"), None)
+    assert joined(lane, a_place("a")) is lane
+    assert taken(lane, running("a")) == (lane, Turn(has_turn=False))
+    assert left(lane, running("a"), None) == lane
+
+
+def test_the_end_of_an_earlier_run_does_not_end_its_replay() -> None:
+    lane, _ = taken(a_lane(a_place("b")), running("a", 5))
+    assert left(lane, running("a", 4), None) is lane
+    assert left(lane, running("a", 4), "dl-4") is lane
+    assert taken(lane, running("a", 4))[0] is lane
+
+
+def test_a_start_that_never_held_its_key_leaves_what_it_has_joined_and_nothing_else() -> None:
+    lane = a_lane(a_place("a"), a_place("b", 1))
+    assert in_order(left(lane, a_place("b", 1), None)) == ["op-a"]
+    lane, _ = taken(lane, running("b", 1))
+    assert left(lane, a_place("b", 1), None) is lane
+
+
+def test_only_exactly_the_run_that_is_gone_is_dropped() -> None:
+    lane, _ = taken(a_lane(a_place("a")), running("a"))
+    assert dropped(lane, a_place("a")) is lane
+    assert dropped(lane, running("a")).queue == ""
+    assert dropped(lane, running("b")) is lane
+
+
+def test_the_latest_ends_are_remembered() -> None:
+    lane = EMPTY
+    for number in range(KEPT_LEAVES + 1):
+        lane = left(lane, running(f"{number}", number), None)
+    assert len(lane.leaves) == KEPT_LEAVES
+    assert in_order(joined(lane, a_place("0"))) == ["op-0"]
+
+
+def test_a_full_lane_keeps_no_place_and_says_how_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "MOST_PLACES", 2)
+    full = a_lane(a_place("a"), a_place("b", 1))
+    lane, turn = taken(full, running("c", 2))
+    assert lane is full
+    assert (turn.has_turn, turn.ahead, turn.front) == (False, 2, "op-a")
+    assert in_order(taken(left(full, running("a"), None), running("c", 2))[0]) == ["op-b", "op-c"]
+
+
+def test_a_lane_says_since_when_its_front_is_there() -> None:
+    lane = a_lane(a_place("a"), a_place("b", 1)).since(EMPTY, NOON)
+    assert lane.front_since == NOON
+    later = NOON + timedelta(seconds=9)
+    assert joined(lane, a_place("c", 2)).since(lane, later).front_since == NOON
+    assert left(lane, running("a"), None).since(lane, later).front_since == later
+    assert replace(lane, queue="").since(lane, later).front_since is None
+
+
+def test_the_state_of_a_lane_is_read_as_it_was_written() -> None:
+    lane = left(a_lane(a_place("a"), running("b", 1), a_place("c")), running("a"), "dl-1").since(EMPTY, NOON)
+    assert Lane.from_json(lane.to_json()) == lane
+    assert len(lane) == 3
+    assert lane.place_of("op-c") == a_place("c")
+    message = LaneMessage(order_key="k", operation_id="op-a", accepted_at=NOON)
+    assert Place.of(message) == a_place("a")
+    assert a_place("a").accepted_at == NOON
+
+
+def test_ten_thousand_wait_in_a_state_of_less_than_a_megabyte() -> None:
+    queue = "".join(str(running(f"{number:032d}", number)) for number in range(10_000))
+    lane = replace(EMPTY, queue=queue)
+    assert len(str(lane.to_json())) < 700_000
+    assert taken(lane, running(f"{9_999:032d}", 9_999))[1].ahead == 9_999
+
+
+@pytest.mark.parametrize(
+    ("ahead", "times", "seconds"),
+    [(1, 0, 30), (1, 1, 60), (1, 9, 300), (50, 0, 150), (50, 9, 300), (1_000, 0, 3_000), (10_000, 0, 3_600)],
+)
+def test_who_waits_asks_again_the_more_seldom_the_further_behind(
+    ahead: int, times: int, seconds: int
+) -> None:
+    assert ask_again_seconds(ahead, times) == seconds

@@ -1,0 +1,223 @@
+"""The turn of an operation: asked for once, waited for, and given back."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.base.names import Category, OrderOnFailure
+from durable_retry.engine.facts import WaitEnded
+from durable_retry.engine.order_lanes.lane import Lane, LaneMessage
+from orchestrators import run
+from orchestrators.order_lane import pass_turn
+from orchestrators.run import LAPS_PER_HISTORY
+from tests.support.builders import NOON, after, an_operation, failing
+from tests.support.stage import Stage, dying
+
+
+def ordered(**changes: Any) -> Stage:
+    """Return an operation of the order key `customer-7`, whose activity `look_at_lane` finds nothing."""
+    answer = changes.pop("answer", failing(0))
+    looking = lambda name, given: 0 if name == "look_at_lane" else answer(name, given)  # noqa: E731
+    operation = an_operation(
+        **{"order_key": "customer-7", "order_on_failure": OrderOnFailure.BLOCK} | changes
+    )
+    return Stage(operation, looking)
+
+
+def message(operation_id: str = "op-front", run: int = 0, **more: Any) -> dict[str, Any]:
+    given = LaneMessage(order_key="customer-7", operation_id=operation_id, accepted_at=after(-9), run=run)
+    return given.to_json() | more
+
+
+def behind_another(**changes: Any) -> Stage:
+    """Return an operation whose lane has another one in front."""
+    stage = ordered(**changes)
+    stage.tell_lane("join", message())
+    stage.lane_calls.clear()
+    return stage
+
+
+def said(stage: Stage) -> list[str]:
+    return [operation for operation, _ in stage.lane_calls]
+
+
+def test_a_free_lane_costs_one_awaited_call_and_a_turn() -> None:
+    stage = ordered()
+    assert stage.run()["status"] == "succeeded"
+    assert (stage.turns, len(stage.activities), stage.entity_calls) == (4, 1, 2)
+    assert said(stage) == ["take", "leave"]
+    assert stage.lane is None
+
+
+def test_an_operation_without_an_order_key_says_nothing_to_any_lane() -> None:
+    stage = Stage(an_operation(), failing(0))
+    stage.run()
+    assert stage.lane_calls == []
+
+
+def test_it_waits_for_its_turn_and_says_who_is_in_front() -> None:
+    stage = behind_another()
+    status = stage.run_until_waiting()
+    assert status["status"] == "waiting_order"
+    assert status["next_attempt_at"] is None
+    (wait,) = status["waits"]
+    assert (wait["kind"], wait["delay_reasons"]) == ("order", ["op-front is in front"])
+    assert stage.activities == []
+    stage.tell_lane("leave", message(run=1))
+    assert stage.run()["status"] == "succeeded"
+    assert stage.now < after(30)
+    assert said(stage) == ["take", "leave", "leave"]
+
+
+def test_a_word_that_was_lost_is_made_up_for_when_it_asks_again() -> None:
+    stage = behind_another()
+    stage.run_until_waiting()
+    stage.tell_lane("leave", message(run=1))
+    stage.inbox.clear()
+    assert stage.run()["status"] == "succeeded"
+    assert stage.made("look_at_lane") == 1
+    assert said(stage) == ["take", "leave", "take", "leave"]
+
+
+def test_a_turn_for_an_earlier_run_is_not_taken_for_its_own() -> None:
+    stage = behind_another()
+    stage.run_until_waiting()
+    for stale in ({"run": 7}, {}, "turn", None):
+        stage.raise_event("turn", stale)
+    assert stage.run_until_waiting()["status"] == "waiting_order"
+    assert stage.made("attempt") == 0
+
+
+def test_it_asks_for_ever_with_a_history_of_bounded_length() -> None:
+    stage = behind_another(deadline_in=None)
+    stage.run_until_waiting()
+    while stage.executions < 3:
+        stage._fire_next_timer()
+        stage.run_until_waiting()
+    assert stage.custom_status["waits"][0]["times"] > LAPS_PER_HISTORY
+    assert stage.custom_status["status"] == "waiting_order"
+    stage.tell_lane("leave", message(run=1))
+    assert stage.run()["status"] == "succeeded"
+
+
+def test_a_turn_is_kept_when_the_history_begins_anew() -> None:
+    stage = ordered(
+        answer=failing(30), policy=an_operation().policy.__class__(max_attempts=40, jitter="none")
+    )
+    assert stage.run()["status"] == "succeeded"
+    assert stage.executions == 2
+    assert said(stage) == ["take", "leave"]
+
+
+def test_retry_now_asks_again_and_does_not_break_the_order() -> None:
+    stage = behind_another()
+    stage.run_until_waiting()
+    stage.raise_event("retry_now", {"attempt": 1, "by": "ann"})
+    assert stage.run_until_waiting()["status"] == "waiting_order"
+    assert said(stage) == ["take", "take"]
+    assert stage.made("attempt") == 0
+
+
+def test_it_can_be_cancelled_while_it_waits_and_leaves_its_place() -> None:
+    stage = behind_another()
+    stage.run_until_waiting()
+    stage.raise_event("cancel", {"by": "ann"})
+    assert stage.run()["status"] == "cancelled"
+    assert [place.operation_id for place in Lane.from_json(stage.lane).places()] == ["op-front"]
+
+
+def test_it_can_be_paused_while_it_waits_and_keeps_its_turn_until_it_goes_on() -> None:
+    stage = behind_another()
+    stage.run_until_waiting()
+    stage.raise_event("pause", {"by": "ann"})
+    assert stage.run_until_waiting()["status"] == "paused"
+    stage.tell_lane("leave", message(run=1))
+    assert stage.run_until_waiting()["status"] == "paused"
+    stage.raise_event("resume", {"paused_at": "2026-11-21T12:00:00Z", "by": "ann"})
+    assert stage.run()["status"] == "succeeded"
+
+
+def test_its_deadline_ends_the_wait_as_a_dead_letter_that_keeps_its_place() -> None:
+    stage = behind_another(deadline_in=45)
+    document = stage.run()
+    assert document["dead_letter"]["reason"] == "DeadlineExceeded"
+    assert "waited for its turn: op-front is in front" in document["dead_letter"]["detail"]
+    assert (document["attempt_count"], stage.now) == (0, after(45))
+    lane = Lane.from_json(stage.lane)
+    assert (len(lane), lane.dead_letters) == (2, {"op-test": "dl-1"})
+
+
+@pytest.mark.parametrize(("on_failure", "left"), [(OrderOnFailure.BLOCK, 1), (OrderOnFailure.SKIP, 0)])
+def test_a_dead_letter_blocks_its_lane_unless_it_is_to_be_skipped(
+    on_failure: OrderOnFailure, left: int
+) -> None:
+    stage = ordered(answer=failing(1, Category.MALFORMED, 422), order_on_failure=on_failure)
+    assert stage.run()["status"] == "dead_lettered"
+    lane = Lane(order_key="") if stage.lane is None else Lane.from_json(stage.lane)
+    assert len(lane) == left
+    assert lane.blocking == ("dl-1" if left else None)
+
+
+def test_a_lane_whose_worker_dies_is_asked_again() -> None:
+    stage = ordered()
+    stage.dead_batches = dying("take", 3)
+    assert stage.run()["status"] == "succeeded"
+
+
+def test_nobody_goes_on_out_of_order_while_its_lane_does_not_answer() -> None:
+    stage = ordered(deadline_in=600)
+    stage.dead_batches = dying("take", 1_000)
+    document = stage.run()
+    assert document["dead_letter"]["reason"] == "DeadlineExceeded"
+    assert "its order lane does not answer" in document["dead_letter"]["detail"]
+    assert stage.made("attempt") == 0
+
+
+def test_a_look_that_fails_costs_nothing_but_time() -> None:
+    stage = behind_another()
+    stage.answer = lambda name, given: (
+        RuntimeError("no") if name == "look_at_lane" else failing(0)(name, given)
+    )
+    stage.run_until_waiting()
+    stage._fire_next_timer()
+    assert stage.run_until_waiting()["waits"][0]["times"] == 2
+
+
+def test_an_operation_that_begins_later_enters_its_lane_when_it_begins() -> None:
+    stage = ordered(start_at=after(60))
+    stage.run_until_waiting()
+    assert said(stage) == []
+    stage.run()
+    assert (
+        stage.lane_calls[0][1]["accepted_at"]
+        == LaneMessage(order_key="", operation_id="", accepted_at=after(60)).to_json()["accepted_at"]
+    )
+
+
+def test_the_key_of_another_request_leaves_its_lane() -> None:
+    stage = ordered(fingerprint="other")
+    stage.signal("claim", {"owner": "op-test", "fingerprint": "f", "now": "2026-11-21T11:00:00Z"})
+    assert stage.run()["status"] == "cancelled"
+    assert said(stage) == ["leave"]
+
+
+def test_the_time_in_order_is_no_lateness(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts: list[Any] = []
+    monkeypatch.setattr(run, "report", facts.append)
+    stage = behind_another()
+    stage.run_until_waiting()
+    stage.now += timedelta(seconds=20)
+    stage.tell_lane("leave", message(run=1))
+    assert [wait["kind"] for wait in stage.run()["waits"]] == ["order"]
+    (ended,) = [fact for fact in facts if isinstance(fact, WaitEnded)]
+    assert (ended.kind, ended.seconds, ended.late_seconds) == ("order", 20.0, None)
+
+
+def test_an_operation_is_told_of_its_turn() -> None:
+    stage = Stage(
+        an_operation(), failing(0), lambda ctx, _: pass_turn(ctx, {"operation_id": "op-b", "run": 3})
+    )
+    stage.turn()
+    assert stage.sent == [("op-b", "turn", {"run": 3})]
+    assert stage.now == NOON
