@@ -111,7 +111,7 @@ def operation_shapes() -> dict[str, Shape]:
         "circuit_waited": _shape(_quick(), _held_up_once(lambda: _refused_for(0.1), failing(1))),
         "circuit_woken": _shape(_quick(), _held_up_once(lambda: _refused_for(600), failing(0)), _wake),
         "probed": _shape(_quick(), _held_up_once(lambda: NeedsProbe(CircuitSettings()), failing(0))),
-        "in_order": _shape(_quick(order_key="customer-7"), failing(1)),
+        "in_order": _shape(_quick(order_key="customer-7"), failing(0)),
         "waited_in_order": _shape(
             _quick(order_key="customer-7", start_at=clock.now() + timedelta(seconds=1)), failing(0), _give_way
         ),

@@ -99,7 +99,12 @@ def test_a_long_operation_goes_on_under_either(begins: int) -> None:
     assert stage.executions > 1
 
 
-@pytest.mark.parametrize("shape", [shape for shape in shapes() if shape.partition("/")[0] in ORCHESTRATORS])
+def _is_known(shape: str) -> bool:
+    """Whether the last release has what a history is of: it has no order."""
+    return shape.partition("/")[0] in ORCHESTRATORS and not shape.endswith("in_order")
+
+
+@pytest.mark.parametrize("shape", [shape for shape in shapes() if _is_known(shape)])
 def test_the_last_release_replays_every_recorded_history(shape: str) -> None:
     recording = load(shape)
     assert failures(last_release()[recording.orchestrator], recording) == []
