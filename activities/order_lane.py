@@ -4,14 +4,14 @@ import azure.durable_functions as df
 
 from durable_retry.binding import TaskHub, bind_hub
 from durable_retry.engine.base.names import LOOK_AT_LANE
-from durable_retry.services.order_lanes import look_at_lane
+from durable_retry.services import order_lanes
 
 blueprint = df.Blueprint()
 
 
-async def look(request: dict, hub: TaskHub) -> int:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+async def look_at_lane(request: dict, hub: TaskHub) -> int:  # type: ignore[type-arg] # the worker refuses parameterised annotations
     """Let go on who waits for nobody: `order_key`. Idempotent. Returns how many places were taken away."""
-    return await look_at_lane(hub, request["order_key"])
+    return await order_lanes.look_at_lane(hub, request["order_key"])
 
 
-blueprint.activity_trigger(input_name="request", activity=LOOK_AT_LANE)(bind_hub(blueprint)(look))
+blueprint.activity_trigger(input_name="request", activity=LOOK_AT_LANE)(bind_hub(blueprint)(look_at_lane))

@@ -26,6 +26,8 @@ class OperationFields(TypedDict, total=False):
         deadline_seconds: For the whole operation; 0 for none.
         start_at: When it begins, as RFC 3339; at most a year ahead.
         delay_seconds: Begin so much after it was accepted, in place of `start_at`.
+        order_key: Operations of one order key run one after the other.
+        order_on_failure: `block` or `skip`: what those behind it do when it ends as a dead letter.
         retry: Changes of the dependency's policy.
         on_success: Events to send when it succeeds.
     """
@@ -39,6 +41,8 @@ class OperationFields(TypedDict, total=False):
     deadline_seconds: float
     start_at: str
     delay_seconds: float
+    order_key: str
+    order_on_failure: str
     retry: Mapping[str, Any]
     on_success: Iterable[Mapping[str, Any] | Event]
 

@@ -206,6 +206,7 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "value": "The value itself.",
     "paused": "How many somebody has paused.",
     "scheduled": "How many begin later.",
+    "waiting_order": "How many wait for their turn in an order.",
     "waiting": "How many wait for the circuit.",
     "waiting_circuit": "How many wait for a circuit.",
     "waiting_retry": "How many wait for their next attempt.",

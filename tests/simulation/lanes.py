@@ -62,7 +62,7 @@ class Held:
 
 
 def lanes_run_one_at_a_time(story: "Story") -> Iterator[str]:
-    """Of the operations of an order key one runs at a time, from its first attempt to its end."""
+    """One operation of an order key runs at a time, from its first attempt to its end."""
     for lane, runs in _lanes(story).items():
         for before, later in combinations(sorted(runs, key=lambda each: each.since), 2):
             if before.name != later.name and later.since < before.end.ended_at:

@@ -90,7 +90,10 @@ class OperationsBody(Strict):
     """A choice among the operations that have not ended."""
 
     status: (
-        Literal["pending", "scheduled", "paused", "running", "waiting_retry", "waiting_circuit"] | None
+        Literal[
+            "pending", "scheduled", "paused", "running", "waiting_retry", "waiting_circuit", "waiting_order"
+        ]
+        | None
     ) = None
     dependency: Label | None = None
     created_after: InstantText | None = None

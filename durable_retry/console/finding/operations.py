@@ -210,6 +210,7 @@ _FAILED_ONLY: Final = frozenset(
         OperationState.PAUSED,
         OperationState.WAITING_RETRY,
         OperationState.WAITING_CIRCUIT,
+        OperationState.WAITING_ORDER,
         OperationState.DEAD_LETTERED,
         OperationState.CANCELLED,
     }

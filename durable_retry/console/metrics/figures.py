@@ -222,7 +222,8 @@ class MetricFigures(Answer):
     ended_by_status: dict[str, int]
     operation_ms: Annotated[Percentiles, Field(description="From acceptance to the end, waits included.")]
     waits: Annotated[
-        dict[str, Waited], Field(description="By kind: retry, circuit, retry_budget, limit, own_failure.")
+        dict[str, Waited],
+        Field(description="By kind: retry, circuit, retry_budget, limit, order, own_failure."),
     ]
     late_ms: Annotated[Percentiles, Field(description="From when a wait was due to its end.")]
     openings: Annotated[int, Field(description="How often circuits opened, by themselves or by hand.")]

@@ -29,9 +29,11 @@ from durable_retry.engine.facts import (
     StartUnanswered,
     SubmissionOutcome,
     Submitted,
+    WaitBegun,
 )
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import last_error
+from durable_retry.engine.retry.history import WaitKind
 from durable_retry.facts import subscribe
 from durable_retry.stores.operations.index import (
     OperationEntry,
@@ -93,6 +95,7 @@ def record_facts() -> None:
     subscribe(Submitted, _note_submitted)
     subscribe(StartUnanswered, _note_unanswered)
     subscribe(AttemptHeld, _note_held)
+    subscribe(WaitBegun, _note_wait)
     subscribe(ActedOn, _note_pause)
     subscribe(AttemptEnded, _note_attempt)
     subscribe(DeadLetterKept, _note_dead_letter)
@@ -120,6 +123,11 @@ def _note_held(fact: AttemptHeld) -> None:
     _note_state(fact.operation, OperationState.WAITING_CIRCUIT)
 
 
+def _note_wait(fact: WaitBegun) -> None:
+    if fact.kind == WaitKind.ORDER:
+        _note_state(fact.operation, OperationState.WAITING_ORDER)
+
+
 def _note_pause(fact: ActedOn) -> None:
     if fact.action == PAUSE_EVENT:
         _note_entry(
@@ -132,10 +140,15 @@ def _note_attempt(fact: AttemptEnded) -> None:
     operation, outcome = fact.operation, fact.outcome
     if outcome.category is not None:
         _note_state(operation, OperationState.WAITING_RETRY, outcome.error)
-    elif outcome.number > 1 or fact.was_held or operation.start_at is not None:
+    elif outcome.number > 1 or fact.was_held or _began_late(operation):
         _note_state(operation, OperationState.SUCCEEDED)
     elif operation.handler is None and not operation.on_success:  # Others have something to commit first.
         _note_success(operation)
+
+
+def _began_late(operation: OperationInput) -> bool:
+    """Whether a list may show an operation as one that waits to begin."""
+    return operation.start_at is not None or operation.order_key is not None
 
 
 def _note_success(operation: OperationInput) -> None:
@@ -203,6 +216,7 @@ _HELD_UP: Final = frozenset(
         OperationState.PAUSED,
         OperationState.WAITING_RETRY,
         OperationState.WAITING_CIRCUIT,
+        OperationState.WAITING_ORDER,
     }
 )
 

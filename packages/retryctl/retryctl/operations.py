@@ -179,6 +179,8 @@ def _body_of(args: Namespace) -> dict[str, Any]:
         "deadline_seconds": args.deadline_seconds,
         "start_at": args.start_at,
         "delay_seconds": args.delay_seconds,
+        "order_key": args.order_key,
+        "order_on_failure": args.order_on_failure,
         "retry": retry_table(args.retry) or None,
     }
     return body | {name: value for name, value in options.items() if value is not None}

@@ -52,6 +52,7 @@ _OPERATION_STATUSES: Final = (
     "running",
     "waiting_retry",
     "waiting_circuit",
+    "waiting_order",
     "succeeded",
     "dead_lettered",
     "cancelled",
@@ -139,6 +140,11 @@ def _add_operations(commands: Commands) -> None:
     begin = submit.add_mutually_exclusive_group()
     begin.add_argument("--start-at", metavar="INSTANT", help=f"begin then, {INSTANT}")
     begin.add_argument("--delay-seconds", type=float, metavar="SECONDS", help="begin so much later")
+    submit.add_argument(
+        "--order-key", metavar="KEY", help="run one after the other with those of the same KEY"
+    )
+    then = "what those behind it do when it ends as a dead letter: wait, or go on"
+    submit.add_argument("--order-on-failure", choices=("block", "skip"), help=then)
     submit.add_argument("--wait", type=int, metavar="SECONDS", help="wait for the end, at most 30 s")
     with_watch(submit)
     with_id(add_command(commands, "get", operations.get, "show an operation"), "operation")

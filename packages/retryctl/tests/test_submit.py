@@ -58,9 +58,13 @@ def test_an_operation_is_paused_and_resumed() -> None:
     [
         (["--start-at", "2026-11-22T09:00:00Z"], {"start_at": "2026-11-22T09:00:00Z"}),
         (["--delay-seconds", "60"], {"delay_seconds": 60.0}),
+        (
+            ["--order-key", "customer-7", "--order-on-failure", "skip"],
+            {"order_key": "customer-7", "order_on_failure": "skip"},
+        ),
     ],
 )
-def test_an_operation_is_submitted_for_later(argv: list[str], sent: dict[str, Any]) -> None:
+def test_an_operation_is_submitted_for_later_or_in_an_order(argv: list[str], sent: dict[str, Any]) -> None:
     run = Run(
         answers({"operation_id": "op-1", "status": "pending"}, 202), "submit", "--handler", "ship", *argv
     )

@@ -6,7 +6,7 @@ import { overTime } from "./over_time.js";
 import { FINISHED } from "./pieces.js";
 
 // From the ground up: what went well lies low, what needs a look lies on top.
-const ORDER = ["succeeded", "cancelled", "pending", "scheduled", "paused", "running", "waiting_retry", "waiting_circuit", "dead_lettered"];
+const ORDER = ["succeeded", "cancelled", "pending", "scheduled", "paused", "running", "waiting_retry", "waiting_circuit", "waiting_order", "dead_lettered"];
 
 /** Bars of operations by the time of acceptance, of a summary's buckets; `zoom(from, to)` looks closer at a span. */
 export function stateBars({ buckets, by_status: counts, from, to }, zoom) {
@@ -134,7 +134,7 @@ function attemptWords({ attempt, kind }) {
     attempt.error ? h("p", {}, attempt.error) : null);
 }
 
-const WAIT_WORDS = { retry: "Waited", circuit: "Waited for the circuit", retry_budget: "Waited for the retry budget", limit: "Waited for a limit", own_failure: "Waited after a failure of this side", queued: "Queued" };
+const WAIT_WORDS = { retry: "Waited", circuit: "Waited for the circuit", retry_budget: "Waited for the retry budget", limit: "Waited for a limit", order: "Waited for its turn", own_failure: "Waited after a failure of this side", queued: "Queued" };
 
 function waitWords({ kind, from, to, reasons, times, pending }) {
   const name = pending ? (kind === "retry" ? "Waiting" : WAIT_WORDS[kind]) : WAIT_WORDS[kind];

@@ -203,6 +203,7 @@ def test_states_without_operations_are_shown_as_zero() -> None:
     assert by_status(Counter({"running": 2}), UNFINISHED) == {
         "pending": 0,
         "scheduled": 0,
+        "waiting_order": 0,
         "paused": 0,
         "running": 2,
         "waiting_retry": 0,

@@ -36,7 +36,7 @@ const LETTERS = [
   { name: "created_after", label: "Created after", instant: true }, { name: "created_before", label: "Created before", instant: true },
   { name: "group", label: "Group" },
 ];
-const UNFINISHED = named(["pending", "scheduled", "paused", "running", "waiting_retry", "waiting_circuit"]);
+const UNFINISHED = named(["pending", "scheduled", "paused", "running", "waiting_retry", "waiting_circuit", "waiting_order"]);
 const OPERATIONS = [
   { name: "status", label: "State", choices: UNFINISHED }, { name: "dependency", label: "Dependency" },
   { name: "created_after", label: "Accepted after", instant: true }, { name: "created_before", label: "Accepted before", instant: true },
