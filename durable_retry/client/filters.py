@@ -69,6 +69,13 @@ class OutboxFilters(TypedDict, total=False):
     created_before: str
 
 
+class OrderLaneFilters(TypedDict, total=False):
+    """The lanes that a list has; `blocked` is `true` or `false`."""
+
+    blocked: str
+    order_key: str
+
+
 class ActivityFilters(TypedDict, total=False):
     """The entries that the activity has; `kind` is such as `action` or `circuit`."""
 

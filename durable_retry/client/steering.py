@@ -4,6 +4,7 @@ from typing import Unpack
 
 from durable_retry.client.filters import (
     ActivityFilters,
+    OrderLaneFilters,
     OutboxFilters,
     SilenceOptions,
 )
@@ -15,6 +16,7 @@ from durable_retry.console.alerts.rules import Silence
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.circuit.view import CircuitChange
 from durable_retry.engine.limits.view import LimitedCircuit, ListedCircuit
+from durable_retry.engine.order_lanes.document import ListedOrderLane, OrderLane
 from durable_retry.engine.outbox import OutboxEvent, OutboxEventDocument
 
 
@@ -31,6 +33,16 @@ class Steering(Flows):
     def circuit(self, dependency: str) -> Flow[LimitedCircuit]:
         """Return the circuit of a dependency, and its limits."""
         return self._read(LimitedCircuit, "circuits", dependency)
+
+    @ListMethod
+    def order_lanes(self, **filters: Unpack[OrderLaneFilters]) -> Pages[ListedOrderLane]:
+        """Read the lanes of order keys in which somebody waits, or which a dead letter blocks."""
+        return self._pages(Page[ListedOrderLane], ("order-lanes",), filters)
+
+    @Method
+    def order_lane(self, order_key: str) -> Flow[OrderLane]:
+        """Return who is in front of the lane of an order key, and who waits."""
+        return self._read(OrderLane, "order-lanes", order_key)
 
     @Method
     def open_circuit(

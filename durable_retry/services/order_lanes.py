@@ -6,15 +6,18 @@ front let it be looked at now and then, and upkeep looks at every lane.
 """
 
 import logging
+from collections.abc import AsyncIterator
 from enum import Enum, auto
 from itertools import islice
 from typing import Any, Final
 
+from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
+from durable_retry.engine.order_lanes.document import ListedOrderLane, OrderLane
 from durable_retry.engine.order_lanes.lane import Lane, Place
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.stores.dead_letters.records import find_dead_letter
@@ -126,3 +129,42 @@ async def release_archived(hub: TaskHub, letter: KeptDeadLetter) -> None:
         await release_lane(hub, operation["order_key"], operation["operation_id"], letter.id)
     except TaskHubUnavailableError:
         _log.warning("the order lane of %s could not be told that it was archived", letter.id)
+
+
+async def find_lane(hub: TaskHub, order_key: str) -> OrderLane:
+    """Return the lane of an order key, an empty one where nobody is in it.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    return OrderLane.with_queue(await read_lane(hub, order_key))
+
+
+async def list_lanes(
+    hub: TaskHub, order_key: str | None, *, blocked: bool | None, limit: int, after: int
+) -> Page[ListedOrderLane]:
+    """Return lanes in which somebody waits or a dead letter blocks.
+
+    Args:
+        blocked: Whether a dead letter blocks them; None for all.
+        order_key: The one that is meant; None for all.
+        after: How many are on the pages before.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    found = [ListedOrderLane.of(lane) async for lane in _meant(hub, order_key)]
+    found = [lane for lane in found if (lane.blocked or lane.waiting) and blocked in {None, lane.blocked}]
+    found.sort(key=lambda lane: (not lane.blocked, -lane.waiting, lane.order_key))
+    following = after + limit
+    return Page[ListedOrderLane](
+        items=tuple(found[after:following]), next_cursor=str(following) if following < len(found) else None
+    )
+
+
+async def _meant(hub: TaskHub, order_key: str | None) -> AsyncIterator[Lane]:
+    if order_key is not None:
+        yield await read_lane(hub, order_key)
+        return
+    async for lane in lanes(hub):
+        yield lane

@@ -249,6 +249,7 @@ class Intake:
         Raises:
             InvalidInputError: It starts none.
         """
+        order_key = arrival.order_key if self.settings.gives_order_keys else None
         naming = Naming(fields=tuple(self.settings.pointers_for(arrival.source)), own=arrival.name)
 
         def read_document(document: Any) -> OperationInput:
@@ -261,7 +262,8 @@ class Intake:
                 trace=arrival.trace,
             )
 
-        return read_message(arrival.body, read_document, max_bytes=app_settings().max_body_bytes)
+        operation = read_message(arrival.body, read_document, max_bytes=app_settings().max_body_bytes)
+        return operation if order_key is None else operation.with_order_key(order_key)
 
     async def _submit_arrival(
         self, hub: TaskHub, arrival: Arrival, operation: OperationInput

@@ -335,15 +335,32 @@ async def end_batch(batch_id: str, now: datetime) -> None:
 async def start_batch_items(hub: TaskHub, batch_id: str, indices: Iterable[int]) -> list[tuple[int, str]]:
     """Start items of a batch, or look at them again, and store the ends that they have. Idempotent.
 
+    Those of one order key are started in the order in which the batch has them.
+
     Returns:
         Index and operation id of those that have not ended.
     """
-    started = await map_bounded(partial(_start_batch_item, hub, batch_id), indices, _AT_ONCE)
+    items = await map_bounded(partial(read_item, batch_id), sorted(indices), _AT_ONCE)
+    started = await map_bounded(partial(_start_in_order, hub, batch_id), _by_order(items), _AT_ONCE)
+    return [pair for pairs in started for pair in pairs]
+
+
+def _by_order(items: Iterable[Item]) -> list[list[Item]]:
+    """Return the items in groups: those of one order key together, any other one alone."""
+    groups: dict[object, list[Item]] = {}
+    for item in items:
+        order_key = None if item.operation is None else item.operation.order_key
+        groups.setdefault(item.index if order_key is None else order_key, []).append(item)
+    return list(groups.values())
+
+
+async def _start_in_order(hub: TaskHub, batch_id: str, items: Iterable[Item]) -> list[tuple[int, str]]:
+    started = [await _start_batch_item(hub, batch_id, item) for item in items]
     return [pair for pair in started if pair is not None]
 
 
-async def _start_batch_item(hub: TaskHub, batch_id: str, index: int) -> tuple[int, str] | None:
-    item = await read_item(batch_id, index)
+async def _start_batch_item(hub: TaskHub, batch_id: str, item: Item) -> tuple[int, str] | None:
+    index = item.index
     if item.has_ended:
         return None
     if item.operation is None:

@@ -146,9 +146,11 @@ class IntakeSettings(SettingsGroup):
         "Submissions over HTTP are answered 503 while an operation has not begun for so long; 0 = off.", 300.0
     )
     intake_order: str = setting(
-        "`partition`: starts the operations of one partition one after the other, in order.",
+        "`partition`: starts the operations of one partition one after the other, in order. `order_key`: "
+        "also gives those without an `order_key` one of their partition or session, so that each runs "
+        "when the one before it has ended.",
         "none",
-        choices=("none", "partition"),
+        choices=("none", "partition", "order_key"),
     )
     intake_concurrency: int = setting(
         "Starts in progress at once in one process, from all sources but HTTP.", 16, least=1
@@ -206,7 +208,12 @@ class IntakeSettings(SettingsGroup):
     @property
     def keeps_order(self) -> bool:
         """Whether operations of one partition are started one after the other, in the partition's order."""
-        return self.intake_order == "partition"
+        return self.intake_order != "none"
+
+    @property
+    def gives_order_keys(self) -> bool:
+        """Whether operations of one partition also run one after the other."""
+        return self.intake_order == "order_key"
 
     @property
     def lag(self) -> LagThresholds:

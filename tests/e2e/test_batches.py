@@ -1,5 +1,6 @@
 """Batches: each item by itself, so many at a time, and again without doing anything twice."""
 
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -159,3 +160,14 @@ def test_an_operation_that_was_submitted_elsewhere_is_waited_for(system: System,
     document = over(system, of_another)
     assert document["items"][0]["status"] == "succeeded"
     assert system.target.totals()[OF_ANOTHER] == 2
+
+
+def test_items_of_one_order_key_run_in_the_order_of_the_batch(system: System, key: str) -> None:
+    items = [operation(f"{key}-{number}", f"/fail/{number % 2}", order_key=key) for number in range(4)]
+    batch_id = submitted(system, items, max_concurrency=10).json()["batch_id"]
+    document = over(system, batch_id)
+    ids = [item["operation_id"] for item in document["items"]]
+    done = [system.status(each) for each in ids]
+    assert {each["status"] for each in done} == {"succeeded"}
+    for before, after in pairwise(done):
+        assert before["attempts"][-1]["started_at"] < after["attempts"][0]["started_at"]

@@ -105,6 +105,7 @@ def seeded(system: System) -> dict[str, list[str]]:
         "batch_id": [batch["batch_id"]],
         "saga_id": [saga["saga_id"]],
         "dependency": ["flaky", "held"],
+        "order_key": ["customer-7"],
         "dead_letter_id": [dead["id"]],
         "group": [system.client.get(f"/api/dead-letters/{dead['id']}").json()["group"]],
         "replay_id": [bulk["replay_id"]],

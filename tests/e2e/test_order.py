@@ -40,6 +40,43 @@ def test_an_operation_waits_through_the_retries_of_the_one_before_it(system: Sys
     assert done[1]["order_key"] == key
 
 
+def test_a_lane_shows_who_is_in_front_and_who_waits(system: System, key: str) -> None:
+    letter = dead_letter(system, f"{key}-a", order_key=key)
+    second, third = (in_order(system, key, name, "/fail/0") for name in "bc")
+    waits(system, third)
+    lane = system.client.get(f"/api/order-lanes/{key}").json()
+    assert (lane["order_key"], lane["blocked"], lane["waiting"]) == (key, True, 2)
+    assert lane["front"]["dead_letter_id"] == letter
+    assert [each["operation_id"] for each in lane["queue"]] == [second, third]
+
+    def listed(**query: str) -> list[str]:
+        items = system.client.get("/api/order-lanes", params={"limit": "200", **query}).json()["items"]
+        return [each["order_key"] for each in items]
+
+    assert key in listed(blocked="true")
+    assert key not in listed(blocked="false")
+    assert listed(order_key=key) == [key]
+    page = system.client.get("/api/order-lanes", params={"limit": "1"}).json()
+    assert len(page["items"]) == 1
+    assert system.client.get("/api/order-lanes", params={"cursor": "0"}).status_code == 400
+    nobody = system.client.get(f"/api/order-lanes/{key}-nobody").json()
+    assert (nobody["front"], nobody["waiting"], nobody["queue"]) == (None, 0, [])
+    assert third in [each["operation_id"] for each in shown_waiting(system)]
+    assert system.client.post(f"/api/dead-letters/{letter}/archive", json={}).status_code == 200
+    system.until(third, "succeeded")
+    assert listed(order_key=key) == []
+
+
+def shown_waiting(system: System) -> list[dict[str, Any]]:
+    """Return the operations that are listed as waiting for their turn."""
+    found = eventually(
+        lambda: system.client.get("/api/operations", params={"status": "waiting_order"}).json()["items"],
+        "they are listed",
+    )
+    assert {each["status"] for each in found} == {"waiting_order"}
+    return list(found)
+
+
 def test_a_dead_letter_blocks_until_its_replay_has_succeeded(system: System, key: str) -> None:
     first = in_order(system, key, "a", "/status/422")
     letter = system.until(first, "dead_lettered")["dead_letter"]["id"]

@@ -38,6 +38,8 @@ HTTP = {
     "list_circuits": ("GET", "circuits"),
     "get_circuit": ("GET", "circuits/{dependency}"),
     "list_circuit_openings": ("GET", "circuits/{dependency}/openings"),
+    "list_order_lanes": ("GET", "order-lanes"),
+    "get_order_lane": ("GET", "order-lanes/{order_key}"),
     "get_metrics": ("GET", "metrics"),
     "open_circuit": ("POST", "circuits/{dependency}/open"),
     "close_circuit": ("POST", "circuits/{dependency}/close"),

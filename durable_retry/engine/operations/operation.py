@@ -133,6 +133,12 @@ class OperationInput(JsonShape):
         """Whether those behind it wait when it ends as a dead letter."""
         return self.order_key is not None and self.order_on_failure is not OrderOnFailure.SKIP
 
+    def with_order_key(self, order_key: str) -> Self:
+        """Return the operation with an order key, unless it has one."""
+        if self.order_key is not None:
+            return self
+        return replace(self, order_key=order_key, order_on_failure=OrderOnFailure.BLOCK)
+
     def in_run(self, run: int) -> Self:
         """Return the operation with this run number."""
         return self if run == self.run else replace(self, run=run)

@@ -20,7 +20,7 @@ from durable_retry.engine.base.json_input import json_problems, read_checked
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.operations.naming import ScopedKey, source_name
+from durable_retry.engine.operations.naming import ScopedKey, source_name, visible
 
 DATA_PREFIX: Final = "data:application/octet-stream;base64,"
 
@@ -43,6 +43,13 @@ class Arrival:
     def name(self) -> ScopedKey:
         """The source's own name for it."""
         return source_name(self.source, self.place, self.message_id)
+
+    @property
+    def order_key(self) -> str | None:
+        """The order key of its partition; None where the source keeps no order."""
+        if not self.partition:
+            return None
+        return visible(":".join(filter(None, (self.source, self.place, self.partition))))
 
     @property
     def message_id(self) -> str:

@@ -83,6 +83,7 @@ async def operations_service_bus(message: func.ServiceBusMessage, hub: TaskHub) 
             body=message.get_body(),
             place=intake().settings.places.get(SERVICE_BUS, ""),
             native_id=message.message_id or "",
+            partition=message.session_id or "",
             may_be_left=(message.delivery_count or 1) <= _FREE_DELIVERIES,
             trace=trace_in(message.application_properties),
         ),

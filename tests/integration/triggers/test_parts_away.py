@@ -28,6 +28,7 @@ PARAMETERS: Final = {
     "diagnosis_id": f"diagnosis-{0:032x}",
     "silence_id": f"silence-{0:032x}",
     "dependency": "payments",
+    "order_key": "customer-7",
     "group": f"g-{0:016x}",
 }
 OPERATION: Final = {"dependency": "payments", "request": {"method": "GET", "path": "/"}}

@@ -99,6 +99,8 @@ ASKED: dict[str, Ask] = {
         "x", reason="r", for_seconds=60
     ),
     "POST /api/circuits/{dependency}/reset": lambda client: client.reset_circuit("x", reason="r"),
+    "GET /api/order-lanes": lambda client: client.order_lanes(blocked="true"),
+    "GET /api/order-lanes/{order_key}": lambda client: client.order_lane("x"),
     "GET /api/outbox": lambda client: client.outbox(status="failed"),
     "GET /api/outbox/{event_id}": lambda client: client.event("x"),
     "POST /api/outbox/{event_id}/resend": lambda client: client.resend("x"),

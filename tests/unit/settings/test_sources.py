@@ -96,7 +96,13 @@ def test_schedules_stand_in_the_setting_or_in_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("environ", "expected"),
-    [({}, False), ({"INTAKE_ORDER": "none"}, False), ({"INTAKE_ORDER": "partition"}, True)],
+    [
+        ({}, (False, False)),
+        ({"INTAKE_ORDER": "none"}, (False, False)),
+        ({"INTAKE_ORDER": "partition"}, (True, False)),
+        ({"INTAKE_ORDER": "order_key"}, (True, True)),
+    ],
 )
-def test_order_is_kept_where_it_is_asked_for(environ: dict[str, Any], expected: bool) -> None:  # noqa: FBT001 - a parameter
-    assert read(**environ).keeps_order is expected
+def test_order_is_kept_where_it_is_asked_for(environ: dict[str, Any], expected: tuple[bool, bool]) -> None:
+    settings = read(**environ)
+    assert (settings.keeps_order, settings.gives_order_keys) == expected

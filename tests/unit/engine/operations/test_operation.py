@@ -347,3 +347,9 @@ def test_an_attempt_that_is_owed_after_the_deadline_has_its_whole_time() -> None
     assert late.to_attempt(2, NOON, is_owed=True) == replace(late, run=2, deadline_at=None)
     assert late.to_attempt(2, NOON, is_owed=False) == replace(late, run=2)
     assert late.to_attempt(1, NOON - timedelta(seconds=1), is_owed=True) == late
+
+
+def test_an_order_key_of_its_own_is_kept() -> None:
+    ordered = an_operation().with_order_key("event_hubs:orders:3")
+    assert (ordered.order_key, ordered.blocks_its_order) == ("event_hubs:orders:3", True)
+    assert ordered.with_order_key("another") is ordered

@@ -2,7 +2,13 @@
 
 import pytest
 
-from durable_retry.engine.sources.arrivals import Backpressure, LagReading, LagThresholds, lag_reading
+from durable_retry.engine.sources.arrivals import (
+    Arrival,
+    Backpressure,
+    LagReading,
+    LagThresholds,
+    lag_reading,
+)
 
 LIMITS = LagThresholds(task_hub_seconds=30, dependency_seconds=60)
 
@@ -28,3 +34,13 @@ def test_a_probe_shows_what_is_behind(state: str | None, age_seconds: float, loo
 def test_a_limit_of_nothing_is_no_limit(state: str) -> None:
     limits = LagThresholds(task_hub_seconds=0, dependency_seconds=0)
     assert lag_reading(state, 1e6, limits) == LagReading(None, is_over=True)
+
+
+@pytest.mark.parametrize(
+    ("partition", "order_key"), [("3", "event_hubs:orders:3"), ("a b", "event_hubs:orders:a%20b"), ("", None)]
+)
+def test_the_order_key_of_a_partition_names_its_source_and_place(
+    partition: str, order_key: str | None
+) -> None:
+    arrival = Arrival(source="event_hubs", body=b"{}", place="orders", partition=partition)
+    assert arrival.order_key == order_key

@@ -1,0 +1,69 @@
+"""What people see of order lanes."""
+
+from itertools import islice
+from typing import Annotated, Final, Self
+
+from pydantic import Field
+
+from durable_retry.engine.base.answers import Answer, Instant, left_out
+from durable_retry.engine.order_lanes.lane import Lane, Place
+
+SHOWN_PLACES: Final = 200
+
+
+class LanePlace(Answer):
+    """The place of an operation in the lane of its order key."""
+
+    operation_id: str
+    accepted_at: Annotated[
+        Instant, Field(description="When it was accepted, or began where that was to be later.")
+    ]
+    dead_letter_id: Annotated[
+        str | None, left_out("What it ended as and keeps its place with. Left out while it runs or waits.")
+    ] = None
+
+    @classmethod
+    def of(cls, lane: Lane, place: Place) -> Self:
+        """Return what people see of a place."""
+        return cls(
+            operation_id=place.operation_id,
+            accepted_at=place.accepted_at,
+            dead_letter_id=lane.dead_letters.get(place.operation_id),
+        )
+
+
+class ListedOrderLane(Answer):
+    """Operations of one order key, of which one runs at a time."""
+
+    order_key: Annotated[str, Field(description="As the operations have it.")]
+    blocked: Annotated[bool, Field(description="Whether the operation in front ended as a dead letter.")]
+    front: Annotated[LanePlace | None, Field(description="Who has the turn; null for an empty lane.")]
+    front_since: Annotated[Instant | None, Field(description="Since when it is in front.")]
+    waiting: Annotated[int, Field(description="How many are behind it.")]
+
+    @classmethod
+    def of(cls, lane: Lane) -> Self:
+        """Return what people see of a lane in a list."""
+        front = lane.front
+        return cls(
+            order_key=lane.order_key,
+            blocked=lane.blocking is not None,
+            front=None if front is None else LanePlace.of(lane, front),
+            front_since=lane.front_since,
+            waiting=max(0, len(lane) - 1),
+        )
+
+
+class OrderLane(ListedOrderLane):
+    """Operations of one order key, and who waits."""
+
+    queue: Annotated[
+        tuple[LanePlace, ...], Field(description=f"Who waits, the next first; at most {SHOWN_PLACES}.")
+    ] = ()
+
+    @classmethod
+    def with_queue(cls, lane: Lane) -> Self:
+        """Return what people see of a lane."""
+        waiting = islice(lane.places(), 1, 1 + SHOWN_PLACES)
+        queue = tuple(LanePlace.of(lane, place) for place in waiting)
+        return cls(**dict(ListedOrderLane.of(lane)), queue=queue)

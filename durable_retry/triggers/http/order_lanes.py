@@ -1,0 +1,57 @@
+"""HTTP: the lanes of order keys: who is in front, and who waits."""
+
+from enum import StrEnum
+from typing import Final
+
+import azure.functions as func
+
+from durable_retry.binding import TaskHub
+from durable_retry.engine.base.answers import Page
+from durable_retry.engine.order_lanes.document import ListedOrderLane, OrderLane
+from durable_retry.http.answers import json_answer
+from durable_retry.http.parameters import LIMIT, cursor, one_of, text
+from durable_retry.http.routes import AWAY, Query, Routes, page, shown
+from durable_retry.services.order_lanes import find_lane, list_lanes
+
+routes = Routes("order lanes")
+
+
+class _Flag(StrEnum):
+    TRUE = "true"
+    FALSE = "false"
+
+
+def _place(value: str) -> int:
+    number = int(value)
+    if number < 1:
+        raise ValueError(value)
+    return number
+
+
+BLOCKED: Final = one_of(
+    "blocked", _Flag, "`true`: only those that a dead letter blocks; `false`: only others."
+)
+ORDER_KEY: Final = text("order_key", "Only the lane of this order key, also of one with slashes.")
+CURSOR: Final = cursor(_place)
+
+
+@routes.get(
+    "order-lanes",
+    parameters=(BLOCKED, ORDER_KEY, LIMIT, CURSOR),
+    answers=page(Page[ListedOrderLane]),
+    errors=(AWAY,),
+)
+async def list_order_lanes(query: Query, hub: TaskHub) -> func.HttpResponse:
+    """List the lanes in which somebody waits or which a dead letter blocks: those first, then the longest."""
+    blocked = query[BLOCKED]
+    wanted = None if blocked is None else blocked is _Flag.TRUE
+    found = await list_lanes(
+        hub, query[ORDER_KEY], blocked=wanted, limit=query[LIMIT], after=query[CURSOR] or 0
+    )
+    return json_answer(found)
+
+
+@routes.get("order-lanes/{order_key}", answers=shown(OrderLane), errors=(AWAY,))
+async def get_order_lane(order_key: str, hub: TaskHub) -> func.HttpResponse:
+    """Show who is in front of the lane of an order key, and who waits; nobody where nobody is in it."""
+    return json_answer(await find_lane(hub, order_key))
