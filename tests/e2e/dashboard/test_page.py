@@ -169,21 +169,9 @@ VIEWS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("colours", "size"),
-    [
-        pytest.param("light", WIDE, id="light-wide"),
-        pytest.param("dark", WIDE, id="dark-wide", marks=pytest.mark.long),
-        pytest.param("light", MIDDLE, id="light-middle", marks=pytest.mark.long),
-        pytest.param("dark", MIDDLE, id="dark-middle", marks=pytest.mark.long),
-        pytest.param("light", NARROW, id="light-narrow", marks=pytest.mark.long),
-        pytest.param("dark", NARROW, id="dark-narrow", marks=pytest.mark.long),
-    ],
-)
-def test_every_view_passes_the_accessibility_checker_and_fits_the_window(
-    browser: Browser, seen: System, size: tuple[int, int], colours: str
-) -> None:
-    names = {
+def names_in(seen: System) -> dict[str, str]:
+    """Ids of one thing of each kind."""
+    return {
         "operation": seen.client.get("/api/operations?status=waiting_retry").json()["items"][0][
             "operation_id"
         ],
@@ -200,11 +188,70 @@ def test_every_view_passes_the_accessibility_checker_and_fits_the_window(
         ).json()["action_id"],
         "event": seen.client.get("/api/outbox?status=sent").json()["items"][0]["event_id"],
     }
+
+
+@pytest.mark.parametrize(
+    ("colours", "size"),
+    [
+        pytest.param("light", WIDE, id="light-wide"),
+        pytest.param("dark", WIDE, id="dark-wide", marks=pytest.mark.long),
+        pytest.param("light", MIDDLE, id="light-middle", marks=pytest.mark.long),
+        pytest.param("dark", MIDDLE, id="dark-middle", marks=pytest.mark.long),
+        pytest.param("light", NARROW, id="light-narrow", marks=pytest.mark.long),
+        pytest.param("dark", NARROW, id="dark-narrow", marks=pytest.mark.long),
+    ],
+)
+def test_every_view_passes_the_accessibility_checker_and_fits_the_window(
+    browser: Browser, seen: System, size: tuple[int, int], colours: str
+) -> None:
+    names = names_in(seen)
     with Window(browser, seen.url, size=size, color_scheme=colours, bypass_csp=True) as window:
         for view in VIEWS:
             window.open(view.format(**names) if "{" in view else view)
             assert (view, window.violations()) == (view, [])
             assert (view, window.overflow(), window.cut_tables()) == (view, 0, [])
+
+
+REACHABLE = """() => [...document.querySelectorAll(
+    'a[href], button, input, select, textarea, summary, [tabindex="0"]')]
+  .filter(one => one.tabIndex >= 0 && !one.disabled && one.checkVisibility({visibilityProperty: true}))
+  .map((one, number) => { one.dataset.reach = number; return one.outerHTML.slice(0, 120); })"""
+
+FOCUSED = """() => {
+  const one = document.activeElement;
+  const { outlineStyle, boxShadow } = getComputedStyle(one);
+  return {reach: one.dataset.reach ?? null, shows: outlineStyle !== 'none' || boxShadow !== 'none'};
+}"""
+
+
+@pytest.mark.parametrize(
+    "size", [pytest.param(WIDE, id="wide"), pytest.param(NARROW, id="narrow", marks=pytest.mark.long)]
+)
+def test_everything_in_every_view_is_reached_by_the_tab_key_and_shows_it(
+    browser: Browser, seen: System, size: tuple[int, int]
+) -> None:
+    names = names_in(seen)
+    with Window(browser, seen.url, size=size) as window:
+        for view in VIEWS:
+            window.open(view.format(**names) if "{" in view else view)
+            # A hidden page asks for nothing, so that nothing is drawn anew in place of what is marked here.
+            window.page.evaluate(HIDE % "true")
+            window.page.wait_for_load_state("networkidle")
+            every = window.page.evaluate(REACHABLE)
+            window.page.evaluate("document.activeElement.blur()")
+            reached: dict[str, bool] = {}
+            # Once around; a date and time has a stop for each of its parts.
+            for _ in range(len(every) + 5 + 8 * sum("datetime-local" in html for html in every)):
+                if len(reached) == len(every):
+                    break
+                window.page.keyboard.press("Tab")
+                focused = window.page.evaluate(FOCUSED)
+                if focused["reach"] is not None:
+                    # The calendar within a date marks itself, and not the date around it.
+                    reached[focused["reach"]] = reached.get(focused["reach"], False) or focused["shows"]
+            missed = [html for number, html in enumerate(every) if not reached.get(str(number))]
+            assert (view, missed) == (view, [])
+            window.page.goto("about:blank")
 
 
 def test_colours_follow_the_system_until_somebody_chooses(browser: Browser, seen: System) -> None:
