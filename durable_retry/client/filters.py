@@ -32,19 +32,24 @@ class SearchFilters(OperationFilters, total=False):
     type: str
 
 
-class DeadLetterFilters(TypedDict, total=False):
-    """The dead letters that a list has."""
+class CountedDeadLetters(TypedDict, total=False):
+    """The dead letters that are counted."""
 
     status: str
     reason: str
     category: str
     dependency: str
     group: str
+    created_after: str
+    created_before: str
+
+
+class DeadLetterFilters(CountedDeadLetters, total=False):
+    """The dead letters that a list has."""
+
     key: str
     correlation_id: str
     q: str
-    created_after: str
-    created_before: str
 
 
 class CauseFilters(TypedDict, total=False):

@@ -15,6 +15,7 @@ from durable_retry.client.filters import (
     BulkVerb,
     CauseFilters,
     Change,
+    CountedDeadLetters,
     DeadLetterFilters,
     OpenDeadLetters,
     OperationFilters,
@@ -39,7 +40,7 @@ from durable_retry.console.finding.found import FoundItem
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.dead_letters.document import CauseDocument, DeadLetterDocument, StartedReplay
-from durable_retry.engine.dead_letters.numbers import DeadLetterGroup
+from durable_retry.engine.dead_letters.numbers import DeadLetterCount, DeadLetterGroup
 from durable_retry.engine.operations.document import ListedOperation, OperationDocument, SteeredOperation
 from durable_retry.engine.workflows.document import BatchDocument, BatchSummary, SagaDocument
 from durable_retry.engine.workflows.shapes import BatchState, SagaState
@@ -116,6 +117,12 @@ class Resources(Steering):
     def dead_letters(self, **filters: Unpack[DeadLetterFilters]) -> Pages[DeadLetterDocument]:
         """Read dead letters, the newest first."""
         return self._pages(Page[DeadLetterDocument], ("dead-letters",), filters)
+
+    @Method
+    def count_dead_letters(self, **filters: Unpack[CountedDeadLetters]) -> Flow[int]:
+        """Count dead letters that match, however many there are."""
+        found = yield from self._read(DeadLetterCount, "dead-letters", "count", **filters)
+        return found.count
 
     @Method
     def dead_letter(self, dead_letter_id: str) -> Flow[DeadLetterDocument]:

@@ -177,6 +177,9 @@ def test_circuits_are_listed_shown_and_switched(shell: Shell) -> None:
 def test_a_dead_letter_is_found_noted_put_away_brought_back_and_replayed(shell: Shell, key: str) -> None:
     found = shell.dead_letter(key)
     assert found in shell.run("dead-letters", "list", "--reason", "RejectedByDependency", "--ids").split()
+    shell.dead_letter(f"{key}-2")
+    count = len(shell.json("dead-letters", "list", "--all")["items"])
+    assert f"1 of {count}; --all lists every one" in shell.run("dead-letters", "list", "--limit", "1")
     assert "RejectedByDependency" in shell.run("dead-letters", "groups")
     assert "flaky" in shell.run("dead-letters", "summary")
     shell.run("dead-letters", "note", found, "call the vendor")

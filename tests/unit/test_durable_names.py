@@ -47,6 +47,7 @@ HTTP = {
     "reset_circuit": ("POST", "circuits/{dependency}/reset"),
     "get_dead_letters": ("GET", "dead-letters"),
     "get_dead_letter_groups": ("GET", "dead-letters/groups"),
+    "count_dead_letters_that_match": ("GET", "dead-letters/count"),
     "get_dead_letter_summary": ("GET", "dead-letters/summary"),
     "get_dead_letter": ("GET", "dead-letters/{dead_letter_id}"),
     "replay_one_dead_letter": ("POST", "dead-letters/{dead_letter_id}/replay"),

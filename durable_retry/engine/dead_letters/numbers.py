@@ -70,6 +70,12 @@ class DeadLetterGroup(Answer):
         return self.model_copy(update={**told, "status": status, "came_back": came_back})
 
 
+class DeadLetterCount(Answer):
+    """How many dead letters match a filter."""
+
+    count: int
+
+
 class OpenDeadLetters(Answer):
     """Open dead letters of one kind."""
 

@@ -17,7 +17,7 @@ from durable_retry.errors import NoSuchDeadLetterError
 from durable_retry.services.order_lanes import release_archived
 from durable_retry.settings.configuration import masking_of
 from durable_retry.stores.dead_letters.index import read_summary
-from durable_retry.stores.dead_letters.list import DeadLetterSearch, list_dead_letters
+from durable_retry.stores.dead_letters.list import DeadLetterSearch, count_dead_letters, list_dead_letters
 from durable_retry.stores.dead_letters.records import change_dead_letter, find_dead_letter, move_dead_letter
 from durable_retry.stores.task_hub import TaskHub
 
@@ -47,6 +47,11 @@ async def list_letters(
     search = DeadLetterSearch(key=key, correlation_id=correlation_id, words=words)
     found = await list_dead_letters(wanted, limit=limit, cursor=cursor, search=search)
     return Page[DeadLetterDocument](items=tuple(map(_shown_letter, found.records)), next_cursor=found.cursor)
+
+
+async def count_letters(wanted: DeadLetterFilter) -> int:
+    """Count dead letters that match, however many there are."""
+    return await count_dead_letters(wanted)
 
 
 async def summarize() -> DeadLetterSummary:

@@ -9,6 +9,17 @@ from tests.support.app import System, dead_letter, shown
 from tests.support.browser import Window
 
 
+def test_the_list_says_how_many_match_in_all(window: Window, seen: System, key: str) -> None:
+    for number in range(2):
+        dead_letter(seen, f"{key}-{number}", "/status/413")
+    found = seen.client.get("/api/dead-letters?status=open&limit=200").json()["items"]
+    window.open("dead-letters?status=open")
+    expect(window.page.locator(".pager")).to_contain_text(f"on this page, {len(found)} in all")
+    window.open(f"dead-letters?q={key}")
+    expect(window.page.locator(".pager")).to_contain_text("2 rows on this page")
+    expect(window.page.locator(".pager")).not_to_contain_text("in all")
+
+
 def test_a_dead_letter_is_edited_and_replayed_with_what_changed_in_view(
     window: Window, seen: System, key: str
 ) -> None:

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,18 +27,19 @@ from tests.support.target import Target
 pytestmark = pytest.mark.long
 
 COPIES = 33_300
+BETWEEN = timedelta(seconds=2)
 MOST_ELEMENTS = 4_000
 LONGEST_TASK_MS = 1_000
 PAINTED_MS = 1_000
 
-# Rows that are there already, again under other ids, spread over ten minutes. As many real operations
+# Rows that are there already, again under other ids, spread over most of a day. As many real operations
 # would take minutes, and the code that reads them sees no difference.
 MULTIPLY = """
 WITH RECURSIVE numbers (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
 INSERT INTO instances
 SELECT id || '-' || n, execution_id, turn, name, version, status, replace(input, id, id || '-' || n),
        replace(output, id, id || '-' || n), replace(custom_status, id, id || '-' || n), failure, tags,
-       parent_id, parent_execution_id, parent_task_id, created_us - n * 18000, updated_us, scheduled_us,
+       parent_id, parent_execution_id, parent_task_id, created_us - n * 2000000, updated_us, scheduled_us,
        completed_us, NULL
 FROM instances, numbers WHERE id LIKE 'op-%'
 """
@@ -98,7 +99,7 @@ def entries_of(document: dict[str, Any]) -> Iterator[tuple[OperationList, Operat
     for number in range(1, COPIES + 1):
         entry = OperationEntry(
             operation_id=f"{document['operation_id']}-{number}",
-            created_at=datetime.fromisoformat(document["created_at"]),
+            created_at=datetime.fromisoformat(document["created_at"]) - number * BETWEEN,
             **{name: document[name] for name in names},
             handler=None,
             status=status,

@@ -57,6 +57,7 @@ PATHS: Final = {
     "circuits/{dependency}/openings": ("list_circuit_openings", {}),
     "metrics": ("get_metrics", {}),
     "dead-letters?limit=20": ("get_dead_letters", {"limit": "20"}),
+    "dead-letters/count": ("count_dead_letters_that_match", {}),
     "dead-letters/groups": ("get_dead_letter_groups", {}),
     "dead-letters/summary": ("get_dead_letter_summary", {}),
     "dead-letters/{dead_letter_id}": ("get_dead_letter", {}),

@@ -102,6 +102,7 @@ ASKED: dict[str, Ask] = {
     "GET /api/order-lanes": lambda client: client.order_lanes(blocked="true"),
     "GET /api/order-lanes/{order_key}": lambda client: client.order_lane("x"),
     "GET /api/outbox": lambda client: client.outbox(status="failed"),
+    "GET /api/dead-letters/count": lambda client: client.count_dead_letters(status="open"),
     "GET /api/outbox/{event_id}": lambda client: client.event("x"),
     "POST /api/outbox/{event_id}/resend": lambda client: client.resend("x"),
     "GET /api/alerts": lambda client: client.alerts(),

@@ -2,7 +2,7 @@
 
 import { getSeldom } from "./api.js";
 import { go, h, link, readRoute } from "./dom.js";
-import { instantOf, plural, typed, zone } from "./format.js";
+import { instantOf, number, plural, typed, zone } from "./format.js";
 import { button, unreadMark } from "./pieces.js";
 import { savedViews } from "./saved.js";
 
@@ -58,11 +58,11 @@ function emptiness(column, item) {
   return column.text && (text === null || text === undefined || text === "") ? { empty: "" } : {};
 }
 
-/** The line under a table: how many, further pages, CSV. */
-export function pager(path, query, page, columns, file) {
+/** The line under a table: how many, further pages, CSV. `total` is how many match on all pages, null while it is not known. */
+export function pager(path, query, page, columns, file, total = null) {
   const { cursor, ...filters } = query;
   return h("nav", { class: "pager", "aria-label": "Pages" },
-    h("span", { class: "dim" }, `${plural(page.items.length, "row")} on this page`),
+    h("span", { class: "dim" }, `${plural(page.items.length, "row")} on this page${total === null ? "" : `, ${number(total)} in all`}`),
     h("span", { class: "spread" }),
     button("CSV of this page", () => save(columns, page.items, file), "quiet"),
     cursor ? h("a", { class: "button quiet", href: link(path, filters) }, "First page") : null,

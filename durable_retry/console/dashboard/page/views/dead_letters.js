@@ -8,6 +8,7 @@ import { contentOf, editor } from "../editor.js";
 import { ago, at, coarse, number, plural, until, when, words } from "../format.js";
 import { filters, pageQuery, pager, table } from "../lists.js";
 import { ask, badge, button, card, circuitLink, correlationLink, deadLetterLink, facts, json, mono, notice, operationLink } from "../pieces.js";
+import { Paced } from "../poll.js";
 import { CATEGORIES, named, onAll, REASONS, selection } from "./bulk.js";
 import { causeLink, failure, standing } from "./causes.js";
 
@@ -34,10 +35,15 @@ const COLUMNS = [
 const FILE = [...COLUMNS, ...["id", "operation_id", "category", "group", "correlation_id", "first_failed_at"].map((name) => ({ name, text: (one) => one[name] }))];
 
 export function deadLettersView({ path, query, reload }) {
+  const counted = new Paced((signal) => get("dead-letters/count", Object.fromEntries(COUNTED.map((name) => [name, query[name]])), signal), COUNT_SECONDS);
   const chosen = selection((one) => one.id, (one) => one.key, ["replay", "archive"], reload);
   return {
     title: "Dead letters",
-    load: (signal) => load(query, signal),
+    load: async (signal, update) => {
+      const all = await load(query, signal);
+      if (isCountable(query)) counted.ask(signal, () => update(all));
+      return all;
+    },
     render: ({ page, groups, summary }) => [
       isPlain(query) ? summaryCard(summary) : null,
       isPlain(query) ? groupCard(groups) : null,
@@ -45,11 +51,16 @@ export function deadLettersView({ path, query, reload }) {
       onAll(query, ["replay", "archive"]),
       chosen.bar(page.items.filter((one) => one.status === "open")),
       table("Dead letters", [chosen.column, ...COLUMNS], page.items, { keyOf: (one) => one.id, empty: page.next_cursor ? "No match so far; the next page looks further." : "No dead letter matches." }),
-      pager(path, query, page, FILE, "dead-letters"),
+      pager(path, query, page, FILE, "dead-letters", counted.value?.count ?? null),
     ],
   };
 }
 
+// Words, keys and correlation ids are looked for in the dead letters themselves.
+const SEARCHED = ["q", "key", "correlation_id"];
+const COUNTED = FILTERS.map(({ name }) => name).filter((name) => !SEARCHED.includes(name));
+const COUNT_SECONDS = 15;
+const isCountable = (query) => !SEARCHED.some((name) => query[name]);
 const isPlain = (query) => Object.keys(query).length === 0;
 
 async function load(query, signal) {

@@ -35,8 +35,8 @@ function figures({ counted, circuits, letters, outbox, metrics, health }, minute
   const ailing = circuits.error ? null : circuits.filter((one) => ["open", "half_open", "forced_open"].includes(one.state)).length;
   const sick = health.error ? [] : Object.entries(health.parts ?? {}).filter(([, part]) => !part.healthy).map(([name]) => words(name).toLowerCase());
   return h("div", { class: "figures", data: { key: "figures" } },
-    figure(present(counted, ({ running }) => running), "under way", { href: link("operations", { status: "running" }), kind: "is-running", note: pendingNote(counted) }),
-    figure(present(counted, waitingIn), "waiting", { href: link("operations", { status: waitingMost(counted) }), kind: waitingIn(counted.unfinished?.by_status) ? "is-waiting_retry" : "", note: heldNote(counted) }),
+    figure(present(counted, ({ running }) => running), "under way", { href: link("operations", { status: "running" }), kind: "is-running", note: countingNote(counted) ?? pendingNote(counted) }),
+    figure(present(counted, waitingIn), "waiting", { href: link("operations", { status: waitingMost(counted) }), kind: waitingIn(counted.unfinished?.by_status) ? "is-waiting_retry" : "", note: countingNote(counted) ?? heldNote(counted) }),
     figure(ailing === null ? "–" : number(ailing), ailing === 1 ? "circuit not closed" : "circuits not closed", { href: link("circuits"), kind: ailing ? "is-open" : "" }),
     figure(letters.error ? "–" : number(letters.open), "open dead letters",
       { href: link("dead-letters", { status: "open" }), kind: letters.open ? "is-dead_lettered" : "", note: letters.oldest_at ? ["oldest ", ago(letters.oldest_at)] : null }),
@@ -78,9 +78,10 @@ function alerts(raised, reload) {
 }
 
 /** A count of what has not ended; a dash while it is not known. */
-function present({ unfinished }, count) {
-  return unfinished ? atLeast(number(count(unfinished.by_status)), unfinished.complete) : "–";
-}
+const present = ({ unfinished }, count) => (unfinished ? number(count(unfinished.by_status)) : "–");
+
+/** Said beside a count while the app has not looked at all that it counts. */
+const countingNote = ({ unfinished }) => (unfinished && !unfinished.complete ? "still counting" : null);
 
 const pendingNote = ({ unfinished }) => (unfinished?.by_status.pending ? `${number(unfinished.by_status.pending)} not started yet` : null);
 const heldNote = ({ unfinished }) => (unfinished?.by_status.waiting_circuit ? `${number(unfinished.by_status.waiting_circuit)} for a circuit` : null);
@@ -142,7 +143,7 @@ function waits({ counted, circuits }) {
     const first = unfinished.next_attempts.find((one) => one.dependency === dependency && one.status === state);
     const probe = state === "waiting_circuit" && !circuits.error ? circuits.find((one) => one.dependency === dependency)?.retry_at : null;
     return cause(`${dependency} ${state}`, {
-      count: atLeast(number(count), unfinished.complete), kind: `is-${state}`, href: link("operations", { status: state, dependency }), name: words(state), of: dependency,
+      count: number(count), kind: `is-${state}`, href: link("operations", { status: state, dependency }), name: words(state), of: dependency,
       note: first ? [operationLink(first.operation_id, first.key), count > 1 ? " first" : ""] : null, ages: ["next ", until(first?.next_attempt_at ?? probe)],
       act: h("a", { class: "button", href: link("replays/new", { action: "retry_now", status: state, dependency }) }, "Retry now…"),
     });
