@@ -14,6 +14,8 @@ import pytest
 from azure.data.tables import TableServiceClient
 from playwright.sync_api import Browser, expect
 
+from durable_retry.console.finding.operations import MAX_READ
+from durable_retry.engine.base.instants import from_microseconds
 from durable_retry.engine.base.names import OperationState
 from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries_at_end
 from durable_retry.stores.storage import clients as storage_clients
@@ -27,21 +29,31 @@ from tests.support.target import Target
 pytestmark = pytest.mark.long
 
 COPIES = 33_300
-BETWEEN = timedelta(seconds=2)
+BETWEEN = timedelta(milliseconds=200)
 MOST_ELEMENTS = 4_000
 LONGEST_TASK_MS = 1_000
 PAINTED_MS = 1_000
 
-# Rows that are there already, again under other ids, spread over most of a day. As many real operations
+# Rows that are there already, again under other ids, spread over two hours. As many real operations
 # would take minutes, and the code that reads them sees no difference.
 MULTIPLY = """
 WITH RECURSIVE numbers (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
 INSERT INTO instances
 SELECT id || '-' || n, execution_id, turn, name, version, status, replace(input, id, id || '-' || n),
        replace(output, id, id || '-' || n), replace(custom_status, id, id || '-' || n), failure, tags,
-       parent_id, parent_execution_id, parent_task_id, created_us - n * 2000000, updated_us, scheduled_us,
-       completed_us, NULL
+       parent_id, parent_execution_id, parent_task_id, created_us / 1000 * 1000 - n * 200000, updated_us,
+       scheduled_us, completed_us, NULL
 FROM instances, numbers WHERE id LIKE 'op-%'
+"""
+
+# Their documents say when they were accepted, as the index does.
+REDATE = """
+UPDATE instances
+SET input = replace(input, :old, strftime('%Y-%m-%dT%H:%M:%f', created_us / 1e6, 'unixepoch') || '000Z'),
+    output = replace(output, :old, strftime('%Y-%m-%dT%H:%M:%f', created_us / 1e6, 'unixepoch') || '000Z'),
+    custom_status =
+      replace(custom_status, :old, strftime('%Y-%m-%dT%H:%M:%f', created_us / 1e6, 'unixepoch') || '000Z')
+WHERE id LIKE :id || '-%'
 """
 
 WATCH_TASKS = """
@@ -72,10 +84,17 @@ def crowded(browser: Browser, tmp_path_factory: pytest.TempPathFactory, target: 
     originals = system.client.get("/api/operations").json()["items"]
     with closing(sqlite3.connect(folder / "data" / "hub.sqlite", timeout=20)) as hub, hub:
         take_out_of_archives(hub)
+        created = dict(hub.execute("SELECT id, created_us FROM instances WHERE id LIKE 'op-%'").fetchall())
         hub.execute(MULTIPLY, (COPIES,))
+        for each in originals:
+            hub.execute(REDATE, {"old": each["created_at"], "id": each["operation_id"]})
     account = TableServiceClient.from_connection_string(storage.connection_string)
     with account, patch.object(storage_clients, "table_service", lambda: account):
-        write_entries_at_end("copies", list(chain.from_iterable(map(entries_of, originals))))
+        entries = chain.from_iterable(
+            entries_of(each, from_microseconds(created[each["operation_id"]] // 1000 * 1000))
+            for each in originals
+        )
+        write_entries_at_end("copies", list(entries))
     yield system
     system.client.close()
     assert system.server.stop() == 0
@@ -93,13 +112,15 @@ def take_out_of_archives(hub: sqlite3.Connection) -> None:
         )
 
 
-def entries_of(document: dict[str, Any]) -> Iterator[tuple[OperationList, OperationEntry]]:
+def entries_of(
+    document: dict[str, Any], created_at: datetime
+) -> Iterator[tuple[OperationList, OperationEntry]]:
     status = OperationState(document["status"])
     names = ("key", "dependency", "source", "correlation_id")
     for number in range(1, COPIES + 1):
         entry = OperationEntry(
             operation_id=f"{document['operation_id']}-{number}",
-            created_at=datetime.fromisoformat(document["created_at"]) - number * BETWEEN,
+            created_at=created_at - number * BETWEEN,
             **{name: document[name] for name in names},
             handler=None,
             status=status,
@@ -115,7 +136,7 @@ def entries_of(document: dict[str, Any]) -> Iterator[tuple[OperationList, Operat
         ("", "33,301"),
         ("operations", "50 rows on this page"),
         ("operations?status=dead_lettered", "50 rows on this page"),
-        ("find?q=waits", "Found"),
+        ("find?q=waits", "rows on this page"),
         ("dead-letters", "1 row on this page"),
         ("metrics", "Attempts"),
         ("circuits/patient", "Operations waiting33,301"),
@@ -125,7 +146,7 @@ def test_a_view_stays_small_and_quick(browser: Browser, crowded: System, view: s
     with Window(browser, crowded.url) as window:
         window.open(view)
         # What an app reads once, such as its own index, is read for whoever comes first.
-        expect(window.page.locator("main")).to_contain_text(text, timeout=600_000)
+        expect(window.page.locator("main")).to_contain_text(text)
         window.page.add_init_script(WATCH_TASKS)
         window.page.reload()
         expect(window.page.locator("main")).to_contain_text(text)
@@ -137,8 +158,19 @@ def test_a_view_stays_small_and_quick(browser: Browser, crowded: System, view: s
 @pytest.mark.parametrize(
     ("status", "found"), [("running", 0), ("cancelled", 0), ("waiting_retry", 200), ("dead_lettered", 200)]
 )
-def test_a_state_is_listed_in_one_answer_however_rare_it_is(crowded: System, status: str, found: int) -> None:
-    answer = crowded.client.get("/api/operations", params={"status": status, "limit": 200})
-    page = answer.json()
+def test_a_state_is_listed_at_once_and_looked_for_in_few_answers_however_rare_it_is(
+    crowded: System, status: str, found: int
+) -> None:
+    page = crowded.client.get("/api/operations", params={"status": status, "limit": 200}).json()
     assert len(page["items"]) == found
-    assert (page["next_cursor"] is None) is (status == "cancelled")
+    if status != "cancelled":
+        assert page["next_cursor"] is not None
+        return
+    # What has that state stands among what failed, two thirds of all; a page looks at 20,000 of them.
+    pages = 1
+    while page["next_cursor"] is not None:
+        query = {"status": status, "limit": 200, "cursor": page["next_cursor"]}
+        page = crowded.client.get("/api/operations", params=query).json()
+        assert page["items"] == []
+        pages += 1
+    assert pages <= 2 * COPIES / MAX_READ + 2
