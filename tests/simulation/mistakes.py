@@ -29,6 +29,7 @@ from durable_retry.engine.operations.heartbeat import begin_heartbeats
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.pause import Pause
 from durable_retry.engine.operations.steps import begin
+from durable_retry.engine.order_lanes.lane import Lane, Place, Turn, taken
 from durable_retry.engine.retry import loop
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.executor_guard import Execution
@@ -41,6 +42,7 @@ from durable_retry.stores.operations import writes as operation_writes
 from durable_retry.stores.operations.writes import Marked
 from durable_retry.stores.storage import contents, tables
 from durable_retry.stores.task_hub import TaskHub
+from entities import order_lane
 from orchestrators import operation, run
 from orchestrators.run import Run
 
@@ -173,9 +175,19 @@ PLAUSIBLE: Final = (
     Mistake("start not waited for", lambda: patch.object(Run, "wait_for_start", _begun_at_once)),
     Mistake("pause taken twice", lambda: patch.object(Pause, "is_over", _is_never)),
     Mistake("pause overlooked", lambda: patch.object(Run, "hold", _goes_on)),
+    Mistake("turn for everybody", lambda: patch.object(order_lane, "taken", _taken_by_all)),
+    Mistake("turn kept", lambda: patch.object(operation, "give_turn_back", lambda *_: None)),
+    Mistake(
+        "order not blocked",
+        lambda: patch.object(OperationInput, "blocks_its_order", property(lambda _operation: False)),
+    ),
     Mistake("later wait ended", lambda: patch.object(Run, "_is_retried_now", _is_always)),
 )
 """Somebody could make them."""
+
+
+def _taken_by_all(lane: Lane, place: Place) -> tuple[Lane, Turn]:
+    return taken(lane, place)[0], Turn(has_turn=True)
 
 
 def _begun_at_once(_run: Run, _start_at: datetime) -> Iterator[None]:

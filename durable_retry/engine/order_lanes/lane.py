@@ -14,7 +14,7 @@ names its run, which only grows: a message of an earlier run changes nothing, an
 latest operations that left, whose joins may come after their end. What it has forgotten is found to be gone.
 
 The queue is one text, `;operation:accepted_ms:run` for each place. A lane may hold 10,000 and is read and
-written by each message; as a text that takes a millisecond, as records fifty (docs/decisions/order-lanes.md).
+written by each message: as a text it needs no parsing (docs/decisions/order-lanes.md).
 """
 
 from collections.abc import Iterator, Mapping
