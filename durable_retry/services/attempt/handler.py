@@ -109,6 +109,10 @@ async def attempt_handler(
 async def _run_within_time_limit(plan: Plan, handler: Handler, calls: Calls) -> AttemptOutcome:
     if handler.heartbeat_seconds is not None:
         await calls.begin_heartbeats(handler.heartbeat_seconds)
+        if plan.limit.seconds_left <= 0:
+            # Our own storage took the time; the handler has not run.
+            detail = "its time was over before the progress of earlier attempts was read"
+            return plan.outcome(category=Category.TRANSIENT, error=detail, counted=False)
     try:
         bound = handler.signature.bound(plan.operation.input, calls.call(handler.repeatable))
     except InvalidInputError as error:

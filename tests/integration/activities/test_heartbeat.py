@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import durable_retry
-from durable_retry import handler_registry
+from durable_retry import clock, handler_registry
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.heartbeat import HEARTBEAT, MAX_PROGRESS_BYTES, HeartbeatNote
@@ -20,6 +20,7 @@ from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts
 from durable_retry.handlers import Call
 from durable_retry.services.attempt.attempt import make_attempt
+from durable_retry.services.attempt.call import Calls
 from durable_retry.settings.configuration import using
 from durable_retry.stores.operations import steps
 from durable_retry.stores.storage import clients as storage_clients
@@ -199,3 +200,19 @@ def test_a_heartbeat_that_cannot_be_read_hides_nothing(rows: TablesInMemory) -> 
     damaged = {name: row[name] for name in ("PartitionKey", "RowKey")} | {"record_0": "{"}
     asyncio.run(tables.merge(steps.TABLE, damaged))
     assert heartbeat_shown() is None
+
+
+def test_an_attempt_whose_time_our_own_storage_took_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds, read = [0.0], Calls.begin_heartbeats
+
+    async def slow(calls: Calls, every: float) -> None:
+        await read(calls, every)
+        seconds[0] += 101
+
+    async def copy() -> None:
+        raise AssertionError("it has no time left")
+
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: seconds[0])
+    monkeypatch.setattr(Calls, "begin_heartbeats", slow)
+    outcome = attempt(copy, heartbeat_seconds=30)
+    assert (outcome.category, outcome.counted) == (Category.TRANSIENT, False)
