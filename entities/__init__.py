@@ -2,7 +2,7 @@
 
 import azure.durable_functions as df
 
-from . import call_limiter, circuit_breaker, idempotency_record, order_lane
+from . import call_limiter, circuit_breaker, debounce, idempotency_record, order_lane
 
 
 def blueprints() -> dict[str, df.Blueprint]:
@@ -10,6 +10,7 @@ def blueprints() -> dict[str, df.Blueprint]:
     return {
         "call_limiter": call_limiter.blueprint,
         "circuit_breaker": circuit_breaker.blueprint,
+        "debounce": debounce.blueprint,
         "idempotency_record": idempotency_record.blueprint,
         "order_lane": order_lane.blueprint,
     }

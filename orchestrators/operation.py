@@ -32,6 +32,7 @@ from durable_retry.engine.operations.completion import (
     unreadable_document,
     written_operation,
 )
+from durable_retry.engine.operations.debounce import Debounce
 from durable_retry.engine.operations.idempotency import ClaimAnswer
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import moving_parts
@@ -58,6 +59,7 @@ from durable_retry.engine.retry.loop import (
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.operations.key_record import record_id
 
+from .debounce import wait_until_quiet
 from .order_lane import give_turn_back, wait_for_turn
 from .run import LAPS_PER_HISTORY, Run
 from .turns import (
@@ -165,9 +167,24 @@ def _claim_key(run: Run) -> Turns[dict[str, Any] | None]:
 def _claim_and_wait_for_start(run: Run) -> Turns[dict[str, Any] | None]:
     # The claim comes first, so that whoever repeats the submission meanwhile finds this operation.
     answered = yield from _claim_key(run)
+    if answered is None and run.operation.debounce is not None:
+        return (yield from _wait_until_quiet(run, run.operation.debounce))
     if answered is None and run.operation.start_at is not None:
         yield from run.wait_for_start(run.operation.start_at)
     return answered
+
+
+def _wait_until_quiet(run: Run, debounce: Debounce) -> Turns[dict[str, Any] | None]:
+    """Wait for a later operation of the debounce key; return the status document when one replaced this."""
+    try:
+        replaced_by = yield from wait_until_quiet(run, debounce)
+    except task.TaskFailedError as error:
+        detail = f"nothing was sent: its debounce key could not be asked for: {error.details.message}"
+        letter = DeadLetter(Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED, detail)
+        return (yield from _end_as_dead_letter(run, letter))
+    if replaced_by is None:
+        return None
+    return _finish_operation(run, OperationState.CANCELLED, replaced_by=replaced_by)
 
 
 def _end_whatever_happens(run: Run) -> Turns[dict[str, Any] | None]:

@@ -13,6 +13,7 @@ from durable_retry.engine.base.names import (
     CANCEL_EVENT,
     CIRCUIT_EVENT,
     PAUSE_EVENT,
+    REPLACED_EVENT,
     RESUME_EVENT,
     RETRY_NOW_EVENT,
     TURN_EVENT,
@@ -59,6 +60,7 @@ class Run:
         circuit_changed: Completes when someone changed the circuit by hand; None as above.
         turn: Completes when the lane of its order key says that it has its turn; None as above.
         has_turn: Whether it has its turn there; True without an order key.
+        replaced: Completes when a later operation replaced it; None but while it waits for one.
         has_later_deadline: Whether a pause moved its deadline, in this execution.
         waits_for: The dependency that a wait is for: the operation's, or that of a step.
     """
@@ -77,6 +79,7 @@ class Run:
     circuit_changed: task.CancellableTask[Any] | None = None
     turn: task.CancellableTask[Any] | None = None
     has_turn: bool = True
+    replaced: task.CancellableTask[Any] | None = None
     has_later_deadline: bool = False
     waits_for: str = ""
 
@@ -195,6 +198,30 @@ class Run:
         if self.state.history.order_waits:
             self.state = replace(self.state, due_at=self.now)
 
+    def wait_for_quiet(self, until: datetime) -> Turns[str | None]:
+        """Wait as for a start, unless a later operation replaces this one; return its id, else None."""
+        self.replaced = self.ctx.wait_for_external_event(REPLACED_EVENT)
+        yield from self.wait_for_start(until)
+        replaced_by, self.replaced = self._replaced_by(), None
+        return replaced_by
+
+    def _awaited_too(self, *, in_order: bool) -> list[task.CancellableTask[Any]]:
+        """Return what ends only some waits: the turn in an order, a later operation of the debounce key."""
+        if in_order:
+            self.turn = self.turn or self.ctx.wait_for_external_event(TURN_EVENT)
+        return [each for each in (self.turn if in_order else None, self.replaced) if each is not None]
+
+    def _is_replaced(self) -> bool:
+        if self._replaced_by() is not None:
+            return True
+        self.replaced = self.ctx.wait_for_external_event(REPLACED_EVENT)
+        return False
+
+    def _replaced_by(self) -> str | None:
+        if self.replaced is None or self.operation.debounce is None or not self.replaced.is_complete:
+            return None
+        return self.operation.debounce.replaced_by(self.replaced.get_result())
+
     def wait(self, wait: Wait) -> Turns[None]:
         """Wait as decided, unless someone cancels, retries now, or changes what it waits for."""
         state = _SHOWN_AS.get(wait.kind, OperationState.WAITING_RETRY)
@@ -219,11 +246,8 @@ class Run:
             # The SDK keeps what was sent before.
             retry_now = self.retry_now = self.retry_now or wait_for(RETRY_NOW_EVENT)
             changed = self.circuit_changed = self.circuit_changed or wait_for(CIRCUIT_EVENT)
-            ends_it = [timer, self.cancel, retry_now, changed, self.pause]
-            if in_order:
-                self.turn = self.turn or wait_for(TURN_EVENT)
-                ends_it.append(self.turn)
-            winner = yield task.when_any(ends_it)
+            more = self._awaited_too(in_order=in_order)
+            winner = yield task.when_any([timer, self.cancel, retry_now, changed, self.pause, *more])
             if in_order and winner is self.turn:
                 ends = self._takes_turn(self.turn.get_result())
             elif winner is retry_now:
@@ -236,6 +260,8 @@ class Run:
             elif winner is self.pause:
                 ends = not (yield from self.hold())
                 self.show(state, next_attempt_at=shown_until)
+            elif winner is self.replaced:
+                ends = self._is_replaced()
             elif winner is timer and fired_early(self.form, until, self.now, early):
                 timer, early, ends = self.ctx.create_timer(after_early(until, self.now)), early + 1, False
             else:
@@ -257,7 +283,8 @@ class Run:
         until = None if pause.for_seconds is None else began_at + timedelta(seconds=pause.for_seconds)
         self.note_action(PAUSE_EVENT, request)
         self.show(OperationState.PAUSED, next_attempt_at=until)
-        ends = [self.cancel] if until is None else [self.cancel, self.ctx.create_timer(until)]
+        ends = [self.cancel, *(() if until is None else (self.ctx.create_timer(until),))]
+        ends += [] if self.replaced is None else [self.replaced]
         end: Any = None
         # One for an earlier pause may have come after its end.
         while not Pause.is_ended_by(end, began_at):

@@ -145,6 +145,19 @@ def test_an_operation_begins_by_itself_at_its_start(system: System, key: str) ->
     assert begun >= datetime.fromisoformat(done["start_at"])
 
 
+def test_of_operations_with_one_debounce_key_the_last_one_runs(system: System, key: str) -> None:
+    wanted: dict[str, Any] = {"debounce_key": key, "debounce_seconds": 1.5}
+    ids = [system.accepted(f"{key}-{number}", "/echo", **wanted) for number in range(3)]
+    assert system.accepted(f"{key}-2", "/echo", **wanted) == ids[2]
+    done = system.until(ids[2], "succeeded")
+    assert (done["debounce_key"], "replaced_by" in done) == (key, False)
+    for each in ids[:2]:
+        replaced = system.until(each, "cancelled")
+        assert (replaced["replaced_by"] in ids[1:], replaced["attempt_count"]) == (True, 0)
+    later = system.accepted(f"{key}-3", "/echo", debounce_key=key, debounce_seconds=0.1)
+    assert "replaced_by" not in system.until(later, "succeeded")
+
+
 def test_a_paused_operation_goes_on_when_it_is_resumed(system: System, key: str) -> None:
     operation_id = waiting_operation(system, key)
     path = f"/api/operations/{operation_id}"

@@ -43,6 +43,7 @@ COVERED: Final[Mapping[str, frozenset[str]]] = {
     "CallLimiter": frozenset({"acquire", "give_back"}),
     "CircuitBreaker": frozenset({"report", "permit", "hand"}),
     "CircuitOpenings": frozenset({"opened"}),
+    "Debounce": frozenset({"arrive", "begin", "withdraw", "forget"}),
     "IdempotencyRecord": frozenset({"claim", "complete", "expire"}),
     "OrderLane": frozenset({"join", "take", "leave", "drop", "release"}),
 }

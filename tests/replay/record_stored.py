@@ -27,6 +27,7 @@ from zipfile import ZipFile
 
 from durable_retry.engine.limits.limiter import Limiter, SlotRequest, acquire, slot_answer_to_json
 from durable_retry.engine.limits.settings import LimitSettings
+from durable_retry.engine.operations.debounce import DebounceRequest
 from tests.replay.last_release import ARCHIVE, alone
 from tests.replay.stored import TODAY, Documents, keep, load, stored_classes, todays_classes
 from tests.replay.stored_rows import account, read_every_row, rows_of, write_every_row
@@ -36,7 +37,7 @@ from tests.simulation.messages import Instance
 from tests.simulation.story import Story, simulated
 from tests.support.builders import NOON
 
-SEEDS: Final = (1, 2, 3)
+SEEDS: Final = (1, 2, 3, 9, 14)
 _OPERATIONS: Final = 40
 
 
@@ -194,6 +195,7 @@ def _messages() -> Iterator[tuple[str, Any]]:
         for seed in SEEDS:
             simulated(seed, _OPERATIONS, without=("newer", "rolled_back"))
     found.extend(_limited())
+    found.append(("input of withdraw", sample(DebounceRequest).to_json()))
     return ((name, document) for name, document in found if document not in (None, {}))
 
 

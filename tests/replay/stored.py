@@ -43,6 +43,7 @@ from durable_retry.engine.limits.limiter import (
     slot_answer_to_json,
 )
 from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.debounce import DebounceRequest, Series
 from durable_retry.engine.operations.idempotency import KeyRecord
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.order_lanes.lane import Lane, LaneMessage, Turn
@@ -161,6 +162,12 @@ REWRITES: Final[dict[str, Rewrite]] = {
     "state of order_lane": _by(Lane),
     **{f"input of {name}": _by(LaneMessage) for name in ("join", "take", "leave", "drop", "release")},
     "answer of take": _by(Turn),
+    "state of debounce": _by(Series),
+    "input of arrive": _by(DebounceRequest),
+    "input of begin": _by(DebounceRequest),
+    "input of withdraw": _by(DebounceRequest),
+    "input of forget": _by(DebounceRequest),
+    "event replaced": _by(DebounceRequest),
     "input of report": _by(ReportMessage),
     "input of permit": _by(PermitMessage),
     "input of hand": _by(ManualControlMessage),

@@ -50,6 +50,7 @@ from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables, whole_tables
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker, CircuitOpenings
+from entities.debounce import Debounce
 from entities.idempotency_record import IdempotencyRecord
 from entities.order_lane import OrderLane
 from orchestrators import bulk as bulk_replay
@@ -394,6 +395,7 @@ _ENTITIES: Final = {
     names.CIRCUIT_OPENINGS: CircuitOpenings,
     names.CALL_LIMITER: CallLimiter,
     names.ORDER_LANE: OrderLane,
+    names.DEBOUNCE: Debounce,
 }
 _ACTIVITIES: Final[dict[str, Activity]] = {
     names.ATTEMPT: operation_steps.attempt,

@@ -38,7 +38,7 @@ def one_effect_per_key(story: Story) -> Iterator[str]:
     """A dependency that deduplicates sees one key for one operation, whatever is repeated or replayed."""
     keys = defaultdict(set)
     effects: dict[tuple[str, int], set[str]] = defaultdict(set)
-    for target, call in _calls(story):
+    for target, call in calls_of_targets(story):
         if target not in _UNSAFE:
             keys[call.operation.operation_id].add(call.key)
             effects[_life(story, call.operation)] |= {call.key} if call.effect else set()
@@ -91,7 +91,7 @@ def _execution_keys(story: Story) -> Iterator[tuple[str, datetime, int]]:
 
 def attempts_leave_nothing(story: Story) -> Iterator[str]:
     """An attempt that is over has no call under way: the next one would make it at the same time."""
-    for target, call in _calls(story):
+    for target, call in calls_of_targets(story):
         over = call.execution.ended_at
         if over is not None and over < (call.ended_at or call.at):
             run = call.operation.run_id
@@ -133,22 +133,20 @@ def no_early_attempt(story: Story) -> Iterator[str]:
             started_at = from_rfc3339(record["started_at"]) - (skews[-1] if skews else timedelta(0))
             ended_at = started_at + timedelta(milliseconds=record["duration_ms"])
             following = [call.at for call in seen if call.attempt == record["number"] + 1]
-            due_at = ended_at + timedelta(seconds=wait or 0) - _slack(story)
+            due_at = ended_at + timedelta(seconds=wait or 0) - slack(story)
             is_early = wait and following and min(following) < due_at
-            if is_early and not _is_hurried(story, end.operation, ended_at, min(following)):
+            if is_early and not is_hurried(story, end.operation, ended_at, min(following)):
                 yield f"{end.operation.run_id}: attempt {record['number'] + 1} came before its time"
         yield from _after_retry_after(story, end.operation, seen)
 
 
-def _is_hurried(story: Story, operation: OperationInput, since: datetime, until: datetime) -> bool:
+def is_hurried(story: Story, operation: OperationInput, since: datetime, until: datetime) -> bool:
     """Whether somebody asked for a retry at once while an operation waited, and not while it did before."""
     hurried = story.people.hurried.get(operation.operation_id, [])
-    return any(
-        asked_at <= until and answered_at >= since - _slack(story) for asked_at, answered_at in hurried
-    )
+    return any(asked_at <= until and answered_at >= since - slack(story) for asked_at, answered_at in hurried)
 
 
-def _slack(story: Story) -> timedelta:
+def slack(story: Story) -> timedelta:
     """Return by how much an attempt may be early.
 
     A timer may fire a second early. The orchestrator sees that by its clock and waits again; by a clock
@@ -162,20 +160,21 @@ def _after_retry_after(story: Story, operation: OperationInput, calls: list[Call
         ended_at = throttled.ended_at
         assert ended_at is not None
         seconds = min(throttled.retry_after_seconds, operation.policy.max_retry_after_seconds)
-        until = ended_at + timedelta(seconds=seconds) - _slack(story)
+        until = ended_at + timedelta(seconds=seconds) - slack(story)
         early = [call for call in calls if ended_at < call.at < until and call.attempt > throttled.attempt]
-        if any(not _is_hurried(story, operation, ended_at, call.at) for call in early):
+        if any(not is_hurried(story, operation, ended_at, call.at) for call in early):
             yield f"{operation.run_id} did not heed Retry-After of attempt {throttled.attempt}"
 
 
 def starts_are_kept(story: Story) -> Iterator[str]:
     """No attempt begins before the start that the caller chose, unless somebody asked for it."""
-    for target, call in _calls(story):
+    for target, call in calls_of_targets(story):
         start_at, begun = call.operation.start_at, call.operation.created_at
         if (
             start_at is not None
-            and call.at < start_at - _slack(story) - story.world.clock_difference
-            and not _is_hurried(story, call.operation, begun, call.at)
+            and call.operation.debounce is None
+            and call.at < start_at - slack(story) - story.world.clock_difference
+            and not is_hurried(story, call.operation, begun, call.at)
         ):
             yield f"{call.operation.run_id} called {target} at {call.at}, before its start at {start_at}"
 
@@ -183,7 +182,7 @@ def starts_are_kept(story: Story) -> Iterator[str]:
 def nothing_while_paused(story: Story) -> Iterator[str]:
     """Once an operation shows that it is paused, no attempt of it begins before somebody resumes it."""
     for operation_id, since, until in story.people.held:
-        for target, call in _calls(story):
+        for target, call in calls_of_targets(story):
             is_its = call.operation.operation_id == operation_id and call.execution.counts
             if is_its and since < call.at < until:
                 yield f"{operation_id} called {target} at {call.at}, paused from {since} to {until}"
@@ -257,7 +256,7 @@ def nothing_after_the_deadline(story: Story) -> Iterator[str]:
 
     But for the first: nobody could make it before.
     """
-    for target, call in _calls(story):
+    for target, call in calls_of_targets(story):
         deadline = call.operation.deadline_at
         if deadline is None or call.attempt == 1:
             continue
@@ -283,7 +282,7 @@ def _run(operation: OperationInput) -> RunKey:
     return operation.run_id, operation.created_at
 
 
-def _calls(story: Story) -> Iterator[tuple[str, Call]]:
+def calls_of_targets(story: Story) -> Iterator[tuple[str, Call]]:
     for name, target in story.app.targets.items():
         yield from ((name, call) for call in target.calls)
 

@@ -18,6 +18,8 @@ PATIENT_EVERY: Final = 5
 _PATIENT: Final = 3
 ORDERED_EVERY: Final = 5
 _ORDERED: Final = 1
+BOUNCING_EVERY: Final = 5
+_BOUNCING: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,8 @@ class Chances:
             in which the last release runs.
         ordered: Operations have order keys. In every fifth world, but for those in which the last release
             runs.
+        bouncing: Operations have one of two debounce keys, and somebody starts or cancels those that wait. In
+            every fifth world, but for those in which the last release runs or handlers report progress.
     """
 
     crash: float = 0.002
@@ -98,6 +102,7 @@ class Chances:
     reporting: float = 1.0
     patient: float = 1.0
     ordered: float = 1.0
+    bouncing: float = 1.0
 
     @classmethod
     def of(cls, seed: int, without: Collection[str] = ()) -> Self:
@@ -114,9 +119,10 @@ class Chances:
             *([] if seed % CROWDED_EVERY == 0 else ["crowded"]),
             *([] if seed % WATCHED_EVERY == 0 else ["watched"]),
             *([] if seed % CALLING_EVERY == _CALLING and seed % 8 != _ROLLED_BACK else ["calling"]),
-            *([] if seed % REPORTING_EVERY == _REPORTING else ["reporting"]),
+            *(["bouncing"] if seed % REPORTING_EVERY == _REPORTING else ["reporting"]),
             *([] if seed % PATIENT_EVERY == _PATIENT and seed % 8 != _ROLLED_BACK else ["patient"]),
             *([] if _is_ordered(seed) else ["ordered"]),
+            *([] if seed % BOUNCING_EVERY == _BOUNCING and seed % 8 != _ROLLED_BACK else ["bouncing"]),
             *(["storage_fails", "full", "slow"] if seed % (2 * REPORTING_EVERY) == _REPORTING else []),
             *(["early", "dead_batch"] if seed % 8 == _ROLLED_BACK else ["rolled_back"]),
         }
@@ -141,12 +147,15 @@ SMALL_OPERATIONS: Final = 10
 """A world of fewer operations is a small one: a storm of minutes, ten to twenty worlds in a second."""
 
 _SIZES: Final = (1, 1, 1, 1, 2, 2, 3, 4)
+_SERIES: Final = (3, 4)
 _CROWDS: Final = (4, 5, 6)
 
 
 def small_size(seed: int) -> int:
     """Return how many operations the small world of a seed has."""
-    sizes = _CROWDS if seed % CROWDED_EVERY == 0 or _is_ordered(seed) else _SIZES
+    sizes: tuple[int, ...] = _SERIES if seed % BOUNCING_EVERY == _BOUNCING else _SIZES
+    if seed % CROWDED_EVERY == 0 or _is_ordered(seed):
+        sizes = _CROWDS
     return Random(seed).choice(sizes)  # noqa: S311 - chance, not secrets
 
 

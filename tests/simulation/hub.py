@@ -67,6 +67,7 @@ class Hub(Activities):
         on_end: Called for every run that ends.
         on_entity: Called for every operation of an entity.
         on_signal: Called for every signal that is sent: operation and input.
+        lost: Signals that died with the worker of their batch: entity and operation.
         compared: How many turns were executed twice.
     """
 
@@ -77,6 +78,7 @@ class Hub(Activities):
     on_entity: Callable[[Operated], None] = lambda _operated: None
     on_signal: Callable[[str, Any], None] = lambda *_ignored: None
     states: dict[str, Any] = field(default_factory=dict)
+    lost: list[tuple[str, str]] = field(default_factory=list)
     compared: int = 0
     _executions: int = 0
     _turn_at: datetime = START
@@ -347,6 +349,7 @@ class Hub(Activities):
         """Run the operation that a signal asks for, unless the worker of its batch dies: then it is lost."""
         if self.world.happens(self.world.chances.dead_batch):
             self.world.note("lost", signal.entity, signal.operation)
+            self.lost.append((signal.entity, signal.operation))
             return
         self._operate(signal.entity, signal.operation, signal.input)
 

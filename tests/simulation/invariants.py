@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tests.simulation import answered, calls, lanes, letters, limits, outcomes
+from tests.simulation import answered, calls, debounced, lanes, letters, limits, outcomes
 from tests.simulation.story import Story
 
 type Invariant = Callable[[Story], Iterator[str]]
@@ -17,6 +17,10 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     calls.attempts_are_counted,
     calls.no_early_attempt,
     calls.starts_are_kept,
+    debounced.quiet_is_waited_for,
+    debounced.replaced_ones_do_not_run,
+    debounced.the_last_one_runs,
+    debounced.keys_are_forgotten,
     calls.nothing_while_paused,
     calls.pauses_are_noted,
     calls.nothing_after_the_deadline,

@@ -25,6 +25,8 @@ from durable_retry.engine.limits import limiter
 from durable_retry.engine.limits.limiter import Limiter, SlotLease, SlotPostponed, SlotRequest
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations import idempotency
+from durable_retry.engine.operations.debounce import Debounce, DebounceRequest, Series
+from durable_retry.engine.operations.debounce import begin as begin_debounced
 from durable_retry.engine.operations.heartbeat import begin_heartbeats
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.pause import Pause
@@ -42,6 +44,7 @@ from durable_retry.stores.operations import writes as operation_writes
 from durable_retry.stores.operations.writes import Marked
 from durable_retry.stores.storage import contents, tables
 from durable_retry.stores.task_hub import TaskHub
+from entities import debounce as debounce_entity
 from entities import order_lane
 from orchestrators import operation, run
 from orchestrators.run import Run
@@ -161,6 +164,17 @@ def _without_cancelled() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _without_replacing() -> Iterator[None]:
+    nothing = patch.object(Debounce, "replaced_by", lambda *_: None)
+    with nothing, patch.object(debounce_entity, "begin", lambda _, request: begin_debounced(None, request)):
+        yield
+
+
+def _is_another(series: Series, request: DebounceRequest) -> bool:
+    return series.operation_id != request.operation_id
+
+
 PLAUSIBLE: Final = (
     Mistake(
         "slot taken by who waits", lambda: patch.object(limiter, "_answer_to_request", _slot_taken_too_soon)
@@ -182,6 +196,9 @@ PLAUSIBLE: Final = (
         lambda: patch.object(OperationInput, "blocks_its_order", property(lambda _operation: False)),
     ),
     Mistake("later wait ended", lambda: patch.object(Run, "_is_retried_now", _is_always)),
+    Mistake("replaced one begins", _without_replacing),
+    Mistake("first one stays", lambda: patch.object(Series, "is_later_than", _is_another)),
+    Mistake("wait for quiet forgotten", lambda: patch.object(Run, "wait_for_quiet", _begun_at_once)),
 )
 """Somebody could make them."""
 

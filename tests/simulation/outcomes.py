@@ -37,7 +37,8 @@ def ends_once(story: Story) -> Iterator[str]:
         state, name = OperationState(end.document["status"]), end.operation.operation_id
         if state not in FINISHED:
             yield f"{name} ended {state}"
-        if state is OperationState.CANCELLED and name not in story.people.cancelled:
+        is_replaced = end.document.get("replaced_by") is not None
+        if state is OperationState.CANCELLED and name not in story.people.cancelled and not is_replaced:
             yield f"{name} was cancelled, and nobody asked for it"
 
 

@@ -279,6 +279,8 @@ class People:
             body["deadline_seconds"] = rng.choice([20, 90, 300])
         if self.world.chances.patient and rng.random() < 0.4:
             body["delay_seconds"] = rng.choice([1, 20, 90])
+        if self.world.chances.bouncing and rng.random() < 0.7:
+            body |= {"debounce_key": rng.choice(["a", "b"]), "debounce_seconds": rng.choice([5, 20, 60])}
         return body
 
     def _order_of(self, number: int) -> dict[str, Any]:

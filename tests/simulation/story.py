@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from durable_retry.engine.base.names import (
     CALL_LIMITER,
+    DEBOUNCE,
     IDEMPOTENCY_RECORD,
     OPERATION,
     ORDER_LANE,
@@ -37,6 +38,7 @@ from tests.simulation.alerts import AlertWatch
 from tests.simulation.app import App
 from tests.simulation.chances import CALM, Chances, Scale
 from tests.simulation.circuits import CircuitWatch
+from tests.simulation.debounces import DebounceWatch
 from tests.simulation.entities import Operated
 from tests.simulation.lanes import LaneWatch
 from tests.simulation.messages import Instance
@@ -108,6 +110,8 @@ class Story:
         lanes: What was seen of order lanes.
         left_in_lanes: Who is in a lane at rest, and has no open dead letter.
         slots_left: Slots that are lent when the world is at rest.
+        debounces: What was seen of the entities of debounce keys.
+        debounced_left: Entities of debounce keys that are there when the time of every record is over.
     """
 
     world: World
@@ -122,6 +126,8 @@ class Story:
     outliving: list[str] = field(default_factory=list)
     noted: dict[str, OperationEntry] = field(default_factory=dict)
     slots_left: list[str] = field(default_factory=list)
+    debounces: DebounceWatch = field(default_factory=DebounceWatch)
+    debounced_left: list[str] = field(default_factory=list)
     listed: dict[str, OperationState | None] = field(default_factory=dict)
     lost_results: list[str] = field(default_factory=list)
     left_results: list[str] = field(default_factory=list)
@@ -158,6 +164,7 @@ class Story:
         self.circuits.changed(operated)
         self.slots.changed(operated)
         self.lanes.changed(operated)
+        self.debounces.changed(operated)
         self.alerts.changed(operated)
 
     def ended(self, instance: Instance) -> None:
@@ -227,6 +234,7 @@ class Story:
             await self.upkeep.retain(self.world.now())
             await asyncio.sleep(60)  # For a hub that purges no entity, and clocks that differ.
         self.outliving += [name for name, state in self._states(IDEMPOTENCY_RECORD).items() if state]
+        self.debounced_left += [name for name, state in self._states(DEBOUNCE).items() if state]
         await remove_results(self.world.now() + _RESULTS_KEPT, timedelta(days=1))
         self.left_results += [
             name

@@ -9,7 +9,7 @@ answers that are stored apart, and steps of sagas that refer to them; storage an
 or after they did what was asked, are slow, are full, or refuse something for good; turns whose messages go
 out and whose history does not commit; starts that race; timers that fire early; clocks that differ; inputs of
 a later version; a rollback to the last release's orchestrators, and a deploy of today's.
-People submit, at once or for later, cancel, pause and resume, retry at once, replay one by one and in bulk,
+People submit, at once, for later or with a debounce key, cancel, pause and resume, hurry, replay in bulk,
 archive and restore, send what is malformed, use a key for something else, come again when the history is
 purged, start batches and sagas, and open and close circuits. After an hour (in small worlds minutes) the
 storm is over, what is dead is replayed once more, and everything must come to rest. In some worlds the keys
@@ -17,48 +17,52 @@ are used again a day later, for other operations.
 
 What holds then, each a function of its own:
 
- 1. ends_once                    an accepted operation ends in one end state, and runs once but for replays
- 2. one_effect_per_key           one key for one operation, and one effect of it where it is deduplicated
- 3. nothing_unsafe_twice         what may have taken effect is not sent again where it is not deduplicated
- 4. ambiguity_is_real            said only of what was sent, or whose execution was repeated or died
- 5. attempts_leave_nothing       an attempt that is over has no call under way
- 6. attempts_are_counted         the count is that of attempts that left this side, within the policy
- 7. no_early_attempt             none before its retry instant or Retry-After, unless somebody ended that wait
- 8. starts_are_kept              none before the start that the caller chose, unless somebody asked for it
- 9. nothing_while_paused         once it shows that it is paused no attempt begins before somebody resumes it
-10. pauses_are_noted             who looks at an operation that was paused sees that
-11. nothing_after_the_deadline   no attempt but the first begins after the deadline
-12. steps_run_once               a step whose result is remembered is not run again
-13. progress_is_kept             an attempt begins with what an earlier one reported, and not ahead of it
-14. events_arrive                every event of a success at least once, under one id; none of anything else
-15. events_are_complete          as many as were asked for; a handler's writes are there just for successes
-16. dead_letters_are_kept        one for every run that ended so; the last one of an operation is open
-17. lineage_is_recorded          what became of a replay is written down at what was replayed
-18. messages_are_kept            a message that is no operation is exactly one dead letter
-19. lists_agree                  the lists and counts of dead letters say what the dead letters say
-20. circuits_probe_within_limits a half-open circuit never lets more probe than it may
-21. reports_count_once           a circuit counts a report once, however often it comes
-22. slots_are_given_back         a slot is lent to one, once, and given back by the attempt that had it
-23. the_oldest_goes_first        a free slot goes to the attempt that has waited for the longest
-24. attempts_are_within_limits   never are more attempts under way than the dependency's limit
-25. lanes_run_one_at_a_time      of the operations of an order key one runs at a time
-26. lanes_keep_the_order         what is submitted after another was accepted does not begin before it
-27. dead_letters_block_lanes     behind one nothing begins until it is replayed to its end or put away
-28. lanes_go_on_for_a_reason     a lane goes on only then; at rest only open dead letters are in it
-29. refusals_are_final           what storage refuses for good is a dead letter that says why
-30. answers_are_true             who waits for an end is answered with one that the operation has
-31. records_agree                the record of a key answers what the last run ended with
-32. records_expire               and goes when its time is over
-33. batches_are_whole            every item ended as its operation did, never too many at once
-34. sagas_are_undone             a step follows success only; what was done is undone in reverse
-35. references_are_filled_in     a step that refers to an answer is sent what that was
-36. calls_are_answered           a call by an orchestrator runs an operation of its own, and gives its result
-37. index_has_all                what has ended is in the index once upkeep ran
-38. ends_are_listed              and in the list of its state, where it ended otherwise than well
-39. results_are_there            what is stored apart is there as long as its record, and goes afterwards
-40. alerts_are_true              an alert is raised and cleared when it is so, in every ninth world
-41. nothing_is_left              nothing runs, nothing is under way, nothing is noted as still to be done
-42. nothing_unexpected           no orchestration failed, a repeated turn is the same, no error went unheard
+ 1. ends_once                   an accepted operation ends in one end state, and runs once but for replays
+ 2. one_effect_per_key          one key for one operation, and one effect of it where it is deduplicated
+ 3. nothing_unsafe_twice        what may have taken effect is not sent again where it is not deduplicated
+ 4. ambiguity_is_real           said only of what was sent, or whose execution was repeated or died
+ 5. attempts_leave_nothing      an attempt that is over has no call under way
+ 6. attempts_are_counted        the count is that of attempts that left this side, within the policy
+ 7. no_early_attempt            none before its retry instant or Retry-After, unless somebody ended that wait
+ 8. starts_are_kept             none before the start that the caller chose, unless somebody asked for it
+ 9. quiet_is_waited_for         with a debounce key none before its wait is over, unless somebody asked for it
+10. replaced_ones_do_not_run    who was replaced calls nobody, and a later one of the key replaced it
+11. the_last_one_runs           the last one of a debounce key is not replaced, and none begins once it waits
+12. keys_are_forgotten          nothing is left of a debounce key in the end
+13. nothing_while_paused        once it shows that it is paused no attempt begins before somebody resumes it
+14. pauses_are_noted            who looks at an operation that was paused sees that
+15. nothing_after_the_deadline  no attempt but the first begins after the deadline
+16. steps_run_once              a step whose result is remembered is not run again
+17. progress_is_kept            an attempt begins with what an earlier one reported, and not ahead of it
+18. events_arrive               every event of a success at least once, under one id; none of anything else
+19. events_are_complete         as many as were asked for; a handler's writes are there just for successes
+20. dead_letters_are_kept       one for every run that ended so; the last one of an operation is open
+21. lineage_is_recorded         what became of a replay is written down at what was replayed
+22. messages_are_kept           a message that is no operation is exactly one dead letter
+23. lists_agree                 the lists and counts of dead letters say what the dead letters say
+24. circuits_probe_within_limits a half-open circuit never lets more probe than it may
+25. reports_count_once          a circuit counts a report once, however often it comes
+26. slots_are_given_back        a slot is lent to one, once, and given back by the attempt that had it
+27. the_oldest_goes_first       a free slot goes to the attempt that has waited for the longest
+28. attempts_are_within_limits  never are more attempts under way than the dependency's limit
+29. lanes_run_one_at_a_time     of the operations of an order key one runs at a time
+30. lanes_keep_the_order        what is submitted after another was accepted does not begin before it
+31. dead_letters_block_lanes    behind one nothing begins until it is replayed to its end or put away
+32. lanes_go_on_for_a_reason    a lane goes on only then; at rest only open dead letters are in it
+33. refusals_are_final          what storage refuses for good is a dead letter that says why
+34. answers_are_true            who waits for an end is answered with one that the operation has
+35. records_agree               the record of a key answers what the last run ended with
+36. records_expire              and goes when its time is over
+37. batches_are_whole           every item ended as its operation did, never too many at once
+38. sagas_are_undone            a step follows success only; what was done is undone in reverse
+39. references_are_filled_in    a step that refers to an answer is sent what that was
+40. calls_are_answered          a call by an orchestrator runs an operation of its own, and gives its result
+41. index_has_all               what has ended is in the index once upkeep ran
+42. ends_are_listed             and in the list of its state, where it ended otherwise than well
+43. results_are_there           what is stored apart is there as long as its record, and goes afterwards
+44. alerts_are_true             an alert is raised and cleared when it is so, in every ninth world
+45. nothing_is_left             nothing runs, nothing is under way, nothing is noted as still to be done
+46. nothing_unexpected          no orchestration failed, a repeated turn is the same, no error went unheard
 
 Small worlds have one to six operations and minutes of storm. Their turns run on a light context; the SDK
 replays some of them from the beginning, and both must ask for the same. In every eighth world the last

@@ -35,6 +35,7 @@ from durable_retry.engine.base.names import (
     CIRCUIT_OPENINGS,
     COMMIT,
     DEAD_LETTER,
+    DEBOUNCE,
     DIAGNOSE,
     DIAGNOSIS,
     IDEMPOTENCY_RECORD,
@@ -61,6 +62,7 @@ from durable_retry.engine.base.names import (
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker, CircuitOpenings
+from entities.debounce import Debounce
 from entities.idempotency_record import IdempotencyRecord
 from entities.order_lane import OrderLane
 from orchestrators.bulk import bulk_action, replay
@@ -157,6 +159,7 @@ def task_hub_stage(
     worker.add_entity(CircuitOpenings, name=CIRCUIT_OPENINGS)
     worker.add_entity(CallLimiter, name=CALL_LIMITER)
     worker.add_entity(OrderLane, name=ORDER_LANE)
+    worker.add_entity(Debounce, name=DEBOUNCE)
     worker.start()  # type: ignore[no-untyped-call] # the SDK leaves it unannotated
     try:
         yield stage

@@ -22,6 +22,7 @@ from durable_retry.engine.base.names import FORM
 from durable_retry.engine.operations.operation import OperationInput, start_input
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
+from entities.debounce import Debounce
 from entities.idempotency_record import IdempotencyRecord
 from entities.order_lane import OrderLane
 from orchestrators.operation import operation as operation_orchestrator
@@ -29,8 +30,8 @@ from tests.support.builders import NOON, Activities
 
 MAX_TURNS: Final = 20_000
 
-SHARED: Final = {"circuit_breaker": CircuitBreaker, "call_limiter": CallLimiter}
-"""The entities of a dependency, by name."""
+SHARED: Final = {"circuit_breaker": CircuitBreaker, "call_limiter": CallLimiter, "debounce": Debounce}
+"""The entities that operations share, by name."""
 
 
 def dead_answer(entity: str) -> dict[str, Any]:
@@ -96,6 +97,8 @@ class Stage:
         self.limiter_calls: list[tuple[str, dict[str, Any]]] = []
         self.lane: Any = None
         self.lane_calls: list[tuple[str, dict[str, Any]]] = []
+        self.debounce: Any = None
+        self.debounce_calls: list[tuple[str, dict[str, Any]]] = []
         self.signals: list[tuple[str, datetime | None]] = []
         self.children: list[tuple[str, str, Any]] = []
         self.sent: list[tuple[str, str, Any]] = []
@@ -224,7 +227,7 @@ class Stage:
             signaled = message.entityOperationSignaled
             self.past.append(pb.HistoryEvent(eventId=action.id, entityOperationSignaled=signaled))
             input_ = json.loads(signaled.input.value)
-            if signaled.targetInstanceId.value.startswith("@call_limiter@"):
+            if signaled.targetInstanceId.value.startswith(("@call_limiter@", "@debounce@")):
                 self._run_shared(signaled.targetInstanceId.value, signaled.operation, input_)
             elif signaled.targetInstanceId.value.startswith("@order_lane@"):
                 self.tell_lane(signaled.operation, input_)
@@ -267,17 +270,13 @@ class Stage:
         self.inbox.append(helpers.new_event_raised_event(called.requestId, json.dumps(dead_answer(entity))))
 
     def _run_shared(self, entity_id: str, operation: str, input_: dict[str, Any]) -> Any:
-        """Run one operation of an entity of the dependency, by this stage's clock, and return its result."""
+        """Run one operation of a shared entity, by this stage's clock, and return its result."""
         _, name, key = entity_id.split("@")
-        is_circuit = name == "circuit_breaker"
-        (self.circuit_calls if is_circuit else self.limiter_calls).append((operation, input_))
+        here = {"circuit_breaker": "circuit", "call_limiter": "limiter", "debounce": "debounce"}[name]
+        getattr(self, f"{here}_calls").append((operation, input_))
         with clock.reading(lambda: self.now):
-            state = self.circuit if is_circuit else self.limiter
-            done = execute_entity(SHARED[name], operation, input_, state, entity_key=key)
-        if is_circuit:
-            self.circuit = done.get_state()
-        else:
-            self.limiter = done.get_state()
+            done = execute_entity(SHARED[name], operation, input_, getattr(self, here), entity_key=key)
+        setattr(self, here, done.get_state())
         return done.get_result()
 
     def tell_lane(self, operation: str, message: dict[str, Any]) -> Any:

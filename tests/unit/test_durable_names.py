@@ -85,6 +85,7 @@ DURABLE = {
     "idempotency_record": "entityTrigger",
     "circuit_breaker": "entityTrigger",
     "circuit_openings": "entityTrigger",
+    "debounce": "entityTrigger",
     "release_waiting": "orchestrationTrigger",
     "wake_waiting": "activityTrigger",
     "replay": "orchestrationTrigger",

@@ -65,6 +65,7 @@ CIRCUIT_BREAKER: Final = "circuit_breaker"
 CALL_LIMITER: Final = "call_limiter"
 CIRCUIT_OPENINGS: Final = "circuit_openings"
 ORDER_LANE: Final = "order_lane"
+DEBOUNCE: Final = "debounce"
 """Entities."""
 
 OPENED: Final = "opened"
@@ -86,6 +87,12 @@ DROP: Final = "drop"
 RELEASE: Final = "release"
 """Operations of the entity `order_lane`."""
 
+ARRIVE: Final = "arrive"
+BEGIN: Final = "begin"
+WITHDRAW: Final = "withdraw"
+FORGET: Final = "forget"
+"""Operations of the entity `debounce`."""
+
 CANCEL_EVENT: Final = "cancel"
 RETRY_NOW_EVENT: Final = "retry_now"
 PAUSE_EVENT: Final = "pause"
@@ -94,6 +101,9 @@ CIRCUIT_EVENT: Final = "circuit_changed"
 TURN_EVENT: Final = "turn"
 """Events that an operation waits for; `circuit_changed` ends a wait for the circuit, `turn` one in an order
 lane."""
+
+REPLACED_EVENT: Final = "replaced"
+"""Event that an operation with a debounce key sends to the one that it replaces."""
 
 ENDED_EVENT: Final = "operation_ended"
 """Event that an operation sends to the batch or saga it belongs to."""

@@ -101,6 +101,14 @@ class ListedOperation(Answer):
             description="What becomes of those behind it when it ends as a dead letter.",
         ),
     ] = None
+    debounce_key: Annotated[
+        str | None,
+        left_out("A later operation with it replaces this one while it waits."),
+    ] = None
+    replaced_by: Annotated[
+        str | None,
+        left_out("The later operation with its debounce key, for which it was cancelled."),
+    ] = None
     unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
     submitted_by: Annotated[
         str | None, left_out("The person or the key that submitted or replayed it. Left out when not known.")

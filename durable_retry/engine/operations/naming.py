@@ -105,6 +105,20 @@ def workflow_id(source: str, tenant: str, name: str) -> str:
     return f"{source}-{operation_id_for(f'{source}:{tenant}', name).removeprefix('op-')}"
 
 
+def debounce_entity_for(scope: str, target: str, debounce_key: str) -> str:
+    """Return the key of the entity of a debounce key: one for each tenant and target.
+
+    Args:
+        scope: That of the submission's key, which names the tenant of callers' keys and of envelopes.
+        target: As for `fingerprint`, such as `handler ship-order`.
+        debounce_key: As the caller chose it.
+    """
+    kind, _, tenant = scope.partition(":")
+    tenant = tenant if kind in {"key", "event"} else ""
+    name = canonical_json([tenant, target, debounce_key])
+    return sha256(name.encode()).hexdigest()[:40]
+
+
 def is_operation_id(text: str) -> bool:
     """Return whether a text has the form of an operation id; no other instance id has it."""
     return _OPERATION_ID.fullmatch(text) is not None

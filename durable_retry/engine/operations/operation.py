@@ -32,7 +32,14 @@ from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import MAX_SECONDS, InvalidInputError, Problem, pointer_of
 from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.operations.naming import ScopedKey, key_or_hash, operation_id_for, outbox_id_for
+from durable_retry.engine.operations.debounce import Debounce
+from durable_retry.engine.operations.naming import (
+    ScopedKey,
+    debounce_entity_for,
+    key_or_hash,
+    operation_id_for,
+    outbox_id_for,
+)
 from durable_retry.engine.operations.request import OperationRequest
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts, overridden, override_problems
 
@@ -95,6 +102,8 @@ class OperationInput(JsonShape):
     order_key: Annotated[str | None, Form(omits_none=True)] = None
     # What becomes of those behind it when it ends as a dead letter; None without an order key.
     order_on_failure: Annotated[OrderOnFailure | None, Form(omits_none=True)] = None
+    # How it waits for a later one that replaces it, until `start_at` at the latest; None for not at all.
+    debounce: Annotated[Debounce | None, Form(omits_none=True)] = None
     # The run number that the claim of the key gave; 1 before the claim. Not stored: it travels beside the
     # operation, where older versions ignore it.
     run: Annotated[int, Form(is_stored=False)] = 1
@@ -220,6 +229,18 @@ def operation_from(
         start_at=start_at,
         order_key=request.order_key,
         order_on_failure=_on_failure_of(request),
+        debounce=_debounce_of_request(request, name.scope, now),
+    )
+
+
+def _debounce_of_request(request: OperationRequest, scope: str, now: datetime) -> Debounce | None:
+    if request.debounce_key is None or request.debounce_seconds is None:
+        return None
+    return Debounce(
+        entity=debounce_entity_for(scope, request.target, request.debounce_key),
+        key=request.debounce_key,
+        seconds=request.debounce_seconds,
+        accepted_at=now,
     )
 
 
@@ -229,6 +250,8 @@ def _on_failure_of(request: OperationRequest) -> OrderOnFailure | None:
 
 def _start_of_request(request: OperationRequest, now: datetime) -> datetime | None:
     """Return when an operation begins; None for at once."""
+    if request.debounce_seconds is not None:
+        return now + timedelta(seconds=request.debounce_seconds)
     if request.start_at is None:
         return now + timedelta(seconds=request.delay_seconds) if request.delay_seconds else None
     start_at = from_rfc3339(request.start_at)

@@ -125,6 +125,7 @@ MAX_EVENTS: Final = 20
 MAX_HEADERS: Final = 64
 MAX_QUERY_NAMES: Final = 128
 MAX_TEXT_CHARS: Final = 1_048_576
+MAX_DEBOUNCE_SECONDS: Final = 86_400
 MAX_QUEUE_DATA_BYTES: Final = 61_440
 """A storage queue takes messages of 64 KiB; the rest is for the envelope."""
 
@@ -283,6 +284,9 @@ class OperationRequest(Strict):
         delay_seconds: Begin so much after it was accepted, in place of `start_at`.
         order_key: Operations of one order key run one after the other, in the order of their acceptance.
         order_on_failure: What becomes of those behind it when it ends as a dead letter; None means `block`.
+        debounce_key: A later submission with this key, to the same handler or dependency, replaces it while
+            it waits; 1 to 255 characters.
+        debounce_seconds: How long it waits for one; at most a day.
         retry: Changes to the dependency's policy, see `engine.retry.policy.override_problems`.
         on_success: Follow-up messages.
     """
@@ -306,14 +310,21 @@ class OperationRequest(Strict):
     delay_seconds: Seconds | None = None
     order_key: Label | None = None
     order_on_failure: Literal["block", "skip"] | None = None
+    debounce_key: Label | None = None
+    debounce_seconds: Annotated[float, Field(gt=0, le=MAX_DEBOUNCE_SECONDS)] | None = None
     retry: RetryOverride | None = None
     on_success: Annotated[list[Event], Field(max_length=MAX_EVENTS)] = Field(default_factory=list)
+
+    @property
+    def target(self) -> str:
+        """What it is for: `handler` or `dependency` with its name."""
+        return f"handler {self.handler}" if self.request is None else f"dependency {self.dependency}"
 
     def fingerprint(self, pointers: Iterable[str]) -> str:
         """Return the hash of the target and of the call, or those parts of it, or of the input."""
         if self.request is None:
-            return fingerprint(f"handler {self.handler}", self.input)
-        return fingerprint(f"dependency {self.dependency}", self.request.to_json(), pointers)
+            return fingerprint(self.target, self.input)
+        return fingerprint(self.target, self.request.to_json(), pointers)
 
 
 def parse_operation(document: Any) -> OperationRequest:
@@ -342,6 +353,16 @@ def _shape_problems(document: Any) -> list[Problem]:
 def _start_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
     if document.get("start_at") is not None and document.get("delay_seconds") is not None:
         yield Problem("/delay_seconds", "cannot stand beside start_at: one of them says when it begins")
+    debounce = [name for name in ("debounce_key", "debounce_seconds") if document.get(name) is not None]
+    for name in ("start_at", "delay_seconds"):
+        if debounce and document.get(name) is not None:
+            yield Problem(f"/{name}", f"cannot stand beside {debounce[0]}: one of them says when it begins")
+    if debounce and document.get("order_key") is not None:
+        yield Problem(f"/{debounce[0]}", "cannot stand beside order_key: those in an order are not replaced")
+    if debounce == ["debounce_key"]:
+        yield Problem("/debounce_seconds", "is required beside debounce_key")
+    if debounce == ["debounce_seconds"]:
+        yield Problem("/debounce_key", "is required beside debounce_seconds")
 
 
 def _order_problems(document: Mapping[str, Any]) -> Iterator[Problem]:

@@ -50,6 +50,7 @@ class OperationStatus:
     result: Any = None
     dead_letter: Mapping[str, Any] | None = None  # `{"id", "category", "reason"}`; None unless dead-lettered
     events: tuple[Mapping[str, Any], ...] = ()  # `{"event_id", "type", "state"}` of each follow-up message
+    replaced_by: str | None = None  # the later operation of its debounce key; None unless one replaced it
 
     def to_json(self) -> dict[str, Any]:
         """Return what is stored: the document of `GET /api/operations/{operation_id}` without its content.
@@ -79,6 +80,8 @@ class OperationStatus:
             start_at=operation.start_at,
             order_key=operation.order_key,
             order_on_failure=operation.order_on_failure,
+            debounce_key=None if operation.debounce is None else operation.debounce.key,
+            replaced_by=self.replaced_by,
         ).to_json()
         return document if operation.handler is None else document | {STEPS_RUN: operation.remembered_run}
 
@@ -182,7 +185,8 @@ def is_finished(document: Mapping[str, Any]) -> bool:
 def lasted_seconds(document: Mapping[str, Any]) -> float:
     """Return how long a finished operation took, from when it was to begin."""
     begins_at = document.get("start_at") or document["created_at"]
-    return (from_rfc3339(document["updated_at"]) - from_rfc3339(begins_at)).total_seconds()
+    # Somebody may have started it earlier, or cancelled it before.
+    return max(0.0, (from_rfc3339(document["updated_at"]) - from_rfc3339(begins_at)).total_seconds())
 
 
 UNFINISHED: Final = tuple(state for state in OperationState if state not in FINISHED)

@@ -145,6 +145,11 @@ def _add_operations(commands: Commands) -> None:
     )
     then = "what those behind it do when it ends as a dead letter: wait, or go on"
     submit.add_argument("--order-on-failure", choices=("block", "skip"), help=then)
+    words = "a later submission with this key replaces this one while it waits"
+    submit.add_argument("--debounce-key", metavar="KEY", help=words)
+    begin.add_argument(
+        "--debounce-seconds", type=float, metavar="SECONDS", help="wait so long for a later one"
+    )
     submit.add_argument("--wait", type=int, metavar="SECONDS", help="wait for the end, at most 30 s")
     with_watch(submit)
     with_id(add_command(commands, "get", operations.get, "show an operation"), "operation")

@@ -62,6 +62,10 @@ def test_an_operation_is_paused_and_resumed() -> None:
             ["--order-key", "customer-7", "--order-on-failure", "skip"],
             {"order_key": "customer-7", "order_on_failure": "skip"},
         ),
+        (
+            ["--debounce-key", "reindex", "--debounce-seconds", "5"],
+            {"debounce_key": "reindex", "debounce_seconds": 5.0},
+        ),
     ],
 )
 def test_an_operation_is_submitted_for_later_or_in_an_order(argv: list[str], sent: dict[str, Any]) -> None:

@@ -1,14 +1,17 @@
 import json
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from durabletask.internal import helpers
 
+from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import FORM, Category
 from durable_retry.engine.facts import WaitEnded
 from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.debounce import Debounce, DebounceRequest, Series
 from durable_retry.engine.operations.operation import CONTENT_BYTES, digest_of
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from orchestrators import run
@@ -337,6 +340,117 @@ def test_a_scheduled_operation_is_started_now() -> None:
     document = stage.run_until_waiting()
     assert (document["attempt_count"], document["actions"][0]["by"]) == (1, "ada")
     assert stage.now == NOON
+
+
+DEBOUNCE: Final = Debounce(entity="e1", key="reindex", seconds=10.0, accepted_at=NOON)
+
+
+def request_of(name: str, seconds_later: float) -> dict[str, Any]:
+    accepted_at = NOON + timedelta(seconds=seconds_later)
+    return DebounceRequest(operation_id=name, accepted_at=accepted_at, seconds=10.0).to_json()
+
+
+def debounced(series: Series | None = None) -> Stage:
+    operation = an_operation(start_at=NOON + timedelta(seconds=10), deadline_at=None, debounce=DEBOUNCE)
+    stage = Stage(operation, failing(0))
+    stage.debounce = None if series is None else series.to_json()
+    stage.run_until_waiting()
+    return stage
+
+
+def waiting_before(seconds: float) -> Series:
+    at = NOON - timedelta(seconds=seconds)
+    return Series(operation_id="op-before", accepted_at=at, due_at=at + timedelta(seconds=10), began_at=at)
+
+
+def test_an_operation_with_a_debounce_key_begins_when_nothing_else_has_come() -> None:
+    stage = debounced()
+    assert stage.custom_status["status"] == "scheduled"
+    document = stage.run()
+    assert stage.now == NOON + timedelta(seconds=10)
+    assert (document["status"], document["debounce_key"], "replaced_by" in document) == (
+        "succeeded",
+        "reindex",
+        False,
+    )
+    assert [name for name, _ in stage.debounce_calls] == ["arrive", "begin"]
+
+
+def test_an_operation_tells_the_one_that_it_replaces() -> None:
+    stage = debounced(waiting_before(4))
+    assert stage.sent == [("op-before", "replaced", request_of(stage.operation.operation_id, 0))]
+
+
+def test_a_replaced_operation_ends_as_cancelled_and_says_by_what() -> None:
+    stage = debounced()
+    stage.raise_event("replaced", request_of("op-later", 3))
+    document = stage.run()
+    assert (document["status"], document["replaced_by"]) == ("cancelled", "op-later")
+    assert (stage.now, stage.activities, stage.record["state"]) == (NOON, [], "completed")
+
+
+def test_one_that_no_event_reached_learns_at_the_end_of_its_wait_that_it_was_replaced() -> None:
+    stage = debounced()
+    stage.debounce = waiting_before(-3).to_json()
+    document = stage.run()
+    assert (document["status"], document["replaced_by"]) == ("cancelled", "op-before")
+    assert stage.activities == []
+
+
+def test_one_that_was_replaced_before_it_joined_ends_at_once() -> None:
+    stage = debounced(waiting_before(-3))
+    assert (stage.output["replaced_by"], stage.now) == ("op-before", NOON)
+
+
+def test_a_series_at_its_bound_begins_at_once() -> None:
+    stage = debounced(replace(waiting_before(9), began_at=NOON - timedelta(seconds=100)))
+    assert (stage.output["status"], stage.output["start_at"]) == ("succeeded", to_rfc3339(NOON))
+    assert [name for name, _ in stage.debounce_calls] == ["arrive"]
+
+
+def test_an_event_that_replaces_nothing_does_not_end_the_wait() -> None:
+    stage = debounced()
+    stage.raise_event("replaced", request_of("op-earlier", -3))
+    assert stage.run_until_waiting()["status"] == "scheduled"
+    stage.raise_event("replaced", {"by": "me"})
+    assert stage.run_until_waiting()["status"] == "scheduled"
+    stage.raise_event("replaced", request_of("op-later", 3))
+    assert stage.run()["replaced_by"] == "op-later"
+
+
+def test_a_debounced_operation_is_started_now_and_what_comes_later_is_new() -> None:
+    stage = debounced()
+    stage.raise_event("retry_now", {"attempt": 1, "by": "ada"})
+    assert stage.run()["status"] == "succeeded"
+    assert (stage.now, stage.debounce["is_over"]) == (NOON, True)
+
+
+def test_a_debounced_operation_that_is_cancelled_leaves() -> None:
+    stage = debounced()
+    stage.raise_event("cancel", {"by": "ada"})
+    document = stage.run()
+    assert (document["status"], "replaced_by" in document) == ("cancelled", False)
+    assert [name for name, _ in stage.debounce_calls] == ["arrive", "withdraw"]
+    assert stage.debounce["is_over"] is True
+
+
+def test_a_paused_operation_that_is_replaced_ends() -> None:
+    stage = debounced()
+    stage.raise_event("pause", {"by": "ada"})
+    assert stage.run_until_waiting()["status"] == "paused"
+    stage.raise_event("replaced", request_of("op-later", 3))
+    assert stage.run()["replaced_by"] == "op-later"
+
+
+def test_an_operation_whose_debounce_key_cannot_be_asked_for_is_left_to_a_person() -> None:
+    stage = debounced()
+    stage.debounce = {"series": "of another kind"}
+    document = stage.run()
+    assert (document["dead_letter"]["reason"], document["dead_letter"]["category"]) == (
+        "RetriesExhausted",
+        "transient",
+    )
+    assert document["dead_letter"]["detail"].startswith("nothing was sent: its debounce key")
 
 
 def paused(answer: Activities | None = None, **pause: Any) -> Stage:

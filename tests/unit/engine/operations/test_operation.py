@@ -18,7 +18,13 @@ from durable_retry.engine.base.names import FINISHED, FORM
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.config.dependency import Dependency, IdempotencySettings
-from durable_retry.engine.operations.naming import ScopedKey, operation_id_for, outbox_id_for, run_of
+from durable_retry.engine.operations.naming import (
+    ScopedKey,
+    debounce_entity_for,
+    operation_id_for,
+    outbox_id_for,
+    run_of,
+)
 from durable_retry.engine.operations.operation import (
     CONTENT_BYTES,
     OperationInput,
@@ -235,6 +241,48 @@ def test_a_start_more_than_a_year_ahead_is_refused() -> None:
 def test_two_starts_are_refused() -> None:
     (problem,) = problems_of(start_at="2026-11-21T13:00:00Z", delay_seconds=5)
     assert problem.pointer == "/delay_seconds"
+
+
+def test_an_operation_with_a_debounce_key_waits_for_a_later_one() -> None:
+    operation = submitted(debounce_key="customer-7", debounce_seconds=5, deadline_seconds=600)
+    assert (operation.start_at, operation.deadline_at) == (after(5), after(605))
+    debounce = operation.debounce
+    assert debounce is not None
+    assert (debounce.key, debounce.seconds, debounce.accepted_at) == ("customer-7", 5.0, NOON)
+    assert OperationInput.from_json(operation.to_json()) == operation
+    assert operation.restarted(after(100)).debounce == debounce
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointers"),
+    [
+        ({"debounce_key": "k"}, ["/debounce_seconds"]),
+        ({"debounce_seconds": 5}, ["/debounce_key"]),
+        ({"debounce_key": "k", "debounce_seconds": 0}, ["/debounce_seconds"]),
+        ({"debounce_key": "k", "debounce_seconds": 86_401}, ["/debounce_seconds"]),
+        ({"debounce_key": "", "debounce_seconds": 5}, ["/debounce_key"]),
+        ({"debounce_key": "k", "debounce_seconds": 5, "delay_seconds": 5}, ["/delay_seconds"]),
+        ({"debounce_key": "k", "debounce_seconds": 5, "order_key": "o"}, ["/debounce_key"]),
+        (
+            {"debounce_key": "k", "start_at": "2026-11-21T13:00:00Z"},
+            ["/start_at", "/debounce_seconds"],
+        ),
+    ],
+)
+def test_a_debounce_is_refused_by_every_mistake(fields: dict[str, Any], pointers: list[str]) -> None:
+    assert [problem.pointer for problem in problems_of(**fields)] == pointers
+
+
+def test_debounce_keys_are_those_of_a_tenant_and_a_target() -> None:
+    entities = {
+        debounce_entity_for(scope, target, "k")
+        for scope in ("key:", "key:acme", "event:other")
+        for target in ("handler ship", "dependency ship")
+    }
+    assert len(entities) == 6
+    same = debounce_entity_for("key:", "handler ship", "k")
+    assert debounce_entity_for("event:", "handler ship", "k") == same
+    assert debounce_entity_for("source:queue/orders", "handler ship", "k") == same
 
 
 def test_a_later_start_is_kept_where_the_deadline_is_counted_anew() -> None:

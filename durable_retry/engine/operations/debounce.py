@@ -1,0 +1,143 @@
+"""Debouncing: of submissions that follow each other closely, only the last one runs.
+
+    submitted  A    B  C              D
+               |    |  |              |
+    waits      A----B--C---------> C runs      D----------> D runs
+
+Each waits until nothing new has come for its `debounce_seconds`, and ends as cancelled when something has.
+What comes once the waiting one has begun is new. The entity `debounce`, one for each key and target, decides:
+an operation arrives when it begins to wait, and asks when the wait is over.
+
+    arrive(series, request)    it waits, in place of the one before, or was replaced before it came
+    begin(series, request)     its wait is over: it begins, or was replaced meanwhile
+    withdraw(series, request)  it was cancelled while it waited
+    forget(series, request)    nothing came for `KEPT_FOR` after it began
+
+The instants at which two were accepted say which is the later one, since their orchestrations may begin in
+another order. A repeated message changes nothing.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from durable_retry.engine.base.json_forms import JsonShape, UnreadableRecordError
+
+LONGEST_WAIT: Final = 10
+"""A series begins after so many times its `debounce_seconds` at the latest: a stream without a gap would put
+it off for ever. A gap that has not come in ten times the expected one is not about to come."""
+
+KEPT_FOR: Final = timedelta(hours=1)
+"""How long the last run of a key is remembered: an earlier submission whose orchestration was held up for
+less is recognized as replaced."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Debounce(JsonShape):
+    """How an operation waits for a later one that replaces it."""
+
+    entity: str  # the key of its entity: the same for the same tenant, target and `key`
+    key: str  # the caller's `debounce_key`
+    seconds: float  # the caller's `debounce_seconds`
+    accepted_at: datetime  # stays when upkeep starts the operation anew
+
+    def replaced_by(self, event: Any) -> str | None:
+        """Return the operation that replaces this one, as the data of an event says; None where none does.
+
+        A hub may deliver an event of an earlier life of the operation, and anyone may send one in any form.
+        """
+        try:
+            later = DebounceRequest.from_json(event)
+        except UnreadableRecordError:
+            return None
+        return later.operation_id if later.accepted_at >= self.accepted_at else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebounceRequest(JsonShape):
+    """What every operation of the entity takes: which submission asks."""
+
+    operation_id: str
+    accepted_at: datetime
+    seconds: float
+
+    @property
+    def due_at(self) -> datetime:
+        """When it has waited."""
+        return self.accepted_at + timedelta(seconds=self.seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series(JsonShape):
+    """State of the entity: the latest submission, and the series that it belongs to."""
+
+    operation_id: str  # the latest submission
+    accepted_at: datetime
+    due_at: datetime  # when it begins
+    began_at: datetime  # when the first submission of the series was accepted
+    is_over: bool = False  # whether the latest has begun, or was cancelled: the next one is of a new series
+
+    def is_of(self, request: DebounceRequest) -> bool:
+        """Whether it is this submission that is the latest."""
+        return (self.operation_id, self.accepted_at) == (request.operation_id, request.accepted_at)
+
+    def is_later_than(self, request: DebounceRequest) -> bool:
+        """Whether the latest was accepted after this one; in one instant the ids decide."""
+        return (self.accepted_at, self.operation_id) > (request.accepted_at, request.operation_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebouncePlace(JsonShape):
+    """The answer to `arrive` and `begin`."""
+
+    due_at: datetime  # when the submission begins, unless it is replaced
+    replaced_by: str | None = None  # the operation that replaced it; None while none has
+    replaces: str | None = None  # the operation that it replaced now; None where none waited
+    begins: bool = False  # whether it begins at once, and asks no more
+
+
+def arrive(series: Series | None, request: DebounceRequest) -> tuple[Series, DebouncePlace]:
+    """Let a submission wait, in place of the one that waits."""
+    if series is not None and series.is_of(request):
+        return series, DebouncePlace(due_at=series.due_at, begins=series.is_over)
+    if series is not None and series.is_later_than(request):
+        return series, _replaced(series, request)
+    waits = series is not None and not series.is_over
+    began_at = series.began_at if series is not None and waits else request.accepted_at
+    due_at = min(request.due_at, began_at + LONGEST_WAIT * timedelta(seconds=request.seconds))
+    # One that comes before it has asked must not put it off any more.
+    begins = due_at <= request.accepted_at
+    joined = Series(
+        operation_id=request.operation_id,
+        accepted_at=request.accepted_at,
+        due_at=due_at,
+        began_at=began_at,
+        is_over=begins,
+    )
+    replaces = series.operation_id if series is not None and waits else None
+    replaces = None if replaces == request.operation_id else replaces
+    return joined, DebouncePlace(due_at=due_at, replaces=replaces, begins=begins)
+
+
+def begin(series: Series | None, request: DebounceRequest) -> tuple[Series, DebouncePlace]:
+    """Let a submission begin, unless it was replaced; also before its wait is over, which people may end."""
+    if series is not None and series.is_later_than(request):
+        return series, _replaced(series, request)
+    if series is None or not series.is_of(request):
+        # The state was lost, or forgotten: nothing is known that would replace it.
+        series, _ = arrive(None, request)
+    return replace(series, is_over=True), DebouncePlace(due_at=series.due_at, begins=True)
+
+
+def withdraw(series: Series | None, request: DebounceRequest) -> Series | None:
+    """End the series of a submission that was cancelled."""
+    return replace(series, is_over=True) if series is not None and series.is_of(request) else series
+
+
+def forget(series: Series | None, request: DebounceRequest) -> Series | None:
+    """Forget a series that is over, unless a later one was begun."""
+    return None if series is not None and series.is_of(request) and series.is_over else series
+
+
+def _replaced(series: Series, request: DebounceRequest) -> DebouncePlace:
+    return DebouncePlace(due_at=request.due_at, replaced_by=series.operation_id)

@@ -1,0 +1,139 @@
+"""Debouncing: the submission that runs, of several with one debounce key."""
+
+from datetime import datetime
+
+import pytest
+
+from durable_retry.engine.operations.debounce import (
+    Debounce,
+    DebouncePlace,
+    DebounceRequest,
+    Series,
+    arrive,
+    begin,
+    forget,
+    withdraw,
+)
+from tests.support.builders import NOON, after
+
+
+def asking(name: str, at: float, seconds: float = 10.0) -> DebounceRequest:
+    return DebounceRequest(operation_id=f"op-{name}", accepted_at=after(at), seconds=seconds)
+
+
+def joined(*requests: DebounceRequest) -> tuple[Series, DebouncePlace]:
+    series, place = arrive(None, requests[0])
+    for request in requests[1:]:
+        series, place = arrive(series, request)
+    return series, place
+
+
+def test_the_first_one_waits_for_its_seconds() -> None:
+    series, place = joined(asking("a", 0))
+    assert place == DebouncePlace(due_at=after(10))
+    assert (series.operation_id, series.began_at, series.is_over) == ("op-a", NOON, False)
+
+
+def test_a_later_one_replaces_it_and_waits_anew() -> None:
+    series, place = joined(asking("a", 0), asking("b", 4))
+    assert place == DebouncePlace(due_at=after(14), replaces="op-a")
+    assert begin(series, asking("a", 0)) == (series, DebouncePlace(due_at=after(10), replaced_by="op-b"))
+    begun, place = begin(series, asking("b", 4))
+    assert (place.begins, place.replaced_by, begun.is_over) == (True, None, True)
+
+
+def test_an_earlier_one_that_joins_late_is_replaced_also_when_the_later_one_has_begun() -> None:
+    series, _ = joined(asking("b", 4))
+    assert arrive(series, asking("a", 0)) == (series, DebouncePlace(due_at=after(10), replaced_by="op-b"))
+    begun, _ = begin(series, asking("b", 4))
+    assert arrive(begun, asking("a", 0)) == (begun, DebouncePlace(due_at=after(10), replaced_by="op-b"))
+
+
+def test_what_comes_after_the_begin_is_new() -> None:
+    series, _ = joined(asking("a", 0))
+    begun, _ = begin(series, asking("a", 0))
+    series, place = arrive(begun, asking("b", 3))
+    assert place == DebouncePlace(due_at=after(13))
+    assert series.began_at == after(3)
+
+
+def test_a_stream_without_a_gap_begins_after_ten_times_the_seconds() -> None:
+    series, place = joined(*(asking(f"{number}", number * 9) for number in range(12)))
+    assert place == DebouncePlace(due_at=after(100), replaces="op-10")
+    series, place = arrive(series, asking("late", 100))
+    assert (place, series.is_over) == (
+        DebouncePlace(due_at=after(100), replaces="op-11", begins=True),
+        True,
+    )
+    _, place = arrive(series, asking("next", 100.5))
+    assert place == DebouncePlace(due_at=after(110.5))
+
+
+def test_repeated_messages_change_nothing() -> None:
+    series, place = joined(asking("a", 0))
+    assert arrive(series, asking("a", 0)) == (series, place)
+    begun, place = begin(series, asking("a", 0))
+    assert begin(begun, asking("a", 0)) == (begun, place)
+    assert arrive(begun, asking("a", 0)) == (begun, DebouncePlace(due_at=after(10), begins=True))
+
+
+def test_an_operation_that_is_submitted_again_does_not_replace_itself() -> None:
+    _, place = joined(asking("a", 0), asking("a", 5))
+    assert place == DebouncePlace(due_at=after(15))
+
+
+def test_in_one_instant_the_ids_decide() -> None:
+    _, place = joined(asking("b", 0), asking("a", 0))
+    assert place.replaced_by == "op-b"
+
+
+def test_one_whose_state_was_lost_begins_all_the_same() -> None:
+    begun, place = begin(None, asking("a", 0))
+    assert (begun.operation_id, begun.is_over, place) == (
+        "op-a",
+        True,
+        DebouncePlace(due_at=after(10), begins=True),
+    )
+    later, place = begin(begun, asking("b", 5))
+    assert (later.operation_id, place.begins) == ("op-b", True)
+
+
+def test_one_that_was_cancelled_ends_its_series() -> None:
+    series, _ = joined(asking("a", 0))
+    assert withdraw(None, asking("a", 0)) is None
+    assert withdraw(series, asking("b", 1)) == series
+    left = withdraw(series, asking("a", 0))
+    assert left is not None
+    assert arrive(left, asking("b", 90))[1] == DebouncePlace(due_at=after(100))
+
+
+def test_a_series_is_forgotten_once_it_is_over_and_nothing_came() -> None:
+    series, _ = joined(asking("a", 0))
+    assert forget(series, asking("a", 0)) == series
+    begun, _ = begin(series, asking("a", 0))
+    assert forget(begun, asking("a", 0)) is None
+    later, _ = arrive(begun, asking("b", 20))
+    assert forget(later, asking("a", 0)) == later
+    assert forget(None, asking("a", 0)) is None
+
+
+@pytest.mark.parametrize(
+    ("event", "replaced_by"),
+    [
+        (asking("b", 5).to_json(), "op-b"),
+        (asking("b", -5).to_json(), None),
+        ({"operation_id": "op-b"}, None),
+        ("op-b", None),
+        (None, None),
+    ],
+)
+def test_an_event_says_what_replaces_an_operation(event: object, replaced_by: str | None) -> None:
+    debounce = Debounce(entity="e", key="k", seconds=10.0, accepted_at=NOON)
+    assert debounce.replaced_by(event) == replaced_by
+
+
+def test_the_state_is_read_back() -> None:
+    series, place = joined(asking("a", 0), asking("b", 4))
+    assert Series.from_json(series.to_json()) == series
+    assert DebouncePlace.from_json(place.to_json()) == place
+    assert isinstance(Series.from_json(series.to_json()).due_at, datetime)
