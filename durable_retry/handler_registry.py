@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, Required, TypedDict, Unpack, cast, overload
 
 from durable_retry.engine.base.validation import InvalidInputError, validated
-from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.config.dependency import Dependency, PriorityName
 from durable_retry.engine.retry.policy import RetryOverride, policy_from, policy_problems
 from durable_retry.handlers import Call, Outcome
 from durable_retry.signatures import Signature, SignatureError, signature_of
@@ -79,6 +79,7 @@ class Handler:
             None means: yes, but requests only where the dependency deduplicates.
         timeout_seconds: One attempt of it; None means `attempt_seconds` of the dependency.
         heartbeat_seconds: The longest time between two heartbeats; None when it needs none.
+        priority: That of its operations which bring none; None means that of the dependency.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Handler:
     repeatable: bool | None = None
     timeout_seconds: float | None = None
     heartbeat_seconds: float | None = None
+    priority: PriorityName | None = None
 
     @property
     def signature(self) -> Signature:
@@ -119,7 +121,8 @@ class Handler:
         if seconds is not None:
             connect = min(timeouts.connect_seconds, seconds)
             timeouts = replace(timeouts, attempt_seconds=seconds, connect_seconds=connect)
-        return replace(dependency, retry=retry, timeouts=timeouts)
+        priority = self.priority or dependency.priority
+        return replace(dependency, retry=retry, timeouts=timeouts, priority=priority)
 
 
 class HandlerSetupError(ValueError):
@@ -138,6 +141,7 @@ def operation(
     repeatable: bool | None = None,
     timeout: float | None = None,
     heartbeat_seconds: float | None = None,
+    priority: PriorityName | None = None,
 ) -> _Declare:
     """Declare a function, sync or async, as an operation: what calls it by name gets its result for sure.
 
@@ -160,6 +164,8 @@ def operation(
         timeout: Seconds for one attempt; None means `attempt_seconds` of the dependency.
         heartbeat_seconds: The attempt is cut off when it has not called `call.heartbeat` for so long; None
             means that it need not, and then it must not.
+        priority: Who goes first where operations wait: `high`, `normal` or `low`, unless an operation says
+            so itself; None means that of the dependency.
 
     Raises:
         HandlerSetupError: The name is taken, or the function cannot be declared. While the app loads it is
@@ -177,6 +183,7 @@ def operation(
                 repeatable=repeatable,
                 timeout_seconds=timeout,
                 heartbeat_seconds=heartbeat_seconds,
+                priority=priority,
             )
             _check_options(handler)
             register_handler(handler)
@@ -199,6 +206,7 @@ class OperationOptions(TypedDict, total=False):
     repeatable: bool | None
     timeout: float | None
     heartbeat_seconds: float | None
+    priority: PriorityName | None
 
 
 @overload

@@ -28,6 +28,7 @@ class OperationFields(TypedDict, total=False):
         delay_seconds: Begin so much after it was accepted, in place of `start_at`.
         order_key: Operations of one order key run one after the other.
         order_on_failure: `block` or `skip`: what those behind it do when it ends as a dead letter.
+        priority: `high`, `normal` or `low`, where operations wait.
         debounce_key: A later operation with it replaces this one while it waits; with `debounce_seconds`.
         debounce_seconds: How long it waits for a later one.
         retry: Changes of the dependency's policy.
@@ -45,6 +46,7 @@ class OperationFields(TypedDict, total=False):
     delay_seconds: float
     order_key: str
     order_on_failure: str
+    priority: str
     debounce_key: str
     debounce_seconds: float
     retry: Mapping[str, Any]

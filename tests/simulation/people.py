@@ -269,6 +269,8 @@ class People:
             "key": f"key-{number}",
             **self._order_of(number),
         }
+        if self.world.is_crowded:
+            body["priority"] = rng.choice(["high", "normal", "low"])
         if rng.random() < 0.3:
             queue = REFUSING_QUEUE if rng.random() < _REFUSED else "done"
             body["on_success"] = [

@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from durable_retry.engine.base.asks import KEPT_ASKS
-from durable_retry.engine.base.names import CALL_LIMITER, GIVE_BACK
+from durable_retry.engine.base.names import CALL_LIMITER, GIVE_BACK, Priority
+from durable_retry.engine.base.priority import counted_wait
 from durable_retry.engine.limits.limiter import (
     SHARED_GRACE_SECONDS,
     Limiter,
@@ -38,6 +39,10 @@ class Waiter:
 
     due_at: datetime
     asks_at: datetime
+    priority: Priority | None
+
+    def order(self, name: str, now: datetime) -> tuple[timedelta, datetime, str]:
+        return -counted_wait(self.due_at, self.priority, now), self.due_at, name
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,7 @@ class SlotWatch:
                 self.lent_again.append(f"{key} lends {lease.lease_id} again at {self.world.now()}")
 
     def _look_at_order(self, request: SlotRequest, operated: Operated) -> None:
-        """See that a slot goes to the oldest of those who wait and ask in time, by the limiter's clock."""
+        """See that a slot goes to the first of those who wait and ask in time, by the limiter's clock."""
         key, name, answer = operated.key, request.lease_id, slot_answer_from_json(operated.answer)
         seen = self._seen[key]
         now = Limiter.from_json(operated.after).clock
@@ -152,12 +157,13 @@ class SlotWatch:
         own = waiters.pop(name, None)
         due_at = min([request.due_at or now, *([] if own is None else [own.due_at])])
         if isinstance(answer, SlotPostponed) and answer.ahead is not None:
-            waiters[name] = Waiter(due_at, now + timedelta(seconds=answer.seconds))
+            waiters[name] = Waiter(due_at, now + timedelta(seconds=answer.seconds), request.priority)
         seen.waiters = waiters
         older = tuple(
             each
             for each, waiter in waiters.items()
-            if (waiter.due_at, each) < (due_at, name) and waiter.asks_at + _GRACE >= now
+            if waiter.order(each, now) < Waiter(due_at, now, request.priority).order(name, now)
+            and waiter.asks_at + _GRACE >= now
         )
         if isinstance(answer, Slot):
             self.granted.append(Grant(name, key, older, _pool_of(request) - len(lent.leases)))

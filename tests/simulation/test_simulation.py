@@ -43,7 +43,7 @@ What holds then, each a function of its own:
 24. circuits_probe_within_limits a half-open circuit never lets more probe than it may
 25. reports_count_once          a circuit counts a report once, however often it comes
 26. slots_are_given_back        a slot is lent to one, once, and given back by the attempt that had it
-27. the_oldest_goes_first       a free slot goes to the attempt that has waited for the longest
+27. the_oldest_goes_first       a free slot goes to who has waited for the longest, by its priority
 28. attempts_are_within_limits  never are more attempts under way than the dependency's limit
 29. lanes_run_one_at_a_time     of the operations of an order key one runs at a time
 30. lanes_keep_the_order        what is submitted after another was accepted does not begin before it

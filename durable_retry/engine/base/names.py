@@ -153,6 +153,14 @@ class OperationState(StrEnum):
     CANCELLED = "cancelled"
 
 
+class Priority(StrEnum):
+    """Who goes first where operations wait; without one an operation is `normal`."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+
 FINISHED = frozenset({OperationState.SUCCEEDED, OperationState.DEAD_LETTERED, OperationState.CANCELLED})
 """States that an operation never leaves by itself."""
 

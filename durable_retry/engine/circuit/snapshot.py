@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from typing import Annotated, assert_never
 
 from durable_retry.engine.base.json_forms import Form, JsonShape, MsInstant
+from durable_retry.engine.base.names import Priority
+from durable_retry.engine.base.priority import released_at_fraction
 from durable_retry.engine.base.text import deterministic_fraction
 from durable_retry.engine.circuit.retry_budget import BudgetSnapshot
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
@@ -32,7 +34,12 @@ def spread_seconds(waiting: int, settings: ReleaseSettings = RELEASE) -> float:
 
 
 def release_at(
-    operation_id: str, reopened_at: datetime, waiting: int, settings: ReleaseSettings = RELEASE
+    operation_id: str,
+    reopened_at: datetime,
+    waiting: int,
+    settings: ReleaseSettings = RELEASE,
+    *,
+    priority: Priority | None = None,
 ) -> datetime:
     """Return when a waiting operation may go; the same on every machine and in every replay.
 
@@ -45,9 +52,11 @@ def release_at(
     S has no upper limit, since that would limit the protection; the caller moves an operation forward whose
     deadline comes first. The instant of reopening is part of the hash, so that the operation that was last
     after one break is not last after every break. The release begins at `reopened_at`, the end of the break
-    or the closing. Too small a number of `waiting` makes the rate higher.
+    or the closing. Too small a number of `waiting` makes the rate higher. With a priority u is another, see
+    `engine.base.priority.released_at_fraction`.
     """
-    fraction = deterministic_fraction("release", operation_id, reopened_at.isoformat())
+    drawn = deterministic_fraction("release", operation_id, reopened_at.isoformat())
+    fraction = released_at_fraction(drawn, priority)
     return reopened_at + timedelta(seconds=fraction * spread_seconds(waiting, settings))
 
 
@@ -197,6 +206,7 @@ def permit(
     operation_id: str,
     waiting: bool = False,
     here: TakenHere = NOTHING_TAKEN,
+    priority: Priority | None = None,
 ) -> Permit:
     """Return whether a call may go, by the worker's copy and by the pauses that it learnt of itself.
 
@@ -211,7 +221,7 @@ def permit(
         return refused(operation_id, paused_until, others, THROTTLED)
     if snapshot is None:
         return Permitted(epoch=0, fail_open=True)
-    seen = _Seen(snapshot, now - snapshot.ahead, settings, operation_id, here)
+    seen = _Seen(snapshot, now - snapshot.ahead, settings, operation_id, here, priority)
     if snapshot.is_valid(now):
         answer = seen.answer(waiting=waiting)
     else:
@@ -229,6 +239,7 @@ class _Seen:
     settings: CircuitSettings
     operation_id: str
     here: TakenHere
+    priority: Priority | None
 
     def answer(self, *, waiting: bool) -> Permit:
         """Return what a valid snapshot says."""
@@ -287,7 +298,8 @@ class _Seen:
         permitted = Permitted(self.snapshot.epoch)
         if not waiting or self.snapshot.reopened_at is None:
             return permitted
-        place = release_at(self.operation_id, self.snapshot.reopened_at, self.snapshot.waiting)
+        reopened_at, waited = self.snapshot.reopened_at, self.snapshot.waiting
+        place = release_at(self.operation_id, reopened_at, waited, priority=self.priority)
         if place <= self.now:
             return permitted
         detail = f"released in turn, one of {self.snapshot.waiting} that waited"

@@ -206,7 +206,7 @@ class _Reader:
         if "" in broken:
             return _Table({}, frozenset(DependencyTable.model_fields))
         # Validated again without the broken keys, so that one mistake hides no other.
-        kept = {key: value for key, value in table.items() if key not in broken and key != "base_url"}
+        kept = {key: value for key, value in table.items() if key not in broken | {"base_url", "priority"}}
         return _Table(validated(DefaultsTable, kept).written(), broken)
 
     def _read_dependency(self, name: str, defaults: _Table, own: _Table) -> Dependency:
@@ -249,6 +249,7 @@ class _Reader:
             webhook=Webhook(tuple(Secret(text) for text in tables["webhook"].get("secrets", ()))),
             masking=Masking(**tables["masking"]),
             alerts=AlertThresholds(**tables["alerts"]),
+            priority=own.written.get("priority", "normal"),
         )
 
     def _headers_with_secrets(self, name: str, headers: Mapping[str, str]) -> dict[str, str | Secret]:

@@ -6,7 +6,7 @@
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, InstanceOf, PlainSerializer, WithJsonSchema
 
@@ -74,6 +74,8 @@ class Webhook:
     secrets: tuple[Masked, ...] = ()
 
 
+type PriorityName = Literal["high", "normal", "low"]
+
 type _Threshold = Annotated[float, Field(ge=0)]
 
 
@@ -112,6 +114,7 @@ class Dependency:
         webhook: What signs the events that are sent there.
         masking: What people see of requests, inputs and errors.
         alerts: Thresholds of its own.
+        priority: That of operations which bring none.
         needs_admission: Whether an attempt asks before it starts: the circuit, the retry budget or a limit is
             on.
     """
@@ -130,6 +133,7 @@ class Dependency:
     webhook: Webhook = field(default_factory=Webhook)
     masking: Masking = field(default_factory=Masking)
     alerts: AlertThresholds = field(default_factory=AlertThresholds)
+    priority: PriorityName = "normal"
     needs_admission: Annotated[bool, Field(exclude=True)] = field(init=False)
 
     def __post_init__(self) -> None:

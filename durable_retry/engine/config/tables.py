@@ -21,6 +21,7 @@ from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.config.dependency import (
     AlertThresholds,
     IdempotencySettings,
+    PriorityName,
     WebhookSecretError,
     signing_key,
 )
@@ -123,5 +124,7 @@ def _model_of_tables(name: str, **more: Any) -> type[Strict]:
 DefaultsTable: Final = _model_of_tables("DefaultsTable")
 """`[defaults]`: the values that every dependency starts from."""
 
-DependencyTable: Final = _model_of_tables("DependencyTable", base_url=(BaseUrl, ""))
+DependencyTable: Final = _model_of_tables(
+    "DependencyTable", base_url=(BaseUrl, ""), priority=(PriorityName, "normal")
+)
 """`[dependencies.<name>]`."""

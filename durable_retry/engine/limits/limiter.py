@@ -3,10 +3,11 @@
 Its state has a lease per attempt under way and the instant of the next start. A start that comes too early
 has its turn reserved: a backlog of any length costs one timer each, and goes in the order of asking.
 
-An attempt that finds no free slot has a place among those who wait, by the instant at which it was first due,
-and asks again when a slot should be free for it. A free slot is kept for the oldest, until it is late: it may
-have started within a worker's share, or have been cancelled. The instant comes with each request, so that an
-attempt without a place, or one that lost it, is in the same order.
+An attempt that finds no free slot has a place among those who wait, by how long it has waited since it was
+first due, which counts more with a higher priority (`engine.base.priority`), and asks again when a slot
+should be free for it. A free slot is kept for the first of them, until it is late: it may have started in a
+worker's share, or have been cancelled. The instant comes with each request, so that an attempt without a
+place, or one that lost it, is in the same order.
 
 Requests and returns may come twice, late, and in another order: `engine.base.asks`.
 """
@@ -18,6 +19,8 @@ from typing import Annotated, Any, Final
 
 from durable_retry.engine.base.asks import Ask, is_repeated, with_ask
 from durable_retry.engine.base.json_forms import Form, JsonRow, JsonShape, MsInstant
+from durable_retry.engine.base.names import Priority
+from durable_retry.engine.base.priority import counted_wait
 from durable_retry.engine.base.text import counted
 from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
 from durable_retry.engine.limits.settings import LimitSettings
@@ -95,6 +98,7 @@ class SlotRequest(JsonShape):
     asked_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
     # When the attempt was first due: the oldest goes first. None from an older version.
     due_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
+    priority: Annotated[Priority | None, Form(omits_none=True)] = None  # None is `normal`
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +108,11 @@ class Place(JsonRow):
     due_at: MsInstant  # when the attempt was first due
     lease_id: str
     asks_at: MsInstant  # when it asks again
+    priority: Annotated[Priority | None, Form(omits_none=True)] = None  # None is `normal`
 
-    @property
-    def order(self) -> tuple[datetime, str]:
-        """What places are sorted by, the first to go first."""
-        return self.due_at, self.lease_id
+    def order(self, now: datetime) -> tuple[timedelta, datetime, str]:
+        """Return what places are sorted by, the first to go first."""
+        return -counted_wait(self.due_at, self.priority, now), self.due_at, self.lease_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +219,10 @@ def _answer_to_request(
 ) -> tuple[Limiter, Slot | SlotPostponed]:
     pool = request.settings.max_concurrency - request.settings.shared_concurrency
     limiter, due_at = limiter.in_order(request, now)
-    ahead = sum(place.order < (due_at, request.lease_id) for place in limiter.places)
+    own = Place(due_at, request.lease_id, now, request.priority)
+    ahead = sum(place.order(now) < own.order(now) for place in limiter.places)
     if pool > 0 and len(limiter.leases) + ahead >= pool:
-        return _ask_again_later(limiter, request, due_at, now, ahead=ahead)
+        return _ask_again_later(limiter, request, own, now, ahead=ahead)
     if not request.reserved:
         limiter, postponed = _count_start(limiter, request, now)
         if postponed is not None:
@@ -271,15 +276,15 @@ def _is_of_use(wait_seconds: float, request: SlotRequest) -> bool:
 
 
 def _ask_again_later(
-    limiter: Limiter, request: SlotRequest, due_at: datetime, now: datetime, *, ahead: int
+    limiter: Limiter, request: SlotRequest, own: Place, now: datetime, *, ahead: int
 ) -> tuple[Limiter, SlotPostponed]:
     """Give an attempt its place, and let it ask again when a slot should be free behind those ahead of it."""
     pool = request.settings.max_concurrency - request.settings.shared_concurrency
     seconds = _seconds_until_free(limiter, now, pool, ahead)
     shortest = min(max(limiter.held_seconds / 2, LEAST_ASK_SECONDS), SHORTEST_ASK_SECONDS)
     seconds = round(min(max(seconds, shortest), LONGEST_ASK_SECONDS), 3)
-    place = Place(due_at, request.lease_id, now + timedelta(seconds=seconds))
-    places = sorted((*limiter.places, place), key=lambda each: each.order)[:KEPT_PLACES]
+    place = replace(own, asks_at=now + timedelta(seconds=seconds))
+    places = sorted((*limiter.places, place), key=lambda each: each.order(now))[:KEPT_PLACES]
     busy = f"{counted(request.settings.max_concurrency, 'attempt')} at once"
     postponed = SlotPostponed(seconds, reserved=request.reserved, reason=busy, ahead=ahead)
     return replace(limiter, places=tuple(places), next_ask_at=place.asks_at), postponed

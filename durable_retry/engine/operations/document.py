@@ -14,6 +14,7 @@ from durable_retry.engine.base.names import (
     EventState,
     OperationState,
     OrderOnFailure,
+    Priority,
 )
 from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.operations.heartbeat import HeartbeatNote
@@ -100,6 +101,9 @@ class ListedOperation(Answer):
             exclude_if=is_none,
             description="What becomes of those behind it when it ends as a dead letter.",
         ),
+    ] = None
+    priority: Annotated[
+        Priority | None, left_out("Who goes first where operations wait. Left out where it is `normal`.")
     ] = None
     debounce_key: Annotated[
         str | None,

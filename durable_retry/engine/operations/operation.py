@@ -27,7 +27,7 @@ from typing import Annotated, Any, Final, Self
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.json_forms import Form, JsonShape
 from durable_retry.engine.base.masking import Masking
-from durable_retry.engine.base.names import FORM, OrderOnFailure
+from durable_retry.engine.base.names import FORM, OrderOnFailure, Priority
 from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import MAX_SECONDS, InvalidInputError, Problem, pointer_of
@@ -104,6 +104,8 @@ class OperationInput(JsonShape):
     order_on_failure: Annotated[OrderOnFailure | None, Form(omits_none=True)] = None
     # How it waits for a later one that replaces it, until `start_at` at the latest; None for not at all.
     debounce: Annotated[Debounce | None, Form(omits_none=True)] = None
+    # Who goes first where operations wait; None is `normal`.
+    priority: Annotated[Priority | None, Form(omits_none=True)] = None
     # The run number that the claim of the key gave; 1 before the claim. Not stored: it travels beside the
     # operation, where older versions ignore it.
     run: Annotated[int, Form(is_stored=False)] = 1
@@ -230,7 +232,13 @@ def operation_from(
         order_key=request.order_key,
         order_on_failure=_on_failure_of(request),
         debounce=_debounce_of_request(request, name.scope, now),
+        priority=_priority_of_request(request, dependency),
     )
+
+
+def _priority_of_request(request: OperationRequest, dependency: Dependency) -> Priority | None:
+    wanted = Priority(request.priority or dependency.priority)
+    return None if wanted is Priority.NORMAL else wanted
 
 
 def _debounce_of_request(request: OperationRequest, scope: str, now: datetime) -> Debounce | None:

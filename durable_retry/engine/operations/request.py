@@ -284,6 +284,8 @@ class OperationRequest(Strict):
         delay_seconds: Begin so much after it was accepted, in place of `start_at`.
         order_key: Operations of one order key run one after the other, in the order of their acceptance.
         order_on_failure: What becomes of those behind it when it ends as a dead letter; None means `block`.
+        priority: Who goes first where operations wait for a limit, the retry budget or a circuit that closes;
+            None takes that of the handler or the dependency.
         debounce_key: A later submission with this key, to the same handler or dependency, replaces it while
             it waits; 1 to 255 characters.
         debounce_seconds: How long it waits for one; at most a day.
@@ -310,6 +312,7 @@ class OperationRequest(Strict):
     delay_seconds: Seconds | None = None
     order_key: Label | None = None
     order_on_failure: Literal["block", "skip"] | None = None
+    priority: Literal["high", "normal", "low"] | None = None
     debounce_key: Label | None = None
     debounce_seconds: Annotated[float, Field(gt=0, le=MAX_DEBOUNCE_SECONDS)] | None = None
     retry: RetryOverride | None = None

@@ -80,6 +80,7 @@ class OperationStatus:
             start_at=operation.start_at,
             order_key=operation.order_key,
             order_on_failure=operation.order_on_failure,
+            priority=operation.priority,
             debounce_key=None if operation.debounce is None else operation.debounce.key,
             replaced_by=self.replaced_by,
         ).to_json()
@@ -136,12 +137,13 @@ def checked_document(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _MOVING: Final = (
-    "key",  # These seven never change, but lists and summaries do not read inputs.
+    "key",  # These eight never change, but lists and summaries do not read inputs.
     "dependency",
     "correlation_id",
     "source",
     "handler",
     "order_key",
+    "priority",
     STEPS_RUN,
     WAITS_FOR,
     "status",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
+from durable_retry.engine.base.names import Priority
 from durable_retry.engine.base.text import seconds_text
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import RECHECK, Refused, release_at
@@ -25,6 +26,7 @@ class Retryable(Protocol):
         timeouts: `connect_seconds` must fit between a wait and the deadline.
         deadline_at: After this nothing more is tried; None means no deadline.
         handler: The Python handler that it runs; None for a request.
+        priority: Who goes first where operations wait; None is `normal`.
     """
 
     @property
@@ -41,6 +43,8 @@ class Retryable(Protocol):
     def deadline_at(self) -> datetime | None: ...  # noqa: D102
     @property
     def handler(self) -> str | None: ...  # noqa: D102
+    @property
+    def priority(self) -> Priority | None: ...  # noqa: D102
 
 
 _OWN_PACE: Final = RetryPolicy(initial_seconds=1.0, factor=2.0, max_seconds=300.0, jitter="equal")
@@ -167,7 +171,7 @@ def circuit_constraint(operation: Retryable, refused: Refused, now: datetime, fo
     reopens_at = max(refused.base, now + _SOON)
     if form > _WITHOUT_RECHECK and refused.base <= now:
         reopens_at = max(reopens_at, _asks_again_at(operation, now))
-    place = release_at(operation.operation_id, reopens_at, refused.waiting)
+    place = release_at(operation.operation_id, reopens_at, refused.waiting, priority=operation.priority)
     if operation.deadline_at is not None:
         place = max(reopens_at, min(place, latest_start(operation.deadline_at, operation.timeouts)))
     reopens = f"circuit lets attempts through in {seconds_text((reopens_at - now).total_seconds())}"

@@ -148,6 +148,7 @@ def slot_request(
         pace=needed.pace and needed.pace.within(operation.policy.max_retry_after_seconds),
         asked_at=now,
         due_at=admission.slot_since,
+        priority=operation.priority,
     )
 
 

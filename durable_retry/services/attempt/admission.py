@@ -72,7 +72,8 @@ class StepGate:
             return await call()
         admission = replace(held_admission(self.held, dependency.name), asks_for_slot=True)
         circuit, answer = await enter_circuit(
-            self.hub, dependency, self.operation.operation_id, self.number, admission
+            *(self.hub, dependency, self.operation.operation_id, self.number, admission),
+            priority=self.operation.priority,
         )
         if not isinstance(answer, Permitted):
             raise StepBlockedError(BlockedStep(dependency.name, answer))
@@ -106,7 +107,9 @@ async def attempt_if_admitted(
     """
     if dependency is None or not dependency.needs_admission:
         return await attempt()
-    circuit, answer = await enter_circuit(hub, dependency, operation.operation_id, number, admission)
+    circuit, answer = await enter_circuit(
+        hub, dependency, operation.operation_id, number, admission, priority=operation.priority
+    )
     if not isinstance(answer, Permitted):
         return answer
     return await _reported_outcome(circuit, answer, operation.policy, attempt)

@@ -18,6 +18,7 @@ from typing import Final
 
 from durable_retry import clock
 from durable_retry.concurrency import LoopOwned
+from durable_retry.engine.base.names import Priority
 from durable_retry.engine.circuit.messages import snapshot_of
 from durable_retry.engine.circuit.report import CallHealth, LastFailure
 from durable_retry.engine.circuit.reporters import ReportBuffer
@@ -91,10 +92,17 @@ class CircuitCache:
         self.share = WorkerShare(self.settings.limits)
         self.is_limited = self.settings.limits.is_on
 
-    async def enter(self, operation_id: str, attempt: int, admission: AdmissionState) -> Permitted | Blocked:
+    async def enter(
+        self,
+        operation_id: str,
+        attempt: int,
+        admission: AdmissionState,
+        *,
+        priority: Priority | None = None,
+    ) -> Permitted | Blocked:
         """Decide whether an attempt may be made now. After `Permitted` it counts as begun; call `leave`."""
         await self._refresh_snapshot()
-        answer = self._permit_or_refusal(operation_id, attempt, admission, self.now())
+        answer = self._permit_or_refusal(operation_id, attempt, admission, priority)
         await self.reporting.flush()
         return answer
 
@@ -133,15 +141,16 @@ class CircuitCache:
         await self.reporting.flush()
 
     def _permit_or_refusal(
-        self, operation_id: str, attempt: int, admission: AdmissionState, now: datetime
+        self, operation_id: str, attempt: int, admission: AdmissionState, priority: Priority | None
     ) -> Permitted | Blocked:
+        now = self.now()
         probe_permit = self._probe_permit(admission, now)
         if (
             probe_permit is None
-            and (held := self._budget_postponement(operation_id, attempt, admission, now)) is not None
+            and (held := self._budget_postponement(operation_id, attempt, admission, priority)) is not None
         ):
             return held
-        answer = probe_permit or self._circuit_permit(operation_id, now, waiting=admission.waiting)
+        answer = probe_permit or self._circuit_permit(operation_id, now, admission.waiting, priority)
         if isinstance(answer, Permitted):
             limited = self._within_limits(answer, admission, now)
             if isinstance(limited, NeedsSlot):
@@ -162,9 +171,9 @@ class CircuitCache:
         return answer
 
     def _budget_postponement(
-        self, operation_id: str, attempt: int, admission: AdmissionState, now: datetime
+        self, operation_id: str, attempt: int, admission: AdmissionState, priority: Priority | None
     ) -> BudgetPostponed | None:
-        snapshot = self.snapshot
+        now, snapshot = self.now(), self.snapshot
         if (
             attempt == 1
             or admission.promised
@@ -182,6 +191,8 @@ class CircuitCache:
             operation_id=operation_id,
             taken_as_newcomer=taken_as_newcomer,
             is_overdue=self._is_overdue(admission),
+            priority=priority,
+            waited_seconds=(now - (admission.due_at or now)).total_seconds(),
         )
         if not isinstance(answer, BudgetPostponed):
             return None
@@ -250,7 +261,13 @@ class CircuitCache:
         )
         return None
 
-    def _circuit_permit(self, operation_id: str, now: datetime, *, waiting: bool) -> Permit:
+    def _circuit_permit(
+        self,
+        operation_id: str,
+        now: datetime,
+        waiting: bool,  # noqa: FBT001 - one of two in the ticket
+        priority: Priority | None,
+    ) -> Permit:
         if not self.settings.circuit.enabled:
             return Permitted(0)
         return permit(
@@ -260,6 +277,7 @@ class CircuitCache:
             operation_id=operation_id,
             waiting=waiting,
             here=self.buffer.here,
+            priority=priority,
         )
 
     async def _refresh_snapshot(self) -> None:
@@ -348,11 +366,17 @@ def circuit_of(hub: TaskHub, dependency: Dependency) -> CircuitCache:
 
 
 async def enter_circuit(
-    hub: TaskHub, dependency: Dependency, operation_id: str, attempt: int, admission: AdmissionState
+    hub: TaskHub,
+    dependency: Dependency,
+    operation_id: str,
+    attempt: int,
+    admission: AdmissionState,
+    *,
+    priority: Priority | None = None,
 ) -> tuple[CircuitCache, Permitted | Blocked]:
     """Return a dependency's circuit, and whether an attempt may be made now, see `CircuitCache.enter`."""
     circuit = circuit_of(hub, dependency)
-    return circuit, await circuit.enter(operation_id, attempt, admission)
+    return circuit, await circuit.enter(operation_id, attempt, admission, priority=priority)
 
 
 def circuit_time(hub: TaskHub, dependency_name: str) -> datetime:

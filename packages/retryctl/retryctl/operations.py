@@ -108,6 +108,7 @@ def operation_text(document: Mapping[str, Any]) -> str:
             ("submitted by", _cell_or_none(document.get("submitted_by"))),
             ("deadline", instant(document["deadline_at"])),
             ("next attempt", instant(document["next_attempt_at"])),
+            ("priority", document.get("priority")),
             ("debounce key", _cell_or_none(document.get("debounce_key"))),
             ("replaced by", document.get("replaced_by")),
         )
@@ -183,6 +184,7 @@ def _body_of(args: Namespace) -> dict[str, Any]:
         "delay_seconds": args.delay_seconds,
         "order_key": args.order_key,
         "order_on_failure": args.order_on_failure,
+        "priority": args.priority,
         "debounce_key": args.debounce_key,
         "debounce_seconds": args.debounce_seconds,
         "retry": retry_table(args.retry) or None,

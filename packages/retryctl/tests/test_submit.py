@@ -58,6 +58,7 @@ def test_an_operation_is_paused_and_resumed() -> None:
     [
         (["--start-at", "2026-11-22T09:00:00Z"], {"start_at": "2026-11-22T09:00:00Z"}),
         (["--delay-seconds", "60"], {"delay_seconds": 60.0}),
+        (["--priority", "low"], {"priority": "low"}),
         (
             ["--order-key", "customer-7", "--order-on-failure", "skip"],
             {"order_key": "customer-7", "order_on_failure": "skip"},

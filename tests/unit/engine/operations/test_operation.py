@@ -14,7 +14,7 @@ from durable_retry.engine.base.instants import (
     to_rfc3339,
 )
 from durable_retry.engine.base.masking import Masking
-from durable_retry.engine.base.names import FINISHED, FORM
+from durable_retry.engine.base.names import FINISHED, FORM, Priority
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.config.dependency import Dependency, IdempotencySettings
@@ -271,6 +271,16 @@ def test_an_operation_with_a_debounce_key_waits_for_a_later_one() -> None:
 )
 def test_a_debounce_is_refused_by_every_mistake(fields: dict[str, Any], pointers: list[str]) -> None:
     assert [problem.pointer for problem in problems_of(**fields)] == pointers
+
+
+def test_a_priority_is_that_of_the_operation_or_of_its_dependency() -> None:
+    low = replace(PAYMENTS, priority="low")
+    assert submitted().priority is None
+    assert submitted(priority="high").priority is Priority.HIGH
+    assert submitted(low).priority is Priority.LOW
+    assert submitted(low, priority="normal").priority is None
+    assert OperationInput.from_json(submitted(low).to_json()).priority is Priority.LOW
+    assert problems_of(priority="urgent")[0].pointer == "/priority"
 
 
 def test_debounce_keys_are_those_of_a_tenant_and_a_target() -> None:

@@ -209,6 +209,7 @@ function about(one) {
     ...(one.submitted_by ? [[one.replay_of ? "Replayed by" : "Submitted by", one.submitted_by]] : []),
     ["Correlation", one.correlation_id ? correlationLink(one.correlation_id) : null],
     ...(one.trace_id ? [["Trace", one.trace_url ? h("a", { href: one.trace_url, rel: "noreferrer" }, one.trace_id) : mono(one.trace_id)]] : []),
+    ...(one.priority ? [["Priority", words(one.priority)]] : []),
     ...(one.debounce_key ? [["Debounce key", one.debounce_key]] : []),
     ["Attempts", number(one.attempt_count)],
     ["Accepted", when(one.created_at)],
