@@ -167,6 +167,15 @@ class RetryPostponed:
     dependency: str
 
 
+@dataclass(frozen=True, slots=True)
+class LimitsRead:
+    """An attempt asked whether the limits of its dependency let it start; 0 is no limit."""
+
+    dependency: str
+    concurrency: int  # attempts at once at this moment
+    per_second: float  # starts per second at this moment
+
+
 type Fact = (
     Submitted
     | StartUnanswered
@@ -182,4 +191,5 @@ type Fact = (
     | CircuitChanged
     | CircuitBypassed
     | RetryPostponed
+    | LimitsRead
 )

@@ -271,6 +271,7 @@ def _write_metrics() -> None:
     minutes.ended("payments", "succeeded", 1.5)
     minutes.waited("payments", "retry", 10.25, None)
     minutes.opened("payments")
+    minutes.limited("payments", 8, 2.5)
     assert metrics.MetricsWriter(minutes).flush()
 
 

@@ -7,8 +7,9 @@ losing anything.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from itertools import accumulate
 from math import ceil, log2
 from typing import Annotated, Any, Final, Self
@@ -58,6 +59,26 @@ class Waits:
     seconds: float = 0.0
 
 
+class LimitKind(StrEnum):
+    """What a dependency limits, as the stored form names it."""
+
+    CONCURRENCY = "concurrency"
+    RATE = "rate"
+
+
+@dataclass(slots=True)
+class Readings:
+    """Values that were read: how many, and their sum."""
+
+    count: int = 0
+    total: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        """Their mean; at least one was read."""
+        return round(self.total / self.count, 3)
+
+
 @dataclass(slots=True)
 class Figures:
     """What happened to one dependency within some time. Counted where it ends.
@@ -69,11 +90,13 @@ class Figures:
         not_sent: Attempts that never left this side and are made again under their number.
         failures: Failed attempts by category.
         attempt_times: Durations of attempts, by bucket.
+        attempt_seconds: Their sum.
         ended: Operations that ended, by status.
         operation_times: From acceptance to the end, by bucket.
         waits: By kind.
         late_times: From when a wait was due to its end, by bucket.
         openings: How often the circuit opened, by itself or by hand.
+        limits: The limits of the moment, by kind, read whenever an attempt asked whether it may start.
     """
 
     started: int = 0
@@ -87,6 +110,8 @@ class Figures:
     waits: dict[str, Waits] = field(default_factory=dict)
     late_times: Counter[int] = field(default_factory=Counter)
     openings: int = 0
+    attempt_seconds: float = 0.0
+    limits: dict[LimitKind, Readings] = field(default_factory=dict)
 
     def count_attempt(self, number: int, category: str | None, duration_ms: float, *, counted: bool) -> None:
         """Count an attempt that ended.
@@ -103,6 +128,7 @@ class Figures:
         if category is not None:
             self.failures[category] += 1
         self.attempt_times[bucket_of(duration_ms)] += 1
+        self.attempt_seconds += duration_ms / 1_000
 
     def count_end(self, status: str, seconds: float) -> None:
         """Count an operation that ended, and how long it took from its acceptance."""
@@ -119,11 +145,22 @@ class Figures:
         """Count the end of a wait so long after it was due."""
         self.late_times[bucket_of(seconds * 1_000)] += 1
 
+    def read_limit(self, kind: LimitKind, value: float, count: int = 1) -> None:
+        """Count readings of a limit, with the sum of their values."""
+        readings = self.limits.setdefault(kind, Readings())
+        readings.count += count
+        readings.total += value
+
+    def without_limits(self) -> Self:
+        """Return the figures as they are added up over dependencies: their limits have no sum."""
+        return replace(self, limits={})
+
     def add(self, other: "Figures") -> None:
         """Add the figures of another process, of another minute or of another dependency."""
         for name in _NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.openings += other.openings
+        self.attempt_seconds += other.attempt_seconds
         self.failures.update(other.failures)
         self.ended.update(other.ended)
         self.attempt_times.update(other.attempt_times)
@@ -131,6 +168,8 @@ class Figures:
         self.late_times.update(other.late_times)
         for kind, waits in other.waits.items():
             self.count_wait(kind, waits.seconds, waits.count)
+        for limit, readings in other.limits.items():
+            self.read_limit(limit, readings.total, readings.count)
 
     def to_json(self) -> dict[str, Any]:
         """Return the stored form, without what is zero."""
@@ -143,6 +182,8 @@ class Figures:
             "late_ms": _stored_counts(self.late_times),
             "waits": {kind: [one.count, round(one.seconds, 3)] for kind, one in self.waits.items()},
             "openings": self.openings,
+            "attempt_seconds": round(self.attempt_seconds, 3),
+            "limits": {kind: [one.count, round(one.total, 3)] for kind, one in self.limits.items()},
         }
         return {name: value for name, value in document.items() if value}
 
@@ -158,6 +199,12 @@ class Figures:
             late_times=_counts_by_bucket(document.get("late_ms", {})),
             waits={kind: Waits(*pair) for kind, pair in document.get("waits", {}).items()},
             openings=document.get("openings", 0),
+            attempt_seconds=document.get("attempt_seconds", 0.0),
+            limits={
+                kind: Readings(*document["limits"][kind])
+                for kind in LimitKind
+                if kind in document.get("limits", {})
+            },
         )
 
     def shown(self) -> "MetricFigures":
@@ -181,7 +228,14 @@ class Figures:
             },
             late_ms=Percentiles.of(self.late_times),
             openings=self.openings,
+            attempt_seconds=round(self.attempt_seconds, 3),
+            current_concurrency=self._mean_limit(LimitKind.CONCURRENCY),
+            current_rate_per_second=self._mean_limit(LimitKind.RATE),
         )
+
+    def _mean_limit(self, kind: LimitKind) -> float | None:
+        readings = self.limits.get(kind)
+        return None if readings is None else readings.mean
 
 
 class Percentiles(Answer):
@@ -227,6 +281,28 @@ class MetricFigures(Answer):
     ]
     late_ms: Annotated[Percentiles, Field(description="From when a wait was due to its end.")]
     openings: Annotated[int, Field(description="How often circuits opened, by themselves or by hand.")]
+    attempt_seconds: Annotated[
+        float,
+        Field(
+            description="Sum of the attempts' durations. Divided by the seconds of the step, it is how many "
+            "were under way on average."
+        ),
+    ]
+    current_concurrency: Annotated[
+        float | None,
+        Field(
+            description="How many attempts were allowed at once, on average of the attempts that asked: "
+            "`max_concurrency`, or what adaptive concurrency made of it. null without such a limit, where no "
+            "attempt asked, and for several dependencies."
+        ),
+    ]
+    current_rate_per_second: Annotated[
+        float | None,
+        Field(
+            description="How many starts per second were allowed, likewise: `rate_per_second`, or what the "
+            "pace made of it."
+        ),
+    ]
 
 
 class DependencyMetrics(MetricFigures):

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from durable_retry import clock
-from durable_retry.console.metrics.figures import Figures
+from durable_retry.console.metrics.figures import Figures, LimitKind
 from durable_retry.engine.base.text import counted
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.facts import (
     AttemptEnded,
     CircuitChanged,
     DeliveryEnded,
+    LimitsRead,
     OperationEnded,
     SubmissionOutcome,
     Submitted,
@@ -116,6 +117,15 @@ class Minutes:
             self._figures_of_dependency(dependency).openings += 1
         self._note_change()
 
+    def limited(self, dependency: str, concurrency: int, per_second: float) -> None:
+        """Note the limits of the moment; 0 is no limit."""
+        with self._lock:
+            figures = self._figures_of_dependency(dependency)
+            for kind, value in ((LimitKind.CONCURRENCY, concurrency), (LimitKind.RATE, per_second)):
+                if value > 0:
+                    figures.read_limit(kind, value)
+        self._note_change()
+
     def unsaved(self) -> list[Unsaved]:
         """Return every minute with unwritten changes, the oldest first, and forget those that are too old."""
         with self._lock:
@@ -190,6 +200,7 @@ def record_facts() -> None:
     subscribe(WaitEnded, _count_wait)
     subscribe(OperationEnded, _count_end)
     subscribe(CircuitChanged, _count_opening)
+    subscribe(LimitsRead, _note_limits)
 
 
 def _count_submission(fact: Submitted) -> None:
@@ -222,3 +233,7 @@ def _count_end(fact: OperationEnded) -> None:
 def _count_opening(fact: CircuitChanged) -> None:
     if fact.after in _OPEN:
         MINUTES.opened(fact.dependency)
+
+
+def _note_limits(fact: LimitsRead) -> None:
+    MINUTES.limited(fact.dependency, fact.concurrency, fact.per_second)

@@ -38,16 +38,20 @@ async def metrics_between(
     first = floored(begin, step)
     found = await read_cells(dependencies, first, end, folded_until)
     cells = [cell for cell in found if first <= cell[1] < end]
+    # An answer for one dependency alone shows its limits in each step.
+    added_up = [
+        (at, figures if len(dependencies) == 1 else figures.without_limits()) for _, at, figures in cells
+    ]
     by_name = {name: summed(figures for named, _, figures in cells if named == name) for name in dependencies}
     return MetricsDocument(
         begins_at=begin,
         ends_at=end,
         step_seconds=int(step.total_seconds()),
-        total=summed(by_name.values()).shown(),
+        total=summed(figures for _, figures in added_up).shown(),
         dependencies=tuple(
             DependencyMetrics(dependency=name, **dict(figures.shown())) for name, figures in by_name.items()
         ),
-        points=points_of([(at, figures) for _, at, figures in cells], begin, end, step),
+        points=points_of(added_up, begin, end, step),
     )
 
 

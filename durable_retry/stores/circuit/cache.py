@@ -33,7 +33,7 @@ from durable_retry.engine.circuit.snapshot import (
     permit,
 )
 from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.facts import CircuitBypassed, RetryPostponed
+from durable_retry.engine.facts import CircuitBypassed, LimitsRead, RetryPostponed
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot, WorkerShare, limits_at
 from durable_retry.engine.pace import Quota, RateLeft, newest, quota_of
 from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe
@@ -219,7 +219,9 @@ class CircuitCache:
         needed = limits_at(now, self.settings.limits, quota, concurrency)
         if not needed.settings.is_on:
             return permitted
-        if self._take_share(needed.settings, admission, now):
+        limits = needed.settings
+        report(LimitsRead(self.settings.dependency, limits.max_concurrency, limits.rate_per_second))
+        if self._take_share(limits, admission, now):
             return replace(permitted, in_share=True)
         if concurrency is not None:
             self.buffer.held_back(now)

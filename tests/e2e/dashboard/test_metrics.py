@@ -104,6 +104,21 @@ def test_what_happened_is_marked_in_the_charts(window: Window, seen: System, key
     expect(row).to_have_accessible_name(re.compile("Forced open"))
 
 
+def test_what_was_used_of_limits_is_charted_beside_them(window: Window, seen: System, key: str) -> None:
+    seen.until(seen.accepted(f"{key}-limited", "/echo", dependency="limited"), "succeeded")
+    window.open("metrics?minutes=15&dependency=limited")
+    for unit in ("at once", "per second"):
+        card = window.card(f"Attempts {unit}, and their limit")
+        chart = card.get_by_role("img", name=re.compile(f"^attempts {unit} in steps of 1 min, at most"))
+        expect(chart.locator("path.line-waiting_retry")).to_have_count(1)
+        card.locator(".plot").focus()
+        window.page.keyboard.press("End")
+        expect(card.locator(".tip")).to_contain_text(re.compile(r"\d"))
+    window.open("metrics?minutes=15&dependency=switched")
+    expect(window.page.locator("main .empty, .charts").first).to_be_visible()
+    expect(window.page.get_by_text("and their limit")).to_have_count(0)
+
+
 def test_a_time_without_operations_says_so(window: Window) -> None:
     empty = "dependency=switched&from=2026-01-01T00:00:00Z&to=2026-01-01T01:00:00Z"
     window.page.route(

@@ -41,6 +41,7 @@ class Worker:
     ) -> None:
         for instant in instants:
             Worker.now = instant
+            self.minutes.limited(dependency, 8, 0.0)
             self.minutes.attempted(dependency, 1, category, 40.0, counted=True)
 
     def wrote_attempts(self, *instants: datetime, **more: Any) -> None:
@@ -88,6 +89,13 @@ async def test_a_range_over_midnight_and_two_dependencies() -> None:
     assert await attempts_by_point(begin, end, "payments") == [("23:59", 1), ("00:00", 1)]
     found = await metrics_between(("other", "payments"), begin, end, end)
     assert found.total.attempts == 3
+    assert [one.current_concurrency for one in (found.total, *found.points, *found.dependencies)] == [
+        *(None,) * 3,
+        8,
+        8,
+    ], "limits of several dependencies have no sum"
+    alone = await metrics_between(("payments",), begin, end, end)
+    assert [one.current_concurrency for one in (alone.total, *alone.points)] == [8, 8, 8]
     assert [(one.dependency, one.attempts) for one in found.dependencies] == [
         ("other", 1),
         ("payments", 2),

@@ -9,6 +9,7 @@ const [WIDTH, HEIGHT] = [10, 100]; // Of a step, and of a drawing.
 /** How values are written, and where their axis has its marks. */
 export const COUNTS = { write: number, steps: [1, 2, 5, 10] };
 export const RATIOS = { write: (value) => `× ${Number(value.toFixed(2))}`, steps: [0.1, 0.2, 0.5, 1, 2, 5, 10] };
+export const MEANS = { write: (value) => number(Number(value.toFixed(2))), steps: [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10] };
 const S = 1_000;
 /** Milliseconds. */
 export const TIMES = { write: (value) => duration(value / S), steps: [1, 2, 5, 10, 20, 50, 100, 200, 500, S, 2 * S, 5 * S, 10 * S, 15 * S, 30 * S, 60 * S, 120 * S, 300 * S, 600 * S, 1_800 * S, 3_600 * S] };

@@ -1,6 +1,7 @@
 """Figures over time: buckets, percentiles, sums and steps."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
@@ -12,6 +13,7 @@ from durable_retry.console.metrics.figures import (
     MINUTE,
     MOST_POINTS,
     Figures,
+    LimitKind,
     Waited,
     bucket_of,
     floored,
@@ -40,6 +42,8 @@ def busy() -> Figures:
     figures.count_wait("retry", 3.0)
     figures.count_late(0.25)
     figures.openings += 1
+    figures.read_limit(LimitKind.CONCURRENCY, 8)
+    figures.read_limit(LimitKind.CONCURRENCY, 5)
     return figures
 
 
@@ -75,6 +79,7 @@ def test_an_attempt_that_was_not_sent_is_no_attempt() -> None:
     assert view["ended_by_status"] == {"succeeded": 1}
     assert view["late_ms"]["p95"] == pytest.approx(250, rel=0.19)
     assert view["openings"] == 1
+    assert view["attempt_seconds"] == 1.0
 
 
 def test_amplification_needs_a_first_attempt() -> None:
@@ -93,7 +98,22 @@ def test_figures_add_up_and_survive_storage() -> None:
     assert both.late_times == {bucket: 2 * count for bucket, count in one.late_times.items()}
     assert both.shown().waits == {"retry": Waited(count=4, seconds=10.0)}
     assert (both.started, both.not_sent, both.openings) == (6, 2, 2)
+    assert both.shown().attempt_seconds == 2.0
     assert one == other  # neither was changed
+
+
+def test_limits_are_the_mean_of_what_was_read() -> None:
+    one, other = busy(), Figures()
+    other.read_limit(LimitKind.CONCURRENCY, 2)
+    shown = summed([one, other]).shown()
+    assert (shown.current_concurrency, shown.current_rate_per_second) == (5.0, None)
+    assert one.without_limits().shown() == replace(one, limits={}).shown()
+    assert one.shown().current_concurrency == 6.5  # it was not changed
+
+
+def test_what_an_older_version_stored_has_no_limits_and_what_a_newer_one_adds_is_ignored() -> None:
+    assert Figures.from_json({"attempts": 2}) == Figures(attempts=2)
+    assert Figures.from_json({"limits": {"bytes": [1, 2.0]}}) == Figures()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,15 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.console.metrics import minutes as module
-from durable_retry.console.metrics.minutes import KEPT_MINUTES, Minutes, Unsaved
+from durable_retry.console.metrics.minutes import (
+    KEPT_MINUTES,
+    MINUTES,
+    Minutes,
+    Unsaved,
+    record_facts,
+)
+from durable_retry.engine.facts import LimitsRead
+from durable_retry.facts import report
 from tests.support.builders import NOON
 
 
@@ -62,6 +70,19 @@ def test_a_change_during_the_write_is_written_the_next_time() -> None:
     minutes.saved(written)
     (again,) = minutes.unsaved()
     assert figures(again) == {"started": 2}  # the whole minute, so that the row may be written twice
+
+
+def test_limits_of_the_moment_are_noted_and_no_limit_is_none(manual_clock: ManualClock) -> None:
+    record_facts()
+    MINUTES.clear()
+    report(LimitsRead("payments", 8, 0.0))
+    report(LimitsRead("payments", 6, 2.5))
+    manual_clock.now += timedelta(minutes=1)
+    report(LimitsRead("other", 0, 1.0))
+    payments, other = MINUTES.unsaved()
+    assert figures(payments) == {"limits": {"concurrency": [2, 14.0], "rate": [1, 2.5]}}
+    assert figures(other) == {"limits": {"rate": [1, 1.0]}}
+    MINUTES.clear()
 
 
 def test_a_minute_that_is_over_and_written_is_forgotten(manual_clock: ManualClock) -> None:

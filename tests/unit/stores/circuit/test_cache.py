@@ -12,10 +12,12 @@ from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudg
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction
+from durable_retry.engine.facts import LimitsRead
 from durable_retry.engine.limits.limiter import Slot
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe, probe_message
+from durable_retry.facts import subscribe
 from durable_retry.stores.circuit.cache import CircuitCache
 from tests.support.builders import NOON, after, an_operation
 from tests.support.shared_circuit import Copies
@@ -533,6 +535,21 @@ async def test_a_worker_that_the_others_do_not_know_takes_no_share_of_a_limit() 
     stage.moment.pass_(1.1)
     await stage.copy.reporting.flush()
     assert stage.shared.sent_reports, "it announces itself, to be counted"
+
+
+async def test_the_limits_of_the_moment_are_reported_by_each_attempt_that_asks() -> None:
+    found: list[LimitsRead] = []
+    subscribe(LimitsRead, found.append)
+    stage = Copies(limits=ADAPTIVE)
+    await overload(stage, is_throttled=True)
+    stage.moment.pass_(1.1)
+    found.clear()
+    await ask(stage, admission=ASKING)
+    assert found == [LimitsRead("payments", 2, 0.0)]
+    found.clear()
+    await ask(Copies(), admission=ASKING)
+    assert not found, "without limits there is nothing to report"
+    stage.copy.reporting.close()
 
 
 async def test_a_known_worker_starts_half_of_a_limit_without_asking() -> None:

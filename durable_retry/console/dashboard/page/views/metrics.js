@@ -5,7 +5,7 @@ import { get, getSeldom } from "../api.js";
 import { go, h, link } from "../dom.js";
 import { at, duration, number, now, percent, plural, span, words } from "../format.js";
 import { filters, pager, table } from "../lists.js";
-import { overTime, RATIOS, stateRows, TIMES } from "../over_time.js";
+import { MEANS, overTime, RATIOS, stateRows, TIMES } from "../over_time.js";
 import { card, figure, notice } from "../pieces.js";
 import { Paced, WINDOWS } from "../poll.js";
 
@@ -99,7 +99,21 @@ function charts({ points, step_seconds: seconds, total, happened }, path, query)
     chart("Critical time, from acceptance to the end", "critical time", percentiles("operation_ms"), TIMES),
     chart("Lateness, after a wait was due", "lateness", percentiles("late_ms"), TIMES),
     waited.length ? chart("Time waited", "time waited", waited.map((kind) => ({ name: WAITS[kind], kind: WAIT_KINDS[kind], isBar: true, values: values((point) => (point.waits[kind]?.seconds ?? 0) * 1_000) })), TIMES) : null,
+    ...limitCharts({ points, seconds, chart }),
     circuits(happened, points, seconds),
+  ];
+}
+
+/** What ran at once and started per second beside the limits of the moment, for each limit that there was. */
+function limitCharts({ points, seconds, chart }) {
+  const elapsed = (point) => Math.min(Math.max((now() - Date.parse(point.at)) / 1_000, 1), seconds);
+  const used = (title, name, unit, limit, amount) => (points.every((point) => point[limit] === null) ? null : chart(title, name, [
+    { name: unit, kind: "running", isBar: true, values: points.map((point) => amount(point) / elapsed(point)) },
+    { name: "limit", kind: "waiting_retry", values: points.map((point) => point[limit]) },
+  ], MEANS));
+  return [
+    used("Attempts at once, and their limit", "attempts at once", "under way on average", "current_concurrency", (point) => point.attempt_seconds),
+    used("Attempts per second, and their limit", "attempts per second", "per second", "current_rate_per_second", (point) => point.attempts),
   ];
 }
 
@@ -142,6 +156,8 @@ export const inMs = (milliseconds) => (milliseconds === null || milliseconds ===
 
 // Tables.
 
+const limitText = (value) => (value === null ? "–" : MEANS.write(value));
+
 const FIGURES = [
   { name: "Accepted", class: "number", cell: (one) => number(one.started), text: (one) => one.started },
   { name: "Attempts", class: "number", cell: (one) => number(one.attempts), text: (one) => one.attempts },
@@ -154,6 +170,8 @@ const FIGURES = [
   { name: "Operation p95", class: "number", cell: (one) => inMs(one.operation_ms.p95), text: (one) => one.operation_ms.p95 },
   { name: "Late p95", class: "number", cell: (one) => inMs(one.late_ms.p95), text: (one) => one.late_ms.p95 },
   { name: "Openings", class: "number", cell: (one) => number(one.openings), text: (one) => one.openings },
+  { name: "Limit at once", class: "number roomy", cell: (one) => limitText(one.current_concurrency), text: (one) => one.current_concurrency },
+  { name: "Limit per second", class: "number roomy", cell: (one) => limitText(one.current_rate_per_second), text: (one) => one.current_rate_per_second },
 ];
 const COLUMNS = [{ name: "From", cell: (one) => at(one.at), text: (one) => one.at }, ...FIGURES];
 
