@@ -6,7 +6,8 @@ front let it be looked at now and then, and upkeep looks at every lane.
 """
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
 from enum import Enum, auto
 from itertools import islice
 from typing import Any, Final
@@ -17,7 +18,7 @@ from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
-from durable_retry.engine.order_lanes.document import ListedOrderLane, OrderLane
+from durable_retry.engine.order_lanes.document import BlockedLanes, ListedOrderLane, OrderLane
 from durable_retry.engine.order_lanes.lane import Lane, Place
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.stores.dead_letters.records import find_dead_letter
@@ -27,6 +28,9 @@ from durable_retry.stores.task_hub import TaskHub
 
 LOOKED_AT: Final = 10
 """Places that one look goes through, from the front, until one is there."""
+
+# One read each, one after the other; mostly the first tells since when.
+_LETTERS_LOOKED_AT: Final = 50
 
 _log = logging.getLogger(__name__)
 
@@ -168,3 +172,36 @@ async def _meant(hub: TaskHub, order_key: str | None) -> AsyncIterator[Lane]:
         return
     async for lane in lanes(hub):
         yield lane
+
+
+async def find_blocked(hub: TaskHub) -> BlockedLanes:
+    """Count the lanes that a dead letter blocks, and those who wait in them.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    blocked = [ListedOrderLane.of(lane) async for lane in lanes(hub) if lane.blocking is not None]
+    return BlockedLanes(
+        lanes=len(blocked),
+        waiting=sum(lane.waiting for lane in blocked),
+        since=await _blocked_since(blocked),
+    )
+
+
+async def _blocked_since(blocked: Iterable[ListedOrderLane]) -> datetime | None:
+    """Return when the lane that is blocked the longest became so; None when none is."""
+    fronts = [
+        (lane.front_since, lane.front.dead_letter_id)
+        for lane in blocked
+        if lane.front_since and lane.front and lane.front.dead_letter_id
+    ]
+    oldest: datetime | None = None
+    for front_since, letter_id in sorted(fronts)[:_LETTERS_LOOKED_AT]:
+        if oldest is not None and oldest <= front_since:
+            break  # Those that came to the front later have been blocked for less.
+        letter = await find_dead_letter(letter_id)
+        # One that is being replayed keeps its place until the replay has its turn.
+        if letter is not None and letter.status is Status.OPEN:
+            since = max(front_since, letter.created_at)
+            oldest = since if oldest is None else min(oldest, since)
+    return oldest

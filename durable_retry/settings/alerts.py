@@ -36,6 +36,7 @@ class Thresholds:
     # Number of operations that became dead letters in the last hour because their attempts were used up.
     retries_exhausted_per_hour: float = 50.0
     not_starting: float = 120.0  # for how many seconds accepted operations have not begun
+    lane_blocked_seconds: float = 300.0  # how long a dead letter has blocked the lane of an order key
     task_hub_away_seconds: float = 30.0  # how long the task hub has not answered
 
 
@@ -205,6 +206,10 @@ class AlertSettings(SettingsGroup):
         "Alert, and degraded health, when accepted operations have not begun for longer; 0 = off.",
         _DEFAULTS.not_starting,
     )
+    alert_lane_blocked_seconds: float = seconds(
+        "Alert when a dead letter blocks the lane of an order key for longer; 0 = off.",
+        _DEFAULTS.lane_blocked_seconds,
+    )
     alert_task_hub_away_seconds: float = seconds(
         "Alert when the task hub has not answered for longer, by checks a minute apart; 0 = off.",
         _DEFAULTS.task_hub_away_seconds,
@@ -271,6 +276,7 @@ class AlertSettings(SettingsGroup):
             circuit_open_seconds=self.alert_circuit_open_seconds,
             retries_exhausted_per_hour=self.alert_retries_exhausted_per_hour,
             not_starting=self.alert_not_starting_seconds,
+            lane_blocked_seconds=self.alert_lane_blocked_seconds,
             task_hub_away_seconds=self.alert_task_hub_away_seconds,
         )
 

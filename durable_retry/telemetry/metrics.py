@@ -150,6 +150,20 @@ OUTBOX_LAG: Final = Metric(
     (),
     "Age of the oldest pending event; 0 when none is pending.",
 )
+LANES_BLOCKED: Final = Metric(
+    "durable_retry.order_lanes.blocked",
+    MetricKind.GAUGE,
+    "{lane}",
+    (),
+    "Lanes of order keys that a dead letter blocks.",
+)
+LANES_WAITING: Final = Metric(
+    "durable_retry.order_lanes.waiting",
+    MetricKind.GAUGE,
+    "{operation}",
+    (),
+    "Operations that wait in blocked lanes.",
+)
 
 METRICS: Final = (
     SUBMISSIONS,
@@ -166,6 +180,8 @@ METRICS: Final = (
     DEAD_LETTERS,
     DEAD_LETTER_AGE,
     OUTBOX_LAG,
+    LANES_BLOCKED,
+    LANES_WAITING,
 )
 
 SHOWN_SECONDS: Final = 150.0

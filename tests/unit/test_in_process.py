@@ -80,6 +80,16 @@ def test_a_call_is_the_body_of_an_operation() -> None:
     assert asked["input"]["since"] == "2026-11-21T12:00:00Z"
 
 
+def test_a_call_takes_its_place_in_an_order() -> None:
+    asked = called(a_context(), key="k-1", order_key="customer-7", order_on_failure="skip")
+    document = asked["input"]["document"]
+    assert (document["order_key"], document["order_on_failure"]) == ("customer-7", "skip")
+    context = a_context()
+    next(durable_retry.call(context, charge, "o-1", key="k-1", order_key="customer-7"))
+    of_function = context.call_sub_orchestrator.call_args.kwargs["input"]["document"]
+    assert (of_function["order_key"], of_function["input"]) == ("customer-7", {"order": "o-1"})
+
+
 @dataclass
 class Receipt:
     id: str

@@ -33,6 +33,9 @@ def orchestrator(context: task.OrchestrationContext, _given: None) -> Generator[
     assert_type(receipt, Receipt)
     assert_type((yield from durable_retry.call(context, charge, "o-1", key="k")), Receipt)
     assert_type((yield from durable_retry.call(context, ship, receipt)), int)
+    assert_type((yield from durable_retry.call(context, charge, "o-1", key="k", order_key="c")), Receipt)
+    yield from durable_retry.call(context, dependency="payments", order_key="c", order_on_failure="skip")
+    yield from durable_retry.call(context, dependency="payments", order_key=7)  # type: ignore[call-overload]
     yield from durable_retry.call(context, charge, 5)  # type: ignore[call-overload]
     yield from durable_retry.call(context, charge, "o-1", amuont=5)  # type: ignore[call-arg]
     yield from durable_retry.call(context, len, "o-1")  # type: ignore[call-overload]
@@ -49,6 +52,8 @@ async def in_the_app(client: df.DurableFunctionsClient, receipt: Receipt) -> Non
 async def elsewhere(client: Client, asynchronous: AsyncClient, receipt: Receipt) -> None:
     assert_type(client.submit(charge, "o-1", amount=5), Submitted)
     assert_type(await asynchronous.submit(ship, receipt, key="k"), Submitted)
+    assert_type(client.submit(dependency="payments", order_key="c"), Submitted)
+    client.submit(dependency="payments", order_key=7)  # type: ignore[call-overload]
     client.submit(charge, amount="five")  # type: ignore[call-overload]
     await asynchronous.submit(ship)  # type: ignore[call-overload]
     assert_type(client.get("op-1"), Operation)

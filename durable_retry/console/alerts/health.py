@@ -9,6 +9,7 @@ from durable_retry.console.alerts.rules import (
     CIRCUIT_OPEN,
     DEAD_LETTER_AGE,
     DEAD_LETTERS,
+    LANE_BLOCKED,
     NOT_STARTING,
     OUTBOX_LAG,
     RETRIES_EXHAUSTED,
@@ -20,6 +21,7 @@ from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.config.dependency import AlertThresholds
 from durable_retry.engine.dead_letters.numbers import DeadLetterSummary, open_dead_letters
 from durable_retry.engine.limits.settings import LimitSettings, shared_limits_at
+from durable_retry.engine.order_lanes.document import NONE_BLOCKED, BlockedLanes
 from durable_retry.settings.alerts import Thresholds
 from durable_retry.settings.configuration import dependencies
 from durable_retry.telemetry import metrics
@@ -37,6 +39,7 @@ class HealthMetrics:
         not_starting_seconds: For how long accepted operations have not begun; 0 while they begin.
         task_hub_away_seconds: For how long the task hub has not answered, above the threshold; 0 while it
             answers.
+        blocked_lanes: Lanes of order keys that a dead letter blocks.
     """
 
     dead_letters: DeadLetterSummary | None
@@ -46,6 +49,7 @@ class HealthMetrics:
     retries_exhausted: int | None = 0
     not_starting_seconds: float | None = 0.0
     task_hub_away_seconds: float | None = 0.0
+    blocked_lanes: BlockedLanes | None = NONE_BLOCKED
 
     def with_thresholds(
         self, thresholds: Thresholds, own: Mapping[str, AlertThresholds] = MappingProxyType({})
@@ -58,6 +62,7 @@ class HealthMetrics:
             HealthMetric(OUTBOX_LAG, self.outbox_lag_seconds, thresholds.outbox_lag_seconds),
             HealthMetric(RETRIES_EXHAUSTED, self.retries_exhausted, thresholds.retries_exhausted_per_hour),
             HealthMetric(NOT_STARTING, self.not_starting_seconds, thresholds.not_starting),
+            HealthMetric(LANE_BLOCKED, self.lane_blocked_seconds, thresholds.lane_blocked_seconds),
             HealthMetric(TASK_HUB_AWAY, self.task_hub_away_seconds, thresholds.task_hub_away_seconds),
             *(
                 HealthMetric(
@@ -86,6 +91,12 @@ class HealthMetrics:
         """Age of the oldest open dead letter; 0 when there is none."""
         return None if self.dead_letters is None else self.dead_letters.oldest_age_seconds or 0.0
 
+    @property
+    def lane_blocked_seconds(self) -> float | None:
+        """How long the lane that is blocked the longest has been so; 0 when none is."""
+        lanes = self.blocked_lanes
+        return None if lanes is None else seconds_since(lanes.since, self.now)
+
 
 def _circuit_threshold(own: AlertThresholds | None, of_all: Thresholds) -> float:
     seconds = None if own is None else own.circuit_open_seconds
@@ -104,12 +115,14 @@ def seconds_since(since: datetime | None, now: datetime) -> float:
 
 def show(health: HealthMetrics) -> None:
     """Publish the metrics as gauges; one that is not known has no value."""
-    limits = list(_limits_by_dependency(health))
+    limits, lanes = list(_limits_by_dependency(health)), health.blocked_lanes
     metrics.show_gauges(
         {
             metrics.DEAD_LETTERS.name: list(_dead_letters(health)),
             metrics.DEAD_LETTER_AGE.name: _gauge_values(health.dead_letter_age_seconds),
             metrics.OUTBOX_LAG.name: _gauge_values(health.outbox_lag_seconds),
+            metrics.LANES_BLOCKED.name: _gauge_values(None if lanes is None else lanes.lanes),
+            metrics.LANES_WAITING.name: _gauge_values(None if lanes is None else lanes.waiting),
             metrics.CIRCUIT_STATUS.name: list(_circuit_states(health)),
             metrics.LIMIT_CONCURRENCY.name: _values_with_limit(
                 (each, one.max_concurrency) for each, one in limits

@@ -9,6 +9,7 @@ from durable_retry.console.alerts.rules import (
     CIRCUIT_OPEN,
     DEAD_LETTER_AGE,
     DEAD_LETTERS,
+    LANE_BLOCKED,
     OUTBOX_LAG,
     RETRIES_EXHAUSTED,
     Alert,
@@ -21,6 +22,7 @@ _VIEWS: Final = {
     RETRIES_EXHAUSTED: "dead-letters",
     OUTBOX_LAG: "outbox",
     CIRCUIT_OPEN: "circuits",
+    LANE_BLOCKED: "lanes?blocked=true",
 }
 """The view of the dashboard about a condition; that of alerts for others."""
 

@@ -21,6 +21,7 @@ DEAD_LETTER_AGE: Final = "dead_letter_age_seconds"
 OUTBOX_LAG: Final = "outbox_lag_seconds"
 CIRCUIT_OPEN: Final = "circuit_open_seconds"
 RETRIES_EXHAUSTED: Final = "retries_exhausted_per_hour"
+LANE_BLOCKED: Final = "lane_blocked_seconds"
 NOT_STARTING: Final = "not_starting"
 TASK_HUB_AWAY: Final = "task_hub_away_seconds"
 EVERY_CONDITION: Final = "*"
@@ -33,6 +34,7 @@ _TITLES: Final[Mapping[str, str]] = {
     OUTBOX_LAG: "Wait of the oldest event that is not sent",
     CIRCUIT_OPEN: "Circuit open",
     RETRIES_EXHAUSTED: "Operations whose retries were exhausted in an hour",
+    LANE_BLOCKED: "Lane of an order key blocked by a dead letter",
     NOT_STARTING: "Accepted operations do not begin",
     TASK_HUB_AWAY: "The task hub does not answer",
     TEST: "Test",

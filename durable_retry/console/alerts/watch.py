@@ -37,6 +37,8 @@ from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
+from durable_retry.engine.order_lanes.document import NONE_BLOCKED, BlockedLanes
+from durable_retry.services.order_lanes import find_blocked
 from durable_retry.services.outbox import was_swept_empty
 from durable_retry.services.upkeep.starting import seconds_without_a_start
 from durable_retry.settings.alerts import alert_settings
@@ -56,14 +58,14 @@ _NOTES_LOOKED_AT: Final = 50
 
 async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
     """Read the health metrics."""
-    (letters, exhausted), lag_seconds, circuits, not_starting, away = await asyncio.gather(
+    (letters, exhausted, lanes), lag_seconds, circuits, not_starting, away = await asyncio.gather(
         _dead_letters(hub, now),
         _answered_part("the outbox", _outbox_lag_seconds(hub, now)),
         _readable_circuits(hub),
         _answered_part("whether operations begin", _seconds_not_starting(hub, now)),
         _task_hub_away(hub, now),
     )
-    return HealthMetrics(letters, lag_seconds, circuits, now, exhausted, not_starting, away)
+    return HealthMetrics(letters, lag_seconds, circuits, now, exhausted, not_starting, away, lanes)
 
 
 # A part that takes longer is not known in this run.
@@ -102,11 +104,22 @@ async def _seconds_not_starting(hub: TaskHub, now: datetime) -> float:
     return await seconds_without_a_start(hub, now, timedelta(seconds=seconds)) if seconds > 0 else 0.0
 
 
-async def _dead_letters(hub: TaskHub, now: datetime) -> tuple[DeadLetterSummary | None, int | None]:
-    """Return the open dead letters, and how many of the last hour had used up their attempts."""
+async def _dead_letters(
+    hub: TaskHub, now: datetime
+) -> tuple[DeadLetterSummary | None, int | None, BlockedLanes | None]:
+    """Return open dead letters, how many of the last hour had used up their attempts, and blocked lanes."""
     letters = await _answered_part("dead letters", read_summary(now))
     exhausted = _retries_exhausted(hub, letters, now)
-    return letters, await _answered_part("dead letters of the last hour", exhausted)
+    return (
+        letters,
+        await _answered_part("dead letters of the last hour", exhausted),
+        await _answered_part("the lanes of order keys", _blocked_lanes(hub, letters)),
+    )
+
+
+async def _blocked_lanes(hub: TaskHub, letters: DeadLetterSummary | None) -> BlockedLanes:
+    """Return the lanes that a dead letter blocks; nothing is read while none is open."""
+    return NONE_BLOCKED if letters is not None and letters.open == 0 else await find_blocked(hub)
 
 
 # When a count, which reads twelve lists, found none of the last hour, and how many were open then. While that

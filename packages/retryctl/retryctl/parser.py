@@ -13,6 +13,7 @@ from retryctl import (
     dead_letters,
     dependencies,
     doctor,
+    lanes,
     operations,
     outbox,
     search,
@@ -80,6 +81,7 @@ def build_parser() -> ArgumentParser:
     _add_dead_letters(commands)
     _add_replays(commands)
     _add_bulk(commands)
+    _add_lanes(commands)
     _add_outbox(commands)
     _add_activity(commands)
     _add_alerts(commands)
@@ -312,6 +314,15 @@ def _add_alerts(commands: Commands) -> None:
     silence.add_argument("--reason", required=True, help="why, for whoever looks later")
     with_id(add_command(group, "end-silence", alerts.end_silence, "end a silence early"), "silence")
     add_command(group, "test", alerts.test, "send a message to every receiver that says that it is a test")
+
+
+def _add_lanes(commands: Commands) -> None:
+    group = add_group(commands, "lanes", "operations of one order key, which run one after the other")
+    listed = add_command(group, "list", lanes.list_lanes, "list where somebody waits or a dead letter blocks")
+    listed.add_argument("--blocked", action="store_true", help="only those that a dead letter blocks")
+    with_list(listed)
+    shown = add_command(group, "show", lanes.show_lane, "show who is in front of a lane, and who waits")
+    shown.add_argument("order_key", help="of the operations")
 
 
 def _add_outbox(commands: Commands) -> None:

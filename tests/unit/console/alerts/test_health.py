@@ -14,6 +14,7 @@ from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.numbers import DeadLetterSummary, open_dead_letters
+from durable_retry.engine.order_lanes.document import BlockedLanes
 from durable_retry.engine.pace import Quota
 from durable_retry.settings.alerts import Thresholds
 from durable_retry.settings.configuration import using
@@ -49,6 +50,7 @@ METRICS = HealthMetrics(
         )
     },
     now=NOON,
+    blocked_lanes=BlockedLanes(lanes=2, waiting=9, since=after(-600)),
 )
 
 
@@ -81,6 +83,11 @@ def test_the_outbox_lag_is_in_seconds(recorded: Recorded) -> None:
     assert recorded.points(metrics.OUTBOX_LAG) == [({}, 4.0)]
 
 
+def test_blocked_lanes_and_who_waits_in_them_are_counted(recorded: Recorded) -> None:
+    assert recorded.points(metrics.LANES_BLOCKED) == [({}, 2)]
+    assert recorded.points(metrics.LANES_WAITING) == [({}, 9)]
+
+
 def test_one_outage_is_one_incident_however_often_a_probe_fails() -> None:
     """Eight probes fail after breaks of 30 s, 60 s and so on; `watch` looks each minute."""
     desk, probe_at = tripped(), 30.0
@@ -95,7 +102,7 @@ def test_one_outage_is_one_incident_however_often_a_probe_fails() -> None:
         if minute == 35:
             desk.control(60 * minute, ManualControl.CLOSE)
         now = after(60 * minute)
-        health = replace(METRICS, circuits={"payments": desk.breaker}, now=now)
+        health = replace(METRICS, circuits={"payments": desk.breaker}, now=now, blocked_lanes=None)
         for alert in alert_changes(known, health.with_thresholds(Thresholds()), now):
             known[alert.condition] = alert
             changes.append((minute, alert.state))
@@ -109,6 +116,7 @@ UNKNOWN = HealthMetrics(
     now=NOON,
     retries_exhausted=None,
     not_starting_seconds=None,
+    blocked_lanes=None,
 )
 
 
@@ -120,6 +128,8 @@ def test_what_is_not_known_has_no_gauge_but_the_configured_limits() -> None:
             metrics.DEAD_LETTER_AGE,
             metrics.OUTBOX_LAG,
             metrics.CIRCUIT_STATUS,
+            metrics.LANES_BLOCKED,
+            metrics.LANES_WAITING,
         ):
             assert recorded.points(gauge) == []
         assert recorded.points(metrics.LIMIT_CONCURRENCY) == [({DEPENDENCY: "payments"}, 8)]
@@ -140,6 +150,7 @@ def test_thresholds_are_compared_with_the_same_metrics() -> None:
         "outbox_lag_seconds": 4.0,
         "retries_exhausted_per_hour": 0.0,
         "not_starting": 0.0,
+        "lane_blocked_seconds": 600.0,
         "task_hub_away_seconds": 0.0,
         "circuit_open_seconds:payments": 30.0,
     }

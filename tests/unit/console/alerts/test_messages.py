@@ -27,6 +27,7 @@ def raised(condition: str = "dead_letters") -> Alert:
         ("dead_letters:pay ments", "dead-letters?dependency=pay%20ments"),
         ("outbox_lag_seconds", "outbox"),
         ("circuit_open_seconds:payments", "circuits/payments"),
+        ("lane_blocked_seconds", "lanes?blocked=true"),
         ("not_starting", "alerts"),
     ],
 )

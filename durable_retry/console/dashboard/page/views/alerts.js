@@ -12,6 +12,7 @@ const NAMES = {
   outbox_lag_seconds: "Wait of the oldest event that is not sent",
   circuit_open_seconds: "Circuit open",
   retries_exhausted_per_hour: "Retries exhausted per hour",
+  lane_blocked_seconds: "Lane of an order key blocked by a dead letter",
   not_starting: "Accepted operations do not begin",
   task_hub_away_seconds: "The task hub does not answer",
 };
@@ -42,6 +43,7 @@ function raised({ items, receivers }, reload) {
 export function place(one) {
   if (one.dependency) return circuitLink(one.dependency);
   if (one.condition === "not_starting") return h("a", { href: link("operations", { status: "pending" }) }, "Look at them");
+  if (one.condition === "lane_blocked_seconds") return h("a", { href: link("lanes", { blocked: "true" }) }, "Look at them");
   if (one.condition === "task_hub_away_seconds") return null;
   const [path, query] = one.condition === "outbox_lag_seconds" ? ["outbox", {}] : ["dead-letters", { status: "open" }];
   const reason = one.condition === "retries_exhausted_per_hour" ? { reason: "RetriesExhausted" } : {};
