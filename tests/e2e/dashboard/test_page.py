@@ -163,10 +163,22 @@ VIEWS = (
     "policy",
     "batches",
     "batches/{batch}",
+    "lanes",
+    "lanes?blocked=true",
+    "lanes/{lane}",
+    "lanes/nobody",
     "sagas",
     "sagas/{saga}",
     "operations/unknown",
 )
+
+
+def lane_in(seen: System) -> str:
+    """The order key of a lane that is blocked, and in which somebody waits."""
+    for key, path, state in (("blocks", "/status/422", "dead_lettered"), ("waits", "/echo", "waiting_order")):
+        answer = seen.post(f"{key}-in-its-lane", path, dependency="flaky", order_key="lane-of-views")
+        seen.until(answer.json()["operation_id"], state)
+    return "lane-of-views"
 
 
 def names_in(seen: System) -> dict[str, str]:
@@ -181,6 +193,7 @@ def names_in(seen: System) -> dict[str, str]:
         "saga": seen.client.post(
             "/api/sagas", json={"steps": [{"name": "one", "operation": operation("in-a-saga", "/echo")}]}
         ).json()["saga_id"],
+        "lane": lane_in(seen),
         "dead_letter": seen.client.get("/api/dead-letters?status=open").json()["items"][0]["id"],
         "group": seen.client.get("/api/dead-letters/groups").json()["items"][0]["group"],
         "action": seen.client.post(

@@ -12,6 +12,7 @@ import { causeView } from "./views/causes.js";
 import { circuitsView, circuitView } from "./views/circuits.js";
 import { deadLettersView, deadLetterView } from "./views/dead_letters.js";
 import { findView } from "./views/find.js";
+import { lanesView, laneView } from "./views/lanes.js";
 import { metricsView } from "./views/metrics.js";
 import { operationsView, operationView } from "./views/operations.js";
 import { eventView, outboxView } from "./views/outbox.js";
@@ -42,6 +43,8 @@ const VIEWS = [
   [/^policy$/, policyView],
   [/^batches$/, batchesView],
   [/^batches\/([^/]+)$/, batchView],
+  [/^lanes$/, lanesView],
+  [/^lanes\/([^/]+)$/, laneView],
   [/^sagas$/, sagasView],
   [/^sagas\/([^/]+)$/, sagaView],
 ];

@@ -99,6 +99,7 @@ export const deadLetterLink = linkTo("dead-letters");
 export const eventLink = linkTo("outbox");
 export const batchLink = linkTo("batches");
 export const sagaLink = linkTo("sagas");
+export const laneLink = linkTo("lanes");
 /** A correlation id, which leads to the operations that share it. */
 export const correlationLink = (id) => (id ? cutLink(link("operations", { correlation_id: id }), id) : h("span", { class: "dim" }, "–"));
 export const circuitLink = (name) => (name ? h("a", { href: link(`circuits/${encodeURIComponent(name)}`) }, name) : h("span", { class: "dim" }, "none"));

@@ -1,0 +1,99 @@
+// Lanes of order keys: where somebody waits for its turn, and one lane with who is in front and who waits.
+
+import { act } from "../acting.js";
+import { get, segment } from "../api.js";
+import { h, link } from "../dom.js";
+import { ago, number, plural, when, words } from "../format.js";
+import { filters, pageQuery, pager, table } from "../lists.js";
+import { badge, button, card, deadLetterLink, facts, laneLink, operationLink } from "../pieces.js";
+
+const stateOf = (lane) => (lane.blocked ? "blocked" : lane.front ? "running" : "empty");
+
+const COLUMNS = [
+  { name: "State", cell: (one) => badge(stateOf(one)), text: stateOf },
+  { name: "Order key", class: "wide", cell: (one) => laneLink(one.order_key), text: (one) => one.order_key },
+  { name: "Waiting", class: "number", cell: (one) => number(one.waiting), text: (one) => one.waiting },
+  { name: "In front", cell: (one) => operationLink(one.front?.operation_id), text: (one) => one.front?.operation_id },
+  { name: "Dead letter", cell: (one) => deadLetterLink(one.front?.dead_letter_id), text: (one) => one.front?.dead_letter_id },
+  { name: "In front since", cell: (one) => ago(one.front_since), text: (one) => one.front_since },
+];
+const FILTERS = [
+  { name: "blocked", label: "Blocked", choices: [["true", "By a dead letter"], ["false", "Not blocked"]] },
+  { name: "order_key", label: "Order key" },
+];
+
+export function lanesView({ path, query }) {
+  return {
+    title: "Lanes",
+    load: (signal) => get("order-lanes", pageQuery(query, FILTERS.map((filter) => filter.name)), signal),
+    render: (page) => [
+      filters(path, query, FILTERS),
+      table("Lanes", COLUMNS, page.items, { keyOf: (one) => one.order_key, empty: "No operation waits for its turn behind another one." }),
+      pager(path, query, page, COLUMNS, "lanes"),
+    ],
+  };
+}
+
+const QUEUE = [
+  { name: "Place", class: "number", cell: (one) => number(one.place), text: (one) => one.place },
+  { name: "Operation", class: "wide", cell: (one) => operationLink(one.operation_id), text: (one) => one.operation_id },
+  { name: "Accepted", cell: (one) => ago(one.accepted_at), text: (one) => one.accepted_at },
+];
+// Only of those that keep their place behind another one.
+const ENDED = { name: "Dead letter", cell: (one) => (one.dead_letter_id ? deadLetterLink(one.dead_letter_id) : ""), text: (one) => one.dead_letter_id };
+
+export function laneView({ parameters: [key], path, query, reload }) {
+  return {
+    title: key,
+    load: (signal) => load(key, signal),
+    render: (lane) => [headline(lane, reload), front(lane), queue(lane, path, query)],
+  };
+}
+
+/** The lane with the operation in front and the dead letter that blocks it; null for what is not known any more. */
+async function load(key, signal) {
+  const lane = await get(`order-lanes/${segment(key)}`, {}, signal);
+  const { operation_id: id, dead_letter_id: letter } = lane.front ?? {};
+  const known = (given, place) => (given ? get(`${place}/${segment(given)}`, {}, signal).catch(missing) : null);
+  const [operation, dead] = await Promise.all([known(id, "operations"), known(letter, "dead-letters")]);
+  return { ...lane, operation, dead };
+}
+
+function missing(error) {
+  if (error.status === 404) return null;
+  throw error;
+}
+
+function headline({ dead, ...lane }, reload) {
+  const place = dead && `dead-letters/${segment(dead.id)}`;
+  return h("div", { class: "headline", data: { key: "headline" } },
+    h("div", { class: "headline-words" }, badge(stateOf(lane)), h("span", {}, lane.waiting ? `${plural(lane.waiting, "operation waits", "operations wait")} behind the one in front` : "Nobody waits.")),
+    dead?.status !== "open" || dead.unreadable ? null : h("div", { class: "actions" },
+      h("a", { class: "button main", href: link(place) }, "Replay it there"),
+      button("Archive", () => act(place, "archive", {}, "Archived.", reload), "quiet")));
+}
+
+function front({ front: one, front_since: since, blocked, operation, dead }) {
+  if (!one) return null;
+  const why = !blocked ? null : dead?.status === "replayed" ? "Its dead letter is being replayed." : "It ended as a dead letter. Those behind it go on when a replay of it has succeeded, or when it is archived.";
+  return card("In front", [
+    why ? h("p", { class: "detail" }, why) : null,
+    facts([
+      ["Operation", h("span", {}, operation ? [badge(operation.status), " "] : null, operationLink(one.operation_id, operation?.key))],
+      ["Dead letter", one.dead_letter_id ? deadLetterLink(one.dead_letter_id, dead ? words(dead.reason) : null) : null],
+      ["Failed with", dead?.detail],
+      ["Accepted", when(one.accepted_at)], ["In front since", when(since)],
+    ]),
+  ], { key: "front" });
+}
+
+function queue({ queue: places, waiting }, path, query) {
+  const items = places.map((one, index) => ({ ...one, place: index + 1 }));
+  const rest = waiting - items.length;
+  const columns = items.some((one) => one.dead_letter_id) ? [...QUEUE, ENDED] : QUEUE;
+  return card("Queue", [
+    table("Queue", columns, items, { keyOf: (one) => one.operation_id, empty: "Nobody waits." }),
+    rest > 0 ? h("p", { class: "dim" }, `${plural(rest, "further operation waits", "further operations wait")} behind them.`) : null,
+    pager(path, query, { items, next_cursor: null }, columns, "lane"),
+  ], { key: "queue" });
+}

@@ -1,0 +1,36 @@
+"""Lanes in a browser: who is in front, why it blocks, who waits, and how they go on."""
+
+from playwright.sync_api import expect
+
+from tests.support.app import System, dead_letter
+from tests.support.browser import Window
+
+
+def test_a_blocked_lane_shows_its_queue_and_goes_on_when_the_dead_letter_is_archived(
+    window: Window, seen: System, key: str
+) -> None:
+    letter = dead_letter(seen, f"{key}-a", order_key=key)
+    waiting = []
+    for name in "bc":
+        waiting.append(seen.accepted(f"{key}-{name}", "/echo", order_key=key))
+        seen.until(waiting[-1], "waiting_order")
+
+    window.open("lanes?blocked=true")
+    row = window.page.get_by_role("table", name="Lanes").locator("tbody tr").filter(has_text=key[-10:])
+    expect(row).to_contain_text("Blocked")
+    row.locator(f"a[title='{key}']").click()
+
+    headline = window.page.locator(".headline")
+    expect(window.page.locator("h1")).to_have_text(key)
+    expect(headline).to_contain_text("Blocked")
+    expect(headline).to_contain_text("2 operations wait")
+    front = window.card("In front")
+    expect(front).to_contain_text("It ended as a dead letter")
+    expect(front.locator(f"a[href$='{letter}']")).to_be_visible()
+    links = window.page.get_by_role("table", name="Queue").locator("tbody a")
+    assert [each.get_attribute("title") for each in links.all()] == waiting
+
+    window.button("Archive").click()
+    expect(headline).to_contain_text("Nobody waits")
+    for each in waiting:
+        seen.until(each, "succeeded")
