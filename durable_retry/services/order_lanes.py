@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
@@ -141,7 +142,10 @@ async def find_lane(hub: TaskHub, order_key: str) -> OrderLane:
     Raises:
         TaskHubUnavailableError: The task hub did not answer.
     """
-    return OrderLane.with_queue(await read_lane(hub, order_key))
+    try:
+        return OrderLane.with_queue(await read_lane(hub, order_key))
+    except UnreadableRecordError as error:
+        return OrderLane.that_nobody_can_read(order_key, str(error))
 
 
 async def list_lanes(

@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Self
 from unittest.mock import patch
 
 from durabletask.client import OrchestrationState, OrchestrationStatus
+from durabletask.internal import orchestrator_service_pb2 as pb
+from google.protobuf.wrappers_pb2 import StringValue
 
 from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON
@@ -65,6 +67,16 @@ class DamagedHub:
         """As the durable client."""
         text = self.entities.get(f"{entity_id.entity}@{entity_id.key}")
         return None if text is None else _Entity(text)
+
+    def _get_stub(self) -> Self:
+        return self
+
+    async def QueryEntities(self, request: pb.QueryEntitiesRequest) -> pb.QueryEntitiesResponse:  # noqa: N802 # as gRPC
+        """As the task hub: all that have a state and are of the name that is asked for, on one page."""
+        name = request.query.instanceIdStartsWith.value.strip("@")
+        texts = [text for entity, text in self.entities.items() if entity.partition("@")[0] == name]
+        states = [pb.EntityMetadata(serializedState=StringValue(value=text)) for text in texts]
+        return pb.QueryEntitiesResponse(entities=states)
 
 
 @contextmanager

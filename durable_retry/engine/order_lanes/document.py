@@ -8,6 +8,8 @@ from typing import Annotated, Final, Self
 from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Instant, left_out
+from durable_retry.engine.base.json_forms import is_none
+from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.order_lanes.lane import Lane, Place
 
 SHOWN_PLACES: Final = 200
@@ -62,6 +64,13 @@ class OrderLane(ListedOrderLane):
     queue: Annotated[
         tuple[LanePlace, ...], Field(description=f"Who waits, the next first; at most {SHOWN_PLACES}.")
     ] = ()
+    unreadable: Unreadable = Field(default=None, exclude_if=is_none)
+
+    @classmethod
+    def that_nobody_can_read(cls, order_key: str, why: str) -> Self:
+        """Return what stands for a lane whose state is damaged, or of a later version."""
+        nobody = ListedOrderLane.of(Lane(order_key=order_key))
+        return cls(**dict(nobody), unreadable=why)
 
     @classmethod
     def with_queue(cls, lane: Lane) -> Self:

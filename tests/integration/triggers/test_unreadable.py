@@ -32,6 +32,7 @@ from durable_retry.services.upkeep.histories import remove_record
 from durable_retry.services.upkeep.lost_ends import complete_lost
 from durable_retry.settings.configuration import using
 from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
+from durable_retry.stores.order_lanes import lane_id
 from durable_retry.stores.workflows import LISTED, note_created
 from tests.integration.triggers.conftest import DEPENDENCIES, App
 from tests.replay.stored_rows import account, write_every_row
@@ -59,6 +60,8 @@ LISTS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     ),
     "groups": ("get_dead_letter_groups", {}),
     "dead letters in numbers": ("get_dead_letter_summary", {}),
+    "dead letters that match": ("count_dead_letters_that_match", {}),
+    "order lanes": ("list_order_lanes", {}),
     "pending events": ("list_outbox", {}),
     "sent events": ("list_outbox", {"status": "sent"}),
     "failed events": ("list_outbox", {"status": "failed"}),
@@ -86,6 +89,7 @@ ONES: Final[dict[str, dict[str, str]]] = {
     "get_replay_of_many": {"replay_id": REPLAY_ID},
     "get_action_on_many": {"action_id": REPLAY_ID},
     "get_circuit": {"dependency": "payments"},
+    "get_order_lane": {"order_key": "order-7"},
     "get_dead_letter_group": {"group": of_operation("", an_entry("op-open"), NOON).group},
     "get_diagnosis": {"diagnosis_id": DIAGNOSIS_ID},
 }
@@ -271,6 +275,16 @@ async def test_a_damaged_instance_makes_no_list_fail(app: App, hub: DamagedHub, 
             hub.put(damaged)
             await answered(app, function, **params)
         hub.put(instance)
+
+
+@pytest.mark.parametrize("name", ["order lanes", "get_order_lane"])
+async def test_a_damaged_lane_makes_no_list_fail(app: App, hub: DamagedHub, name: str) -> None:
+    function, params = LISTS.get(name, (name, {}))
+    lane = lane_id(ONES["get_order_lane"]["order_key"])
+    for text in TEXTS:
+        hub.entities = {f"{lane.entity}@{lane.key}": text}
+        shown = await answered(app, function, **params)
+        assert shown.get("unreadable") or not shown.get("items", [])
 
 
 @pytest.mark.parametrize("name", ["circuits", "overview", "openings", "get_circuit"])
