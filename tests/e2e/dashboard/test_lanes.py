@@ -15,12 +15,11 @@ def test_a_blocked_lane_shows_its_queue_and_goes_on_when_the_dead_letter_is_arch
         waiting.append(seen.accepted(f"{key}-{name}", "/echo", order_key=key))
         seen.until(waiting[-1], "waiting_order")
 
-    window.open("lanes?blocked=true")
-    row = window.page.get_by_role("table", name="Lanes").locator("tbody tr").filter(has_text=key[-10:])
-    expect(row).to_contain_text("Blocked")
-    row.locator(f"a[title='{key}']").click()
-
+    window.open(f"operations/{waiting[1]}")
     headline = window.page.locator(".headline")
+    expect(headline).to_contain_text("waits for its turn in the lane of")
+    headline.locator(f"a[title='{key}']").click()
+
     expect(window.page.locator("h1")).to_have_text(key)
     expect(headline).to_contain_text("Blocked")
     expect(headline).to_contain_text("2 operations wait")
@@ -34,3 +33,19 @@ def test_a_blocked_lane_shows_its_queue_and_goes_on_when_the_dead_letter_is_arch
     expect(headline).to_contain_text("Nobody waits")
     for each in waiting:
         seen.until(each, "succeeded")
+
+
+def test_a_blocked_lane_is_listed_and_goes_on_when_the_dead_letter_is_replayed(
+    window: Window, seen: System, key: str
+) -> None:
+    dead_letter(seen, f"{key}-a", "/fail/2", order_key=key)  # as often as this dependency is tried
+    behind = seen.accepted(f"{key}-b", "/echo", order_key=key)
+    seen.until(behind, "waiting_order")
+    window.open("lanes?blocked=true")
+    row = window.page.get_by_role("table", name="Lanes").locator("tr").filter(has_text=key[-10:])
+    expect(row).to_contain_text("Blocked")
+    row.locator(f"a[title='{key}']").click()
+    window.button("Replay").click()
+    window.dialog().get_by_role("button", name="Replay").click()
+    seen.until(behind, "succeeded")
+    expect(window.page.locator(".headline")).to_contain_text("Nobody waits")

@@ -144,23 +144,25 @@ function outcome(one) {
     last.dead_letter_id ? deadLetterLink(last.dead_letter_id, "Look at the new dead letter") : null), { key: "outcome" });
 }
 
+/** Replay a dead letter without a change, once somebody has agreed. */
+export async function replayAsItWas(one, place, reload) {
+  const given = await ask({
+    title: "Replay as it was?", words: "Under the same key, so the dependency still deduplicates it.", action: "Replay",
+    fields: [
+      ...(one.handler ? [{ name: "from_step", label: "From the step", optional: true, hint: "This step of the handler and those after it run again. Empty: what was remembered stays." }] : []),
+      { name: "note", label: "Note", optional: true, hint: "Kept with the replay." },
+    ],
+  });
+  if (given) act(place, "replay", Object.fromEntries(Object.entries(given).filter(([, text]) => text)), "Replaying.", reload);
+}
+
 function headline(one, place, path, query, reload) {
-  const replay = async () => {
-    const given = await ask({
-      title: "Replay as it was?", words: "Under the same key, so the dependency still deduplicates it.", action: "Replay",
-      fields: [
-        ...(one.handler ? [{ name: "from_step", label: "From the step", optional: true, hint: "This step of the handler and those after it run again. Empty: what was remembered stays." }] : []),
-        { name: "note", label: "Note", optional: true, hint: "Kept with the replay." },
-      ],
-    });
-    if (given) act(place, "replay", Object.fromEntries(Object.entries(given).filter(([, text]) => text)), "Replaying.", reload);
-  };
   const isOpen = one.status === "open";
   return h("div", { class: "headline", data: { key: "headline" } },
     h("div", { class: "headline-words" }, badge(one.status), h("strong", {}, words(one.reason)), h("span", { class: "key" }, one.key)),
     one.unreadable ? null : h("div", { class: "actions" },
       // The editor has a button of its own that replays, so that what is sent is what is seen.
-      isOpen && !query.edit ? button("Replay", replay, "main") : null,
+      isOpen && !query.edit ? button("Replay", () => replayAsItWas(one, place, reload), "main") : null,
       isOpen ? h("a", { class: "button", href: link(path, query.edit ? {} : { edit: "1" }) }, query.edit ? "Leave the editor" : "Edit and replay") : null,
       one.status === "archived"
         ? button("Restore", () => act(place, "restore", {}, "Restored.", reload))

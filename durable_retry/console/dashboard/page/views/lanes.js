@@ -6,6 +6,7 @@ import { h, link } from "../dom.js";
 import { ago, number, plural, when, words } from "../format.js";
 import { filters, pageQuery, pager, table } from "../lists.js";
 import { badge, button, card, deadLetterLink, facts, laneLink, operationLink } from "../pieces.js";
+import { replayAsItWas } from "./dead_letters.js";
 
 const stateOf = (lane) => (lane.blocked ? "blocked" : lane.front ? "running" : "empty");
 
@@ -69,7 +70,8 @@ function headline({ dead, ...lane }, reload) {
   return h("div", { class: "headline", data: { key: "headline" } },
     h("div", { class: "headline-words" }, badge(stateOf(lane)), h("span", {}, lane.waiting ? `${plural(lane.waiting, "operation waits", "operations wait")} behind the one in front` : "Nobody waits.")),
     dead?.status !== "open" || dead.unreadable ? null : h("div", { class: "actions" },
-      h("a", { class: "button main", href: link(place) }, "Replay it there"),
+      button("Replay", () => replayAsItWas(dead, place, reload), "main"),
+      h("a", { class: "button", href: link(place, { edit: "1" }) }, "Edit and replay"),
       button("Archive", () => act(place, "archive", {}, "Archived.", reload), "quiet")));
 }
 

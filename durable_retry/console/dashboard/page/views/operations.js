@@ -5,7 +5,7 @@ import { timeline } from "../charts.js";
 import { go, h, link, toast } from "../dom.js";
 import { ago, at, number, until, when, words } from "../format.js";
 import { filters, pageQuery, pager, table } from "../lists.js";
-import { ask, badge, button, card, circuitLink, copier, correlationLink, deadLetterLink, eventLink, facts, FINISHED, json, mono, operationLink, short, STATES, WAITING } from "../pieces.js";
+import { ask, badge, button, card, circuitLink, copier, correlationLink, deadLetterLink, eventLink, facts, FINISHED, json, laneLink, mono, operationLink, short, STATES, WAITING } from "../pieces.js";
 import { onAll, selection } from "./bulk.js";
 
 const COLUMNS = [
@@ -122,6 +122,7 @@ function headline(one, path, reload) {
     h("div", { class: "headline-words" }, badge(one.status), h("strong", { class: "key" }, one.key || one.operation_id),
       one.replaced_by ? h("span", {}, "replaced by ", operationLink(one.replaced_by, short(one.replaced_by))) : null,
       one.waits_for ? h("span", {}, "waits for the circuit of ", circuitLink(one.waits_for)) : null,
+      one.status === "waiting_order" ? h("span", {}, "waits for its turn in the lane of ", laneLink(one.order_key)) : null,
       one.next_attempt_at ? h("span", { class: "countdown" }, UNTIL[one.status] ?? "next attempt ", until(one.next_attempt_at)) : null),
     h("div", { class: "actions" },
       WAITING.includes(one.status) ? button(one.status === "scheduled" ? "Start now" : "Retry now", () => act("retry-now", "Retrying now."), "main") : null,
@@ -211,6 +212,7 @@ function about(one) {
     ...(one.trace_id ? [["Trace", one.trace_url ? h("a", { href: one.trace_url, rel: "noreferrer" }, one.trace_id) : mono(one.trace_id)]] : []),
     ...(one.priority ? [["Priority", words(one.priority)]] : []),
     ...(one.debounce_key ? [["Debounce key", one.debounce_key]] : []),
+    ...(one.order_key ? [["Order key", laneLink(one.order_key)]] : []),
     ["Attempts", number(one.attempt_count)],
     ["Accepted", when(one.created_at)],
     ...(one.start_at ? [["Begins", when(one.start_at)]] : []),
