@@ -17,6 +17,10 @@
     StillRunningError            its operation is running
     KeyTakenError                its key stands for another request
 
+    sagas
+    NoSuchSagaError              LookupError
+    WrongSagaStateError          its state does not allow it
+
     events
     NoSuchEventError             LookupError
     └── UnreadableEventError     nobody can read the row
@@ -84,6 +88,14 @@ class NoSuchOperationError(LookupError):
 
 class WrongOperationStateError(Exception):
     """The state of the operation does not allow it; the text is a clause that says so."""
+
+
+class NoSuchSagaError(LookupError):
+    """There is no saga of this id."""
+
+
+class WrongSagaStateError(Exception):
+    """The state of the saga does not allow it; the text is a clause that says so."""
 
 
 class KeyTakenError(Exception):

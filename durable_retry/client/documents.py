@@ -93,6 +93,13 @@ class PauseFields(TypedDict, total=False):
     stops_deadline: bool
 
 
+class RestartFields(TypedDict, total=False):
+    """From which step a saga is run again, and why; by default from the one that failed."""
+
+    from_step: str
+    note: str
+
+
 class ReplayFields(TypedDict, total=False):
     """How a dead letter is replayed: as it was, unless an edited part or a patch changes it."""
 

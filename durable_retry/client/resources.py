@@ -8,6 +8,7 @@ from durable_retry.client.documents import (
     OperationFields,
     PauseFields,
     ReplayFields,
+    RestartFields,
     operation_document,
 )
 from durable_retry.client.filters import (
@@ -43,6 +44,7 @@ from durable_retry.engine.dead_letters.document import CauseDocument, DeadLetter
 from durable_retry.engine.dead_letters.numbers import DeadLetterCount, DeadLetterGroup
 from durable_retry.engine.operations.document import ListedOperation, OperationDocument, SteeredOperation
 from durable_retry.engine.workflows.document import BatchDocument, BatchSummary, SagaDocument
+from durable_retry.engine.workflows.restart import RestartedSaga
 from durable_retry.engine.workflows.shapes import BatchState, SagaState
 
 _MOVING: Final = frozenset({SagaState.RUNNING, SagaState.COMPENSATING})
@@ -239,6 +241,11 @@ class Resources(Steering):
     def saga(self, saga_id: str) -> Flow[SagaDocument]:
         """Return a saga."""
         return self._read(SagaDocument, "sagas", saga_id)
+
+    @Method
+    def restart_saga(self, saga_id: str, **restart: Unpack[RestartFields]) -> Flow[RestartedSaga]:
+        """Run a saga that was compensated again; one that runs or succeeded is refused (409)."""
+        return self._act(RestartedSaga, "sagas", saga_id, "restart", body=restart, repeats=False)
 
     @Method
     def wait_for_saga(self, saga_id: str, *, timeout_seconds: float) -> Flow[SagaDocument]:

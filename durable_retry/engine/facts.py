@@ -109,6 +109,7 @@ class TargetType(StrEnum):
     CAUSE = "cause"
     EVENT = "event"
     CIRCUIT = "circuit"
+    SAGA = "saga"
     BULK_ACTION = "bulk_action"
     ALERT = "alert"
     SILENCE = "silence"

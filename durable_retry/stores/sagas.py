@@ -31,10 +31,13 @@ def saga_progress(saga: Saga) -> dict[str, Any]:
 
 async def find_saga(hub: TaskHub, saga_id: str) -> SagaDocument | None:
     """Return a saga's document, or None when there is none."""
-    if not saga_id.startswith(f"{SAGA}-"):
-        return None
-    instance = await hub.read_instance(saga_id)
+    instance = await find_instance(hub, saga_id)
     return None if instance is None else document_of_saga(instance)
+
+
+async def find_instance(hub: TaskHub, saga_id: str) -> Instance | None:
+    """Return a saga's instance, or None when there is none."""
+    return await hub.read_instance(saga_id) if saga_id.startswith(f"{SAGA}-") else None
 
 
 def document_of_saga(instance: Instance) -> SagaDocument:
@@ -58,11 +61,24 @@ def _saga_document(instance: Instance) -> SagaDocument:
         raise ValueError(instance.unreadable)
     if instance.output is not None and instance.runtime_status is OrchestrationStatus.COMPLETED:
         return SagaDocument.model_validate(instance.output, strict=False)
-    saga = _with_completions(Saga.from_json(instance.input["saga"]), instance.custom_status)
-    document = saga_document(saga, instance.updated_at)
+    document = saga_document(saga_of(instance), instance.updated_at)
     if instance.runtime_status in {OrchestrationStatus.TERMINATED, OrchestrationStatus.FAILED}:
         return document.model_copy(update={"status": SagaState.STOPPED})
     return document
+
+
+def saga_of(instance: Instance) -> Saga:
+    """Return a saga as far as its instance shows it: without the values of results.
+
+    Raises:
+        ValueError: Nobody can read it, or another of `unreadable.CAUSES`.
+    """
+    return _with_completions(Saga.from_json(instance.input["saga"]), instance.custom_status)
+
+
+def restarts_written(input_: Mapping[str, Any]) -> Any:
+    """Return the restarts in the input of a saga's orchestration, as they are written; None without any."""
+    return input_["saga"].get("restarts")
 
 
 def fingerprint_of_saga(instance: Instance) -> str:

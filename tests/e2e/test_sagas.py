@@ -165,3 +165,74 @@ def test_a_reference_that_leads_nowhere_is_refused_with_its_place(system: System
     assert answer.status_code == 400
     (error,) = answer.json()["errors"]
     assert error["pointer"] == "/steps/1/operation/request/json/id"
+
+
+def restart(system: System, saga_id: str, **body: Any) -> httpx.Response:
+    return system.client.post(f"/api/sagas/{saga_id}/restart", json=body)
+
+
+def test_a_compensated_saga_is_restarted_and_what_was_undone_has_new_keys(system: System, key: str) -> None:
+    ship = step("ship", "/fail/1", undo=None)
+    ship["operation"]["retry"] = {"max_attempts": 1}
+    steps = [
+        with_result("reserve", {"room": key}, undo={}),
+        step("announce", undo=None),
+        ship,
+        with_result("tell", {"$result": "reserve#/json/received/room"}),
+    ]
+    first = over(system, submitted(system, key, *steps).json()["saga_id"])
+    assert first["status"] == "compensated", first
+    assert (first["stands"], first["undone"], first["unknown"]) == (["announce"], ["reserve"], ["ship"])
+    saga_id = first["saga_id"]
+    letter = system.status(first["steps"][2]["operation_id"])["dead_letter"]["id"]
+    unknown = restart(system, saga_id, from_step="pay")
+    assert (unknown.status_code, unknown.json()["errors"][0]["pointer"]) == (400, "/from_step")
+
+    answer = restart(system, saga_id, from_step="ship", note="mended")
+    assert answer.status_code == 202, answer.text
+    assert answer.json() == {
+        "saga_id": saga_id,
+        "restart": 1,
+        "from_step": "reserve",
+        "runs": ["reserve", "ship", "tell"],
+        "keeps": ["announce"],
+    }
+    second = over(system, saga_id)
+    assert second["status"] == "succeeded", second
+    assert second["stands"] == ["reserve", "announce", "ship", "tell"]
+    assert [(each["number"], each["note"]) for each in second["restarts"]] == [(1, "mended")]
+
+    # Undone: once under its old key and once under a new one. In doubt: again under the same one.
+    totals = system.target.totals()
+    before, after = (document["steps"] for document in (first, second))
+    assert [totals.get(each["key"], 0) for each in before] == [1, 1, 2, 1]
+    assert [totals.get(each["key"], 0) for each in after] == [1, 1, 0, 1]
+    assert [old["key"] == new["key"] for old, new in zip(before, after, strict=True)] == [
+        *(False, True, False, True)
+    ]
+    told = system.status(after[3]["operation_id"])["result"]["json"]["received"]
+    assert told == key
+    assert system.client.get(f"/api/dead-letters/{letter}").json()["status"] == "archived"
+    assert restart(system, saga_id).status_code == 409
+    acts = system.client.get("/api/activity").json()["items"]
+    assert ("restarted the saga", saga_id) in [(each["what"], each["target"]["id"]) for each in acts]
+
+
+def test_only_a_saga_that_is_there_and_failed_is_restarted(system: System, key: str) -> None:
+    assert restart(system, "saga-nothing").status_code == 404
+    saga_id = over(system, submitted(system, key, step("reserve")).json()["saga_id"])["saga_id"]
+    refused = restart(system, saga_id)
+    assert (refused.status_code, "succeeded" in refused.json()["detail"]) == (409, True)
+
+
+def test_a_step_whose_dead_letter_was_replayed_since_stands(system: System, key: str) -> None:
+    ship = step("ship", "/fail/1", undo=None)
+    ship["operation"]["retry"] = {"max_attempts": 1}
+    first = over(system, submitted(system, key, step("reserve"), ship).json()["saga_id"])
+    operation_id = first["steps"][1]["operation_id"]
+    letter = system.status(operation_id)["dead_letter"]["id"]
+    assert system.client.post(f"/api/dead-letters/{letter}/replay", json={}).status_code == 202
+    eventually(lambda: system.status(operation_id)["status"] == "succeeded", "the replay", within_seconds=60)
+    answer = restart(system, first["saga_id"])
+    assert (answer.json()["runs"], answer.json()["keeps"]) == (["reserve"], ["ship"])
+    assert over(system, first["saga_id"])["stands"] == ["reserve", "ship"]

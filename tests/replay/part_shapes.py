@@ -46,6 +46,7 @@ from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.outbox import StoredEvent, event_id_for
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
 from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.engine.workflows.restart import RestartBody, restarted
 from durable_retry.engine.workflows.shapes import BatchProgress, Saga, SagaStep
 from tests.replay.recording import Shape, Steer
 from tests.support.builders import an_operation, outcome
@@ -235,7 +236,28 @@ def _sagas() -> dict[str, Shape]:
             _completing_each("saga-1", [f"op-do-{number}" for number in range(3)]),
         ),
         "results": _saga_with_results(),
+        "restarted": _restarted_saga(),
     }
+
+
+def _restarted_saga() -> Shape:
+    """Run a saga again of which the first step stands, the second was undone and the third was refused."""
+    saga = _three_steps()
+    refused = Completion(
+        operation_id="op-do-2",
+        status=OperationState.DEAD_LETTERED,
+        category=Category.BUSINESS_RULE,
+        attempt_count=1,
+    )
+    ends = [("op-do-0", None), ("op-do-1", "op-undo-1"), (None, None)]
+    steps = [
+        step.ended(
+            refused if done is None else _completion(done), None if undone is None else _completion(undone)
+        )
+        for step, (done, undone) in zip(saga.steps, ends, strict=True)
+    ]
+    again = restarted(saga.with_steps(tuple(steps)), RestartBody(note="mended"), clock.now(), "ada")
+    return replace(_saga(), given={"saga": again.to_json()})
 
 
 def _saga_with_results() -> Shape:

@@ -16,6 +16,7 @@ _PATHS = {
     TargetType.CAUSE: "dead-letters/groups/{}",
     TargetType.EVENT: "outbox/{}",
     TargetType.CIRCUIT: "circuits/{}",
+    TargetType.SAGA: "sagas/{}",
     TargetType.BULK_ACTION: "bulk-actions/{}",
     TargetType.ALERT: "alerts",
     TargetType.SILENCE: "alerts",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant, left_out
+from durable_retry.engine.base.answers import Answer, Instant, is_empty, left_out
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import Unreadable
@@ -19,6 +19,7 @@ from durable_retry.engine.workflows.shapes import (
     Effect,
     Saga,
     SagaAction,
+    SagaRestart,
     SagaState,
     SagaStep,
     Undo,
@@ -115,6 +116,10 @@ class SagaDocument(Answer):
     unknown: tuple[str, ...] = ()
     created_at: Instant
     updated_at: Instant
+    restarts: Annotated[
+        tuple[SagaRestart, ...],
+        Field(exclude_if=is_empty, description="Its restarts, the oldest first. Left out without any."),
+    ] = ()
     unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
 
 
@@ -131,6 +136,7 @@ def saga_document(saga: Saga, updated_at: datetime) -> SagaDocument:
         unknown=_names_with_effect(saga.steps, Effect.UNKNOWN),
         created_at=saga.created_at,
         updated_at=updated_at,
+        restarts=saga.restarts or (),
     )
 
 

@@ -11,6 +11,8 @@ A saga is steps in order, and compensations in reverse once a step failed.
                                └─a compensation failed──> compensation_failed
     stopped: a person ended the orchestration
 
+What was compensated, or could not be, is run again on request: `engine.workflows.restart`.
+
 A compensation that fails does not keep the earlier steps from being compensated. `SagaStep.effect` says what
 is left of a step in the world. `Saga.next_action` is `Do`, `Undo` or `Over`; `Saga.after(action, completion)`
 is the next value. References between steps are in `engine.workflows.references`, and the operations inside
@@ -186,6 +188,24 @@ type SagaAction = Do | Undo | Over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SagaRestart(JsonShape):
+    """A restart of a saga.
+
+    Attributes:
+        number: Counts the restarts of the saga, from 1.
+        runs: Names of the steps that ran again, in their order; the first is where it began.
+        note: The person's; None when there is none.
+        by: Who asked for it; None where that is not known.
+    """
+
+    number: int
+    requested_at: datetime
+    runs: tuple[str, ...]
+    note: str | None = None
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Saga(JsonShape):
     """A saga and its progress."""
 
@@ -199,6 +219,8 @@ class Saga(JsonShape):
     undoes_unknown: bool = False
     # Whether references to results are replaced; None means no, as in older versions.
     has_references: Annotated[bool | None, Form(omits_none=True)] = None
+    # The restarts, the oldest first; None before the first.
+    restarts: Annotated[tuple[SagaRestart, ...] | None, Form(omits_none=True)] = None
 
     @property
     def failed(self) -> bool:

@@ -11,19 +11,37 @@ from durable_retry.binding import TaskHub
 from durable_retry.engine.base.answers import Answer, Page
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.facts import SubmissionOutcome
+from durable_retry.engine.facts import SubmissionOutcome, TargetType
 from durable_retry.engine.operations.naming import workflow_id, workflow_id_for
 from durable_retry.engine.operations.submission import DIFFERENT_KEYS
 from durable_retry.engine.workflows.document import BatchDocument, BatchSummary, SagaDocument
 from durable_retry.engine.workflows.references import SAGA_SOURCE, SagaRequest
+from durable_retry.engine.workflows.restart import RestartBody, RestartedSaga
 from durable_retry.engine.workflows.shapes import BatchRequest
-from durable_retry.http.answers import REPLAYED, KeyReusedError, json_answer, required
+from durable_retry.errors import (
+    ContendedError,
+    NoSuchSagaError,
+    UnreadableDeadLetterError,
+    WrongSagaStateError,
+)
+from durable_retry.http.answers import (
+    REPLAYED,
+    ConflictError,
+    KeyReusedError,
+    NotFoundError,
+    json_answer,
+    required,
+    sentence,
+)
+from durable_retry.http.callers import Caller
 from durable_retry.http.parameters import CURSOR, KEY, LIMIT, one_of, text
 from durable_retry.http.routes import (
     AWAY,
+    CONFLICT,
     KEY_REUSED,
     MISSING,
     PAGING,
+    Act,
     Query,
     Routes,
     accepted,
@@ -43,12 +61,23 @@ from durable_retry.services.accepted_workflows import (
     list_sagas,
     sagas_of_key,
 )
+from durable_retry.services.saga_restart import restart_saga
 from durable_retry.services.workflows import BATCH_SOURCE, WorkflowRequest
 from durable_retry.settings.configuration import app_settings
 from durable_retry.triggers.http.submissions import key_of, trace_of
 
 batch_routes = Routes("batches")
-saga_routes = Routes("sagas")
+saga_routes = Routes(
+    "sagas",
+    {
+        NoSuchSagaError: lambda _: NotFoundError("saga of this id"),
+        WrongSagaStateError: lambda error: ConflictError(sentence(error)),
+        UnreadableDeadLetterError: lambda error: ConflictError(f"A dead letter cannot be read: {error}."),
+        ContendedError: lambda _: ConflictError(
+            "Others are changing a dead letter at this moment; try again."
+        ),
+    },
+)
 
 ITEM_STATUS: Final = one_of("status", OperationState, "Only items with this status; `counts` counts all.")
 OF_KEY: Final = text("key", "Only the one with this key of the caller's; the whole key.")
@@ -175,3 +204,21 @@ async def list_all_sagas(req: func.HttpRequest, query: Query, hub: TaskHub) -> f
 async def get_saga(saga_id: str, hub: TaskHub) -> func.HttpResponse:
     """Show a saga: which steps stand, were undone, or are in doubt."""
     return json_answer(required(await find_saga(hub, saga_id), "saga of this id"))
+
+
+@saga_routes.post(
+    "sagas/{saga_id}/restart",
+    body=RestartBody,
+    act=Act("restarted the saga", TargetType.SAGA),
+    answers=accepted(RestartedSaga, "The saga runs again."),
+    errors=(MISSING, CONFLICT, AWAY),
+)
+async def restart_failed_saga(
+    saga_id: str, body: RestartBody, hub: TaskHub, who: Caller
+) -> func.HttpResponse:
+    """Run a saga that was compensated again, from the step that failed or from a chosen one.
+
+    Steps that stand are kept with their results. What was undone gets a new key at its dependency, what may
+    have taken effect the same.
+    """
+    return json_answer(await restart_saga(hub, saga_id, body, who.known_name), HTTPStatus.ACCEPTED)

@@ -359,6 +359,12 @@ def _add_workflows(commands: Commands) -> None:
     with_list(add_command(group, "list", workflows.list_sagas, "list sagas, newest first"))
     with_id(add_command(group, "show", workflows.show_saga, "show a saga, step by step"), "saga")
     with_id(add_command(group, "watch", workflows.watch_saga, "follow a saga until it ends"), "saga")
+    restart = add_command(group, "restart", workflows.restart_saga, "run a compensated saga again")
+    with_id(restart, "saga")
+    words = "run this step, those behind it and those that do not stand; default: those that do not stand"
+    restart.add_argument("--from-step", metavar="STEP", help=words)
+    restart.add_argument("--note", help="why, for whoever looks later")
+    with_watch(restart)
 
 
 def _add_dependencies(commands: Commands) -> None:

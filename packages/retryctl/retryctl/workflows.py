@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from retryctl import errors, watching
 from retryctl.api import Api
+from retryctl.causes import act_by
 from retryctl.documents import read_document
-from retryctl.layout import cells, state, table
+from retryctl.layout import cells, printable, state, table
 from retryctl.operations import generated_key
 from retryctl.screen import Screen, bar
 
@@ -84,6 +85,19 @@ def show_saga(api: Api, args: Namespace, screen: Screen) -> int:
     return errors.OK
 
 
+def restart_saga(api: Api, args: Namespace, screen: Screen) -> int:
+    """Run a compensated saga again; with `--watch` follow it until it ends."""
+    given = {"from_step": args.from_step, "note": args.note}
+    body = {name: value for name, value in given.items() if value is not None}
+    document = api.post("sagas", args.id, "restart", body=body)
+    if args.watch:
+        return _watch_saga(api, args.id, screen)
+    runs, keeps = (", ".join(document[name]) or "none" for name in ("runs", "keeps"))
+    head = f"{document['saga_id']}  restart {document['restart']}"
+    screen.show(document, f"{head}\nruns   {runs}\nkeeps  {keeps}")
+    return errors.OK
+
+
 def watch_saga(api: Api, args: Namespace, screen: Screen) -> int:
     """Follow a saga until it ends."""
     return _watch_saga(api, args.id, screen)
@@ -157,5 +171,16 @@ def _saga_text(document: Mapping[str, Any]) -> str:
         )
         for step in document["steps"]
     ]
-    head = f"{document['saga_id']}  {state(document['status'])}"
+    head = "\n".join(
+        [
+            f"{document['saga_id']}  {state(document['status'])}",
+            *map(_restart_line, document.get("restarts", ())),
+        ]
+    )
     return f"{head}\n{table(('STEP', 'STATUS', 'EFFECT', 'COMPENSATION', 'ERROR'), rows)}"
+
+
+def _restart_line(restart: Mapping[str, Any]) -> str:
+    note = f": {printable(restart['note'])}" if restart["note"] else ""
+    runs = ", ".join(restart["runs"]) or "no step"
+    return f"restarted {restart['requested_at']}{act_by(restart)}, ran {runs}{note}"

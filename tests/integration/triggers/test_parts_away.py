@@ -43,6 +43,7 @@ BODIES: Final[dict[str, Any]] = {
     "note_cause": {"text": "seen"},
     "assign_cause": {"to": "ada"},
     "pause_operation": {},
+    "restart_failed_saga": {},
     "preview_policy": {"dependency": "payments"},
     "silence_alerts": {"condition": "*", "for_minutes": 1, "reason": "why"},
     **{f"{control}_circuit": {"reason": "why"} for control in ("open", "close", "disable", "reset")},

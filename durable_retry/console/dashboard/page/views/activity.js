@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { h } from "../dom.js";
 import { when, words } from "../format.js";
 import { filters, pageQuery, pager, table } from "../lists.js";
-import { badge, circuitLink, deadLetterLink, eventLink, operationLink, short } from "../pieces.js";
+import { badge, circuitLink, deadLetterLink, eventLink, operationLink, sagaLink, short } from "../pieces.js";
 import { causeLink } from "./causes.js";
 
 const KINDS = ["action", "bulk", "circuit", "alert", "deployment", "settings"];
@@ -32,6 +32,7 @@ function targetLink({ target: { type, id } }) {
     case "dead_letter": return deadLetterLink(id, short(id));
     case "event": return eventLink(id, short(id));
     case "circuit": return circuitLink(id);
+    case "saga": return sagaLink(id, short(id));
     case "bulk_action": return h("a", { href: `#/replays/${encodeURIComponent(id)}` }, short(id));
     case "cause": return causeLink(id, short(id));
     case "alert": return h("a", { href: "#/alerts" }, id);

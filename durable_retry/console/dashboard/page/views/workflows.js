@@ -1,10 +1,10 @@
 // Batches and sagas: each kind as a list, and one by one.
 
-import { addressOf, get, segment } from "../api.js";
-import { h, link } from "../dom.js";
+import { addressOf, get, post, segment } from "../api.js";
+import { h, link, toast } from "../dom.js";
 import { ago, number, percent, plural, until, when, words } from "../format.js";
 import { filters, pageQuery, pager, table } from "../lists.js";
-import { badge, batchLink, card, circuitLink, copier, facts, figure, FINISHED, mono, operationLink, sagaLink, STATES, WAITING } from "../pieces.js";
+import { ask, badge, batchLink, button, card, circuitLink, copier, facts, figure, FINISHED, mono, operationLink, sagaLink, STATES, WAITING } from "../pieces.js";
 
 const SHOWN = 200;
 /** An operation of the built-in target, to be replaced by one's own. */
@@ -132,16 +132,48 @@ export function sagasView({ path, query }) {
 
 const EFFECTS = { stands: "still stands", undone: "was undone", unknown: "may or may not have taken effect" };
 
-export function sagaView({ parameters: [id] }) {
+/** The states in which a saga can be run again. */
+const RESTARTABLE = ["compensated", "compensation_failed"];
+
+export function sagaView({ parameters: [id], reload }) {
+  const path = `sagas/${segment(id)}`;
   return {
     title: "Saga",
-    load: (signal) => withPresent(`sagas/${segment(id)}`, signal),
+    load: (signal) => withPresent(path, signal),
     render: (saga) => [
-      h("div", { class: "headline" }, h("div", { class: "headline-words" }, badge(saga.status), saga.key ? h("strong", { class: "key" }, saga.key) : null, mono(saga.saga_id))),
+      h("div", { class: "headline" }, h("div", { class: "headline-words" }, badge(saga.status), saga.key ? h("strong", { class: "key" }, saga.key) : null, mono(saga.saga_id)),
+        RESTARTABLE.includes(saga.status) ? h("div", { class: "actions" }, button("Restart…", () => restart(saga, path, reload), "main")) : null),
       card("Steps", h("ol", { class: "lines" }, (saga.steps ?? []).map((step) => sagaStep(step, saga.present)))),
       card("About", facts([["Started", when(saga.created_at)], ["Changed", when(saga.updated_at)], ["Effect not known", saga.unknown?.join(", ")]])),
+      restarts(saga),
     ],
   };
+}
+
+async function restart(saga, path, reload) {
+  const given = await ask({
+    title: "Run this saga again?", action: "Restart it",
+    words: "Steps that stand are kept. Dead letters of what runs again are archived.",
+    fields: [
+      { name: "from_step", label: "From", optional: true, choices: [["", "where it failed"], ...saga.steps.map((step) => [step.name, step.name])], hint: "A chosen step, and those behind it, run again even if they stand." },
+      { name: "note", label: "Why", optional: true },
+    ],
+  });
+  if (!given) return;
+  try {
+    const done = await post(`${path}/restart`, Object.fromEntries(Object.entries(given).filter(([, value]) => value)));
+    toast(done.runs.length ? `Running ${done.runs.join(", ")} again.` : "Every step stands.");
+  } catch (error) {
+    toast(error.message, "bad");
+  }
+  reload();
+}
+
+/** Who ran it again, the latest first. */
+function restarts(saga) {
+  if (!saga.restarts?.length) return null;
+  const line = (each) => h("li", {}, h("span", {}, `Ran ${each.runs.join(", ") || "no step"} again`, each.by ? ` for ${each.by}` : "", each.note ? `: ${each.note}` : ""), h("span", { class: "spread" }), ago(each.requested_at));
+  return card("Restarts", h("ul", { class: "lines" }, saga.restarts.toReversed().map(line)), { key: "restarts" });
 }
 
 /** The saga, with the operation that runs: a saga does one thing at a time. Null where nothing runs or nobody can tell. */

@@ -1,0 +1,190 @@
+"""A saga that was compensated is run again, under its own id."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from durable_retry import clock
+from durable_retry.concurrency import map_bounded
+from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.json_forms import UnreadableRecordError
+from durable_retry.engine.base.names import SAGA
+from durable_retry.engine.base.unreadable import CAUSES, reason_of
+from durable_retry.engine.dead_letters.record import Status, WrongStatusError
+from durable_retry.engine.operations.completion import Completion, values_at
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.workflows.restart import (
+    RESTARTABLE,
+    RestartBody,
+    RestartedSaga,
+    answer_of,
+    restarted,
+)
+from durable_retry.engine.workflows.shapes import Saga, SagaStep
+from durable_retry.errors import NoSuchDeadLetterError, NoSuchSagaError, WrongSagaStateError
+from durable_retry.services.dead_letters.records import archive
+from durable_retry.stores.dead_letters.records import find_dead_letter
+from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.operations.results import whole_result
+from durable_retry.stores.operations.status import find_status
+from durable_retry.stores.sagas import document_of_saga, find_instance, restarts_written, saga_of
+from durable_retry.stores.task_hub import TaskHub
+
+_AT_ONCE: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """An operation of a saga as it is today."""
+
+    end: Completion
+    ended_at: datetime | None = None  # None where nothing is left of it but what the saga has kept
+    dead_letter_id: str | None = None  # its latest dead letter; None when there is none
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A step as it is today."""
+
+    step: SagaStep
+    done: _Part | None
+    undone: _Part | None
+
+
+async def restart_saga(hub: TaskHub, saga_id: str, body: RestartBody, by: str | None) -> RestartedSaga:
+    """Run a saga again, from the step that failed or from a chosen one.
+
+    A dead letter of a step or a compensation may have been replayed since the saga ended, and that counts.
+    The open dead letters of what runs again are archived: their replay would take effect a second time.
+
+    Args:
+        by: Who asks; None where that is not known.
+
+    Raises:
+        NoSuchSagaError: There is none of this id.
+        InvalidInputError: It has no step of this name.
+        WrongSagaStateError: It runs, succeeded or was stopped; a part of it is under way or in doubt; a
+            result that is needed is gone.
+        TaskHubUnavailableError: It is not known to be restarted; the saga shows whether it was.
+    """
+    saga = await _ended_saga(hub, saga_id)
+    parts = await map_bounded(partial(_look_at_step, hub), saga.steps, _AT_ONCE)
+    again = restarted(saga.with_steps(tuple(map(_step_today, parts))), body, clock.now(), by)
+    _check_results(again, parts)
+    await _archive_dead_letters(hub, again, parts, by)
+    await _start(hub, again)
+    return answer_of(again)
+
+
+async def _ended_saga(hub: TaskHub, saga_id: str) -> Saga:
+    instance = await find_instance(hub, saga_id)
+    if instance is None:
+        raise NoSuchSagaError
+    document = document_of_saga(instance)
+    if document.unreadable is None and document.status not in RESTARTABLE:
+        detail = "only one that failed and was compensated is restarted"
+        raise WrongSagaStateError(f"the saga is {document.status}: {detail}")
+    try:
+        return saga_of(instance)
+    except CAUSES as error:
+        raise WrongSagaStateError(f"the saga cannot be read: {reason_of(error)}") from error
+
+
+async def _look_at_step(hub: TaskHub, step: SagaStep) -> _Parts:
+    done = await _look(hub, step.name, step.operation, step.done, step.wanted or ())
+    undone = await _look(hub, step.name, step.compensation, step.undone)
+    if undone is not None and undone.end.may_have_acted:
+        detail = "may have taken effect: replay its dead letter until it succeeds, then restart"
+        raise WrongSagaStateError(f"the compensation of step {step.name} failed and {detail}")
+    return _Parts(step, done, undone)
+
+
+async def _look(
+    hub: TaskHub,
+    name: str,
+    operation: OperationInput | None,
+    end: Completion | None,
+    wanted: Iterable[str] = (),
+) -> _Part | None:
+    if operation is None or end is None:
+        return None
+    try:
+        record = await read_record(hub, operation.operation_id)
+    except UnreadableRecordError as error:
+        raise WrongSagaStateError(f"an operation of step {name} cannot be read: {error}") from error
+    # One whose key was taken never ran: what has its id is another request.
+    if record is None or record.fingerprint != operation.fingerprint:
+        return _Part(end)
+    document = await find_status(hub, operation.operation_id)
+    if document is None:
+        return _Part(end)
+    part = await _part_of(document, tuple(wanted))
+    letter = (
+        None if part is None or part.dead_letter_id is None else await find_dead_letter(part.dead_letter_id)
+    )
+    if part is None or (letter is not None and letter.status is Status.REPLAYED):
+        raise WrongSagaStateError(f"{operation.operation_id} of step {name} is under way again")
+    return part
+
+
+async def _part_of(document: Mapping[str, Any], wanted: tuple[str, ...]) -> _Part | None:
+    """Return an operation that has ended; None while it is under way."""
+    end = Completion.of(document)
+    if end is None:
+        return None
+    if end.succeeded and wanted:
+        result = await whole_result(document["result"])
+        if isinstance(result, Mapping) and result.get("expired"):
+            return _Part(end)
+        end = replace(end, values=values_at(result, wanted) or None)
+    letter_id = (document["dead_letter"] or {}).get("id")
+    return _Part(end, from_rfc3339(document["updated_at"]), letter_id)
+
+
+def _step_today(parts: _Parts) -> SagaStep:
+    done = None if parts.done is None else parts.done.end
+    undone = None if parts.undone is None or _stands_again(parts) else parts.undone.end
+    return parts.step.ended(done, undone)
+
+
+def _stands_again(parts: _Parts) -> bool:
+    """Whether a replay of the failed step succeeded after its compensation: then its effect is there."""
+    before, done, undone = parts.step.done, parts.done, parts.undone
+    if before is None or before.succeeded or done is None or not done.end.succeeded or undone is None:
+        return False
+    return done.ended_at is not None and (undone.ended_at is None or done.ended_at > undone.ended_at)
+
+
+def _check_results(saga: Saga, parts: Iterable[_Parts]) -> None:
+    gone = [
+        each.step.name
+        for step, each in zip(saga.steps, parts, strict=True)
+        if step.done is not None and step.wanted and each.done is not None and each.done.ended_at is None
+    ]
+    if gone:
+        detail = "which other steps refer to, is not kept any more: restart from that step"
+        raise WrongSagaStateError(f"the result of {', '.join(gone)}, {detail}")
+
+
+async def _archive_dead_letters(hub: TaskHub, saga: Saga, parts: Iterable[_Parts], by: str | None) -> None:
+    for step, each in zip(saga.steps, parts, strict=True):
+        for part, operation in ((each.done, step.operation), (each.undone, step.compensation)):
+            if part is None or operation is None or operation.operation_id == part.end.operation_id:
+                continue
+            if part.dead_letter_id is not None:
+                with suppress(WrongStatusError, NoSuchDeadLetterError):
+                    await archive(hub, part.dead_letter_id, by)
+
+
+async def _start(hub: TaskHub, saga: Saga) -> None:
+    given = {"saga": saga.to_json()}
+    is_started = await hub.start_instance(SAGA, saga.saga_id, given, again=True)
+    if is_started and not hub.starts_are_atomic:
+        # Two may have been answered with success, and one of them runs.
+        instance = await hub.read_instance(saga.saga_id)
+        is_started = instance is not None and restarts_written(instance.input) == restarts_written(given)
+    if not is_started:
+        raise WrongSagaStateError("somebody else restarted the saga at this moment")
