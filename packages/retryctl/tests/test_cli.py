@@ -366,3 +366,13 @@ def test_a_saga_whose_compensation_has_not_begun_is_shown() -> None:
     assert Run(answers(saga), "saga", "show", "saga-1").out.splitlines()[-1].split() == [
         *("reserve", "running", "none", "-", "-")
     ]
+
+
+def test_a_saga_is_restarted_and_shows_what_runs_and_its_restarts() -> None:
+    answer = {"saga_id": "saga-1", "restart": 2, "from_step": "a", "runs": ["a", "c"], "keeps": []}
+    run = Run(answers(answer), "saga", "restart", "saga-1", "--from-step", "c", "--note", "mended")
+    assert run.out.splitlines() == ["saga-1  restart 2", "runs   a, c", "keeps  none"]
+    note = {"number": 1, "requested_at": "2026-11-21T09:00:00Z", "runs": [], "note": "mended", "by": "ada"}
+    saga = {"saga_id": "saga-1", "status": "succeeded", "steps": [], "restarts": [note]}
+    shown = Run(answers(saga), "saga", "show", "saga-1").out
+    assert "restarted 2026-11-21T09:00:00Z by ada, ran no step: mended" in shown

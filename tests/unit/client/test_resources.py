@@ -84,6 +84,7 @@ ASKED: dict[str, Ask] = {
     "GET /api/sagas": lambda client: client.sagas(),
     "POST /api/sagas": lambda client: client.submit_saga([{"name": "a", "operation": {"handler": "h"}}]),
     "GET /api/sagas/{saga_id}": lambda client: client.saga("x"),
+    "POST /api/sagas/{saga_id}/restart": lambda client: client.restart_saga("x", from_step="a", note="why"),
     "POST /api/dead-letters/replays": lambda client: client.replay_many({}, rate_per_second=5),
     "GET /api/dead-letters/replays/{replay_id}": lambda client: client.replay_of_many("x"),
     "DELETE /api/dead-letters/replays/{replay_id}": lambda client: client.cancel_replay_of_many("x"),

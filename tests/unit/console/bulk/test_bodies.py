@@ -103,7 +103,7 @@ def test_a_selection_has_no_filter() -> None:
             {"action": "resume", "ids": ["op-1"], "for_seconds": 60, "from_step": "a", "note": "why"},
             ["/for_seconds", "/from_step", "/note"],
         ),
-        ({"action": "pause", "ids": ["op-1"], "downstream_key": "new"}, ["/downstream_key"]),
+        ({"action": "pause", "ids": ["op-1"], "reason": "why", "downstream_key": "new"}, ["/downstream_key"]),
         (
             {"action": "replay", "filter": {"status": "archived", "reason": "x"}},
             ["/filter/status", "/filter/reason"],
