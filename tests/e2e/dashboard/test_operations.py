@@ -193,6 +193,22 @@ def test_a_saga_shows_what_was_undone_and_leads_to_its_operations(
     expect(window.page.locator(".key")).to_have_text(f"{key}-undo")
 
 
+def test_a_compensated_saga_is_restarted_from_its_page(window: Window, seen: System, key: str) -> None:
+    steps = [
+        {"name": "reserve", "operation": operation(f"{key}-do", "/echo")},
+        {"name": "charge", "operation": operation(f"{key}-x", "/status/402")},
+    ]
+    saga_id = seen.client.post("/api/sagas", json={"steps": steps}).json()["saga_id"]
+    window.open(f"sagas/{saga_id}")
+    window.page.get_by_role("button", name="Restart…").click()
+    dialog = window.page.get_by_role("dialog")
+    dialog.get_by_label("From").select_option("charge")
+    dialog.get_by_label("Why").fill("mended")
+    dialog.get_by_role("button", name="Restart it").click()
+    expect(window.card("Restarts").locator("li")).to_contain_text("Ran charge again")
+    expect(window.card("Restarts").locator("li")).to_contain_text("mended")
+
+
 def test_a_compensation_that_waits_for_a_circuit_says_so(window: Window, seen: System, key: str) -> None:
     seen.client.post("/api/circuits/switched/open", json={"reason": "a test"}).raise_for_status()
     undo = operation(f"{key}-undo", "/echo", dependency="switched")
