@@ -122,7 +122,9 @@ def _next_compensation(step: SagaStep, prefix: str) -> OperationInput | None:
 def _renamed(operation: OperationInput, name: str, *, downstream_key: str | None) -> OperationInput:
     own = ScopedKey(f"source:{SAGA_SOURCE}", visible(name))
     operation_id = operation_id_for(own.scope, own.key)
-    return replace(operation, operation_id=operation_id, key=own.key, downstream_key=downstream_key)
+    # As a replay: it begins at once, and no later operation takes its place.
+    at_once = replace(operation, start_at=None, debounce=None)
+    return replace(at_once, operation_id=operation_id, key=own.key, downstream_key=downstream_key)
 
 
 def answer_of(saga: Saga) -> RestartedSaga:
