@@ -407,6 +407,11 @@ def test_an_attempt_that_is_owed_after_the_deadline_has_its_whole_time() -> None
     assert late.to_attempt(1, NOON - timedelta(seconds=1), is_owed=True) == late
 
 
+def test_what_follows_a_failure_in_an_order_needs_an_order_key() -> None:
+    assert [problem.pointer for problem in problems_of(order_on_failure="skip")] == ["/order_on_failure"]
+    assert submitted(order_key="customer-7", order_on_failure="skip").order_key == "customer-7"
+
+
 def test_an_order_key_of_its_own_is_kept() -> None:
     ordered = an_operation().with_order_key("event_hubs:orders:3")
     assert (ordered.order_key, ordered.blocks_its_order) == ("event_hubs:orders:3", True)

@@ -1,4 +1,4 @@
-"""Which steps of a saga run again, and under which names and keys."""
+"""The steps of a saga that run again when it is restarted, and their names and keys."""
 
 from dataclasses import replace
 
