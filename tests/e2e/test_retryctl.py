@@ -306,7 +306,7 @@ def test_a_saga_that_is_undone_ends_badly_and_shows_what_stands(shell: Shell, tm
 
 def test_many_are_acted_on(shell: Shell, key: str) -> None:
     found = [shell.dead_letter(f"{key}-{number}") for number in range(2)]
-    assert "give filters, or ids, or --all" in shell.run("bulk", "start", "archive", code=2)
+    assert "give filters, or ids, or --batch, or --all" in shell.run("bulk", "start", "archive", code=2)
     assert "would meet 2" in shell.run("bulk", "start", "archive", *found, "--dry-run")
     shown = shell.run("bulk", "start", "archive", *found, "--note", "a test", "--rate", "50", "--watch")
     assert "archive completed: 2 matched, 2 done" in shown

@@ -31,7 +31,7 @@ def list_dead_letters(api: Api, args: Namespace, screen: Screen) -> int:
     names = {"key": args.key, "correlation_id": args.correlation_id, "q": args.q}
     document = api.pages(_PATH, limit=args.limit, status=args.status, **_filters(args), **names)
     screen.show_list(document, "id", _dead_letter_table(document["items"]))
-    if document["next_cursor"] and not any(names.values()):
+    if document["next_cursor"] and not args.json and not any(names.values()):
         count = api.get(_PATH, "count", status=args.status, **_filters(args))["count"]
         screen.note(f"{len(document['items'])} of {count}; --all lists every one")
     return errors.OK

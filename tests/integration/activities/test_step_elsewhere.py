@@ -49,7 +49,7 @@ class Circuit:
     asked: list[AdmissionState] = field(default_factory=list)
     seen: list[CallHealth] = field(default_factory=list)
 
-    async def enter(self, _id: str, _attempt: int, state: AdmissionState) -> Any:
+    async def enter(self, _id: str, _attempt: int, state: AdmissionState, **_: Any) -> Any:
         self.asked.append(state)
         return self.answer
 

@@ -66,6 +66,7 @@ async function happenedIn(range, dependency, signal) {
 
 function content(found, path, query) {
   const { total, points } = found;
+  const columns = query.dependency ? [...COLUMNS, ...LIMITS] : COLUMNS;
   if (!total.attempts && !total.started && !total.ended && !total.openings) {
     return h("p", { class: "empty" }, "Nothing happened in this time. What happens shows here within a few seconds.");
   }
@@ -75,8 +76,8 @@ function content(found, path, query) {
     query.dependency ? null : card("By dependency", table("By dependency", byDependency(query), found.dependencies.filter((one) => one.attempts || one.started || one.ended || one.openings), { keyOf: (one) => one.dependency })),
     total.failures || Object.keys(total.waits).length ? h("div", { class: "pair", data: { key: "why" } }, failures(total), waits(total)) : null,
     h("details", { data: { key: "table" } }, h("summary", {}, "The charts as a table"),
-      table("Metrics by time", COLUMNS, points.filter((point) => point.attempts || point.started || point.ended || point.openings), { keyOf: (one) => one.at }),
-      pager(path, query, { items: points, next_cursor: null }, COLUMNS, "metrics")),
+      table("Metrics by time", columns, points.filter((point) => point.attempts || point.started || point.ended || point.openings), { keyOf: (one) => one.at }),
+      pager(path, query, { items: points, next_cursor: null }, columns, "metrics")),
   ];
 }
 
@@ -170,8 +171,11 @@ const FIGURES = [
   { name: "Operation p95", class: "number", cell: (one) => inMs(one.operation_ms.p95), text: (one) => one.operation_ms.p95 },
   { name: "Late p95", class: "number", cell: (one) => inMs(one.late_ms.p95), text: (one) => one.late_ms.p95 },
   { name: "Openings", class: "number", cell: (one) => number(one.openings), text: (one) => one.openings },
-  { name: "Limit at once", class: "number roomy", cell: (one) => limitText(one.current_concurrency), text: (one) => one.current_concurrency },
-  { name: "Limit per second", class: "number roomy", cell: (one) => limitText(one.current_rate_per_second), text: (one) => one.current_rate_per_second },
+];
+// Of one dependency: several have no common limit.
+const LIMITS = [
+  { name: "Limit at once", class: "number", cell: (one) => limitText(one.current_concurrency), text: (one) => one.current_concurrency },
+  { name: "Limit per second", class: "number", cell: (one) => limitText(one.current_rate_per_second), text: (one) => one.current_rate_per_second },
 ];
 const COLUMNS = [{ name: "From", cell: (one) => at(one.at), text: (one) => one.at }, ...FIGURES];
 
