@@ -19,3 +19,9 @@ def test_a_lane_shows_its_front_and_the_next_ones() -> None:
 def test_nobody_is_in_an_empty_lane() -> None:
     listed = ListedOrderLane.of(Lane(order_key="customer-7"))
     assert (listed.blocked, listed.front, listed.front_since, listed.waiting) == (False, None, None, 0)
+
+
+def test_a_lane_that_nobody_can_read_has_nobody_in_it_and_says_why() -> None:
+    shown = OrderLane.that_nobody_can_read("order-7", "its state is no JSON")
+    assert (shown.order_key, shown.front, shown.waiting, shown.queue) == ("order-7", None, 0, ())
+    assert shown.unreadable == "its state is no JSON"
