@@ -9,11 +9,12 @@ from unittest.mock import patch
 
 from durable_retry import clock
 from durable_retry.console.alerts import watch
-from durable_retry.console.alerts.rules import CIRCUIT_OPEN, DEAD_LETTERS, Alert
+from durable_retry.console.alerts.rules import CIRCUIT_OPEN, DEAD_LETTERS, LANE_BLOCKED, Alert
 from durable_retry.console.alerts.store import TABLE
 from durable_retry.console.alerts.watch import check_alerts
-from durable_retry.engine.base.names import CIRCUIT_BREAKER
+from durable_retry.engine.base.names import CIRCUIT_BREAKER, ORDER_LANE
 from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.order_lanes.lane import Lane
 from durable_retry.settings.alerts import AlertSettings
 from durable_retry.stores.task_hub import TaskHub
 from tests.simulation.entities import Operated
@@ -28,6 +29,7 @@ CHECKED_EVERY_SECONDS: Final = 20
 SETTINGS: Final = AlertSettings(
     alert_circuit_open_seconds=OPEN_SECONDS,
     alert_dead_letters=MOST_LETTERS,
+    alert_lane_blocked_seconds=OPEN_SECONDS,
     alert_dead_letter_age_seconds=0,
     alert_retries_exhausted_per_hour=0,
     alert_not_starting_seconds=0,
@@ -80,6 +82,11 @@ class AlertWatch:
         for dependency, since in self._shut_since.items():
             if self.world.now() - since > timedelta(seconds=OPEN_SECONDS) + self._slack:
                 expected.add(f"{CIRCUIT_OPEN}:{dependency}")
+        lanes = (
+            state for entity, state in people.app.hub.states.items() if entity.startswith(f"@{ORDER_LANE}@")
+        )
+        if any(Lane.from_json(state).blocking is not None for state in lanes if state):
+            expected.add(LANE_BLOCKED)
         raised = {alert.condition for alert in self._stored().values() if alert.is_raised}
         if raised != expected:
             self.untrue.append(f"at rest {sorted(raised)} are raised, and not {sorted(expected)}")
