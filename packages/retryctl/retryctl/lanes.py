@@ -39,6 +39,7 @@ def show_lane(api: Api, args: Namespace, screen: Screen) -> int:
             ("dead letter", front.get("dead_letter_id")),
             ("since", instant(document["front_since"])),
             ("waiting", document["waiting"]),
+            ("unreadable", document.get("unreadable")),
         )
     )
     rows = [

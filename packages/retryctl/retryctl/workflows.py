@@ -8,7 +8,7 @@ from retryctl import errors, watching
 from retryctl.api import Api
 from retryctl.causes import act_by
 from retryctl.documents import read_document
-from retryctl.layout import cells, printable, state, table
+from retryctl.layout import cells, instant, printable, state, table
 from retryctl.operations import generated_key
 from retryctl.screen import Screen, bar
 
@@ -183,4 +183,4 @@ def _saga_text(document: Mapping[str, Any]) -> str:
 def _restart_line(restart: Mapping[str, Any]) -> str:
     note = f": {printable(restart['note'])}" if restart["note"] else ""
     runs = ", ".join(restart["runs"]) or "no step"
-    return f"restarted {restart['requested_at']}{act_by(restart)}, ran {runs}{note}"
+    return f"restarted {instant(restart['requested_at'])}{act_by(restart)}, ran {runs}{note}"

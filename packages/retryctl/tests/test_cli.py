@@ -376,3 +376,5 @@ def test_a_saga_is_restarted_and_shows_what_runs_and_its_restarts() -> None:
     saga = {"saga_id": "saga-1", "status": "succeeded", "steps": [], "restarts": [note]}
     shown = Run(answers(saga), "saga", "show", "saga-1").out
     assert "restarted 2026-11-21T09:00:00Z by ada, ran no step: mended" in shown
+    elsewhere = saga | {"restarts": [note | {"requested_at": "2026-11-21T10:00:00+01:00"}]}
+    assert "restarted 2026-11-21T09:00:00Z" in Run(answers(elsewhere), "--utc", "saga", "show", "saga-1").out

@@ -58,3 +58,8 @@ def test_a_lane_shows_its_queue_in_order() -> None:
 def test_nobody_is_in_an_empty_lane() -> None:
     run = Run(answers(EMPTY), "lanes", "show", "customer-8")
     assert run.out.splitlines() == ["order key  customer-8", "state      empty", "waiting    0", "(none)"]
+
+
+def test_a_lane_that_nobody_can_read_says_so() -> None:
+    run = Run(answers(EMPTY | {"unreadable": "it lacks 'order_key'"}), "lanes", "show", "customer-8")
+    assert "unreadable  it lacks 'order_key'" in run.out

@@ -5,7 +5,7 @@ import { get, segment } from "../api.js";
 import { h, link } from "../dom.js";
 import { ago, number, plural, when, words } from "../format.js";
 import { filters, pageQuery, pager, table } from "../lists.js";
-import { badge, button, card, deadLetterLink, facts, laneLink, operationLink } from "../pieces.js";
+import { badge, button, card, deadLetterLink, facts, laneLink, operationLink, unread } from "../pieces.js";
 import { replayAsItWas } from "./dead_letters.js";
 
 const stateOf = (lane) => (lane.blocked ? "blocked" : lane.front ? "running" : "empty");
@@ -47,7 +47,7 @@ export function laneView({ parameters: [key], path, query, reload }) {
   return {
     title: key,
     load: (signal) => load(key, signal),
-    render: (lane) => [headline(lane, reload), front(lane), queue(lane, path, query)],
+    render: (lane) => [unread(lane), headline(lane, reload), front(lane), queue(lane, path, query)],
   };
 }
 
