@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol, Required, TypedDict, Unpack, cast, overload
 
+from durable_retry.engine.base.names import PriorityName
 from durable_retry.engine.base.validation import InvalidInputError, validated
-from durable_retry.engine.config.dependency import Dependency, PriorityName
+from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.retry.policy import RetryOverride, policy_from, policy_problems
 from durable_retry.handlers import Call, Outcome
 from durable_retry.signatures import Signature, SignatureError, signature_of

@@ -1,7 +1,7 @@
 """The entity `order_lane`, one per order key; the rules are in `engine/order_lanes/lane`.
 
-Its key is `lane_key` of the order key. Time is the clock of the machine that runs it, which only says since
-when somebody is in front.
+`lane_id` in `stores/order_lanes.py` makes its key of the order key. Time is the clock of the machine that
+runs it, which only says since when somebody is in front.
 """
 
 import uuid

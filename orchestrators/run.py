@@ -283,8 +283,8 @@ class Run:
         until = None if pause.for_seconds is None else began_at + timedelta(seconds=pause.for_seconds)
         self.note_action(PAUSE_EVENT, request)
         self.show(OperationState.PAUSED, next_attempt_at=until)
-        ends = [self.cancel, *(() if until is None else (self.ctx.create_timer(until),))]
-        ends += [] if self.replaced is None else [self.replaced]
+        timer = None if until is None else self.ctx.create_timer(until)
+        ends = [each for each in (self.cancel, timer, self.replaced) if each is not None]
         end: Any = None
         # One for an earlier pause may have come after its end.
         while not Pause.is_ended_by(end, began_at):

@@ -1,4 +1,4 @@
-"""The methods of both clients about circuits, the outbox, alerts and the activity."""
+"""The methods of both clients about circuits, order lanes, the outbox, alerts and the activity."""
 
 from typing import Unpack
 
@@ -34,16 +34,6 @@ class Steering(Flows):
         """Return the circuit of a dependency, and its limits."""
         return self._read(LimitedCircuit, "circuits", dependency)
 
-    @ListMethod
-    def order_lanes(self, **filters: Unpack[OrderLaneFilters]) -> Pages[ListedOrderLane]:
-        """Read the lanes of order keys in which somebody waits, or which a dead letter blocks."""
-        return self._pages(Page[ListedOrderLane], ("order-lanes",), filters)
-
-    @Method
-    def order_lane(self, order_key: str) -> Flow[OrderLane]:
-        """Return who is in front of the lane of an order key, and who waits."""
-        return self._read(OrderLane, "order-lanes", order_key)
-
     @Method
     def open_circuit(
         self, dependency: str, *, reason: str, for_seconds: float | None = None
@@ -73,6 +63,16 @@ class Steering(Flows):
     ) -> Flow[CircuitChange]:
         body = {"reason": reason, **({} if for_seconds is None else {"for_seconds": for_seconds})}
         return self._act(CircuitChange, "circuits", dependency, verb, body=body)
+
+    @ListMethod
+    def order_lanes(self, **filters: Unpack[OrderLaneFilters]) -> Pages[ListedOrderLane]:
+        """Read the lanes of order keys in which somebody waits, or which a dead letter blocks."""
+        return self._pages(Page[ListedOrderLane], ("order-lanes",), filters)
+
+    @Method
+    def order_lane(self, order_key: str) -> Flow[OrderLane]:
+        """Return who is in front of the lane of an order key, and who waits."""
+        return self._read(OrderLane, "order-lanes", order_key)
 
     @ListMethod
     def outbox(self, **filters: Unpack[OutboxFilters]) -> Pages[OutboxEvent]:

@@ -53,7 +53,10 @@ async def look_at_lane(hub: TaskHub, order_key: str) -> int:
     Raises:
         TaskHubUnavailableError: The task hub did not answer.
     """
-    lane = await read_lane(hub, order_key)
+    return await _look_along(hub, await read_lane(hub, order_key))
+
+
+async def _look_along(hub: TaskHub, lane: Lane) -> int:
     over = 0
     for place in islice(lane.places(), LOOKED_AT):
         found = await _look_at_place(hub, lane, place)
@@ -61,7 +64,7 @@ async def look_at_lane(hub: TaskHub, order_key: str) -> int:
             break
         over += found is Found.OVER
     if over:
-        _log.warning("took %d places in the order lane %s whose operations were over", over, order_key)
+        _log.warning("took %d places in the order lane %s whose operations were over", over, lane.order_key)
     return over
 
 
@@ -72,7 +75,7 @@ async def look_at_lanes(hub: TaskHub) -> None:
         TaskHubUnavailableError: The task hub did not answer.
     """
     async for lane in lanes(hub):
-        await look_at_lane(hub, lane.order_key)
+        await _look_along(hub, lane)
 
 
 async def _look_at_place(hub: TaskHub, lane: Lane, place: Place) -> Found:
@@ -87,9 +90,8 @@ async def _look_at_place(hub: TaskHub, lane: Lane, place: Place) -> Found:
         return await _leave(hub, lane, place)
     letter_id = (document["dead_letter"] or {}).get("id")
     if letter_id is None:
-        return (
-            Found.BLOCKS
-        )  # Upkeep writes the dead letter of an orchestration that was terminated or purged.
+        # Upkeep writes the dead letter of an orchestration that was terminated or purged.
+        return Found.BLOCKS
     return await _look_at_letter(hub, lane, place, letter_id)
 
 

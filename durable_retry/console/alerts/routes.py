@@ -47,7 +47,6 @@ class SilenceBody(Strict):
     reason: Annotated[
         str, Field(max_length=500), checked(lambda text: None if text.strip() else "must say why")
     ]
-
     receiver: str | None = None
 
     def ends_at(self, now: datetime) -> datetime:

@@ -4,7 +4,7 @@ Durable functions, events and queues; categories, states and reasons.
 """
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 FORM: Final = 5
 """Form of the histories of orchestrations that start now; their input carries it, and continues with it.
@@ -159,6 +159,10 @@ class Priority(StrEnum):
     HIGH = "high"
     NORMAL = "normal"
     LOW = "low"
+
+
+type PriorityName = Literal["high", "normal", "low"]
+"""A `Priority` as people write it."""
 
 
 FINISHED = frozenset({OperationState.SUCCEEDED, OperationState.DEAD_LETTERED, OperationState.CANCELLED})

@@ -6,12 +6,12 @@
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field, InstanceOf, PlainSerializer, WithJsonSchema
 
 from durable_retry.engine.base.masking import Masking
-from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.names import Category, PriorityName
 from durable_retry.engine.base.text import MASK, Secret
 from durable_retry.engine.base.validation import (
     PositiveSeconds,
@@ -73,8 +73,6 @@ class Webhook:
 
     secrets: tuple[Masked, ...] = ()
 
-
-type PriorityName = Literal["high", "normal", "low"]
 
 type _Threshold = Annotated[float, Field(ge=0)]
 

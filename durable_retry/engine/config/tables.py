@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, create_model
 
 from durable_retry.engine.base.masking import Masking
+from durable_retry.engine.base.names import PriorityName
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.base.validation import (
     Strict,
@@ -21,7 +22,6 @@ from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.config.dependency import (
     AlertThresholds,
     IdempotencySettings,
-    PriorityName,
     WebhookSecretError,
     signing_key,
 )

@@ -27,6 +27,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from durable_retry.engine.base.json_input import json_problems, plain_json
+from durable_retry.engine.base.names import PriorityName
 from durable_retry.engine.base.validation import (
     HeaderName,
     HeaderValue,
@@ -312,7 +313,7 @@ class OperationRequest(Strict):
     delay_seconds: Seconds | None = None
     order_key: Label | None = None
     order_on_failure: Literal["block", "skip"] | None = None
-    priority: Literal["high", "normal", "low"] | None = None
+    priority: PriorityName | None = None
     debounce_key: Label | None = None
     debounce_seconds: Annotated[float, Field(gt=0, le=MAX_DEBOUNCE_SECONDS)] | None = None
     retry: RetryOverride | None = None

@@ -72,7 +72,11 @@ class StepGate:
             return await call()
         admission = replace(held_admission(self.held, dependency.name), asks_for_slot=True)
         circuit, answer = await enter_circuit(
-            *(self.hub, dependency, self.operation.operation_id, self.number, admission),
+            self.hub,
+            dependency,
+            self.operation.operation_id,
+            self.number,
+            admission,
             priority=self.operation.priority,
         )
         if not isinstance(answer, Permitted):

@@ -93,16 +93,11 @@ class CircuitCache:
         self.is_limited = self.settings.limits.is_on
 
     async def enter(
-        self,
-        operation_id: str,
-        attempt: int,
-        admission: AdmissionState,
-        *,
-        priority: Priority | None = None,
+        self, operation_id: str, attempt: int, admission: AdmissionState, *, priority: Priority | None = None
     ) -> Permitted | Blocked:
         """Decide whether an attempt may be made now. After `Permitted` it counts as begun; call `leave`."""
         await self._refresh_snapshot()
-        answer = self._permit_or_refusal(operation_id, attempt, admission, priority)
+        answer = self._permit_or_refusal(operation_id, attempt, admission, self.now(), priority=priority)
         await self.reporting.flush()
         return answer
 
@@ -141,16 +136,22 @@ class CircuitCache:
         await self.reporting.flush()
 
     def _permit_or_refusal(
-        self, operation_id: str, attempt: int, admission: AdmissionState, priority: Priority | None
+        self,
+        operation_id: str,
+        attempt: int,
+        admission: AdmissionState,
+        now: datetime,
+        *,
+        priority: Priority | None,
     ) -> Permitted | Blocked:
-        now = self.now()
         probe_permit = self._probe_permit(admission, now)
-        if (
-            probe_permit is None
-            and (held := self._budget_postponement(operation_id, attempt, admission, priority)) is not None
-        ):
-            return held
-        answer = probe_permit or self._circuit_permit(operation_id, now, admission.waiting, priority)
+        if probe_permit is None:
+            held = self._budget_postponement(operation_id, attempt, admission, now, priority=priority)
+            if held is not None:
+                return held
+        answer = probe_permit or self._circuit_permit(
+            operation_id, now, waiting=admission.waiting, priority=priority
+        )
         if isinstance(answer, Permitted):
             limited = self._within_limits(answer, admission, now)
             if isinstance(limited, NeedsSlot):
@@ -171,9 +172,15 @@ class CircuitCache:
         return answer
 
     def _budget_postponement(
-        self, operation_id: str, attempt: int, admission: AdmissionState, priority: Priority | None
+        self,
+        operation_id: str,
+        attempt: int,
+        admission: AdmissionState,
+        now: datetime,
+        *,
+        priority: Priority | None,
     ) -> BudgetPostponed | None:
-        now, snapshot = self.now(), self.snapshot
+        snapshot = self.snapshot
         if (
             attempt == 1
             or admission.promised
@@ -264,11 +271,7 @@ class CircuitCache:
         return None
 
     def _circuit_permit(
-        self,
-        operation_id: str,
-        now: datetime,
-        waiting: bool,  # noqa: FBT001 - one of two in the ticket
-        priority: Priority | None,
+        self, operation_id: str, now: datetime, *, waiting: bool, priority: Priority | None
     ) -> Permit:
         if not self.settings.circuit.enabled:
             return Permitted(0)

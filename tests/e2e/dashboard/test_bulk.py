@@ -40,15 +40,26 @@ def test_what_failed_of_a_batch_is_replayed_from_its_page(window: Window, seen: 
     expect(window.card("Progress")).to_contain_text("1 of 1")
 
 
-def test_selected_operations_are_paused_and_resumed(window: Window, seen: System, key: str) -> None:
+def waiting_pair(seen: System, key: str) -> list[str]:
+    """Two operations that wait for a retry: `KEY-0` and `KEY-1`."""
     ids = [seen.accepted(f"{key}-{number}", "/fail/9", dependency="patient") for number in range(2)]
     for each in ids:
         seen.until(each, "waiting_retry")
+    return ids
+
+
+def begin_on_pair(window: Window, key: str, verb: str) -> None:
+    """Select them in the list, and go on to the question whether to do it."""
     window.open(f"operations?q={key}")
     for number in range(2):
         window.page.get_by_label(f"Select {key}-{number}").check()
-    window.button("Pause selected…").click()
-    window.button("Pause 2…").click()
+    window.button(f"{verb} selected…").click()
+    window.button(f"{verb} 2…").click()
+
+
+def test_selected_operations_are_paused_and_resumed(window: Window, seen: System, key: str) -> None:
+    ids = waiting_pair(seen, key)
+    begin_on_pair(window, key, "Pause")
     window.dialog().get_by_label("Why").fill("the supplier moves")
     window.dialog().get_by_label("For how many seconds").fill("600")
     window.dialog().get_by_label("Deadline").select_option("stops meanwhile")
@@ -58,11 +69,7 @@ def test_selected_operations_are_paused_and_resumed(window: Window, seen: System
     expect(window.card("About")).to_contain_text("stops meanwhile")
     for each in ids:
         seen.until(each, "paused")
-    window.open(f"operations?q={key}")
-    for number in range(2):
-        window.page.get_by_label(f"Select {key}-{number}").check()
-    window.button("Resume selected…").click()
-    window.button("Resume 2…").click()
+    begin_on_pair(window, key, "Resume")
     window.dialog().get_by_role("button", name="Resume 2").click()
     expect(window.page.locator(".headline .badge")).to_have_text("Completed")
     for each in ids:
@@ -72,14 +79,8 @@ def test_selected_operations_are_paused_and_resumed(window: Window, seen: System
 
 @pytest.mark.long
 def test_selected_operations_are_cancelled(window: Window, seen: System, key: str) -> None:
-    ids = [seen.accepted(f"{key}-{number}", "/fail/9", dependency="patient") for number in range(2)]
-    for each in ids:
-        seen.until(each, "waiting_retry")
-    window.open(f"operations?q={key}")
-    for number in range(2):
-        window.page.get_by_label(f"Select {key}-{number}").check()
-    window.button("Cancel selected…").click()
-    window.button("Cancel 2…").click()
+    ids = waiting_pair(seen, key)
+    begin_on_pair(window, key, "Cancel")
     window.dialog().get_by_role("button", name="Cancel 2").click()
     expect(window.page.locator(".headline .badge")).to_have_text("Completed")
     for each in ids:

@@ -4,7 +4,7 @@ import { get, post, remove, segment } from "../api.js";
 import { go, h, link, toast } from "../dom.js";
 import { ago, coarse, number, percent, plural, until, when, words } from "../format.js";
 import { filters, pageQuery, pager, table } from "../lists.js";
-import { ask, badge, batchLink, button, card, deadLetterLink, eventLink, facts, notice, operationLink, short } from "../pieces.js";
+import { ask, badge, batchLink, button, card, deadLetterLink, eventLink, facts, FINISHED, notice, operationLink, short, STATES } from "../pieces.js";
 import { Paced } from "../poll.js";
 import { changeCard, patchCard, patchOf, previewCard } from "./change.js";
 
@@ -36,7 +36,7 @@ const LETTERS = [
   { name: "created_after", label: "Created after", instant: true }, { name: "created_before", label: "Created before", instant: true },
   { name: "group", label: "Group" },
 ];
-const UNFINISHED = named(["pending", "scheduled", "paused", "running", "waiting_retry", "waiting_circuit", "waiting_order"]);
+const UNFINISHED = named(STATES.filter((state) => !FINISHED.includes(state)));
 const OPERATIONS = [
   { name: "status", label: "State", choices: UNFINISHED }, { name: "dependency", label: "Dependency" },
   { name: "created_after", label: "Accepted after", instant: true }, { name: "created_before", label: "Accepted before", instant: true },
