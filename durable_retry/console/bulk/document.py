@@ -5,7 +5,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Annotated, Any, Final, Self
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from durable_retry.console.bulk.shapes import BulkAction, EndCounts, ItemOutcome, ReplayProgress, ReplayState
 from durable_retry.engine.base.answers import Answer, Instant, left_out
@@ -15,6 +15,7 @@ from durable_retry.engine.base.names import EventState, OperationState
 from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.base.validation import Problem
 from durable_retry.engine.dead_letters.record import EditedValue
+from durable_retry.engine.operations.pause import PauseOptions
 
 
 class BulkFailure(Answer):
@@ -33,14 +34,10 @@ type Ended = Annotated[
 ]
 
 
-class BulkPause(Answer):
+class BulkPause(PauseOptions):
     """How a bulk action pauses each operation."""
 
-    reason: str | None = None
-    for_seconds: float | None = None
-    stops_deadline: Annotated[
-        bool, Field(description="Whether each gets that time on top of its deadline.")
-    ] = False
+    model_config = ConfigDict(extra="ignore")  # a later version may have stored more
 
 
 class BulkProgress(Answer):

@@ -22,7 +22,7 @@ from durable_retry.console.finding.cursors import BadCursorError, IndexCursor, c
 from durable_retry.console.finding.found import NAMES
 from durable_retry.console.finding.question import Question
 from durable_retry.engine.base.instants import from_microseconds, from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.names import FINISHED, HELD_UP, OperationState
 from durable_retry.engine.base.unreadable import UNREADABLE
 from durable_retry.engine.operations.document import ListedOperation
 from durable_retry.errors import TaskHubUnavailableError
@@ -204,17 +204,7 @@ def _document_in_place(document: dict[str, Any], entry: OperationEntry) -> dict[
 
 
 # An operation in one of these is in the list of those that failed.
-_FAILED_ONLY: Final = frozenset(
-    {
-        OperationState.SCHEDULED,
-        OperationState.PAUSED,
-        OperationState.WAITING_RETRY,
-        OperationState.WAITING_CIRCUIT,
-        OperationState.WAITING_ORDER,
-        OperationState.DEAD_LETTERED,
-        OperationState.CANCELLED,
-    }
-)
+_FAILED_ONLY: Final = HELD_UP | FINISHED - {OperationState.SUCCEEDED}
 
 
 @dataclass(slots=True)

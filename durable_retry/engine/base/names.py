@@ -168,6 +168,19 @@ type PriorityName = Literal["high", "normal", "low"]
 FINISHED = frozenset({OperationState.SUCCEEDED, OperationState.DEAD_LETTERED, OperationState.CANCELLED})
 """States that an operation never leaves by itself."""
 
+WAITING = frozenset(
+    {
+        OperationState.SCHEDULED,
+        OperationState.WAITING_RETRY,
+        OperationState.WAITING_CIRCUIT,
+        OperationState.WAITING_ORDER,
+    }
+)
+"""States that `retry_now` ends."""
+
+HELD_UP = WAITING | {OperationState.PAUSED}
+"""States in which nothing happens until a time, a signal or a person ends them."""
+
 
 class OrderOnFailure(StrEnum):
     """What becomes of those behind an operation of their order key that ends as a dead letter."""

@@ -14,6 +14,7 @@ from durable_retry.engine.base.names import (
     PAUSE_EVENT,
     RESUME_EVENT,
     RETRY_NOW_EVENT,
+    WAITING,
     OperationState,
 )
 from durable_retry.engine.facts import ActedOn
@@ -27,15 +28,6 @@ from durable_retry.services.dead_letters.replay import replays_of
 from durable_retry.settings.configuration import masking_of
 from durable_retry.stores.operations.status import find_status, whole_document_of, with_parts
 from durable_retry.stores.task_hub import TaskHub
-
-_WAITING: Final = frozenset(
-    {
-        OperationState.SCHEDULED.value,
-        OperationState.WAITING_RETRY.value,
-        OperationState.WAITING_CIRCUIT.value,
-        OperationState.WAITING_ORDER.value,
-    }
-)
 
 # How long one call to the task hub waits; it holds a connection meanwhile.
 _WAIT_SECONDS: Final = 30.0
@@ -73,7 +65,7 @@ async def retry_now(hub: TaskHub, operation_id: str, by: str | None) -> SteeredO
     One that waits for its turn asks for it again, and goes on only if it has it.
     """
     document = await _required_status(hub, operation_id)
-    if document["status"] not in _WAITING:
+    if document["status"] not in WAITING:
         raise _wrong_operation_state(document, "is not waiting")
     # The wish names the attempt that it is for: should this wait end first, the next one must not end early.
     attempt = document["attempt_count"] + 1

@@ -19,7 +19,7 @@ from typing import Any, Final
 from durable_retry import clock
 from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base.instants import from_rfc3339, microseconds
-from durable_retry.engine.base.names import PAUSE_EVENT, OperationState
+from durable_retry.engine.base.names import HELD_UP, PAUSE_EVENT, OperationState
 from durable_retry.engine.facts import (
     ActedOn,
     AttemptEnded,
@@ -191,7 +191,7 @@ def note_document(document: Mapping[str, Any], error: str, *, is_known: bool = F
     entry = _entry_of(document, error)
     if not is_known:
         _note_entry(OperationList.ALL, entry)
-    if error or entry.status in _ENDED_OTHERWISE | _HELD_UP:
+    if error or entry.status in _ENDED_OTHERWISE | HELD_UP:
         _note_entry(OperationList.FAILED, entry)
 
 
@@ -202,7 +202,7 @@ def is_listed(status: OperationState | None, noted: OperationState | None) -> bo
     """
     if status in _ENDED_OTHERWISE:
         return noted is status
-    return status not in _HELD_UP or noted not in {
+    return status not in HELD_UP or noted not in {
         None,
         OperationState.SUCCEEDED,
         OperationState.DEAD_LETTERED,
@@ -210,15 +210,6 @@ def is_listed(status: OperationState | None, noted: OperationState | None) -> bo
 
 
 _ENDED_OTHERWISE: Final = frozenset({OperationState.DEAD_LETTERED, OperationState.CANCELLED})
-_HELD_UP: Final = frozenset(
-    {
-        OperationState.SCHEDULED,
-        OperationState.PAUSED,
-        OperationState.WAITING_RETRY,
-        OperationState.WAITING_CIRCUIT,
-        OperationState.WAITING_ORDER,
-    }
-)
 
 
 def _entry_of(document: Mapping[str, Any], error: str) -> OperationEntry:

@@ -46,7 +46,7 @@ from retryctl.options import (
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
-_OPERATION_STATUSES: Final = (
+OPERATION_STATUSES: Final = (
     "pending",
     "scheduled",
     "paused",
@@ -160,7 +160,7 @@ def _add_operations(commands: Commands) -> None:
         add_command(commands, "watch", operations.watch, "follow an operation until it ends"), "operation"
     )
     listed = add_command(commands, "list", operations.list_operations, "list operations, newest first")
-    with_choice(listed, "--status", _OPERATION_STATUSES)
+    with_choice(listed, "--status", OPERATION_STATUSES)
     with_origin(listed)
     with_exact_ids(listed)
     with_query(listed)
@@ -349,7 +349,7 @@ def _add_workflows(commands: Commands) -> None:
     with_watch(submit)
     with_list(add_command(group, "list", workflows.list_batches, "list batches, newest first"))
     shown = add_command(group, "show", workflows.show_batch, "show a batch, item by item")
-    with_choice(with_id(shown, "batch"), "--status", _OPERATION_STATUSES)
+    with_choice(with_id(shown, "batch"), "--status", OPERATION_STATUSES)
     with_id(add_command(group, "watch", workflows.watch_batch, "follow a batch until it ends"), "batch")
     group = add_group(commands, "saga", "steps that are undone by their compensations when one fails")
     submit = add_command(group, "submit", workflows.submit_saga, "submit a saga")

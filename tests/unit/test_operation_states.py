@@ -1,0 +1,50 @@
+"""The states of an operation stand where Python's enum does not reach: each place has all of them."""
+
+import re
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import durable_retry.console.dashboard
+from durable_retry.console.bulk.bodies import OperationsBody
+from durable_retry.engine.base.names import FINISHED, WAITING, OperationState
+from durable_retry.engine.operations.document import StatusCounts, UnfinishedCounts
+from durable_retry.engine.operations.status import UNFINISHED
+from retryctl.parser import OPERATION_STATUSES
+
+_PAGE = Path(durable_retry.console.dashboard.__file__).parent / "page"
+_ALL = [state.value for state in OperationState]
+
+
+def _words_of(file: str, name: str) -> list[str]:
+    found = re.search(rf"const {name} = \[(.*)\]", (_PAGE / file).read_text("utf-8"))
+    assert found is not None
+    return re.findall(r'"(\w+)"', found[1])
+
+
+def test_documents_count_every_state() -> None:
+    assert sorted(StatusCounts.model_fields) == sorted(_ALL)
+    assert set(UnfinishedCounts.model_fields) == set(UNFINISHED)
+
+
+def test_a_filter_of_unfinished_operations_takes_their_states() -> None:
+    words, _ = get_args(get_type_hints(OperationsBody)["status"])
+    assert get_args(words) == UNFINISHED
+
+
+def test_the_command_line_takes_every_state() -> None:
+    assert list(OPERATION_STATUSES) == _ALL
+
+
+def test_the_dashboard_orders_every_state() -> None:
+    assert _words_of("pieces.js", "STATES") == _ALL
+    assert set(_words_of("pieces.js", "WAITING")) == WAITING
+    assert set(_words_of("pieces.js", "FINISHED")) == FINISHED
+    assert sorted(_words_of("charts.js", "ORDER")) == sorted(_ALL)
+    assert sorted(_words_of("views/workflows.js", "WORST_FIRST")) == sorted(_ALL)
+
+
+def test_the_dashboard_has_a_colour_for_every_state() -> None:
+    styles = (_PAGE / "styles.css").read_text("utf-8")
+    places = ("  --fill-{}: ", ".fill-{0}, .legend .is-{0}, .key-{0} {{ --key: var(--fill-{0}); }}")
+    missing = [each for state in _ALL for place in places if (each := place.format(state)) not in styles]
+    assert missing == []
