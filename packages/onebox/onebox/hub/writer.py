@@ -29,11 +29,11 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from onebox.clock import Clock
 from onebox.faults import FaultPoint, FaultPoints
+from onebox.hub.commit_thread import CommitThread
 from onebox.hub.database import StoreFile, Transaction
 from onebox.hub.group import LARGEST_GROUP, Followers, Group, NoFollowers, Pending
 from onebox.hub.model import Effects, Lane, StoreUnwritableError
@@ -98,7 +98,7 @@ class Writer:
         self._follow_by = math.inf  # when clients come first no longer
         self._ride = Ride(ride_seconds)
         self._more = asyncio.Event()  # set when something comes while a group waits for a client
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hub-commit")
+        self._thread = CommitThread()
         self._inline = InlinePolicy(_SLOW_COMMIT_SECONDS)
         self._last_seconds = 0.0  # of the last commit on the event loop
         self._task: asyncio.Task[None] | None = None
@@ -169,7 +169,7 @@ class Writer:
         for each in self._held_back:
             each.cancel()
         self._held_back.clear()
-        self._thread.shutdown()
+        self._thread.close()
 
     async def _write_groups(self) -> None:
         while self._waiting or self._woken:
@@ -264,7 +264,7 @@ class Writer:
             self._last_seconds = seconds
         else:
             self._inline.note_elsewhere(_COMMIT)
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._db.commit)
+            await self._thread.run(self._db.commit)
 
     def _abandon(self, group: Group, error: Exception) -> None:
         if self._db.in_transaction:
