@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from durabletask.client import OrchestrationStatus
 
+from durable_retry import clock
 from durable_retry.concurrency import map_bounded
 from durable_retry.console.bulk.bodies import BulkBody
 from durable_retry.console.bulk.document import (
@@ -58,7 +59,7 @@ from durable_retry.stores import workflows
 from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters
 from durable_retry.stores.dead_letters.records import find_dead_letter
 from durable_retry.stores.instances import Instance
-from durable_retry.stores.operations.status import MAX_SCANNED, NOT_ENDED, find_status, preview_of
+from durable_retry.stores.operations.status import NOT_ENDED, find_status, preview_of
 from durable_retry.stores.task_hub import Selection, TaskHub
 from durable_retry.stores.workflows import note_created
 
@@ -67,11 +68,14 @@ _REPLAY_ID: Final = re.compile(r"replay-[0-9a-f]{32}")
 
 _AT_ONCE: Final = 8
 
+# A front end gives up after 230 s, and a person long before; about 100,000 operations of a local hub.
+_COUNTED_SECONDS: Final = 10.0
+
 type Wanted = DeadLetterFilter | UnfinishedFilter | None
 
 
 async def count_matches(hub: TaskHub, wanted: Wanted, selection: Sequence[str]) -> tuple[int, bool]:
-    """Return how many an action would meet, and whether all were looked at.
+    """Return how many an action would meet, and whether all were looked at: operations for ten seconds.
 
     Raises:
         TaskHubUnavailableError: The task hub did not answer.
@@ -80,12 +84,12 @@ async def count_matches(hub: TaskHub, wanted: Wanted, selection: Sequence[str]) 
         return len(selection), True
     if isinstance(wanted, DeadLetterFilter):
         return await count_dead_letters(wanted), True
-    count, seen, cursor = 0, 0, None
+    count, cursor, until = 0, None, clock.monotonic_seconds() + _COUNTED_SECONDS
     while True:
         page = await hub.instance_page(_selection_of_unfinished(wanted), cursor)
         found = await _ids_of_matching(hub, wanted, page.instances)
-        count, seen, cursor = count + len(found), seen + len(page.instances), page.following
-        if cursor is None or seen >= MAX_SCANNED:
+        count, cursor = count + len(found), page.following
+        if cursor is None or clock.monotonic_seconds() >= until:
             return count, cursor is None
 
 

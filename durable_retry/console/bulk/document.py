@@ -198,6 +198,6 @@ class MatchedDeadLetters(Answer):
 
 
 class BulkMatches(MatchedDeadLetters):
-    """How many an action would meet; `complete` is false when there are more than were looked at."""
+    """How many an action would meet; `complete` is false when there may be more, which nobody looked at."""
 
     complete: bool

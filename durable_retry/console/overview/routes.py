@@ -12,15 +12,15 @@ from pydantic import Field
 from durable_retry.binding import TaskHub
 from durable_retry.console.alerts.board import raised_alerts
 from durable_retry.console.metrics.figures import MetricFigures
+from durable_retry.console.overview.outbox import OutboxGlance, outbox_glance
 from durable_retry.console.overview.sharing import shared
 from durable_retry.console.overview.summary import OperationSummary, operation_summary, recent_metrics
 from durable_retry.engine.base.answers import Answer, Instant
-from durable_retry.engine.base.names import DeadLetterReason, EventState
+from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.circuit.view import CircuitFigures
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.numbers import DeadLetterGroup, DeadLetterSummary
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.outbox import OutboxEvent
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import whole_number
@@ -29,18 +29,15 @@ from durable_retry.services.circuits import every_circuit
 from durable_retry.services.dead_letters.causes import latest_groups
 from durable_retry.services.dead_letters.records import list_letters, summarize
 from durable_retry.services.health import Health, read_health
-from durable_retry.services.outbox import list_events
-from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.configuration import dependencies
 from durable_retry.triggers.http import circuits, dead_letters
 
 routes = Routes("the app")
 operation_routes = Routes("operations")
 
-# Dead letters, groups and failed events in the overview.
+# Dead letters and groups in the overview.
 _SHOWN: Final = 8
 
-_MOST_EVENTS: Final = 50
 WINDOW: Final = whole_number("window_seconds", 60, 604_800, 900, "How far back.")
 
 SUMMARY_MOVING: Final = frozenset({"counted_at", "from", "to"})
@@ -73,20 +70,6 @@ class OpenDeadLettersGlance(DeadLetterSummary):
 
     groups: tuple[DeadLetterGroup, ...]
     latest: tuple[DeadLetterGlance, ...]
-
-
-class OutboxGlance(Answer):
-    """Events that are not sent, as far as they were looked at: 50 of each state."""
-
-    pending: int
-    pending_complete: Annotated[bool, Field(description="False when there are more.")]
-    oldest: Annotated[OutboxEvent | None, Field(description="Of the pending ones that were looked at.")]
-    failed: int
-    failed_complete: Annotated[bool, Field(description="False when there are more.")]
-    latest_failed: tuple[OutboxEvent, ...]
-    alarm_lag_seconds: Annotated[
-        float, Field(description="The age of a pending event above which an alert is raised; 0 means never.")
-    ]
 
 
 class MetricsGlance(MetricFigures):
@@ -174,18 +157,7 @@ async def _dead_letters_part(_hub: TaskHub) -> OpenDeadLettersGlance:
 
 
 async def _outbox_part(_hub: TaskHub) -> OutboxGlance:
-    pending, failed = await asyncio.gather(
-        list_events(EventState.PENDING, _MOST_EVENTS), list_events(EventState.FAILED, _MOST_EVENTS)
-    )
-    return OutboxGlance(
-        pending=len(pending.items),
-        pending_complete=pending.next_cursor is None,
-        oldest=min(pending.items, key=lambda event: event.pending_since, default=None),
-        failed=len(failed.items),
-        failed_complete=failed.next_cursor is None,
-        latest_failed=failed.items[:_SHOWN],
-        alarm_lag_seconds=alert_settings().alert_outbox_lag_seconds,
-    )
+    return await outbox_glance()
 
 
 async def _alerts_part(_hub: TaskHub) -> tuple[RaisedAlert, ...]:

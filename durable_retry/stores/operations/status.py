@@ -298,7 +298,3 @@ def _state_of_instance(runtime: OrchestrationStatus, shown: Mapping[str, Any]) -
             # An orchestration that found its key completed by an earlier run sets no custom status.
             return OperationState(shown["status"]) if shown else None
     return OperationState(shown["status"]) if shown else OperationState.PENDING
-
-
-MAX_SCANNED: Final = 10_000
-"""Maximum operations of one scan."""

@@ -208,7 +208,7 @@ async def commit_success(
     ]
     if outbox:
         await write_location(outbox_id, location)
-        await note_pending(outbox_id, location, now)
+        await note_pending(outbox_id, location, now, events=len(outbox))
     else:
         await note_commit(outbox_id, location, now)
     changes = [

@@ -18,6 +18,7 @@ without pending events, but no pending event without a note. An event's own row 
 entry may be older for a moment.
 """
 
+import asyncio
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -96,6 +97,8 @@ class PendingNote:
     etag: str = ""  # the ETag of this version of the note
     # Why where and when cannot be read; they are what they mostly are, and long ago.
     unreadable: str | None = None
+    # How many the commit has; None where an older version wrote the note, or a resend.
+    events: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +121,16 @@ class CommitNote:
     location: OutboxLocation
 
 
-async def note_pending(outbox_id: str, location: OutboxLocation, now: datetime) -> None:
-    """Write a note before a run gets pending events; writing it again makes a new version."""
+async def note_pending(
+    outbox_id: str, location: OutboxLocation, now: datetime, *, events: int | None = None
+) -> None:
+    """Write a note before a run gets pending events; writing it again makes a new version.
+
+    `events` is how many the commit has; None leaves what the note says of it.
+    """
     keys = {"PartitionKey": partition_of(_PENDING, outbox_id), "RowKey": outbox_id}
-    await tables.merge(INDEX_TABLE, keys | location.to_json() | {"noted_at": to_rfc3339(now)})
+    count = {} if events is None else {"events": events}
+    await tables.merge(INDEX_TABLE, keys | location.to_json() | {"noted_at": to_rfc3339(now)} | count)
 
 
 async def read_note(outbox_id: str) -> PendingNote | None:
@@ -199,6 +208,20 @@ def _ended_event(row: tables.Row, state: EventState) -> OutboxEvent:
     return read_or(lambda: OutboxEvent.read(json.loads(contents.unpacked("document", row))), stand_in)
 
 
+async def count_ended(state: EventState, most: int) -> tuple[int, bool]:
+    """Count sent or failed events by the keys of their entries, and return whether these are all.
+
+    It reads about 1,000 with each request to storage, and at most `most` of each partition.
+    """
+    pages = await asyncio.gather(
+        *(
+            tables.rows_between(INDEX_TABLE, each, limit=most, only=("RowKey",))
+            for each in partitions(state.value)
+        )
+    )
+    return sum(len(page.rows) for page in pages), all(page.cursor is None for page in pages)
+
+
 async def list_older(state: EventState, created_before: datetime, limit: int, shard: int) -> list[EndedEvent]:
     """Return entries of events created before an instant, of one shard."""
     after = f"{age(created_before)}."
@@ -256,7 +279,8 @@ def _note_of_row(row: tables.Row, etag: str = "") -> PendingNote:
 
     def note() -> PendingNote:
         location, noted_at = OutboxLocation.from_json(row), from_rfc3339(row["noted_at"])
-        return PendingNote(outbox_id, location, noted_at, partition, etag)
+        events = row.get("events")
+        return PendingNote(outbox_id, location, noted_at, partition, etag, None, events and int(events))
 
     return read_or(note, stand_in)
 

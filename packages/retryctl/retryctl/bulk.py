@@ -45,8 +45,8 @@ def start(api: Api, args: Namespace, screen: Screen) -> int:
     body |= replay_options(args) | _pause_options(args)
     document = api.post(_PATH, body=body)
     if args.dry_run:
-        more = "" if document["complete"] else " or more"
-        count = f"{args.action} would meet {document['matched']}{more}"
+        least = "" if document["complete"] else "at least "
+        count = f"{args.action} would meet {least}{document['matched']}"
         screen.show(document, "\n".join([count, *preview_lines(document)]))
         return errors.OK
     if args.watch:

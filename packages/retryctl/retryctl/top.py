@@ -64,14 +64,16 @@ def _numbers(document: Mapping[str, Any], minutes: int) -> Iterator[str]:
     if letters := document["dead_letters"]:
         yield f"{letters['open']} open dead letters"
     if events := document["outbox"]:
-        more = ("" if events[f"{name}_complete"] else "+" for name in ("pending", "failed"))
-        pending, failed = (
-            f"{events[name]}{plus}" for name, plus in zip(("pending", "failed"), more, strict=True)
-        )
-        yield f"events: {pending} pending, {failed} failed"
+        counts = ", ".join(_count_of_events(events, name) for name in ("pending", "failed"))
+        yield f"events: {counts}"
     if figures := document["metrics"]:
         attempts, failures, ended = (figures[name] for name in ("attempts", "failures", "ended"))
         yield f"in {minutes} min: {attempts} attempts, {failures} failed, {ended} ended"
+
+
+def _count_of_events(events: Mapping[str, Any], state_: str) -> str:
+    least = "" if events[f"{state_}_complete"] else "at least "
+    return f"{least}{events[state_]} {state_}"
 
 
 def _alerts(document: Mapping[str, Any]) -> list[str]:

@@ -98,7 +98,7 @@ def test_what_ails_comes_first_with_what_waits_and_what_failed() -> None:
     assert "unhealthy: index" in text
     assert "at least 7 waiting, 3 under way" in text
     assert "532 open dead letters\n" in text
-    assert "events: 50+ pending, 1 failed" in text
+    assert "events: at least 50 pending, 1 failed" in text
     assert "in 15 min: 20 attempts, 10 failed, 9 ended" in text
     assert "firing  532 open dead letters  10 min ago" in text
     rows = {line.split("  ")[0]: " ".join(line.split()) for line in text.splitlines() if line}

@@ -41,6 +41,8 @@ export const coarse = (seconds) => (seconds < 1 ? "0 s" : duration(Math.floor(se
 export const number = (value) => (value ?? 0).toLocaleString("en");
 export const percent = (ratio) => (ratio === null || ratio === undefined ? "–" : `${trimmed(ratio * 100, ratio < 0.1 ? 1 : 0)} %`);
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+/** A count of things, in words where there are more than were counted. */
+export const atLeast = (count, isComplete) => `${isComplete ? "" : "at least "}${number(count)}`;
 /** `waiting_retry` as `waiting retry`, `RetriesExhausted` as `Retries exhausted`. */
 export function words(name) {
   const spaced = String(name ?? "").replace(/_/g, " ").replace(/([a-z])([A-Z])/g, (_, a, b) => `${a} ${b.toLowerCase()}`);

@@ -125,5 +125,5 @@ export const countedOperations = (minutes, signal) => get("operations/summary", 
 /** Waiting operations of `unfinished.by_status`, or of one dependency. */
 export const waitingIn = (counts) => (counts ? counts.waiting_retry + counts.waiting_circuit : 0);
 
-/** A number of things that were counted, with a plus when not all were looked at. */
-export const atLeast = (text, isComplete) => (isComplete ? text : `${text}+`);
+/** Said beside a count while the app has not looked at all that it counts. */
+export const countingNote = ({ unfinished }) => (unfinished && !unfinished.complete ? "still counting" : null);

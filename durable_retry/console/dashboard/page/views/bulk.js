@@ -2,7 +2,7 @@
 
 import { get, post, remove, segment } from "../api.js";
 import { go, h, link, toast } from "../dom.js";
-import { ago, coarse, number, percent, plural, until, when, words } from "../format.js";
+import { ago, atLeast, coarse, number, percent, until, when, words } from "../format.js";
 import { filters, pageQuery, pager, table } from "../lists.js";
 import { ask, badge, batchLink, button, card, deadLetterLink, eventLink, facts, FINISHED, notice, operationLink, short, STATES } from "../pieces.js";
 import { Paced } from "../poll.js";
@@ -133,7 +133,7 @@ export function newBulkActionView({ path, query }) {
 
 function dryRun({ matched, complete }, action, body, rate) {
   const { verb, one, list, kind } = ACTIONS[action];
-  const many = `${number(matched)}${complete ? "" : "+"}`;
+  const many = atLeast(matched, complete);
   const start = async () => {
     const fields = ACTIONS[action].fields ?? (list === "operations" ? [] : [{ name: "note", label: "Note", optional: true, hint: "Kept with each dead letter." }]);
     const given = await ask({ title: `${verb}: ${many} ${matched === 1 ? one : `${one}s`}?`, words: `At most ${rate} a second. It can be cancelled on the way.`, fields, action: `${verb} ${many}`, kind });
@@ -145,9 +145,9 @@ function dryRun({ matched, complete }, action, body, rate) {
       toast([error.message, ...error.lines].join(" "), "bad");
     }
   };
-  const estimate = matched ? `They would take about ${coarse(Math.max(1, matched / rate))}.` : "There is nothing to do.";
+  const estimate = matched ? `They would take ${complete ? "about" : "more than"} ${coarse(Math.max(1, matched / rate))}.` : "There is nothing to do.";
   const filter = list === "dead-letters" ? { ...body.filter, status: "open" } : body.filter;
-  return card("Dry run", [h("p", { class: "lead", role: "status" }, h("strong", {}, plural(matched, one)), body.batch_id ? [" of the batch ", batchLink(body.batch_id), ". "] : body.ids ? " selected. " : " match. ", estimate),
+  return card("Dry run", [h("p", { class: "lead", role: "status" }, h("strong", {}, `${words(many)} ${matched === 1 ? one : `${one}s`}`), body.batch_id ? [" of the batch ", batchLink(body.batch_id), ". "] : body.ids ? " selected. " : " match. ", estimate),
     matched ? h("div", { class: "actions" }, button(`${verb} ${many}…`, start, kind), body.filter ? h("a", { class: "button quiet", href: link(list, filter) }, "Look at them") : null) : null]);
 }
 

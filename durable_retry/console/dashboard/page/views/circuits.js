@@ -6,7 +6,7 @@ import { h, link, toast } from "../dom.js";
 import { ago, at, duration, number, percent, plural, until, when, words } from "../format.js";
 import { pager, table } from "../lists.js";
 import { ask, badge, button, card, circuitLink, facts, mono, operationLink } from "../pieces.js";
-import { atLeast, COUNT_SECONDS, countedOperations, Paced, waitingIn, WINDOWS } from "../poll.js";
+import { COUNT_SECONDS, countedOperations, countingNote, Paced, waitingIn, WINDOWS } from "../poll.js";
 
 /** Every circuit, with the ratio of failures that opens it; null when that does not answer. */
 async function circuitsWithRatios(signal) {
@@ -31,7 +31,7 @@ export function circuitCard(circuit, counted) {
     h("span", { class: "circuit-name" }, h("strong", {}, circuit.dependency), badge(circuit.state)),
     ratioBar(circuit),
     h("span", { class: "circuit-numbers" },
-      pair(percent(circuit.failure_ratio), "failing"), pair(number(circuit.calls), plainPlural(circuit.calls, "call")), pair(waitingFor(circuit, counted), "waiting"), pair(amplificationOf(circuit, counted), "attempts", "Attempts per operation: the retry amplification")),
+      pair(percent(circuit.failure_ratio), "failing"), pair(number(circuit.calls), plainPlural(circuit.calls, "call")), pair(waitingFor(circuit, counted), "waiting", counted && countingNote(counted)), pair(amplificationOf(circuit, counted), "attempts", "Attempts per operation: the retry amplification")),
     next(circuit));
 }
 
@@ -40,8 +40,7 @@ const plainPlural = (count, one) => (count === 1 ? one : `${one}s`);
 /** Operations of a dependency that wait, for a retry or for the circuit. */
 export function waitingFor(circuit, counted) {
   if (!counted) return "–";
-  const { by_dependency: by, complete } = counted.unfinished;
-  return atLeast(number(waitingIn(by[circuit.dependency])), complete);
+  return number(waitingIn(counted.unfinished.by_dependency[circuit.dependency]));
 }
 
 /** Attempts per operation of a dependency in the time that was counted: the retry amplification. */
@@ -190,7 +189,7 @@ function trip(circuit) {
 function numbers(circuit) {
   return facts([
     ["Failing", percent(circuit.failure_ratio)], ["Slow calls", number(circuit.slow_calls)],
-    ["Operations waiting", waitingFor(circuit, circuit.counted)], ["Attempts per operation, 15 min", amplificationOf(circuit, circuit.counted)], ["Opened", circuit.first_opened_at ? ago(circuit.first_opened_at) : null],
+    ["Operations waiting", [waitingFor(circuit, circuit.counted), circuit.counted && countingNote(circuit.counted) ? h("small", { class: "dim" }, " still counting") : null]], ["Attempts per operation, 15 min", amplificationOf(circuit, circuit.counted)], ["Opened", circuit.first_opened_at ? ago(circuit.first_opened_at) : null],
     ["Opened again", circuit.opened_at && circuit.opened_at !== circuit.first_opened_at ? ago(circuit.opened_at) : null],
     ["Next probe", circuit.retry_at ? until(circuit.retry_at) : null], ["Held until", circuit.expires_at ? at(circuit.expires_at) : null],
   ]);

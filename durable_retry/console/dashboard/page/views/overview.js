@@ -3,9 +3,9 @@
 import { get } from "../api.js";
 import { stateBars } from "../charts.js";
 import { go, h, link } from "../dom.js";
-import { ago, coarse, now, number, percent, plural, until, words } from "../format.js";
+import { ago, atLeast, coarse, now, number, percent, plural, until, words } from "../format.js";
 import { badge, button, card, eventLink, figure, notice, operationLink, STATES, WAITING } from "../pieces.js";
-import { atLeast, waitingIn, WINDOWS } from "../poll.js";
+import { countingNote, waitingIn, WINDOWS } from "../poll.js";
 import { place, silence } from "./alerts.js";
 import { standing } from "./causes.js";
 import { byUrgency, circuitCard } from "./circuits.js";
@@ -62,7 +62,7 @@ function lagFigure(outbox) {
   const seconds = outbox.oldest ? Math.max(0, (now() - Date.parse(outbox.oldest.pending_since)) / 1000) : 0;
   const isLate = outbox.alarm_lag_seconds > 0 && seconds > outbox.alarm_lag_seconds;
   const limit = isLate ? h("span", { class: "alarm" }, `over ${coarse(outbox.alarm_lag_seconds)} `) : null;
-  const failed = outbox.failed ? h("span", { class: "alarm" }, atLeast(number(outbox.failed), outbox.failed_complete), " failed") : null;
+  const failed = outbox.failed ? h("span", { class: "alarm" }, atLeast(outbox.failed, outbox.failed_complete), " failed") : null;
   return figure(outbox.error ? "–" : coarse(seconds), "outbox lag",
     { href: link("outbox", outbox.failed ? { status: "failed" } : {}), kind: isLate ? "is-dead_lettered" : "", note: limit || failed ? [limit, failed] : null });
 }
@@ -79,9 +79,6 @@ function alerts(raised, reload) {
 
 /** A count of what has not ended; a dash while it is not known. */
 const present = ({ unfinished }, count) => (unfinished ? number(count(unfinished.by_status)) : "–");
-
-/** Said beside a count while the app has not looked at all that it counts. */
-const countingNote = ({ unfinished }) => (unfinished && !unfinished.complete ? "still counting" : null);
 
 const pendingNote = ({ unfinished }) => (unfinished?.by_status.pending ? `${number(unfinished.by_status.pending)} not started yet` : null);
 const heldNote = ({ unfinished }) => (unfinished?.by_status.waiting_circuit ? `${number(unfinished.by_status.waiting_circuit)} for a circuit` : null);
@@ -161,7 +158,7 @@ function outbox(events) {
   if (events.error) return card("Outbox", notice(events.error), { more });
   const { oldest } = events;
   const waiting = oldest
-    ? h("p", {}, `${atLeast(number(events.pending), events.pending_complete)} pending, the oldest of these `, ago(oldest.pending_since), ": ", eventLink(oldest.event_id, oldest.type))
+    ? h("p", {}, `${words(atLeast(events.pending, events.pending_complete))} pending, the oldest `, ago(oldest.pending_since), ": ", eventLink(oldest.event_id, oldest.type))
     : h("p", { class: "empty" }, "Nothing is waiting to be sent.");
   const bad = events.latest_failed.map((event) => h("li", { data: { key: event.event_id } },
     badge("failed"), h("span", {}, eventLink(event.event_id, event.type), " ", h("small", { class: "dim" }, event.detail ?? "")), ago(event.created_at)));

@@ -1,0 +1,73 @@
+"""Events that are not sent, in numbers."""
+
+import asyncio
+from operator import attrgetter
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from durable_retry.concurrency import map_bounded
+from durable_retry.engine.base.answers import Answer
+from durable_retry.engine.base.names import EventState
+from durable_retry.engine.outbox import OutboxEvent
+from durable_retry.settings.alerts import alert_settings
+from durable_retry.stores.outbox.events import pending_at
+from durable_retry.stores.outbox.index import count_ended, list_ended, list_notes
+
+_SHOWN: Final = 8
+_LISTED: Final = 50
+_MOST: Final = 10_000
+_AT_ONCE: Final = 16
+
+_ALL: Final = "False when there are more than were counted: then at least this many."
+
+
+class OutboxGlance(Answer):
+    """Events that are not sent, of each state up to 10,000 in a partition of its list."""
+
+    pending: int
+    pending_complete: Annotated[bool, Field(description=_ALL)]
+    oldest: Annotated[OutboxEvent | None, Field(description="Of the pending ones.")]
+    failed: int
+    failed_complete: Annotated[bool, Field(description=_ALL)]
+    latest_failed: tuple[OutboxEvent, ...]
+    alarm_lag_seconds: Annotated[
+        float, Field(description="The age of a pending event above which an alert is raised; 0 means never.")
+    ]
+
+
+async def outbox_glance() -> OutboxGlance:
+    """Count events that are not sent, and return the oldest pending one and the latest failed ones."""
+    (pending, is_all, oldest), (latest, failed, is_every) = await asyncio.gather(_pending(), _failed())
+    return OutboxGlance(
+        pending=pending,
+        pending_complete=is_all,
+        oldest=oldest,
+        failed=failed,
+        failed_complete=is_every,
+        latest_failed=latest[:_SHOWN],
+        alarm_lag_seconds=alert_settings().alert_outbox_lag_seconds,
+    )
+
+
+async def _pending() -> tuple[int, bool, OutboxEvent | None]:
+    """Count pending events by the notes of their runs.
+
+    The events of the runs that wait longest are read, and of some whose note does not say that there is one.
+    Any other note stands for one event; a run of one has nothing else to say.
+    """
+    notes, more = await list_notes(_MOST, None)
+    notes.sort(key=attrgetter("noted_at"))
+    several = [note for note in notes[_LISTED:] if note.events != 1]
+    looked_at = [*notes[:_LISTED], *several[:_LISTED]]
+    events = [event for found in await map_bounded(pending_at, looked_at, _AT_ONCE) for event in found]
+    oldest = min(events, key=attrgetter("pending_since"), default=None)
+    is_all = more is None and len(several) <= _LISTED
+    shown = None if oldest is None else oldest.listed()
+    return len(events) + len(notes) - len(looked_at), is_all, shown
+
+
+async def _failed() -> tuple[tuple[OutboxEvent, ...], int, bool]:
+    latest, more = await list_ended(EventState.FAILED, _LISTED, None)
+    count, is_all = (len(latest), True) if more is None else await count_ended(EventState.FAILED, _MOST)
+    return tuple(latest), count, is_all
