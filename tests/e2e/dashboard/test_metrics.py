@@ -32,6 +32,15 @@ def test_failures_show_in_charts_table_and_overview(window: Window, seen: System
     expect(window.page.locator("h1")).to_have_text("Metrics")
 
 
+def test_the_page_of_a_circuit_shows_the_last_hour_of_its_dependency(window: Window, seen: System) -> None:
+    assert seen.client.get("/api/metrics?dependency=flaky").json()["total"]["attempts"]
+    window.open("circuits/flaky")
+    attempts = window.card("Attempts").get_by_role("img")
+    expect(attempts).to_have_accessible_name(re.compile(r"attempts in steps of 1 min, at most \d+"))
+    window.open("circuits/limited")
+    expect(window.card("Last hour")).to_contain_text("Nothing was attempted.")
+
+
 def test_a_chart_says_its_values_to_the_pointer_and_to_the_keyboard(window: Window, seen: System) -> None:
     assert seen.client.get("/api/metrics").json()["total"]["attempts"]
     window.open("metrics?minutes=15")

@@ -7,6 +7,7 @@ import { ago, at, duration, number, percent, plural, until, when, words } from "
 import { pager, table } from "../lists.js";
 import { ask, badge, button, card, circuitLink, facts, mono, operationLink } from "../pieces.js";
 import { COUNT_SECONDS, countedOperations, countingNote, Paced, waitingIn, WINDOWS } from "../poll.js";
+import { hourCharts, lastHour } from "./metrics.js";
 
 /** Every circuit, with the ratio of failures that opens it; null when that does not answer. */
 async function circuitsWithRatios(signal) {
@@ -115,6 +116,7 @@ export function circuitView({ parameters: [name], reload }) {
     waits: new Paced((signal) => get("operations", { dependency: name, status: "waiting_circuit", limit: 10 }, signal), 5),
     counted: new Paced((signal) => countedOperations(WINDOWS[0][0], signal), COUNT_SECONDS),
     openings: new Paced((signal) => get(`${path}/openings`, {}, signal), 5),
+    hour: lastHour(name),
   };
   return {
     title: name,
@@ -123,7 +125,7 @@ export function circuitView({ parameters: [name], reload }) {
       headline(circuit, path, reload),
       trip(circuit),
       card("Window", [callWindow(circuit.window, circuit.opens_at_ratio), ratioBar(circuit), numbers(circuit)]),
-      limits(circuit), openings(circuit), waiting(circuit), audit(circuit), settings(circuit),
+      circuit.hour ? hourCharts(circuit.hour, name) : null, limits(circuit), openings(circuit), waiting(circuit), audit(circuit), settings(circuit),
     ],
   };
 }
@@ -135,7 +137,7 @@ async function load(path, name, slow, signal, update) {
   ]);
   const settings = dependencies.items.find((one) => one.name === name) ?? null;
   const known = ({ value }) => (value?.error ? null : value);
-  const data = () => ({ ...circuit, settings, opens_at_ratio: settings?.circuit.failure_ratio ?? null, waits: known(slow.waits), counted: known(slow.counted), openings: known(slow.openings) });
+  const data = () => ({ ...circuit, settings, opens_at_ratio: settings?.circuit.failure_ratio ?? null, waits: known(slow.waits), counted: known(slow.counted), openings: known(slow.openings), hour: known(slow.hour) });
   for (const one of Object.values(slow)) one.ask(signal, () => update(data()));
   return data();
 }

@@ -81,20 +81,14 @@ function content(found, path, query) {
   ];
 }
 
-function charts({ points, step_seconds: seconds, total, happened }, path, query) {
-  const openings = points.filter((point) => point.openings).map((point) => ({ at: Date.parse(point.at) + seconds * 500, kind: "opening", text: `circuit opened${point.openings > 1 ? ` ${point.openings} times` : ""}` }));
-  const zoom = (from, to) => go(path, { dependency: query.dependency, from, to });
-  const isEmpty = (layers) => layers.every((layer) => layer.values.every((value) => value === null));
-  const chart = (title, name, layers, scale) => card(title, isEmpty(layers) ? h("p", { class: "empty" }, "There are no values in this time.") : overTime({ title: name, points, seconds, layers, scale, zoom, marks: [...openings, ...(happened?.marks ?? [])] }), { key: name });
+function charts(found, path, query) {
+  const { points, step_seconds: seconds, total, happened } = found;
+  const chart = charting(found, path, query.dependency);
   const values = (of) => points.map(of);
   const percentiles = (name) => [["p50", "running"], ["p95", "waiting_retry"]].map(([share, kind]) => ({ name: share, kind, values: values((point) => point[name][share]) }));
   const waited = Object.keys(WAITS).filter((kind) => total.waits[kind]);
   return [
-    chart("Attempts", "attempts", [
-      { name: "failed", kind: "dead_lettered", isBar: true, values: values((point) => point.failures) },
-      { name: "succeeded", kind: "succeeded", isBar: true, values: values((point) => point.attempts - point.failures) },
-      { name: "retries", kind: "waiting_retry", values: values((point) => (point.attempts ? point.retries : null)) },
-    ]),
+    attempts(points, chart),
     chart("Retry amplification", "attempts for each first one", [{ name: "attempts for each first one", kind: "waiting_retry", values: values((point) => point.amplification) }], RATIOS),
     chart("Time of an attempt", "time of an attempt", percentiles("attempt_ms"), TIMES),
     chart("Critical time, from acceptance to the end", "critical time", percentiles("operation_ms"), TIMES),
@@ -103,6 +97,39 @@ function charts({ points, step_seconds: seconds, total, happened }, path, query)
     ...limitCharts({ points, seconds, chart }),
     circuits(happened, points, seconds),
   ];
+}
+
+/** A function that draws values over time, with what happened beside them. */
+function charting({ points, step_seconds: seconds, happened }, path, dependency) {
+  const openings = points.filter((point) => point.openings).map((point) => ({ at: Date.parse(point.at) + seconds * 500, kind: "opening", text: `circuit opened${point.openings > 1 ? ` ${point.openings} times` : ""}` }));
+  const zoom = (from, to) => go(path, { dependency, from, to });
+  const isEmpty = (layers) => layers.every((layer) => layer.values.every((value) => value === null));
+  return (title, name, layers, scale) => card(title, isEmpty(layers) ? h("p", { class: "empty" }, "There are no values in this time.") : overTime({ title: name, points, seconds, layers, scale, zoom, marks: [...openings, ...(happened?.marks ?? [])] }), { key: name });
+}
+
+const attempts = (points, chart) => chart("Attempts", "attempts", [
+  { name: "failed", kind: "dead_lettered", isBar: true, values: points.map((point) => point.failures) },
+  { name: "succeeded", kind: "succeeded", isBar: true, values: points.map((point) => point.attempts - point.failures) },
+  { name: "retries", kind: "waiting_retry", values: points.map((point) => (point.attempts ? point.retries : null)) },
+]);
+
+// The last hour of one dependency, which its own page shows.
+
+const HOUR = WINDOWS[1][0];
+
+/** Its metrics, and what happened beside them. */
+export const lastHour = (dependency) => new Paced(async (signal) => {
+  const range = rangeOf({}, HOUR);
+  const [found, happened] = await Promise.all([get("metrics", { dependency, ...range }, signal), happenedIn(range, dependency, signal).catch(() => null)]);
+  return { ...found, happened };
+}, MARKS_SECONDS);
+
+/** Its attempts and starts beside their limits, and the states of its circuit. */
+export function hourCharts(found, dependency) {
+  const { points, step_seconds: seconds, total, happened } = found;
+  const chart = charting(found, "metrics", dependency);
+  const shown = [total.attempts ? attempts(points, chart) : null, ...limitCharts({ points, seconds, chart }), circuits(happened, points, seconds)].filter(Boolean);
+  return shown.length ? h("div", { class: "charts", data: { key: "charts" } }, shown) : card("Last hour", h("p", { class: "empty" }, "Nothing was attempted."));
 }
 
 /** What ran at once and started per second beside the limits of the moment, for each limit that there was. */
