@@ -204,20 +204,11 @@ class StoredEvent:
 
     def listed(self) -> "OutboxEvent":
         """Return it as `GET /api/outbox` shows it."""
-        return OutboxEvent(
-            event_id=self.event_id,
+        return OutboxEvent.taken_from(
+            self,
             operation_id=operation_id_of(self.event_id),
             type=self.event["type"],
-            state=self.state,
-            queue=self.event.get("queue"),
-            dependency=self.event.get("dependency"),
-            path=self.event.get("path"),
-            detail=self.detail,
-            attempt_count=self.attempt_count,
-            created_at=self.created_at,
-            pending_since=self.pending_since,
-            sent_at=self.sent_at,
-            unreadable=self.unreadable,
+            **{name: self.event.get(name) for name in ("queue", "dependency", "path")},
         )
 
     def to_delivery(self, dependency: Dependency | None) -> Delivery:

@@ -223,18 +223,8 @@ def _summary_of(batch: Batch, counts: BatchCounts) -> BatchSummary:
     state = BatchState.RUNNING
     if batch.finished_at is not None:
         state = batch_state_of(counts, batch.tolerated_failures)
-    return BatchSummary(
-        batch_id=batch.batch_id,
-        key=batch.key,
-        status=state,
-        max_concurrency=batch.max_concurrency,
-        tolerated_failures=batch.tolerated_failures,
-        counts=counts,
-        created_at=batch.created_at,
-        finished_at=batch.finished_at,
-        reason=why_batch_failed(counts, batch.tolerated_failures) if state is BatchState.FAILED else None,
-        unreadable=batch.unreadable,
-    )
+    reason = why_batch_failed(counts, batch.tolerated_failures) if state is BatchState.FAILED else None
+    return BatchSummary.taken_from(batch, status=state, counts=counts, reason=reason)
 
 
 async def list_batches(limit: int, cursor: str | None) -> tuple[list[BatchSummary], str | None]:

@@ -124,19 +124,14 @@ def _alert_document(alert: Alert, silences: Iterable[Silence]) -> AlertDocument:
     covering = [silence for silence in silences if alert.is_raised and silence.covers(alert.condition)]
     silence = max(covering, key=lambda each: each.until, default=None)
     is_quiet = alert_settings().is_quiet(alert.kind, clock.now())
-    return AlertDocument(
-        condition=alert.condition,
-        dependency=alert.dependency,
-        title=alert.title,
-        text=alert.text,
+    return AlertDocument.taken_from(
+        alert,
         state="resolved" if not alert.is_raised else "silenced" if silence or is_quiet else "firing",
-        value=alert.value,
-        threshold=alert.threshold,
         raised_at=alert.began_at,
         resolved_at=None if alert.is_raised else alert.since,
         silence=silence,
         deliveries=tuple(
-            AlertMessage(receiver=name, state=delivery.state, tries=delivery.tries, detail=delivery.detail)
+            AlertMessage.taken_from(delivery, receiver=name)
             for name, delivery in sorted(alert.deliveries.items())
         ),
         runbook_url=links_to(alert).runbook,

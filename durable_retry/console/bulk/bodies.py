@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final, Literal, override
 from pydantic import AfterValidator, Field
 
 from durable_retry.console.bulk.shapes import BulkAction, UnfinishedFilter
-from durable_retry.engine.base.instants import optional_from_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.validation import (
     InstantText,
@@ -22,7 +21,6 @@ from durable_retry.engine.base.validation import (
     with_example,
 )
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.replay import ReplayOptions
 from durable_retry.engine.operations.pause import PauseOptions
 
@@ -45,15 +43,7 @@ class FilterBody(Strict):
 
     def wanted(self, now: datetime) -> DeadLetterFilter:
         """Return the filter, limited to what exists now: a bulk replay never meets its own failures."""
-        return DeadLetterFilter(
-            status=Status.OPEN,
-            reason=self.reason,
-            category=self.category,
-            dependency=self.dependency,
-            group=self.group,
-            created_after=optional_from_rfc3339(self.created_after),
-            created_before=optional_from_rfc3339(self.created_before),
-        ).until(now)
+        return DeadLetterFilter.from_json(self.model_dump()).until(now)
 
 
 class BulkBody(ReplayOptions):
@@ -101,13 +91,8 @@ class OperationsBody(Strict):
 
     def wanted(self, now: datetime) -> UnfinishedFilter:
         """Return the filter, limited to what exists now."""
-        before = optional_from_rfc3339(self.created_before)
-        return UnfinishedFilter(
-            status=None if self.status is None else OperationState(self.status),
-            dependency=self.dependency,
-            created_after=optional_from_rfc3339(self.created_after),
-            created_before=now if before is None else min(before, now),
-        )
+        wanted = UnfinishedFilter.from_json(self.model_dump())
+        return replace(wanted, created_before=min(wanted.created_before or now, now))
 
 
 MAX_SELECTED: Final = 200

@@ -150,8 +150,8 @@ _ENDS: Final = tuple(field.name for field in fields(EndCounts))
 
 def action_document(progress: BulkReplayDocument, given: Mapping[str, Any]) -> BulkActionDocument:
     """Return the document of `GET /api/bulk-actions/{id}`."""
-    return BulkActionDocument(
-        **{name: getattr(progress, name) for name in BulkProgress.model_fields},
+    return BulkActionDocument.taken_from(
+        progress,
         action_id=progress.replay_id,
         action=BulkAction(given.get("action", BulkAction.REPLAY)),
         selected=given.get("selected", 0),

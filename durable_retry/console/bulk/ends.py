@@ -6,7 +6,7 @@ kept in the item's row, so that it is looked up once, and outlives the operation
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict
 from typing import Any, Final
 
 from durable_retry.concurrency import map_bounded
@@ -41,9 +41,8 @@ async def items_page(
         status, failed_again = (
             await _standing_of_item(hub, action_id, item) if end is None else (end.status, end.dead_letter_id)
         )
-        same = {field.name: getattr(item, field.name) for field in fields(item)}
         more = {"at": kept.at, "status": status, "failed_again": failed_again}
-        return BulkItemDocument.model_validate({**same, **more}, strict=False)
+        return BulkItemDocument.model_validate({**asdict(item), **more}, strict=False)
 
     items = await map_bounded(shown, found, _AT_ONCE)
     return Page[BulkItemDocument](items=tuple(items), next_cursor=following)

@@ -83,17 +83,12 @@ def _error_of(document: Mapping[str, Any]) -> str | None:
 
 def found_dead_letter(record: KeptDeadLetter) -> FoundItem:
     """Show a dead letter."""
-    return FoundItem(
+    return FoundItem.taken_from(
+        record,
         type=FoundType.DEAD_LETTER,
-        id=record.id,
-        status=record.status,
-        **{name: getattr(record, name) for name in NAMES if name != "handler"},
         handler=(record.operation or {}).get("handler"),
-        operation_id=record.operation_id,
         error=f"{record.reason.value}: {record.detail}",
         dead_letter_id=record.id,
-        created_at=record.created_at,
-        unreadable=record.unreadable,
     )
 
 

@@ -174,12 +174,8 @@ async def _documents_of_ids(hub: TaskHub, ids: Iterable[str]) -> list[dict[str, 
 
 def _document_of_entry(entry: OperationEntry, away: str) -> dict[str, Any]:
     """Return what the index has of an operation, which may have gone on since."""
-    return ListedOperation(
-        operation_id=entry.operation_id,
-        key=entry.key,
-        dependency=entry.dependency,
-        correlation_id=entry.correlation_id,
-        source=entry.source,
+    return ListedOperation.taken_from(
+        entry,
         status=entry.status or OperationState.PENDING,
         attempt_count=0,
         attempts=(),
@@ -188,9 +184,7 @@ def _document_of_entry(entry: OperationEntry, away: str) -> dict[str, Any]:
         result=None,
         dead_letter=None,
         events=(),
-        created_at=entry.created_at,
         updated_at=max(from_microseconds(entry.noted_us), entry.created_at),
-        handler=entry.handler,
         unreadable=": ".join(part for part in (away, entry.error) if part),
     ).to_json()
 

@@ -228,14 +228,7 @@ async def _list_of_batches(question: Question, tenant: str, limit: int, cursor: 
         page = await list_batches(min(limit, _WORKFLOWS_READ), cursor)
         batches, following = page.items, page.next_cursor
     return [
-        FoundItem(
-            type=FoundType.BATCH,
-            id=each.batch_id,
-            status=each.status,
-            key=each.key,
-            created_at=each.created_at,
-            unreadable=each.unreadable,
-        )
+        FoundItem.taken_from(each, type=FoundType.BATCH, id=each.batch_id)
         for each in batches
         if question.has_words(each.batch_id, each.status, each.key)
     ], following
@@ -250,15 +243,7 @@ async def _list_of_sagas(
         page = await list_sagas(hub, min(limit, _WORKFLOWS_READ), cursor)
         sagas, following = page.items, page.next_cursor
     return [
-        FoundItem(
-            type=FoundType.SAGA,
-            id=each.saga_id,
-            status=each.status,
-            key=each.key,
-            error=_saga_error(each),
-            created_at=each.created_at,
-            unreadable=each.unreadable,
-        )
+        FoundItem.taken_from(each, type=FoundType.SAGA, id=each.saga_id, error=_saga_error(each))
         for each in sagas
         if question.has_words(each.saga_id, each.status, each.key, *_saga_names(each))
     ], following
@@ -272,16 +257,8 @@ async def _list_of_replays(hub: TaskHub, question: Question, limit: int, cursor:
     for each in replays:
         error = "\n".join(failure.detail for failure in each.failures) or None
         if question.has_words(each.replay_id, each.status, error, each.note, *each.filter.values()):
-            item = FoundItem(
-                type=FoundType.REPLAY,
-                id=each.replay_id,
-                status=each.status,
-                dependency=each.filter["dependency"],
-                error=error,
-                created_at=each.created_at,
-                unreadable=each.unreadable,
-            )
-            items.append(item)
+            more = {"id": each.replay_id, "dependency": each.filter["dependency"], "error": error}
+            items.append(FoundItem.taken_from(each, type=FoundType.REPLAY, **more))
     return items, following
 
 

@@ -210,14 +210,11 @@ class Figures:
     def shown(self) -> "MetricFigures":
         """Return the form of the API."""
         first = self.attempts - self.retries
-        return MetricFigures(
-            started=self.started,
-            attempts=self.attempts,
+        return MetricFigures.taken_from(
+            self,
             failures=sum(self.failures.values()),
             failures_by_category=dict(self.failures),
-            retries=self.retries,
             amplification=round(self.attempts / first, 3) if first > 0 else None,
-            not_sent=self.not_sent,
             attempt_ms=Percentiles.of(self.attempt_times),
             ended=sum(self.ended.values()),
             ended_by_status=dict(self.ended),
@@ -227,7 +224,6 @@ class Figures:
                 for kind, one in self.waits.items()
             },
             late_ms=Percentiles.of(self.late_times),
-            openings=self.openings,
             attempt_seconds=round(self.attempt_seconds, 3),
             current_concurrency=self._mean_limit(LimitKind.CONCURRENCY),
             current_rate_per_second=self._mean_limit(LimitKind.RATE),

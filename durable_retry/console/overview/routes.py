@@ -128,19 +128,13 @@ async def _part_or_failure(part: Awaitable[Any]) -> tuple[Any, str | None]:
 
 async def _metrics_part(window_seconds: int) -> MetricsGlance:
     found = await recent_metrics(window_seconds)
-    return MetricsGlance(begins_at=found.begins_at, ends_at=found.ends_at, **dict(found.total))
-
-
-def _glance_at[A: Answer](glance: type[A], whole: Answer, **more: Any) -> A:
-    """Return what an overview shows of an answer: the members that both have, and more."""
-    same = {name: value for name, value in whole if name in glance.model_fields}
-    return glance(**same, **more)
+    return MetricsGlance.taken_from(found.total, begins_at=found.begins_at, ends_at=found.ends_at)
 
 
 async def _circuits_part(hub: TaskHub) -> tuple[CircuitGlance, ...]:
     known = dependencies().dependencies
     return tuple(
-        _glance_at(CircuitGlance, each, opens_at_ratio=known[each.dependency].circuit.failure_ratio)
+        CircuitGlance.taken_from(each, opens_at_ratio=known[each.dependency].circuit.failure_ratio)
         for each in await every_circuit(hub)
     )
 
@@ -149,10 +143,10 @@ async def _dead_letters_part(_hub: TaskHub) -> OpenDeadLettersGlance:
     summary, groups, latest = await asyncio.gather(
         summarize(), latest_groups(_SHOWN), list_letters(DeadLetterFilter(status=Status.OPEN), limit=_SHOWN)
     )
-    return OpenDeadLettersGlance(
-        **dict(summary),
+    return OpenDeadLettersGlance.taken_from(
+        summary,
         groups=tuple(groups),
-        latest=tuple(_glance_at(DeadLetterGlance, each) for each in latest.items),
+        latest=tuple(map(DeadLetterGlance.taken_from, latest.items)),
     )
 
 
@@ -161,7 +155,7 @@ async def _outbox_part(_hub: TaskHub) -> OutboxGlance:
 
 
 async def _alerts_part(_hub: TaskHub) -> tuple[RaisedAlert, ...]:
-    return tuple(_glance_at(RaisedAlert, each) for each in await raised_alerts())
+    return tuple(map(RaisedAlert.taken_from, await raised_alerts()))
 
 
 # What does not depend on the window, by name.

@@ -182,15 +182,10 @@ def _unfinished_summary(present: Sequence["_Open"], *, is_complete: bool) -> Unf
             for name, each in sorted(dependencies_.items())
         },
         next_attempts=tuple(
-            NextAttempt(
-                operation_id=one.entry.operation_id,
-                key=one.entry.key,
-                dependency=one.entry.dependency,
-                status=one.status,
-                attempt_count=one.attempt_count,
-                next_attempt_at=next_attempt_at,
+            NextAttempt.taken_from(
+                one.entry, status=one.status, attempt_count=one.attempt_count, next_attempt_at=at
             )
-            for next_attempt_at, one in soonest
+            for at, one in soonest
         ),
     )
 

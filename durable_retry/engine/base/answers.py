@@ -1,6 +1,6 @@
 """What the API answers with: see docs/decisions/one-class-per-shape.md."""
 
-from typing import Annotated, Any, override
+from typing import Annotated, Any, Self, override
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, WithJsonSchema
 
@@ -28,6 +28,12 @@ class Answer(BaseModel):
     model_config = ConfigDict(
         strict=True, frozen=True, validate_by_name=True, validate_by_alias=True, defer_build=True
     )
+
+    @classmethod
+    def taken_from(cls, source: object, **more: Any) -> Self:
+        """Return what is shown of an object: its attributes with the names of members, and more."""
+        names = (name for name in cls.model_fields if name not in more and hasattr(source, name))
+        return cls(**{name: getattr(source, name) for name in names}, **more)
 
     def to_json(self) -> dict[str, Any]:
         """Return the document."""

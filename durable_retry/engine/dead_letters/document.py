@@ -53,24 +53,20 @@ class DeadLetterDocument(OperationContent):
     @classmethod
     def of(cls, record: KeptDeadLetter, masking: Masking) -> Self:
         """Return the document of `GET /api/dead-letters/{id}`."""
-        same = {name: getattr(record, name) for name in _SAME}
         attempts, notes = map(PastAttempt.from_json, record.attempts), map(Note.from_json, record.notes)
         replays = tuple(
             replace(each, changes=cast("tuple[EditedValue, ...]", tuple(masking.changes(each.changes))))
             for each in record.replays
         )
         read = {"attempts": tuple(attempts), "notes": tuple(notes), "replays": replays}
-        return cls(**{**same, **read, **_shown_content(record, masking)})
+        # A message that is shown takes the place of the record's.
+        return cls.taken_from(record, **read, **_shown_content(record, masking))
 
 
 def _shown_content(record: KeptDeadLetter, masking: Masking) -> Mapping[str, Any]:
     if record.operation is None:
         return masking.shown({"message": record.message})
     return content_of(record.operation, masking)
-
-
-_SAME = DeadLetterDocument.model_fields.keys() - OperationContent.model_fields.keys() - {"message"}
-"""What is shown as it is stored."""
 
 
 class CauseDocument(DeadLetterGroup):

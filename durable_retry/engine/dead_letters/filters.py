@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Self
 
 from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.dead_letters.record import Facets, Status
+from durable_retry.engine.dead_letters.record import FACETS, Facets, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,35 +27,20 @@ class DeadLetterFilter(JsonShape):
         A group lies within one dependency, reason and category. Of the others the list of a dependency is
         usually the shortest.
         """
-        for name, value in (
-            ("group", self.group),
-            ("dependency", self.dependency),
-            ("reason", self.reason),
-            ("category", self.category),
-        ):
-            if value is not None:
+        for name in ("group", "dependency", "reason", "category"):
+            if (value := getattr(self, name)) is not None:
                 return f"{name}={value}"
         return "all"
 
     @property
     def is_exact(self) -> bool:
         """Whether every entry of the list of `key` matches."""
-        given = [self.group, self.dependency, self.reason, self.category]
-        return len(given) - given.count(None) <= 1
+        return [getattr(self, name) for name in FACETS].count(None) >= len(FACETS) - 1
 
     def matches(self, facets: Facets) -> bool:
         """Return whether a dead letter with these facets matches."""
-        return all(
-            wanted in (None, found)
-            for wanted, found in (
-                (self.reason, facets.reason),
-                (self.category, facets.category),
-                (self.dependency, facets.dependency),
-                (self.group, facets.group),
-            )
-        )
+        return all(getattr(self, name) in (None, getattr(facets, name)) for name in FACETS)
 
     def until(self, instant: datetime) -> Self:
         """Return the filter limited to dead letters created before an instant."""
-        ends = [end for end in (self.created_before, instant) if end is not None]
-        return replace(self, created_before=min(ends))
+        return replace(self, created_before=min(self.created_before or instant, instant))

@@ -126,15 +126,13 @@ class SagaDocument(Answer):
 def saga_document(saga: Saga, updated_at: datetime) -> SagaDocument:
     """Return the document of `GET /api/sagas/{saga_id}`: what stands, what was undone, what is unknown."""
     action = saga.next_action
-    return SagaDocument(
-        saga_id=saga.saga_id,
-        key=saga.key,
+    return SagaDocument.taken_from(
+        saga,
         status=saga.state,
         steps=tuple(_step_document(at, step, action) for at, step in enumerate(saga.steps)),
         stands=_names_with_effect(saga.steps, Effect.STANDS),
         undone=_names_with_effect(saga.steps, Effect.UNDONE),
         unknown=_names_with_effect(saga.steps, Effect.UNKNOWN),
-        created_at=saga.created_at,
         updated_at=updated_at,
         restarts=saga.restarts or (),
     )

@@ -356,13 +356,10 @@ async def replays_of(document: Mapping[str, Any]) -> list[OperationReplay]:
         for replay in reversed(record.replays):
             # The latest replay has the operation's present status.
             status = None if found else OperationState(document["status"])
-            each = OperationReplay(
+            each = OperationReplay.taken_from(
+                replay,
                 dead_letter_id=record.id,
                 reason=record.reason,
-                requested_at=replay.requested_at,
-                by=replay.by,
-                note=replay.note,
-                replay_id=replay.replay_id,
                 status=status if replay.dead_letter_id is None else OperationState.DEAD_LETTERED,
                 failed_again=replay.dead_letter_id,
             )
