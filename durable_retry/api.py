@@ -85,7 +85,7 @@ async def unmatched_request(req: func.HttpRequest) -> func.HttpResponse:
     return unmatched.answer_unmatched(req.route_params.get("path", ""), table())
 
 
-@routes.get("openapi.json", answers=(RouteAnswer(OK, "OpenAPI 3.1."),), anonymous=True)
+@routes.get("openapi.json", answers=(RouteAnswer(OK, "OpenAPI 3.1."),), errors=(), anonymous=True)
 async def get_openapi() -> func.HttpResponse:
     """This document."""
     return func.HttpResponse(json.dumps(described()), mimetype="application/json")

@@ -189,7 +189,8 @@ class Route:
 
     Attributes:
         path: Below `/api/`, with `{parameters}`; `{*path}` takes slashes too, which OpenAPI cannot say.
-        errors: The statuses of its problem documents; 400, and 413 with a body, are added to them.
+        errors: The statuses of its problem documents; 400, and 413 with a body, are added to them. None means
+            those that most have: 503; with an id in the path 404; and, where it changes what has the id, 409.
         body: Model that validates the request body; None when there is none.
         takes_cloud_events: Whether the body may come as the `data` of a CloudEvent.
         only_reads: Whether a reader may call it although it is no GET.
@@ -204,7 +205,7 @@ class Route:
     summary: str
     description: str
     answers: tuple[RouteAnswer, ...]
-    errors: tuple[HTTPStatus, ...] = ()
+    errors: tuple[HTTPStatus, ...] | None = None
     parameters: tuple[Parameter[Any], ...] = ()
     body: type[BaseModel] | None = None
     body_required: bool = True
@@ -231,7 +232,14 @@ class Route:
     def problems(self) -> tuple[HTTPStatus, ...]:
         """The status of every problem document that it can answer."""
         forbidden = () if self.anonymous else (FORBIDDEN,)
-        return (INVALID, *forbidden, *(() if self.body is None else (TOO_LARGE,)), *self.errors)
+        errors = self._usual_errors if self.errors is None else self.errors
+        return (INVALID, *forbidden, *(() if self.body is None else (TOO_LARGE,)), *errors)
+
+    @property
+    def _usual_errors(self) -> tuple[HTTPStatus, ...]:
+        if not self.path_parameters:
+            return (AWAY,)
+        return (MISSING, CONFLICT, AWAY) if self.changes else (MISSING, AWAY)
 
     @property
     def is_conditional(self) -> bool:

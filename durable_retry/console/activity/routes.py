@@ -9,7 +9,7 @@ from durable_retry.console.activity.shapes import ActivityFilter, ActivityItem, 
 from durable_retry.engine.base.answers import Page
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import CURSOR, LIMIT, instant, one_of, text
-from durable_retry.http.routes import AWAY, OK, Query, RouteAnswer, Routes
+from durable_retry.http.routes import OK, Query, RouteAnswer, Routes
 
 routes = Routes("activity")
 
@@ -32,7 +32,6 @@ BEFORE: Final = instant("before", "Before this instant.")
             Page[ActivityItem],
         ),
     ),
-    errors=(AWAY,),
 )
 async def get_activity(query: Query) -> func.HttpResponse:
     """List what people did and what happened: circuits, alerts, bulk actions, deployments, settings."""

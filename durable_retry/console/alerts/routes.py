@@ -65,7 +65,7 @@ class SilenceBody(Strict):
         return until
 
 
-@routes.get("alerts", answers=shown(AlertBoard), errors=(AWAY,))
+@routes.get("alerts", answers=shown(AlertBoard))
 async def list_alerts() -> func.HttpResponse:
     """Show what is raised, what was lately, the silences and the receivers.
 
@@ -79,7 +79,6 @@ async def list_alerts() -> func.HttpResponse:
     act=Act("silenced alerts", TargetType.SILENCE, "id"),
     body=SilenceBody,
     answers=(RouteAnswer(HTTPStatus.CREATED, "It holds from now on.", Silence),),
-    errors=(AWAY,),
 )
 async def silence_alerts(body: SilenceBody, who: Caller) -> func.HttpResponse:
     """Keep back messages about what is raised, for some time.
@@ -96,6 +95,7 @@ async def silence_alerts(body: SilenceBody, who: Caller) -> func.HttpResponse:
     "alerts/test",
     act=Act("sent a test of the alerts", TargetType.ALERT, "condition"),
     answers=(RouteAnswer(OK, "What became of it, receiver by receiver.", AlertTests),),
+    errors=(),
 )
 async def try_receivers_of_alerts(hub: TaskHub) -> func.HttpResponse:
     """Send a message to every receiver at once that says that it is a test."""

@@ -39,9 +39,6 @@ from durable_retry.http.callers import Caller
 from durable_retry.http.parameters import CURSOR, LIMIT
 from durable_retry.http.refusals import Refusals
 from durable_retry.http.routes import (
-    AWAY,
-    CONFLICT,
-    MISSING,
     OK,
     PAGING,
     Act,
@@ -90,11 +87,7 @@ def _started_answer(started: StartedBulkAction | StartedBulkReplay) -> func.Http
     return json_answer(started, HTTPStatus.ACCEPTED, headers)
 
 
-_ITEMS: Final[Declaration] = {
-    "parameters": PAGING,
-    "answers": page(Page[BulkItemDocument]),
-    "errors": (MISSING, AWAY),
-}
+_ITEMS: Final[Declaration] = {"parameters": PAGING, "answers": page(Page[BulkItemDocument])}
 
 
 async def _items_answer(hub: TaskHub, action_id: str, query: Query) -> func.HttpResponse:
@@ -106,7 +99,6 @@ async def _items_answer(hub: TaskHub, action_id: str, query: Query) -> func.Http
     act=Act("began a bulk replay", TargetType.BULK_ACTION, "replay_id"),
     body=BulkReplayBody,
     answers=_answers_to_start(StartedBulkReplay, MatchedDeadLetters),
-    errors=(AWAY,),
 )
 async def start_replay_of_many(
     req: func.HttpRequest, body: BulkReplayBody, who: Caller, hub: TaskHub
@@ -123,17 +115,13 @@ async def start_replay_of_many(
     return _started_answer(StartedBulkReplay(replay_id=replay_id, matched=matched, status_url=url))
 
 
-@replay_routes.get(
-    "dead-letters/replays", parameters=PAGING, answers=page(Page[BulkReplayDocument]), errors=(AWAY,)
-)
+@replay_routes.get("dead-letters/replays", parameters=PAGING, answers=page(Page[BulkReplayDocument]))
 async def list_replays_of_many(query: Query, hub: TaskHub) -> func.HttpResponse:
     """List bulk replays, the newest first."""
     return json_answer(await list_bulk_replays(hub, query[LIMIT], query[CURSOR]))
 
 
-@replay_routes.get(
-    "dead-letters/replays/{replay_id}", answers=shown(BulkReplayDocument), errors=(MISSING, AWAY)
-)
+@replay_routes.get("dead-letters/replays/{replay_id}", answers=shown(BulkReplayDocument))
 async def get_replay_of_many(replay_id: str, hub: TaskHub) -> func.HttpResponse:
     """Show how far a bulk replay got."""
     return json_answer(await _required_bulk_replay(hub, replay_id))
@@ -153,7 +141,6 @@ async def list_items_of_replay(replay_id: str, query: Query, hub: TaskHub) -> fu
     "dead-letters/replays/{replay_id}",
     act=Act("cancelled the bulk replay", TargetType.BULK_ACTION),
     answers=accepted(BulkReplayDocument, "It was signalled."),
-    errors=(MISSING, CONFLICT, AWAY),
 )
 async def cancel_replay_of_many(replay_id: str, hub: TaskHub) -> func.HttpResponse:
     """Cancel a bulk replay; what was replayed stays so.
@@ -174,7 +161,6 @@ async def _required_bulk_replay(hub: TaskHub, replay_id: str) -> BulkReplayDocum
     act=Act("began a bulk action", TargetType.BULK_ACTION, "action_id"),
     body=BulkActionBody,
     answers=_answers_to_start(StartedBulkAction, BulkMatches),
-    errors=(AWAY,),
 )
 async def start_action_on_many(
     req: func.HttpRequest, body: BulkActionBody, who: Caller, hub: TaskHub
@@ -196,13 +182,13 @@ async def start_action_on_many(
     return _started_answer(StartedBulkAction(action_id=action_id, matched=matched, status_url=url))
 
 
-@action_routes.get("bulk-actions", parameters=PAGING, answers=page(Page[BulkActionDocument]), errors=(AWAY,))
+@action_routes.get("bulk-actions", parameters=PAGING, answers=page(Page[BulkActionDocument]))
 async def list_actions_on_many(query: Query, hub: TaskHub) -> func.HttpResponse:
     """List bulk actions, bulk replays among them, the newest first."""
     return json_answer(await list_bulk_actions(hub, query[LIMIT], query[CURSOR]))
 
 
-@action_routes.get("bulk-actions/{action_id}", answers=shown(BulkActionDocument), errors=(MISSING, AWAY))
+@action_routes.get("bulk-actions/{action_id}", answers=shown(BulkActionDocument))
 async def get_action_on_many(action_id: str, hub: TaskHub) -> func.HttpResponse:
     """Show how far a bulk action got."""
     return json_answer(await _required_bulk_action(hub, action_id))
@@ -222,7 +208,6 @@ async def list_items_of_action(action_id: str, query: Query, hub: TaskHub) -> fu
     "bulk-actions/{action_id}",
     act=Act("cancelled the bulk action", TargetType.BULK_ACTION),
     answers=accepted(BulkActionDocument, "It was signalled."),
-    errors=(MISSING, CONFLICT, AWAY),
 )
 async def cancel_action_on_many(action_id: str, hub: TaskHub) -> func.HttpResponse:
     """Cancel a bulk action; what was done stays done.

@@ -67,7 +67,10 @@ _UNCHANGED: Final = RouteAnswer(HTTPStatus.NOT_MODIFIED, "The version that was n
 
 
 @routes.get(
-    "dashboard", answers=(RouteAnswer(OK, "The page.", media_type="text/html"), _UNCHANGED), anonymous=True
+    "dashboard",
+    answers=(RouteAnswer(OK, "The page.", media_type="text/html"), _UNCHANGED),
+    errors=(),
+    anonymous=True,
 )
 async def get_dashboard(req: func.HttpRequest) -> func.HttpResponse:
     """The dashboard, a page that reads this API."""

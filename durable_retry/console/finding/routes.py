@@ -17,7 +17,7 @@ from durable_retry.engine.operations.document import ListedOperation
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, CURSOR, LIMIT, one_of, text
 from durable_retry.http.refusals import Refusals
-from durable_retry.http.routes import AWAY, OK, Query, RouteAnswer, Routes, tenant_of
+from durable_retry.http.routes import OK, Query, RouteAnswer, Routes, tenant_of
 
 _BAD_CURSOR: Final[Refusals] = {
     BadCursorError: lambda error: InvalidInputError([Problem("/cursor", str(error))])
@@ -78,7 +78,6 @@ def _question_of(query: Query, **more: Any) -> Question:
             Page[ListedOperation],
         ),
     ),
-    errors=(AWAY,),
 )
 async def list_operations(req: func.HttpRequest, query: Query, hub: TaskHub) -> func.HttpResponse:
     """List operations, the newest first."""
@@ -100,7 +99,6 @@ async def list_operations(req: func.HttpRequest, query: Query, hub: TaskHub) -> 
             Page[FoundItem],
         ),
     ),
-    errors=(AWAY,),
 )
 async def search_everything(req: func.HttpRequest, query: Query, hub: TaskHub) -> func.HttpResponse:
     """Find operations, dead letters, outbox events, batches, sagas, bulk replays and activity."""

@@ -11,7 +11,7 @@ from durable_retry.console.metrics.series import metrics_between
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import instant, text
-from durable_retry.http.routes import AWAY, Query, Routes, shown
+from durable_retry.http.routes import Query, Routes, shown
 from durable_retry.settings.configuration import dependencies
 from durable_retry.telemetry.spans import QUEUE
 
@@ -31,7 +31,7 @@ FROM: Final = instant("from", "Start of the range; an hour before its end when m
 TO: Final = instant("to", "End of the range, exclusive; now when missing.")
 
 
-@routes.get("metrics", answers=shown(MetricsDocument), errors=(AWAY,), parameters=(DEPENDENCY, FROM, TO))
+@routes.get("metrics", answers=shown(MetricsDocument), parameters=(DEPENDENCY, FROM, TO))
 async def get_metrics(query: Query) -> func.HttpResponse:
     """Show attempts, failures, retries, durations and waits over time.
 

@@ -24,7 +24,7 @@ from durable_retry.engine.dead_letters.record import Status
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import whole_number
-from durable_retry.http.routes import AWAY, Query, Routes, shown
+from durable_retry.http.routes import Query, Routes, shown
 from durable_retry.services.circuits import every_circuit
 from durable_retry.services.dead_letters.causes import latest_groups
 from durable_retry.services.dead_letters.records import list_letters, summarize
@@ -102,7 +102,7 @@ class OverviewDocument(Answer):
     unavailable: Annotated[dict[str, str], Field(description="Kind of failure by part.")]
 
 
-@routes.get("overview", parameters=(WINDOW,), answers=shown(OverviewDocument))
+@routes.get("overview", parameters=(WINDOW,), answers=shown(OverviewDocument), errors=())
 async def get_overview(query: Query, hub: TaskHub) -> func.HttpResponse:
     """Show operations, circuits, dead letters, the outbox and health at a glance."""
     parts: dict[str, Awaitable[Any]] = {
@@ -168,9 +168,7 @@ _PARTS: Final[dict[str, Callable[[TaskHub], Awaitable[Any]]]] = {
 }
 
 
-@operation_routes.get(
-    "operations/summary", parameters=(WINDOW,), answers=shown(OperationSummary), errors=(AWAY,)
-)
+@operation_routes.get("operations/summary", parameters=(WINDOW,), answers=shown(OperationSummary))
 async def summarize_operations(query: Query, hub: TaskHub) -> func.HttpResponse:
     """Count operations by state, lately and now."""
     return json_answer(await operation_summary(hub, query[WINDOW]), moving=SUMMARY_MOVING)

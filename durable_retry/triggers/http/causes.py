@@ -1,6 +1,6 @@
 """HTTP: root causes of dead letters: acknowledge, assign, resolve and annotate them."""
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import azure.functions as func
 from pydantic import Field
@@ -14,7 +14,7 @@ from durable_retry.engine.facts import TargetType
 from durable_retry.errors import ContendedError, NoSuchCauseError, StorageRefusedError
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.http.callers import Caller
-from durable_retry.http.routes import AWAY, CONFLICT, MISSING, OK, Act, RouteAnswer, Routes, shown
+from durable_retry.http.routes import OK, Act, Declaration, RouteAnswer, Routes, shown
 from durable_retry.services.dead_letters import causes
 from durable_retry.triggers.http.dead_letters import NoteBody
 
@@ -45,11 +45,16 @@ class AssignBody(CauseBody):
     to: Annotated[Label | None, Field(description="Who looks into it; null for nobody.")]
 
 
-_CHANGED: Final = (RouteAnswer(OK, "The cause after the change.", DeadLetterGroup),)
-_ERRORS: Final = (MISSING, CONFLICT, AWAY)
+def _changed(what: str, body: type[Strict], *, body_required: bool = True) -> Declaration:
+    return {
+        "act": Act(what, TargetType.CAUSE),
+        "body": body,
+        "body_required": body_required,
+        "answers": (RouteAnswer(OK, "The cause after the change.", DeadLetterGroup),),
+    }
 
 
-@routes.get("dead-letters/groups/{group}", answers=shown(CauseDocument), errors=(MISSING, AWAY))
+@routes.get("dead-letters/groups/{group}", answers=shown(CauseDocument))
 async def get_dead_letter_group(group: str) -> func.HttpResponse:
     """Show a cause, also one without open dead letters, with its latest dead letter."""
     return json_answer(await causes.find_cause(group))
@@ -57,36 +62,21 @@ async def get_dead_letter_group(group: str) -> func.HttpResponse:
 
 @routes.post(
     "dead-letters/groups/{group}/acknowledge",
-    act=Act("acknowledged the cause", TargetType.CAUSE),
-    body=CauseBody,
-    body_required=False,
-    answers=_CHANGED,
-    errors=_ERRORS,
+    **_changed("acknowledged the cause", CauseBody, body_required=False),
 )
 async def acknowledge_cause(group: str, body: CauseBody, who: Caller) -> func.HttpResponse:
     """Say that somebody looks into a cause."""
     return json_answer(await causes.acknowledge(group, who.known_name, body.note))
 
 
-@routes.post(
-    "dead-letters/groups/{group}/assign",
-    act=Act("assigned the cause", TargetType.CAUSE),
-    body=AssignBody,
-    answers=_CHANGED,
-    errors=_ERRORS,
-)
+@routes.post("dead-letters/groups/{group}/assign", **_changed("assigned the cause", AssignBody))
 async def assign_cause(group: str, body: AssignBody, who: Caller) -> func.HttpResponse:
     """Say who looks into a cause."""
     return json_answer(await causes.assign(group, body.to, who.known_name, body.note))
 
 
 @routes.post(
-    "dead-letters/groups/{group}/resolve",
-    act=Act("resolved the cause", TargetType.CAUSE),
-    body=CauseBody,
-    body_required=False,
-    answers=_CHANGED,
-    errors=_ERRORS,
+    "dead-letters/groups/{group}/resolve", **_changed("resolved the cause", CauseBody, body_required=False)
 )
 async def resolve_cause(group: str, body: CauseBody, who: Caller) -> func.HttpResponse:
     """Say that a cause is mended; its open dead letters stay open.
@@ -96,13 +86,7 @@ async def resolve_cause(group: str, body: CauseBody, who: Caller) -> func.HttpRe
     return json_answer(await causes.resolve(group, who.known_name, body.note))
 
 
-@routes.post(
-    "dead-letters/groups/{group}/notes",
-    act=Act("noted something on the cause", TargetType.CAUSE),
-    body=NoteBody,
-    answers=_CHANGED,
-    errors=_ERRORS,
-)
+@routes.post("dead-letters/groups/{group}/notes", **_changed("noted something on the cause", NoteBody))
 async def note_cause(group: str, body: NoteBody, who: Caller) -> func.HttpResponse:
     """Add a note to a cause."""
     return json_answer(await causes.annotate_cause(group, body.words, who.known_name))

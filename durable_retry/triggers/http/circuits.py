@@ -15,7 +15,7 @@ from durable_retry.engine.limits.view import LimitedCircuit, ListedCircuit
 from durable_retry.errors import NoSuchDependencyError, UnchangeableCircuitError
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
 from durable_retry.http.callers import Caller
-from durable_retry.http.routes import AWAY, CONFLICT, MISSING, Act, Declaration, Routes, accepted, page, shown
+from durable_retry.http.routes import Act, Declaration, Routes, accepted, page, shown
 from durable_retry.services.circuits import (
     ManualControlBody,
     control_circuit,
@@ -36,7 +36,7 @@ MOVING: Final = frozenset({"from"})
 """Fields of a circuit's document that the entity tag leaves out: they change with the time of the request."""
 
 
-@routes.get("circuits", answers=page(Page[ListedCircuit]), errors=(AWAY,))
+@routes.get("circuits", answers=page(Page[ListedCircuit]))
 async def list_circuits(hub: TaskHub) -> func.HttpResponse:
     """Show the circuit of every dependency."""
     # A file holds the dependencies, so they are few: one page has them all.
@@ -44,13 +44,13 @@ async def list_circuits(hub: TaskHub) -> func.HttpResponse:
     return json_answer(Page[ListedCircuit](items=items), moving=MOVING)
 
 
-@routes.get("circuits/{dependency}", answers=shown(LimitedCircuit), errors=(MISSING, AWAY))
+@routes.get("circuits/{dependency}", answers=shown(LimitedCircuit))
 async def get_circuit(dependency: str, hub: TaskHub) -> func.HttpResponse:
     """Show the circuit of a dependency, and its limits."""
     return json_answer(await find_circuit(hub, dependency), moving=MOVING)
 
 
-@routes.get("circuits/{dependency}/openings", answers=page(Page[Opening]), errors=(MISSING, AWAY))
+@routes.get("circuits/{dependency}/openings", answers=page(Page[Opening]))
 async def list_circuit_openings(dependency: str, hub: TaskHub) -> func.HttpResponse:
     """Show the last 50 openings of a circuit with their evidence, the latest first."""
     return json_answer(await list_openings(hub, dependency))
@@ -60,7 +60,6 @@ def _control(verb: str) -> Declaration:
     return {
         "body": ManualControlBody,
         "answers": accepted(CircuitChange, "The change was sent to the circuit."),
-        "errors": (MISSING, CONFLICT, AWAY),
         "act": Act(f"asked to {verb} the circuit", TargetType.CIRCUIT),
     }
 

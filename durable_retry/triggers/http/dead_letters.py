@@ -38,11 +38,9 @@ from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.http.callers import Caller
 from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, LIMIT, cursor, one_of, text
 from durable_retry.http.routes import (
-    AWAY,
-    CONFLICT,
-    MISSING,
     OK,
     Act,
+    Declaration,
     Query,
     RouteAnswer,
     Routes,
@@ -157,7 +155,6 @@ def _filter_of(query: Query) -> DeadLetterFilter:
     "dead-letters",
     parameters=(*_FILTERS, KEY, CORRELATION_ID, WORDS, LIMIT, LIST_CURSOR),
     answers=page(Page[DeadLetterDocument]),
-    errors=(AWAY,),
 )
 async def get_dead_letters(query: Query) -> func.HttpResponse:
     """List dead letters, the newest first."""
@@ -172,7 +169,7 @@ async def get_dead_letters(query: Query) -> func.HttpResponse:
     return json_answer(found)
 
 
-@routes.get("dead-letters/count", parameters=_FILTERS, answers=shown(DeadLetterCount), errors=(AWAY,))
+@routes.get("dead-letters/count", parameters=_FILTERS, answers=shown(DeadLetterCount))
 async def count_dead_letters_that_match(query: Query) -> func.HttpResponse:
     """Count dead letters that match a filter, all of them.
 
@@ -185,7 +182,6 @@ async def count_dead_letters_that_match(query: Query) -> func.HttpResponse:
     "dead-letters/groups",
     parameters=(CAUSE_STATUS, LIMIT, GROUP_CURSOR),
     answers=page(Page[DeadLetterGroup]),
-    errors=(AWAY,),
 )
 async def get_dead_letter_groups(query: Query) -> func.HttpResponse:
     """List the root causes of open dead letters, the one with the most of them first.
@@ -195,31 +191,28 @@ async def get_dead_letter_groups(query: Query) -> func.HttpResponse:
     return json_answer(await list_groups(query[LIMIT], query[GROUP_CURSOR], query[CAUSE_STATUS]))
 
 
-@routes.get(
-    "dead-letters/summary", answers=(RouteAnswer(OK, "The numbers.", DeadLetterSummary),), errors=(AWAY,)
-)
+@routes.get("dead-letters/summary", answers=(RouteAnswer(OK, "The numbers.", DeadLetterSummary),))
 async def get_dead_letter_summary() -> func.HttpResponse:
     """Count open dead letters and give the age of the oldest."""
     return json_answer(await summarize(), moving=MOVING)
 
 
-@routes.get("dead-letters/{dead_letter_id}", answers=shown(DeadLetterDocument), errors=(MISSING, AWAY))
+@routes.get("dead-letters/{dead_letter_id}", answers=shown(DeadLetterDocument))
 async def get_dead_letter(dead_letter_id: str) -> func.HttpResponse:
     """Show a dead letter."""
     return json_answer(await find_letter(dead_letter_id))
 
 
-_CHANGED: Final = (RouteAnswer(HTTPStatus.OK, "The dead letter after the change.", DeadLetterDocument),)
+def _changed(what: str, body: type[Strict], *, body_required: bool = False) -> Declaration:
+    return {
+        "act": Act(what, TargetType.DEAD_LETTER),
+        "body": body,
+        "body_required": body_required,
+        "answers": (RouteAnswer(OK, "The dead letter after the change.", DeadLetterDocument),),
+    }
 
 
-@routes.post(
-    "dead-letters/{dead_letter_id}/archive",
-    act=Act("archived the dead letter", TargetType.DEAD_LETTER),
-    body=NoBody,
-    body_required=False,
-    answers=_CHANGED,
-    errors=(MISSING, CONFLICT, AWAY),
-)
+@routes.post("dead-letters/{dead_letter_id}/archive", **_changed("archived the dead letter", NoBody))
 async def archive_dead_letter(
     dead_letter_id: str,
     body: NoBody,  # noqa: ARG001 - checked
@@ -233,14 +226,7 @@ async def archive_dead_letter(
     return json_answer(await archive(hub, dead_letter_id, who.known_name))
 
 
-@routes.post(
-    "dead-letters/{dead_letter_id}/restore",
-    act=Act("restored the dead letter", TargetType.DEAD_LETTER),
-    body=NoBody,
-    body_required=False,
-    answers=_CHANGED,
-    errors=(MISSING, CONFLICT, AWAY),
-)
+@routes.post("dead-letters/{dead_letter_id}/restore", **_changed("restored the dead letter", NoBody))
 async def restore_dead_letter(dead_letter_id: str, body: NoBody) -> func.HttpResponse:  # noqa: ARG001 - checked
     """Bring an archived dead letter back."""
     return json_answer(await restore(dead_letter_id))
@@ -248,10 +234,7 @@ async def restore_dead_letter(dead_letter_id: str, body: NoBody) -> func.HttpRes
 
 @routes.post(
     "dead-letters/{dead_letter_id}/notes",
-    act=Act("noted something on the dead letter", TargetType.DEAD_LETTER),
-    body=NoteBody,
-    answers=_CHANGED,
-    errors=(MISSING, CONFLICT, AWAY),
+    **_changed("noted something on the dead letter", NoteBody, body_required=True),
 )
 async def note_dead_letter(dead_letter_id: str, body: NoteBody, who: Caller) -> func.HttpResponse:
     """Add a note to a dead letter."""
@@ -264,7 +247,6 @@ async def note_dead_letter(dead_letter_id: str, body: NoteBody, who: Caller) -> 
     body=ReplayBody,
     body_required=False,
     answers=accepted(StartedReplay, "It was started."),
-    errors=(MISSING, CONFLICT, AWAY),
 )
 async def replay_one_dead_letter(
     dead_letter_id: str, body: ReplayBody, who: Caller, hub: TaskHub

@@ -17,7 +17,7 @@ from durable_retry.settings.configuration import dependencies
 routes = Routes("dependencies")
 
 
-@routes.get("dependencies", answers=page(Page[Dependency]))
+@routes.get("dependencies", answers=page(Page[Dependency]), errors=())
 async def list_dependencies() -> func.HttpResponse:
     """List every dependency with its resolved policy, secrets masked."""
     # A file holds the dependencies, so they are few: one page has them all.
@@ -32,7 +32,7 @@ class HandlerSummary(Answer):
     dependency: Annotated[str, Field(description="Its policy and its circuit are that dependency's.")]
 
 
-@routes.get("handlers", answers=page(Page[HandlerSummary]))
+@routes.get("handlers", answers=page(Page[HandlerSummary]), errors=())
 async def list_handlers() -> func.HttpResponse:
     """List the handlers that the app has."""
     items = tuple(
@@ -46,6 +46,7 @@ async def list_handlers() -> func.HttpResponse:
     "policies/preview",
     body=PolicyQuestion,
     answers=(RouteAnswer(OK, "The waits.", PolicyPreview),),
+    errors=(),
     only_reads=True,
 )
 async def preview_policy(body: PolicyQuestion) -> func.HttpResponse:

@@ -10,7 +10,7 @@ from durable_retry.binding import TaskHub
 from durable_retry.engine.base.answers import Answer
 from durable_retry.http.answers import json_answer, required
 from durable_retry.http.callers import Caller
-from durable_retry.http.routes import AWAY, MISSING, Routes, accepted, shown
+from durable_retry.http.routes import Routes, accepted, shown
 from durable_retry.services.diagnosis import Diagnosis, find_diagnosis, start_diagnosis
 
 routes = Routes("the app")
@@ -22,13 +22,13 @@ class StartedDiagnosis(Answer):
     diagnosis_id: Annotated[str, Field(description="Ask for it at `diagnoses/{diagnosis_id}`.")]
 
 
-@routes.post("diagnoses", answers=accepted(StartedDiagnosis, "It was started."), errors=(AWAY,))
+@routes.post("diagnoses", answers=accepted(StartedDiagnosis, "It was started."))
 async def start_a_diagnosis(hub: TaskHub) -> func.HttpResponse:
     """Start a diagnosis: an orchestration that calls an entity, waits for a timer and calls an activity."""
     return json_answer(StartedDiagnosis(diagnosis_id=await start_diagnosis(hub)), HTTPStatus.ACCEPTED)
 
 
-@routes.get("diagnoses/{diagnosis_id}", answers=shown(Diagnosis), errors=(MISSING, AWAY))
+@routes.get("diagnoses/{diagnosis_id}", answers=shown(Diagnosis))
 async def get_diagnosis(diagnosis_id: str, who: Caller, hub: TaskHub) -> func.HttpResponse:
     """Show how far a diagnosis is, part by part."""
     found = await find_diagnosis(hub, diagnosis_id, role=who.role.value, caller=who.name)

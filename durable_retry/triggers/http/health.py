@@ -18,6 +18,7 @@ routes = Routes("the app")
         RouteAnswer(OK, "It can; `degraded` says that what it accepts does not begin.", Health),
         RouteAnswer(AWAY, "It cannot; the parts that fail say so.", Health),
     ),
+    errors=(),
     anonymous=True,
 )
 async def get_health(hub: TaskHub) -> func.HttpResponse:

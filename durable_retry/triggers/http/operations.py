@@ -12,7 +12,7 @@ from durable_retry.engine.operations.pause import Pause
 from durable_retry.errors import NoSuchOperationError, WrongOperationStateError
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
 from durable_retry.http.callers import Caller
-from durable_retry.http.routes import AWAY, CONFLICT, MISSING, Act, Routes, accepted, shown
+from durable_retry.http.routes import Act, Declaration, Routes, accepted, shown
 from durable_retry.services.operations import control
 
 routes = Routes(
@@ -24,58 +24,39 @@ routes = Routes(
 )
 
 
-@routes.get(
-    "operations/{operation_id}", for_callers=True, answers=shown(OperationDocument), errors=(MISSING, AWAY)
-)
+@routes.get("operations/{operation_id}", for_callers=True, answers=shown(OperationDocument))
 async def get_operation(operation_id: str, hub: TaskHub) -> func.HttpResponse:
     """Show an operation."""
     return json_answer(await control.find_operation(hub, operation_id))
 
 
-_SIGNALLED: Final = accepted(SteeredOperation, "The operation was signalled.")
-_ERRORS: Final = (MISSING, CONFLICT, AWAY)
+def _steered(what: str) -> Declaration:
+    answers = accepted(SteeredOperation, "The operation was signalled.")
+    return {"act": Act(what, TargetType.OPERATION), "answers": answers}
 
 
-@routes.post(
-    "operations/{operation_id}/cancel",
-    act=Act("cancelled the operation", TargetType.OPERATION),
-    answers=_SIGNALLED,
-    errors=_ERRORS,
-)
+_PAUSED: Final[Declaration] = {**_steered("paused the operation"), "body": Pause}
+
+
+@routes.post("operations/{operation_id}/cancel", **_steered("cancelled the operation"))
 async def cancel_operation(operation_id: str, hub: TaskHub, who: Caller) -> func.HttpResponse:
     """Cancel an operation; an attempt under way ends first."""
     return json_answer(await control.cancel(hub, operation_id, who.known_name), HTTPStatus.ACCEPTED)
 
 
-@routes.post(
-    "operations/{operation_id}/retry-now",
-    act=Act("ended the wait of the operation", TargetType.OPERATION),
-    answers=_SIGNALLED,
-    errors=_ERRORS,
-)
+@routes.post("operations/{operation_id}/retry-now", **_steered("ended the wait of the operation"))
 async def retry_operation_now(operation_id: str, hub: TaskHub, who: Caller) -> func.HttpResponse:
     """End the present wait of an operation."""
     return json_answer(await control.retry_now(hub, operation_id, who.known_name), HTTPStatus.ACCEPTED)
 
 
-@routes.post(
-    "operations/{operation_id}/pause",
-    body=Pause,
-    act=Act("paused the operation", TargetType.OPERATION),
-    answers=_SIGNALLED,
-    errors=_ERRORS,
-)
+@routes.post("operations/{operation_id}/pause", **_PAUSED)
 async def pause_operation(operation_id: str, body: Pause, hub: TaskHub, who: Caller) -> func.HttpResponse:
     """Let an operation do nothing for a while; an attempt under way ends first."""
     return json_answer(await control.pause(hub, operation_id, who.known_name, body), HTTPStatus.ACCEPTED)
 
 
-@routes.post(
-    "operations/{operation_id}/resume",
-    act=Act("resumed the operation", TargetType.OPERATION),
-    answers=_SIGNALLED,
-    errors=_ERRORS,
-)
+@routes.post("operations/{operation_id}/resume", **_steered("resumed the operation"))
 async def resume_operation(operation_id: str, hub: TaskHub, who: Caller) -> func.HttpResponse:
     """Let a paused operation go on."""
     return json_answer(await control.resume(hub, operation_id, who.known_name), HTTPStatus.ACCEPTED)

@@ -39,7 +39,6 @@ CURSOR: Final = cursor(_place)
     "order-lanes",
     parameters=(BLOCKED, ORDER_KEY, LIMIT, CURSOR),
     answers=page(Page[ListedOrderLane]),
-    errors=(AWAY,),
 )
 async def list_order_lanes(query: Query, hub: TaskHub) -> func.HttpResponse:
     """List the lanes in which somebody waits or which a dead letter blocks: those first, then the longest."""

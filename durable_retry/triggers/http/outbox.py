@@ -15,9 +15,6 @@ from durable_retry.errors import NoSuchEventError, UnreadableEventError
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, CURSOR, LIMIT, one_of, text
 from durable_retry.http.routes import (
-    AWAY,
-    CONFLICT,
-    MISSING,
     Act,
     Query,
     RouteAnswer,
@@ -55,7 +52,6 @@ KEY: Final = text("key", "Only events of operations that have this key.")
             Page[OutboxEvent],
         ),
     ),
-    errors=(AWAY,),
 )
 async def list_outbox(req: func.HttpRequest, query: Query) -> func.HttpResponse:
     """List events of one state, by default the pending ones."""
@@ -70,7 +66,7 @@ async def list_outbox(req: func.HttpRequest, query: Query) -> func.HttpResponse:
     return json_answer(await list_events(status, query[LIMIT], query[CURSOR], wanted))
 
 
-@routes.get("outbox/{event_id}", answers=shown(OutboxEventDocument), errors=(MISSING, AWAY))
+@routes.get("outbox/{event_id}", answers=shown(OutboxEventDocument))
 async def get_event(event_id: str, hub: TaskHub) -> func.HttpResponse:
     """Show an event with its data, its attempts and why it is not sent."""
     return json_answer(await find_shown_event(hub, event_id))
@@ -80,7 +76,6 @@ async def get_event(event_id: str, hub: TaskHub) -> func.HttpResponse:
     "outbox/{event_id}/resend",
     act=Act("sent the event again", TargetType.EVENT),
     answers=accepted(OutboxEvent, "It is pending again."),
-    errors=(MISSING, CONFLICT, AWAY),
 )
 async def resend_event(event_id: str, hub: TaskHub) -> func.HttpResponse:
     """Send an event once more, whatever its state."""

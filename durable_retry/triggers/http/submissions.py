@@ -198,7 +198,6 @@ async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> 
     answers=accepted(
         AcceptedOperation, "It is on the queue, and starts when its turn comes.", "Location", "Retry-After"
     ),
-    errors=(AWAY,),
 )
 async def enqueue_operation(req: func.HttpRequest) -> func.HttpResponse:
     """Put an operation on the queue, also while the task hub is away."""

@@ -1,11 +1,12 @@
 """HTTP: batches and sagas: many operations submitted at once, each validated like any other."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Final
 
 import azure.functions as func
+from pydantic import BaseModel
 
 from durable_retry.binding import TaskHub
 from durable_retry.engine.base.answers import Answer, Page
@@ -37,11 +38,10 @@ from durable_retry.http.callers import Caller
 from durable_retry.http.parameters import CURSOR, KEY, LIMIT, one_of, text
 from durable_retry.http.routes import (
     AWAY,
-    CONFLICT,
     KEY_REUSED,
-    MISSING,
     PAGING,
     Act,
+    Declaration,
     Query,
     Routes,
     accepted,
@@ -81,7 +81,6 @@ saga_routes = Routes(
 
 ITEM_STATUS: Final = one_of("status", OperationState, "Only items with this status; `counts` counts all.")
 OF_KEY: Final = text("key", "Only the one with this key of the caller's; the whole key.")
-_ACCEPTED: Final = "Accepted, now or, with the same key, before."
 
 
 class AcceptedBatch(Answer):
@@ -119,16 +118,16 @@ def workflow_of(request: func.HttpRequest, source: str, document: Any) -> Workfl
     return WorkflowRequest(id_, source, tenant, trace_of(request), key)
 
 
-def _read_workflow(request: func.HttpRequest) -> Any:
-    return read_body(request, lambda document: document, limit_bytes=app_settings().max_batch_bytes)
-
-
-def _accepted_answer(
+async def _submit_workflow(
     request: func.HttpRequest,
-    workflow: WorkflowRequest,
-    outcome: SubmissionOutcome,
+    hub: TaskHub,
+    source: str,
+    accept: Callable[[TaskHub, WorkflowRequest, Any], Awaitable[SubmissionOutcome]],
     answer: Callable[[str, str], Answer],
 ) -> func.HttpResponse:
+    document = read_body(request, lambda document: document, limit_bytes=app_settings().max_batch_bytes)
+    workflow = workflow_of(request, source, document)
+    outcome = await accept(hub, workflow, document)
     if outcome is SubmissionOutcome.KEY_REUSED:
         raise KeyReusedError
     status_url = f"{url_of(request)}/{workflow.id}"
@@ -136,25 +135,26 @@ def _accepted_answer(
     return json_answer(answer(workflow.id, status_url), HTTPStatus.ACCEPTED, headers)
 
 
-@batch_routes.post(
-    "batches",
-    body=BatchRequest,
-    for_callers=True,
-    parameters=(KEY,),
-    answers=accepted(AcceptedBatch, _ACCEPTED, "Location", "Idempotent-Replayed"),
-    errors=(KEY_REUSED, AWAY),
-)
+def _submitted(body: type[BaseModel], answer: type[Answer]) -> Declaration:
+    words = "Accepted, now or, with the same key, before."
+    return {
+        "body": body,
+        "for_callers": True,
+        "parameters": (KEY,),
+        "answers": accepted(answer, words, "Location", "Idempotent-Replayed"),
+        "errors": (KEY_REUSED, AWAY),
+    }
+
+
+@batch_routes.post("batches", **_submitted(BatchRequest, AcceptedBatch))
 async def submit_batch(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse:
     """Submit many operations; an invalid one does not affect the others."""
-    document = _read_workflow(req)
-    workflow = workflow_of(req, BATCH_SOURCE, document)
-    outcome = await accept_batch(hub, workflow, document)
-    return _accepted_answer(
-        req, workflow, outcome, lambda id_, url: AcceptedBatch(batch_id=id_, status_url=url)
+    return await _submit_workflow(
+        req, hub, BATCH_SOURCE, accept_batch, lambda id_, url: AcceptedBatch(batch_id=id_, status_url=url)
     )
 
 
-@batch_routes.get("batches", parameters=(OF_KEY, *PAGING), answers=page(Page[BatchSummary]), errors=(AWAY,))
+@batch_routes.get("batches", parameters=(OF_KEY, *PAGING), answers=page(Page[BatchSummary]))
 async def list_all_batches(req: func.HttpRequest, query: Query) -> func.HttpResponse:
     """List batches without their items, the newest first."""
     if (key := query[OF_KEY]) is None:
@@ -167,32 +167,21 @@ async def list_all_batches(req: func.HttpRequest, query: Query) -> func.HttpResp
     for_callers=True,
     parameters=(ITEM_STATUS,),
     answers=shown(BatchDocument),
-    errors=(MISSING, AWAY),
 )
 async def get_batch(batch_id: str, query: Query) -> func.HttpResponse:
     """Show a batch, item by item."""
     return json_answer(required(await find_batch(batch_id, query[ITEM_STATUS]), "batch of this id"))
 
 
-@saga_routes.post(
-    "sagas",
-    body=SagaRequest,
-    for_callers=True,
-    parameters=(KEY,),
-    answers=accepted(AcceptedSaga, _ACCEPTED, "Location", "Idempotent-Replayed"),
-    errors=(KEY_REUSED, AWAY),
-)
+@saga_routes.post("sagas", **_submitted(SagaRequest, AcceptedSaga))
 async def submit_saga(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse:
     """Start a saga."""
-    document = _read_workflow(req)
-    workflow = workflow_of(req, SAGA_SOURCE, document)
-    outcome = await accept_saga(hub, workflow, document)
-    return _accepted_answer(
-        req, workflow, outcome, lambda id_, url: AcceptedSaga(saga_id=id_, status_url=url)
+    return await _submit_workflow(
+        req, hub, SAGA_SOURCE, accept_saga, lambda id_, url: AcceptedSaga(saga_id=id_, status_url=url)
     )
 
 
-@saga_routes.get("sagas", parameters=(OF_KEY, *PAGING), answers=page(Page[SagaDocument]), errors=(AWAY,))
+@saga_routes.get("sagas", parameters=(OF_KEY, *PAGING), answers=page(Page[SagaDocument]))
 async def list_all_sagas(req: func.HttpRequest, query: Query, hub: TaskHub) -> func.HttpResponse:
     """List sagas, the newest first."""
     if (key := query[OF_KEY]) is None:
@@ -200,7 +189,7 @@ async def list_all_sagas(req: func.HttpRequest, query: Query, hub: TaskHub) -> f
     return json_answer(await sagas_of_key(hub, key, tenant_of(req)))
 
 
-@saga_routes.get("sagas/{saga_id}", for_callers=True, answers=shown(SagaDocument), errors=(MISSING, AWAY))
+@saga_routes.get("sagas/{saga_id}", for_callers=True, answers=shown(SagaDocument))
 async def get_saga(saga_id: str, hub: TaskHub) -> func.HttpResponse:
     """Show a saga: which steps stand, were undone, or are in doubt."""
     return json_answer(required(await find_saga(hub, saga_id), "saga of this id"))
@@ -211,7 +200,6 @@ async def get_saga(saga_id: str, hub: TaskHub) -> func.HttpResponse:
     body=RestartBody,
     act=Act("restarted the saga", TargetType.SAGA),
     answers=accepted(RestartedSaga, "The saga runs again."),
-    errors=(MISSING, CONFLICT, AWAY),
 )
 async def restart_failed_saga(
     saga_id: str, body: RestartBody, hub: TaskHub, who: Caller
