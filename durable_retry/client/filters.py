@@ -12,18 +12,34 @@ type BulkVerb = Literal["replay", "archive", "cancel", "retry_now", "pause", "re
 """What can be done to many: the first two to dead letters, the others to operations that have not ended."""
 
 
-class OperationFilters(TypedDict, total=False):
-    """The operations that a list has."""
+class _Origin(TypedDict, total=False):
+    dependency: str
+    created_after: str
+    created_before: str
+
+
+class OpenDeadLetters(_Origin, total=False):
+    """The open dead letters that an action on many meets."""
+
+    reason: str
+    category: str
+    group: str
+
+
+class UnfinishedOperations(_Origin, total=False):
+    """The operations that have not ended and that an action on many meets."""
 
     status: str
-    dependency: str
+
+
+class OperationFilters(UnfinishedOperations, total=False):
+    """The operations that a list has."""
+
     handler: str
     source: str
     key: str
     correlation_id: str
     q: str
-    created_after: str
-    created_before: str
 
 
 class SearchFilters(OperationFilters, total=False):
@@ -32,16 +48,10 @@ class SearchFilters(OperationFilters, total=False):
     type: str
 
 
-class CountedDeadLetters(TypedDict, total=False):
+class CountedDeadLetters(OpenDeadLetters, total=False):
     """The dead letters that are counted."""
 
     status: str
-    reason: str
-    category: str
-    dependency: str
-    group: str
-    created_after: str
-    created_before: str
 
 
 class DeadLetterFilters(CountedDeadLetters, total=False):
@@ -64,14 +74,11 @@ class WorkflowFilters(TypedDict, total=False):
     key: str
 
 
-class OutboxFilters(TypedDict, total=False):
+class OutboxFilters(_Origin, total=False):
     """The events that a list has; `status` is `pending` unless it is given."""
 
     status: str
-    dependency: str
     key: str
-    created_after: str
-    created_before: str
 
 
 class OrderLaneFilters(TypedDict, total=False):
@@ -104,26 +111,6 @@ class SilenceOptions(TypedDict, total=False):
     for_minutes: float
     until: str
     receiver: str
-
-
-class OpenDeadLetters(TypedDict, total=False):
-    """The open dead letters that an action on many meets."""
-
-    reason: str
-    category: str
-    dependency: str
-    group: str
-    created_after: str
-    created_before: str
-
-
-class UnfinishedOperations(TypedDict, total=False):
-    """The operations that have not ended and that an action on many meets."""
-
-    status: str
-    dependency: str
-    created_after: str
-    created_before: str
 
 
 class Pace(TypedDict, total=False):

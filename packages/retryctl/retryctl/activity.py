@@ -5,6 +5,7 @@ from typing import Final
 
 from retryctl import errors
 from retryctl.api import MOST_PAGES, Api
+from retryctl.documents import given_options
 from retryctl.layout import cells, table
 from retryctl.screen import Screen
 
@@ -15,7 +16,7 @@ _FILTERS: Final = ("who", "kind", "dependency", "q", "after", "before")
 
 def list_activity(api: Api, args: Namespace, screen: Screen) -> int:
     """List what matches, the newest first."""
-    query = {name: getattr(args, name) for name in _FILTERS}
+    query = given_options(args, *_FILTERS)
     pages = None if args.limit is None else MOST_PAGES
     found = api.pages("activity", limit=args.limit, most_pages=pages, **query)
     rows = [

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from retryctl import errors, watching
 from retryctl.api import Api
-from retryctl.documents import pause_options, replay_options
+from retryctl.documents import given_options, pause_options, replay_options
 from retryctl.errors import UsageError
 from retryctl.layout import cell, cells, state, table
 from retryctl.screen import Screen, bar, span
@@ -23,7 +23,8 @@ ENDS_HEADERS: Final = ("SUCCEEDED", "FAILED AGAIN", "UNDER WAY", "REFUSED")
 """How what was started has ended; the first three are null where an older version started it."""
 
 ACTIONS: Final = ("replay", "archive", "cancel", "retry-now", "pause", "resume")
-FILTERS: Final = ("status", "reason", "category", "dependency", "group", "created_after", "created_before")
+FILTERS: Final = ("reason", "category", "dependency", "group", "created_after", "created_before")
+"""Options that choose dead letters."""
 
 
 def start(api: Api, args: Namespace, screen: Screen) -> int:
@@ -33,8 +34,8 @@ def start(api: Api, args: Namespace, screen: Screen) -> int:
         UsageError: Not exactly one of filters, ids, `--batch` and `--all` is given.
     """
     # The reason of a pause is why it is made; elsewhere dead letters are chosen by theirs.
-    names = [name for name in FILTERS if (args.action, name) != ("pause", "reason")]
-    filter_ = {name: value for name in names if (value := getattr(args, name)) is not None}
+    names = FILTERS[1:] if args.action == "pause" else FILTERS
+    filter_ = given_options(args, "status", *names)
     if sum((bool(filter_), bool(args.ids), args.batch is not None, args.all)) != 1:
         raise UsageError("give filters, or ids, or --batch, or --all")
     body: dict[str, Any] = {"action": args.action.replace("-", "_"), "dry_run": args.dry_run}

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from retryctl import errors
 from retryctl.api import Api
+from retryctl.documents import given_options
 from retryctl.layout import Painted, cell, facts, instant, printable, state, table
 from retryctl.screen import Screen
 
@@ -58,7 +59,7 @@ def show(api: Api, args: Namespace, screen: Screen) -> int:
 
 def change(api: Api, args: Namespace, screen: Screen) -> int:
     """Acknowledge, assign or resolve a root cause."""
-    body = {} if args.note is None else {"note": args.note}
+    body = given_options(args, "note")
     if args.action == "assign":
         body |= {"to": args.to}
     return _show_cause(api.post(*_PATH, args.id, args.action, body=body), screen)

@@ -10,6 +10,7 @@ from retryctl.api import Api
 from retryctl.bulk import (
     ENDS,
     ENDS_HEADERS,
+    FILTERS,
     change_text,
     counts_text,
     follow_progress,
@@ -17,7 +18,7 @@ from retryctl.bulk import (
     show_items,
 )
 from retryctl.causes import act_by, failure_lines, note_lines
-from retryctl.documents import parse_json, replay_options
+from retryctl.documents import given_options, parse_json, replay_options
 from retryctl.layout import cell, cells, facts, instant, printable, state, table
 from retryctl.operations import attempt_text
 from retryctl.screen import Screen, span
@@ -29,10 +30,12 @@ _REPLAYS: Final = (_PATH, "replays")
 def list_dead_letters(api: Api, args: Namespace, screen: Screen) -> int:
     """List dead letters, newest first."""
     names = {"key": args.key, "correlation_id": args.correlation_id, "q": args.q}
-    document = api.pages(_PATH, limit=args.limit, status=args.status, **_filters(args), **names)
+    document = api.pages(
+        _PATH, limit=args.limit, status=args.status, **given_options(args, *FILTERS), **names
+    )
     screen.show_list(document, "id", _dead_letter_table(document["items"]))
     if document["next_cursor"] and not args.json and not any(names.values()):
-        count = api.get(_PATH, "count", status=args.status, **_filters(args))["count"]
+        count = api.get(_PATH, "count", status=args.status, **given_options(args, *FILTERS))["count"]
         screen.note(f"{len(document['items'])} of {count}; --all lists every one")
     return errors.OK
 
@@ -65,11 +68,9 @@ def show(api: Api, args: Namespace, screen: Screen) -> int:
 def replay(api: Api, args: Namespace, screen: Screen) -> int:
     """Start a dead letter's operation again, as it was or edited."""
     body = replay_options(args)
-    for name in ("request", "input"):
-        if (text := getattr(args, name)) is not None:
-            body[name] = parse_json(text, f"--{name}")
-    if args.message is not None:
-        body["message"] = args.message
+    for name, text in given_options(args, "request", "input").items():
+        body[name] = parse_json(text, f"--{name}")
+    body |= given_options(args, "message")
     document = api.post(_PATH, args.id, "replay", body=body)
     screen.show(document, f"{args.id}  replayed as {document['operation_id']}")
     return errors.OK
@@ -94,7 +95,7 @@ def note(api: Api, args: Namespace, screen: Screen) -> int:
 
 def start_replay(api: Api, args: Namespace, screen: Screen) -> int:
     """Replay every open dead letter that matches the filters; with `--dry-run` count them."""
-    body = {"filter": _filters(args), "dry_run": args.dry_run} | replay_options(args)
+    body = {"filter": given_options(args, *FILTERS), "dry_run": args.dry_run} | replay_options(args)
     if args.rate is not None:
         body["rate_per_second"] = args.rate
     document = api.post(*_REPLAYS, body=body)
@@ -140,11 +141,6 @@ def cancel_replay(api: Api, args: Namespace, screen: Screen) -> int:
     document = api.call("DELETE", *_REPLAYS, args.id)
     screen.show(document, f"{document['replay_id']}  cancel requested; what was replayed stays replayed")
     return errors.OK
-
-
-def _filters(args: Namespace) -> dict[str, Any]:
-    names = ("reason", "category", "dependency", "group", "created_after", "created_before")
-    return {name: value for name in names if (value := getattr(args, name)) is not None}
 
 
 def _show_state(document: Mapping[str, Any], screen: Screen) -> int:

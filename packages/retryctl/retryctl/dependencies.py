@@ -7,7 +7,7 @@ from typing import Any
 
 from retryctl import errors
 from retryctl.api import Api
-from retryctl.documents import retry_table
+from retryctl.documents import given_options, retry_table
 from retryctl.errors import UsageError
 from retryctl.layout import cell, cells, facts, instant, state, table
 from retryctl.screen import Screen, plot_waits, span
@@ -49,12 +49,7 @@ def preview_policy(api: Api, args: Namespace, screen: Screen) -> int:
     retry = retry_table(args.retry)
     if args.dependency is None and not retry:
         raise UsageError("give --dependency, or --retry, or both")
-    options = {
-        "dependency": args.dependency,
-        "retry": retry or None,
-        "deadline_seconds": args.deadline_seconds,
-    }
-    body = {name: value for name, value in options.items() if value is not None}
+    body = given_options(args, "dependency", "deadline_seconds") | ({"retry": retry} if retry else {})
     document = api.post("policies", "preview", body=body)
     screen.show(document, _preview_text(document))
     return errors.OK
@@ -127,9 +122,7 @@ def metrics(api: Api, args: Namespace, screen: Screen) -> int:
 
 def change_circuit(api: Api, args: Namespace, screen: Screen) -> int:
     """Open, close, disable or reset a circuit."""
-    body = {"reason": args.reason}
-    if args.for_seconds is not None:
-        body["for_seconds"] = args.for_seconds
+    body = given_options(args, "reason", "for_seconds")
     document = api.post("circuits", args.dependency, args.action, body=body)
     duration = "" if args.for_seconds is None else f" for {span(args.for_seconds)}"
     screen.show(document, f"{args.dependency}  {args.action}{duration}: {cell(args.reason)}")

@@ -69,10 +69,14 @@ def _value(text: str) -> Any:
         return text
 
 
+def given_options(args: Namespace, *names: str) -> dict[str, Any]:
+    """Return the options of these names that a command line gives."""
+    return {name: value for name in names if (value := getattr(args, name)) is not None}
+
+
 def pause_options(args: Namespace) -> dict[str, Any]:
     """Return the options of a pause, or of many, that a command line gives."""
-    given = {"reason": args.reason, "for_seconds": args.for_seconds}
-    options = {name: value for name, value in given.items() if value is not None}
+    options = given_options(args, "reason", "for_seconds")
     return options | ({"stops_deadline": True} if args.stop_deadline else {})
 
 
@@ -89,7 +93,4 @@ def replay_options(args: Namespace) -> dict[str, Any]:
         pointer, value = parse_pair(text, "=", "--set")
         step = {"op": "replace", "path": pointer, "value": _value(value)}
         options["patch"] = [*options.get("patch", ()), step]
-    for name in ("downstream_key", "from_step", "note"):
-        if (value := getattr(args, name)) is not None:
-            options[name] = value
-    return options
+    return options | given_options(args, "downstream_key", "from_step", "note")

@@ -8,12 +8,28 @@ from typing import Any, Final
 
 from retryctl import errors, watching
 from retryctl.api import Api
-from retryctl.documents import parse_json, parse_pair, pause_options, read_document, retry_table
+from retryctl.documents import (
+    given_options,
+    parse_json,
+    parse_pair,
+    pause_options,
+    read_document,
+    retry_table,
+)
 from retryctl.errors import UsageError
 from retryctl.layout import cell, cells, facts, instant, state, table
 from retryctl.screen import Screen, span
 
 FINISHED: Final = frozenset({"succeeded", "dead_lettered", "cancelled"})
+
+_FILTERS: Final = (
+    *("status", "dependency", "handler", "source", "key", "correlation_id", "q"),
+    *("created_after", "created_before"),
+)
+_OPTIONS: Final = (
+    *("correlation_id", "deadline_seconds", "start_at", "delay_seconds", "order_key", "order_on_failure"),
+    *("priority", "debounce_key", "debounce_seconds"),
+)
 
 
 def submit(api: Api, args: Namespace, screen: Screen) -> int:
@@ -46,19 +62,7 @@ def watch(api: Api, args: Namespace, screen: Screen) -> int:
 
 def list_operations(api: Api, args: Namespace, screen: Screen) -> int:
     """List operations, newest first."""
-    document = api.pages(
-        "operations",
-        limit=args.limit,
-        status=args.status,
-        dependency=args.dependency,
-        handler=args.handler,
-        source=args.source,
-        key=args.key,
-        correlation_id=args.correlation_id,
-        q=args.q,
-        created_after=args.created_after,
-        created_before=args.created_before,
-    )
+    document = api.pages("operations", limit=args.limit, **given_options(args, *_FILTERS))
     rows = [
         cells(each, "operation_id", "status", "dependency", "attempt_count", "key")
         for each in document["items"]
@@ -68,31 +72,11 @@ def list_operations(api: Api, args: Namespace, screen: Screen) -> int:
     return errors.OK
 
 
-def cancel(api: Api, args: Namespace, screen: Screen) -> int:
-    """Cancel an operation."""
-    document = api.post("operations", args.id, "cancel")
-    screen.show(document, f"{document['operation_id']}  cancel requested")
-    return errors.OK
-
-
-def retry_now(api: Api, args: Namespace, screen: Screen) -> int:
-    """End an operation's present wait."""
-    document = api.post("operations", args.id, "retry-now")
-    screen.show(document, f"{document['operation_id']}  retry requested")
-    return errors.OK
-
-
-def pause(api: Api, args: Namespace, screen: Screen) -> int:
-    """Pause an operation."""
-    document = api.post("operations", args.id, "pause", body=pause_options(args))
-    screen.show(document, f"{document['operation_id']}  pause requested")
-    return errors.OK
-
-
-def resume(api: Api, args: Namespace, screen: Screen) -> int:
-    """Let a paused operation go on."""
-    document = api.post("operations", args.id, "resume")
-    screen.show(document, f"{document['operation_id']}  resume requested")
+def act(api: Api, args: Namespace, screen: Screen) -> int:
+    """Cancel an operation, end its present wait, pause it or let it go on."""
+    body = pause_options(args) if args.action == "pause" else None
+    document = api.post("operations", args.id, args.action, body=body)
+    screen.show(document, f"{document['operation_id']}  {args.action.removesuffix('-now')} requested")
     return errors.OK
 
 
@@ -177,19 +161,8 @@ def _body_of(args: Namespace) -> dict[str, Any]:
         body: dict[str, Any] = {"handler": args.handler, "input": parse_json(args.input, "--input")}
     else:
         body = {"dependency": args.dependency, "request": _request(args)}
-    options = {
-        "correlation_id": args.correlation_id,
-        "deadline_seconds": args.deadline_seconds,
-        "start_at": args.start_at,
-        "delay_seconds": args.delay_seconds,
-        "order_key": args.order_key,
-        "order_on_failure": args.order_on_failure,
-        "priority": args.priority,
-        "debounce_key": args.debounce_key,
-        "debounce_seconds": args.debounce_seconds,
-        "retry": retry_table(args.retry) or None,
-    }
-    return body | {name: value for name, value in options.items() if value is not None}
+    retry = retry_table(args.retry)
+    return body | given_options(args, *_OPTIONS) | ({"retry": retry} if retry else {})
 
 
 def _request(args: Namespace) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Final
 
 from retryctl import errors
 from retryctl.api import MOST_PAGES, Api
+from retryctl.documents import given_options
 from retryctl.layout import cell, cells, facts, instant, state, table
 from retryctl.operations import attempt_text
 from retryctl.screen import Screen
@@ -15,7 +16,7 @@ _FILTERS: Final = ("status", "dependency", "key", "created_after", "created_befo
 
 def list_events(api: Api, args: Namespace, screen: Screen) -> int:
     """List the events in one state."""
-    query = {name: getattr(args, name) for name in _FILTERS}
+    query = given_options(args, *_FILTERS)
     pages = None if args.limit is None else MOST_PAGES
     document = api.pages("outbox", limit=args.limit, most_pages=pages, **query)
     rows = [

@@ -165,14 +165,17 @@ def _add_operations(commands: Commands) -> None:
     with_exact_ids(listed)
     with_query(listed)
     with_list(listed)
-    with_id(add_command(commands, "cancel", operations.cancel, "cancel an operation"), "operation")
-    words = "let a waiting operation make its next attempt at once"
-    with_id(add_command(commands, "retry-now", operations.retry_now, words), "operation")
-    paused = add_command(commands, "pause", operations.pause, "let an operation do nothing for a while")
-    with_id(paused, "operation")
-    paused.add_argument("--reason", help="why, for whoever looks at it")
-    with_pause(paused)
-    with_id(add_command(commands, "resume", operations.resume, "let a paused operation go on"), "operation")
+    for action, words in (
+        ("cancel", "cancel an operation"),
+        ("retry-now", "let a waiting operation make its next attempt at once"),
+        ("pause", "let an operation do nothing for a while"),
+        ("resume", "let a paused operation go on"),
+    ):
+        command = with_id(add_command(commands, action, operations.act, words), "operation")
+        command.set_defaults(action=action)
+        if action == "pause":
+            command.add_argument("--reason", help="why, for whoever looks at it")
+            with_pause(command)
 
 
 def _add_circuits(commands: Commands) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from retryctl import errors, watching
 from retryctl.api import MOST_PAGES, Api
+from retryctl.documents import given_options
 from retryctl.layout import cells, table
 from retryctl.operations import operation_text
 from retryctl.screen import Screen, span
@@ -19,7 +20,7 @@ _FILTERS: Final = (
 def find(api: Api, args: Namespace, screen: Screen) -> int:
     """Find what matches words or filters, and show the state of each and the reason for it."""
     pages = None if args.limit is None else MOST_PAGES
-    query = {name: getattr(args, name) for name in _FILTERS}
+    query = given_options(args, *_FILTERS)
     found = api.pages("search", limit=args.limit, most_pages=pages, q=" ".join(args.words) or None, **query)
     items = found["items"]
     screen.show(found, _text(api, items))

@@ -7,7 +7,7 @@ from typing import Any, Final
 from retryctl import errors, watching
 from retryctl.api import Api
 from retryctl.causes import act_by
-from retryctl.documents import read_document
+from retryctl.documents import given_options, read_document
 from retryctl.layout import cells, instant, printable, state, table
 from retryctl.operations import generated_key
 from retryctl.screen import Screen, bar
@@ -20,8 +20,7 @@ _ITEM_FINISHED: Final = ("succeeded", "dead_lettered", "cancelled")
 def submit_batch(api: Api, args: Namespace, screen: Screen) -> int:
     """Submit a batch; with `--watch` follow it until it ends."""
     body = _body_with_list(args.file, "items")
-    given = {"max_concurrency": args.max_concurrency, "tolerated_failures": args.tolerated_failures}
-    body |= {name: value for name, value in given.items() if value is not None}
+    body |= given_options(args, "max_concurrency", "tolerated_failures")
     accepted = api.post("batches", body=body, headers=_key_header(args, body, screen))
     if args.watch:
         return _watch_batch(api, accepted["batch_id"], screen)
@@ -87,9 +86,7 @@ def show_saga(api: Api, args: Namespace, screen: Screen) -> int:
 
 def restart_saga(api: Api, args: Namespace, screen: Screen) -> int:
     """Run a compensated saga again; with `--watch` follow it until it ends."""
-    given = {"from_step": args.from_step, "note": args.note}
-    body = {name: value for name, value in given.items() if value is not None}
-    document = api.post("sagas", args.id, "restart", body=body)
+    document = api.post("sagas", args.id, "restart", body=given_options(args, "from_step", "note"))
     if args.watch:
         return _watch_saga(api, args.id, screen)
     runs, keeps = (", ".join(document[name]) or "none" for name in ("runs", "keeps"))
