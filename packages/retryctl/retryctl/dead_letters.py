@@ -29,13 +29,14 @@ _REPLAYS: Final = (_PATH, "replays")
 
 def list_dead_letters(api: Api, args: Namespace, screen: Screen) -> int:
     """List dead letters, newest first."""
-    names = {"key": args.key, "correlation_id": args.correlation_id, "q": args.q}
-    document = api.pages(
-        _PATH, limit=args.limit, status=args.status, **given_options(args, *FILTERS), **names
+    filters, names = (
+        given_options(args, "status", *FILTERS),
+        given_options(args, "key", "correlation_id", "q"),
     )
+    document = api.pages(_PATH, limit=args.limit, **filters, **names)
     screen.show_list(document, "id", _dead_letter_table(document["items"]))
-    if document["next_cursor"] and not args.json and not any(names.values()):
-        count = api.get(_PATH, "count", status=args.status, **given_options(args, *FILTERS))["count"]
+    if document["next_cursor"] and not args.json and not names:
+        count = api.get(_PATH, "count", **filters)["count"]
         screen.note(f"{len(document['items'])} of {count}; --all lists every one")
     return errors.OK
 
