@@ -5,7 +5,7 @@ does not answer leaves its alerts as they are, and hides no other.
 
 The last alert of each condition is stored with its messages, so that each is sent once, whatever restarts.
 
-    change ──> row, if no other worker wrote it ──> log
+    change ──> row, if no other worker wrote it ──> log, activity
     message due ──> row with one more try ──> post ──> row with the end of the try
 
 A crash after a post leaves the message to the next run, which sends it again under the same id. Two workers
@@ -22,6 +22,7 @@ from functools import partial
 from typing import Final
 
 from durable_retry.concurrency import LoopOwned
+from durable_retry.console.activity.watch import note_alert
 from durable_retry.console.alerts.health import HealthMetrics, own_thresholds, seconds_since, show
 from durable_retry.console.alerts.rules import Alert, Silence, alert_changes, new_values
 from durable_retry.console.alerts.sending import Target, send_alert_to, targets_by_name
@@ -202,6 +203,7 @@ async def _check_conditions(hub: TaskHub, now: datetime) -> list[Alert]:
     for alert in alert_changes(known, metrics, now):
         if await write_change(alert, known.get(alert.condition)):
             _log_alert(alert)
+            note_alert(alert)
             changes.append(alert)
     if changes:
         await remove_old_incidents()

@@ -157,15 +157,10 @@ class Figures:
 
     def add(self, other: "Figures") -> None:
         """Add the figures of another process, of another minute or of another dependency."""
-        for name in _NUMBERS:
+        for name in (*_NUMBERS, "openings", "attempt_seconds"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.openings += other.openings
-        self.attempt_seconds += other.attempt_seconds
-        self.failures.update(other.failures)
-        self.ended.update(other.ended)
-        self.attempt_times.update(other.attempt_times)
-        self.operation_times.update(other.operation_times)
-        self.late_times.update(other.late_times)
+        for name in ("failures", "ended", "attempt_times", "operation_times", "late_times"):
+            getattr(self, name).update(getattr(other, name))
         for kind, waits in other.waits.items():
             self.count_wait(kind, waits.seconds, waits.count)
         for limit, readings in other.limits.items():
