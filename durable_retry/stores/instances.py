@@ -36,16 +36,18 @@ class Instance:
     @classmethod
     def of(cls, state: OrchestrationState) -> Self:
         """Read an instance, whatever its payloads hold."""
+        custom_status = json_object(state.serialized_custom_status)
+        output = json_object(state.serialized_output)
         return cls(
             instance_id=state.instance_id,
             runtime_status=state.runtime_status,
             created_at=state.created_at.replace(tzinfo=UTC),
             updated_at=state.last_updated_at.replace(tzinfo=UTC),
             input=_input_of_text(state.serialized_input),
-            custom_status=json_object(state.serialized_custom_status),
-            output=json_object(state.serialized_output),
+            custom_status=custom_status,
+            output=output,
             failure=_failure_of_state(state),
-            unreadable=_unreadable_payload(state),
+            unreadable=_unreadable_payload(state, custom_status, output),
         )
 
 
@@ -89,12 +91,14 @@ def _plain_text(text: str | None) -> str | None:
     return value if isinstance(value, str) else text
 
 
-def _unreadable_payload(state: OrchestrationState) -> str | None:
-    payloads = {"custom status": state.serialized_custom_status}
+def _unreadable_payload(
+    state: OrchestrationState, custom_status: dict[str, Any] | None, output: dict[str, Any] | None
+) -> str | None:
+    payloads = [("custom status", state.serialized_custom_status, custom_status)]
     # The output of others is a text: why it failed, or was terminated.
     if state.runtime_status is OrchestrationStatus.COMPLETED:
-        payloads["output"] = state.serialized_output
-    for name, text in payloads.items():
-        if text not in _NOTHING and json_object(text) is None:
+        payloads.append(("output", state.serialized_output, output))
+    for name, text, read in payloads:
+        if read is None and text not in _NOTHING:
             return f"its {name} is no JSON object: {text:.{_SHOWN_CHARS}}"
     return None
