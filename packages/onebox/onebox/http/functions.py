@@ -15,7 +15,7 @@ from onebox.faults import HostFaults, HostPoint, no_faults
 from onebox.host_json import Http
 from onebox.http.keys import Level
 from onebox.http.messages import read_body, request_datum, response_of, trace_of
-from onebox.http.routes import RouteError, RouteTemplate, split_path
+from onebox.http.routes import RouteError, RouteTemplate, first_words, split_path
 from onebox.http.streams import StreamedAnswers
 from onebox.worker.durable import BindingInputs
 from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function
@@ -163,7 +163,8 @@ class HttpFunctions:
         self._methods = frozenset[str]().union(*(each.methods for each in self.endpoints))
         # A longer path is taken by catch-alls only, and each of them takes every such path.
         self._most_segments = 1 + max((len(each.template.segments) for each in self.endpoints), default=0)
-        self._shapes: dict[tuple[str, int], tuple[Endpoint, ...]] = {}
+        self._words = frozenset[str]().union(*(each.template.first_words for each in self.endpoints))
+        self._shapes: dict[tuple[str, int, tuple[str, ...]], tuple[Endpoint, ...]] = {}
         self._runner = runner
         self._inputs = inputs
         self._outputs = outputs
@@ -179,22 +180,24 @@ class HttpFunctions:
         (azure-functions-host issue 10098); HEAD is not implied by GET either (issue 11625).
         """
         parts = split_path(path)
-        for endpoint in self._candidates(method, len(parts)):
+        for endpoint in self._candidates(method, parts):
             parameters = endpoint.template.match(parts)
             if parameters is not None:
                 return endpoint, parameters
         return None
 
-    def _candidates(self, method: str, segments: int) -> tuple[Endpoint, ...]:
-        """Return the endpoints that serve a method and take paths of so many segments, in order."""
+    def _candidates(self, method: str, parts: Sequence[str]) -> tuple[Endpoint, ...]:
+        """Return the endpoints that serve a method and may match a path, by its first words, in order."""
         methods = method if method in self._methods else ""
-        key = (methods, min(segments, self._most_segments))
+        key = (methods, min(len(parts), self._most_segments), first_words(parts, self._words))
         found = self._shapes.get(key)
         if found is None:
             found = self._shapes[key] = tuple(
                 each
                 for each in self.endpoints
-                if (not each.methods or method in each.methods) and each.template.takes(key[1])
+                if (not each.methods or method in each.methods)
+                and each.template.takes(key[1])
+                and each.template.may_begin_with(key[2])
             )
         return found
 

@@ -8,7 +8,7 @@ Source: "Routing in ASP.NET Core", Microsoft Learn.
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -26,6 +26,8 @@ _PARAMETER = re.compile(
     r"(?P<optional>\?)?(?:=(?P<default>[^{}]*))?\}"
 )
 _CONSTRAINT = re.compile(r":(?P<name>[a-zA-Z]+)(?:\((?P<argument>.*?)\))?(?=:[a-zA-Z]|$)")
+
+_FIRST = 2  # segments that are looked up: as a rule the prefix of all routes, and the first word behind it
 
 _INTEGER = re.compile(r"[+-]?\d{1,19}")
 _INT_LIMIT, _LONG_LIMIT = 2**31, 2**63
@@ -139,6 +141,7 @@ class _Segment:
     parameters: tuple[_Parameter, ...]
     alone: bool
     catch_all: bool = False
+    word: str = ""  # all of it in lower case, if that is ASCII text without parameters and escapes
 
     @property
     def may_be_absent(self) -> bool:
@@ -200,6 +203,17 @@ class RouteTemplate:
         fewest, most = self._lengths
         return fewest <= segments <= most
 
+    @functools.cached_property
+    def first_words(self) -> tuple[str, ...]:
+        """The words of the first segments, by which templates are told apart; "" for any other segment."""
+        return tuple(segment.word for segment in self.segments[:_FIRST])
+
+    def may_begin_with(self, words: Sequence[str]) -> bool:
+        """Whether a path can match whose first segments are these words; "" stands for any text."""
+        return all(
+            mine in ("", word) or not word for mine, word in zip(self.first_words, words, strict=False)
+        )
+
     def hides(self, other: "RouteTemplate") -> bool:
         """Whether every path of another template, its optional parts present, matches this one, too."""
         if not self.takes(len(other.segments)):
@@ -235,6 +249,11 @@ class RouteTemplate:
         return values
 
 
+def first_words(parts: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
+    """Return the first segments of a path, "" for each that is none of the known words of templates."""
+    return tuple(word if (word := part.lower()) in known else "" for part in parts[:_FIRST])
+
+
 def split_path(path: str) -> list[str]:
     """Return the segments of a path, with or without slashes at its ends."""
     return [part for part in path.split("/") if part]
@@ -265,7 +284,8 @@ def _parse_segment(text: str, template: str) -> _Segment:
     pieces.append(_literal(text[end:], template))
     pattern = re.compile("".join(pieces), re.IGNORECASE)
     alone = len(parameters) == 1 and not pieces[0] and not pieces[-1]
-    return _Segment(pattern, tuple(parameters), alone, bool(stars))
+    is_word = not parameters and text.isascii() and "%" not in text
+    return _Segment(pattern, tuple(parameters), alone, bool(stars), text.lower() if is_word else "")
 
 
 def _literal(text: str, template: str) -> str:

@@ -1,9 +1,12 @@
 import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 
 from onebox.host_json import Http
-from onebox.http.functions import Admission, endpoints, shadowed
+from onebox.http.functions import Admission, Endpoint, HttpFunctions, endpoints, shadowed
+from onebox.http.routes import RouteTemplate, split_path
 from onebox.worker.functions import Binding, Catalogue, Function
 
 
@@ -11,6 +14,10 @@ def function(name: str, route: str, *methods: str) -> Function:
     properties = {"route": route, "methods": list(methods)}
     trigger = Binding("req", "httpTrigger", is_output=False, properties=properties)
     return Function(name, name, trigger, (trigger,))
+
+
+def functions_of(found: Sequence[Endpoint]) -> HttpFunctions:
+    return HttpFunctions(found, *3 * (cast("Any", None),), Http())
 
 
 def shadows(*functions: Function) -> list[tuple[str, str]]:
@@ -111,3 +118,53 @@ async def test_a_request_that_gives_up_waiting_counts_no_more() -> None:
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         assert not limited.is_full
+
+
+ROUTES = (
+    "items",
+    "items/{id}",
+    "Orders/{id}",
+    "{kind}/{id}",
+    "{*all}",
+    "a%62c/{id}",
+    "caf\u00e9/{id}",
+    "v{n:int}/x",
+)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/api/items", "/API/ITEMS/7", "/api/orders/7", "/api/it%65ms/7", "/api/abc/7", "/api/a%62c/7"),
+        *(
+            "/api/caf%C3%A9/7",
+            "/api/CAF\u00c9/7",
+            "/api/v1/x",
+            "/api/vx/x",
+            "/api/other/7",
+            "/api/a/b/c",
+            "/api",
+            "/",
+        ),
+        *("/other/items", "/api/item\u017f/7", "/api/\u212aind/7"),
+    ],
+)
+def test_the_first_words_of_a_path_leave_out_no_endpoint_that_matches(path: str) -> None:
+    found = endpoints(Catalogue([function(f"f{n}", route, "GET") for n, route in enumerate(ROUTES)]), Http())
+    matching = [each for each in found if each.template.match(split_path(path)) is not None]
+    taken = functions_of(found).find("GET", path)
+    assert (None if taken is None else taken[0]) is next(iter(matching), None)
+
+
+def test_endpoints_of_other_words_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = endpoints(Catalogue([function(f"f{n}", f"things{n}/{{id}}", "GET") for n in range(50)]), Http())
+    tried: list[str] = []
+    match = RouteTemplate.match
+
+    def note(template: RouteTemplate, parts: Sequence[str]) -> dict[str, str] | None:
+        tried.append(template.text)
+        return match(template, parts)
+
+    monkeypatch.setattr(RouteTemplate, "match", note)
+    assert functions_of(found).find("GET", "/api/Things49/7") is not None
+    assert tried == ["api/things49/{id}"]
