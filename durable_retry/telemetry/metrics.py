@@ -165,24 +165,7 @@ LANES_WAITING: Final = Metric(
     "Operations that wait in blocked lanes.",
 )
 
-METRICS: Final = (
-    SUBMISSIONS,
-    ATTEMPT_DURATION,
-    RETRIES,
-    WAIT_DURATION,
-    OPERATION_DURATION,
-    CIRCUIT_MOVES,
-    FAILED_OPEN_CALLS,
-    POSTPONEMENTS,
-    CIRCUIT_STATUS,
-    LIMIT_CONCURRENCY,
-    LIMIT_RATE,
-    DEAD_LETTERS,
-    DEAD_LETTER_AGE,
-    OUTBOX_LAG,
-    LANES_BLOCKED,
-    LANES_WAITING,
-)
+METRICS: Final = tuple(each for each in list(globals().values()) if isinstance(each, Metric))
 
 SHOWN_SECONDS: Final = 150.0
 """How long a gauge shows its last values: `watch` reads them every minute, and one run may fail."""

@@ -1,11 +1,12 @@
 """Bulk actions: archive or replay many dead letters; cancel, retry now, pause or resume many operations.
 
-The last functions also show bulk replays, whose documents have the same form.
+Bulk replays are listed, shown and followed by the same commands: their documents have the same form.
 """
 
 import json
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from retryctl import errors, watching
@@ -15,16 +16,105 @@ from retryctl.errors import UsageError
 from retryctl.layout import cell, cells, state, table
 from retryctl.screen import Screen, bar, span
 
-_PATH: Final = "bulk-actions"
 _FINISHED: Final = frozenset({"completed", "cancelled", "failed"})
 
-ENDS: Final = ("succeeded", "failed_again", "under_way", "refused")
-ENDS_HEADERS: Final = ("SUCCEEDED", "FAILED AGAIN", "UNDER WAY", "REFUSED")
+_ENDS: Final = ("succeeded", "failed_again", "under_way", "refused")
 """How what was started has ended; the first three are null where an older version started it."""
 
 ACTIONS: Final = ("replay", "archive", "cancel", "retry-now", "pause", "resume")
 FILTERS: Final = ("reason", "category", "dependency", "group", "created_after", "created_before")
 """Options that choose dead letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkCommands:
+    """The commands about bulk actions that were started, or about bulk replays.
+
+    Attributes:
+        path: Segments of the list's path.
+        id_name: Member with the id.
+        done: Member with the count of items that are done; the word for it.
+        columns: Members that a list shows, in capitals but for the id.
+    """
+
+    path: tuple[str, ...]
+    id_name: str
+    done: str
+    columns: tuple[str, ...]
+
+    def list(self, api: Api, args: Namespace, screen: Screen) -> int:
+        """List them, newest first."""
+        document = api.pages(*self.path, limit=args.limit)
+        rows = [cells(each, self.id_name, *self.columns) for each in document["items"]]
+        names = (_HEADERS.get(name, name.upper().replace("_", " ")) for name in (self.id_name, *self.columns))
+        screen.show_list(document, self.id_name, table(tuple(names), rows))
+        return errors.OK
+
+    def show(self, api: Api, args: Namespace, screen: Screen) -> int:
+        """Show the progress of one."""
+        document = api.get(*self.path, args.id)
+        screen.show(document, self._text(document))
+        return errors.OK
+
+    def watch(self, api: Api, args: Namespace, screen: Screen) -> int:
+        """Follow one until it ends."""
+        return self.follow(api, args.id, screen)
+
+    def cancel(self, api: Api, args: Namespace, screen: Screen) -> int:
+        """Cancel one."""
+        document = api.call("DELETE", *self.path, args.id)
+        stays = f"what was {self.done} stays {self.done}"
+        screen.show(document, f"{document[self.id_name]}  cancel requested; {stays}")
+        return errors.OK
+
+    def items(self, api: Api, args: Namespace, screen: Screen) -> int:
+        """List its items with the outcome of each, the latest first."""
+        document = api.pages(*self.path, args.id, "items", limit=args.limit)
+        rows = [
+            [
+                *cells(each, "id", "outcome"),
+                each["event_id"] or each["operation_id"],
+                *cells(each, "status", "failed_again", "at", "detail"),
+            ]
+            for each in document["items"]
+        ]
+        headers = ("ID", "OUTCOME", "OPERATION", "NOW", "FAILED AGAIN AS", "AT", "WHY")
+        screen.show_list(document, "id", table(headers, rows))
+        return errors.OK
+
+    def follow(self, api: Api, id_: str, screen: Screen) -> int:
+        """Follow one until it ends; `OK` when all was done and nothing failed, or failed again."""
+        document: dict[str, Any] = {}
+        for document in watching.follow(lambda: api.get(*self.path, id_), _FINISHED, screen, _progress):
+            screen.show_change(document, self._text(document) if document["status"] in _FINISHED else "")
+        has_failed = document["failed"] or document["failed_again"]
+        is_complete = document["status"] == "completed" and not has_failed
+        return errors.OK if is_complete else errors.FAILED
+
+    def _text(self, document: Mapping[str, Any]) -> str:
+        names = ("matched", self.done, *_ENDS[:-1], "skipped", "failed", "remaining")
+        known = [name for name in names if document[name] is not None]
+        counts = ", ".join(f"{document[name]} {name.replace('_', ' ')}" for name in known)
+        failures = [f"  {each['id']}: {cell(each['detail'])}" for each in document["failures"]]
+        action = f"{document['action']} " if "action" in document else ""
+        head = f"{document[self.id_name]}  {action}{state(document['status'])}: {counts}"
+        return "\n".join([head, *failures])
+
+
+_HEADERS: Final = {"action_id": "ID", "replay_id": "REPLAY", "created_at": "CREATED"}
+
+STARTED: Final = BulkCommands(
+    ("bulk-actions",),
+    "action_id",
+    "done",
+    ("action", "status", "matched", *_ENDS, "remaining", "created_at", "by"),
+)
+REPLAYS: Final = BulkCommands(
+    ("dead-letters", "replays"),
+    "replay_id",
+    "replayed",
+    ("status", "matched", *_ENDS, "remaining", "created_at", "by", "note"),
+)
 
 
 def start(api: Api, args: Namespace, screen: Screen) -> int:
@@ -44,14 +134,14 @@ def start(api: Api, args: Namespace, screen: Screen) -> int:
     if args.rate is not None:
         body["rate_per_second"] = args.rate
     body |= replay_options(args) | _pause_options(args)
-    document = api.post(_PATH, body=body)
+    document = api.post(*STARTED.path, body=body)
     if args.dry_run:
         least = "" if document["complete"] else "at least "
         count = f"{args.action} would meet {least}{document['matched']}"
         screen.show(document, "\n".join([count, *preview_lines(document)]))
         return errors.OK
     if args.watch:
-        return follow_progress(api, (_PATH, document["action_id"]), screen, _text)
+        return STARTED.follow(api, document["action_id"], screen)
     screen.show(document, f"{document['action_id']}  {args.action} of {document['matched']}")
     return errors.OK
 
@@ -62,63 +152,6 @@ def _pause_options(args: Namespace) -> dict[str, Any]:
     if args.for_seconds is not None or args.stop_deadline:
         raise UsageError("--for-seconds and --stop-deadline are of a pause")
     return {}
-
-
-def list_actions(api: Api, args: Namespace, screen: Screen) -> int:
-    """List bulk actions, newest first."""
-    document = api.pages(_PATH, limit=args.limit)
-    names = ("action_id", "action", "status", "matched", *ENDS, "remaining", "created_at", "by")
-    rows = [cells(each, *names) for each in document["items"]]
-    headers = ("ID", "ACTION", "STATUS", "MATCHED", *ENDS_HEADERS, "REMAINING", "CREATED", "BY")
-    screen.show_list(document, "action_id", table(headers, rows))
-    return errors.OK
-
-
-def show(api: Api, args: Namespace, screen: Screen) -> int:
-    """Show the progress of a bulk action."""
-    document = api.get(_PATH, args.id)
-    screen.show(document, _text(document))
-    return errors.OK
-
-
-def watch(api: Api, args: Namespace, screen: Screen) -> int:
-    """Follow a bulk action until it ends."""
-    return follow_progress(api, (_PATH, args.id), screen, _text)
-
-
-def cancel(api: Api, args: Namespace, screen: Screen) -> int:
-    """Cancel a bulk action."""
-    document = api.call("DELETE", _PATH, args.id)
-    screen.show(document, f"{document['action_id']}  cancel requested; what was done stays done")
-    return errors.OK
-
-
-def items(api: Api, args: Namespace, screen: Screen) -> int:
-    """List the items of a bulk action with their outcomes, the latest first."""
-    return show_items(api, (_PATH, args.id, "items"), args.limit, screen)
-
-
-def show_items(api: Api, path: tuple[str, ...], limit: int, screen: Screen) -> int:
-    """List the items of a bulk action or a bulk replay, with the outcome of each.
-
-    Args:
-        api: Has the list.
-        path: Segments of the list's path.
-        limit: Most items.
-        screen: Shows the list.
-    """
-    document = api.pages(*path, limit=limit)
-    rows = [
-        [
-            *cells(each, "id", "outcome"),
-            each["event_id"] or each["operation_id"],
-            *cells(each, "status", "failed_again", "at", "detail"),
-        ]
-        for each in document["items"]
-    ]
-    headers = ("ID", "OUTCOME", "OPERATION", "NOW", "FAILED AGAIN AS", "AT", "WHY")
-    screen.show_list(document, "id", table(headers, rows))
-    return errors.OK
 
 
 def preview_lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -141,28 +174,6 @@ def change_text(change: Mapping[str, Any]) -> str:
     return f"{change['pointer']}: {before} to {after}"
 
 
-def follow_progress(
-    api: Api, path: tuple[str, ...], screen: Screen, text: Callable[[Mapping[str, Any]], str]
-) -> int:
-    """Follow a bulk action or a bulk replay until it ends.
-
-    Args:
-        api: Has its document.
-        path: Segments of the document's path.
-        screen: Shows a progress bar, and the document at the end.
-        text: Makes the text of the document.
-
-    Returns:
-        `OK` when all was done and nothing failed, or failed again.
-    """
-    document: dict[str, Any] = {}
-    for document in watching.follow(lambda: api.get(*path), _FINISHED, screen, _progress):
-        screen.show_change(document, text(document) if document["status"] in _FINISHED else "")
-    has_failed = document["failed"] or document["failed_again"]
-    is_complete = document["status"] == "completed" and not has_failed
-    return errors.OK if is_complete else errors.FAILED
-
-
 def _progress(document: Mapping[str, Any]) -> str:
     done = document["matched"] - document["remaining"]
     line = f"{bar(done, document['matched'])}  {done} of {document['matched']}  {document['status']}"
@@ -171,24 +182,3 @@ def _progress(document: Mapping[str, Any]) -> str:
     if document["waiting_until"] is None:
         return line
     return f"{line}, looks again in {span(round(watching.seconds_until(document['waiting_until']), 1))}"
-
-
-def counts_text(document: Mapping[str, Any], head: str, done: str) -> str:
-    """Return the counts and the failures of a bulk action or a bulk replay.
-
-    Args:
-        document: Its document.
-        head: Begins the first line.
-        done: Key of the count of finished items.
-    """
-    names = ("matched", done, *ENDS[:-1], "skipped", "failed", "remaining")
-    known = [name for name in names if document[name] is not None]
-    counts = ", ".join(f"{document[name]} {name.replace('_', ' ')}" for name in known)
-    failures = [f"  {each['id']}: {cell(each['detail'])}" for each in document["failures"]]
-    return "\n".join([f"{head}: {counts}", *failures])
-
-
-def _text(document: Mapping[str, Any]) -> str:
-    return counts_text(
-        document, f"{document['action_id']}  {document['action']} {state(document['status'])}", "done"
-    )

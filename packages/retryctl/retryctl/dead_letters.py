@@ -7,16 +7,7 @@ from typing import Any, Final
 
 from retryctl import causes, errors
 from retryctl.api import Api
-from retryctl.bulk import (
-    ENDS,
-    ENDS_HEADERS,
-    FILTERS,
-    change_text,
-    counts_text,
-    follow_progress,
-    preview_lines,
-    show_items,
-)
+from retryctl.bulk import FILTERS, REPLAYS, change_text, preview_lines
 from retryctl.causes import act_by, failure_lines, note_lines
 from retryctl.documents import given_options, parse_json, replay_options
 from retryctl.layout import cell, cells, facts, instant, printable, state, table
@@ -24,7 +15,6 @@ from retryctl.operations import attempt_text
 from retryctl.screen import Screen, span
 
 _PATH: Final = "dead-letters"
-_REPLAYS: Final = (_PATH, "replays")
 
 
 def list_dead_letters(api: Api, args: Namespace, screen: Screen) -> int:
@@ -99,48 +89,14 @@ def start_replay(api: Api, args: Namespace, screen: Screen) -> int:
     body = {"filter": given_options(args, *FILTERS), "dry_run": args.dry_run} | replay_options(args)
     if args.rate is not None:
         body["rate_per_second"] = args.rate
-    document = api.post(*_REPLAYS, body=body)
+    document = api.post(*REPLAYS.path, body=body)
     if args.dry_run:
         count = f"{document['matched']} open dead letters would be replayed"
         screen.show(document, "\n".join([count, *preview_lines(document)]))
         return errors.OK
     if args.watch:
-        return follow_progress(api, (*_REPLAYS, document["replay_id"]), screen, _replay_text)
+        return REPLAYS.follow(api, document["replay_id"], screen)
     screen.show(document, f"{document['replay_id']}  replays {document['matched']} dead letters")
-    return errors.OK
-
-
-def list_replays(api: Api, args: Namespace, screen: Screen) -> int:
-    """List bulk replays, newest first."""
-    document = api.pages(*_REPLAYS, limit=args.limit)
-    names = ("replay_id", "status", "matched", *ENDS, "remaining", "created_at", "by", "note")
-    rows = [cells(each, *names) for each in document["items"]]
-    headers = ("REPLAY", "STATUS", "MATCHED", *ENDS_HEADERS, "REMAINING", "CREATED", "BY", "NOTE")
-    screen.show_list(document, "replay_id", table(headers, rows))
-    return errors.OK
-
-
-def show_replay(api: Api, args: Namespace, screen: Screen) -> int:
-    """Show the progress of a bulk replay."""
-    document = api.get(*_REPLAYS, args.id)
-    screen.show(document, _replay_text(document))
-    return errors.OK
-
-
-def watch_replay(api: Api, args: Namespace, screen: Screen) -> int:
-    """Follow a bulk replay until it ends."""
-    return follow_progress(api, (*_REPLAYS, args.id), screen, _replay_text)
-
-
-def replay_items(api: Api, args: Namespace, screen: Screen) -> int:
-    """List the dead letters of a bulk replay with their outcomes, the latest first."""
-    return show_items(api, (*_REPLAYS, args.id, "items"), args.limit, screen)
-
-
-def cancel_replay(api: Api, args: Namespace, screen: Screen) -> int:
-    """Cancel a bulk replay."""
-    document = api.call("DELETE", *_REPLAYS, args.id)
-    screen.show(document, f"{document['replay_id']}  cancel requested; what was replayed stays replayed")
     return errors.OK
 
 
@@ -187,7 +143,3 @@ def _text(document: Mapping[str, Any]) -> str:
 
 def _became(replay: Mapping[str, Any]) -> str:
     return f", which became {replay['dead_letter_id']}" if replay["dead_letter_id"] else ""
-
-
-def _replay_text(document: Mapping[str, Any]) -> str:
-    return counts_text(document, f"{document['replay_id']}  {state(document['status'])}", "replayed")

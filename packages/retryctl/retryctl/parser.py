@@ -259,15 +259,7 @@ def _add_replays(commands: Commands) -> None:
     with_filters(start)
     _with_pace(start)
     with_watch(start)
-    with_list(add_command(group, "list", dead_letters.list_replays, "list bulk replays, newest first"))
-    words = "show the progress of a bulk replay"
-    with_id(add_command(group, "show", dead_letters.show_replay, words), "bulk replay")
-    words = "list what became of each dead letter of a bulk replay, the latest first"
-    with_list(with_id(add_command(group, "items", dead_letters.replay_items, words), "bulk replay"))
-    words = "follow a bulk replay until it ends"
-    with_id(add_command(group, "watch", dead_letters.watch_replay, words), "bulk replay")
-    words = "cancel a bulk replay; what was replayed stays replayed"
-    with_id(add_command(group, "cancel", dead_letters.cancel_replay, words), "bulk replay")
+    _add_started(group, bulk.REPLAYS, "bulk replay", "dead letter")
 
 
 def _add_bulk(commands: Commands) -> None:
@@ -284,13 +276,17 @@ def _add_bulk(commands: Commands) -> None:
     with_pause(start)
     _with_pace(start)
     with_watch(start)
-    with_list(add_command(group, "list", bulk.list_actions, "list bulk actions, newest first"))
-    with_id(add_command(group, "show", bulk.show, "show the progress of a bulk action"), "bulk action")
-    words = "list what became of each item of a bulk action, the latest first"
-    with_list(with_id(add_command(group, "items", bulk.items, words), "bulk action"))
-    with_id(add_command(group, "watch", bulk.watch, "follow a bulk action until it ends"), "bulk action")
-    words = "cancel a bulk action; what was done stays done"
-    with_id(add_command(group, "cancel", bulk.cancel, words), "bulk action")
+    _add_started(group, bulk.STARTED, "bulk action", "item")
+
+
+def _add_started(group: Commands, run: bulk.BulkCommands, what: str, item: str) -> None:
+    with_list(add_command(group, "list", run.list, f"list {what}s, newest first"))
+    with_id(add_command(group, "show", run.show, f"show the progress of a {what}"), what)
+    words = f"list what became of each {item} of a {what}, the latest first"
+    with_list(with_id(add_command(group, "items", run.items, words), what))
+    with_id(add_command(group, "watch", run.watch, f"follow a {what} until it ends"), what)
+    words = f"cancel a {what}; what was {run.done} stays {run.done}"
+    with_id(add_command(group, "cancel", run.cancel, words), what)
 
 
 def _add_activity(commands: Commands) -> None:
