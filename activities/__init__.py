@@ -8,12 +8,6 @@ from . import bulk, diagnosis, operation, order_lane, outbox, upkeep, wake_waiti
 def blueprints() -> dict[str, df.Blueprint]:
     """Return the blueprint of each module by its name, to register in the function app."""
     return {
-        "bulk": bulk.blueprint,
-        "diagnosis": diagnosis.blueprint,
-        "operation": operation.blueprint,
-        "order_lane": order_lane.blueprint,
-        "outbox": outbox.blueprint,
-        "upkeep": upkeep.blueprint,
-        "wake_waiting": wake_waiting.blueprint,
-        "workflows": workflows.blueprint,
+        each.__name__.rpartition(".")[2]: each.blueprint
+        for each in (bulk, diagnosis, operation, order_lane, outbox, upkeep, wake_waiting, workflows)
     }

@@ -8,9 +8,6 @@ from . import call_limiter, circuit_breaker, debounce, idempotency_record, order
 def blueprints() -> dict[str, df.Blueprint]:
     """Return the blueprint of each module by its name, to register in the function app."""
     return {
-        "call_limiter": call_limiter.blueprint,
-        "circuit_breaker": circuit_breaker.blueprint,
-        "debounce": debounce.blueprint,
-        "idempotency_record": idempotency_record.blueprint,
-        "order_lane": order_lane.blueprint,
+        each.__name__.rpartition(".")[2]: each.blueprint
+        for each in (call_limiter, circuit_breaker, debounce, idempotency_record, order_lane)
     }
