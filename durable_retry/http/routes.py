@@ -1,4 +1,4 @@
-"""A route is declared once: `@routes.get("circuits/{dependency}", answers=..., errors=...)`.
+"""A route is declared once: `@routes.get("circuits/{dependency}", answers=...)`.
 
 The declaration registers the function with the host, reads its arguments, turns exceptions into problem
 documents, and is the entry of the table that `openapi.json` is made from.
