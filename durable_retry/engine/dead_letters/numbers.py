@@ -34,8 +34,7 @@ class DeadLetterSample(Answer):
     @classmethod
     def of(cls, record: KeptDeadLetter) -> Self:
         """Return what is kept of a dead letter."""
-        sample = cls.model_validate(record, from_attributes=True)
-        return sample.model_copy(update={"detail": record.detail[:_DETAIL_CHARS]})
+        return cls.taken_from(record, detail=record.detail[:_DETAIL_CHARS])
 
 
 class DeadLetterGroup(Answer):

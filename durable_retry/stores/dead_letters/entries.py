@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final, Self
 
@@ -51,14 +51,10 @@ class IndexEntry:
 
     def properties(self) -> dict[str, str]:
         """Return the properties of its rows without the keys."""
-        facets = self.facets
         return {
             "dead_letter_id": self.id,
             "created_at": to_rfc3339(self.created_at),
-            "reason": facets.reason,
-            "category": facets.category,
-            "dependency": facets.dependency,
-            "group": facets.group,
+            **asdict(self.facets),
             # As JSON, whose ASCII takes any character that a message can have.
             **({} if self.names is None else {"names": json.dumps(dict(self.names))}),
         }
