@@ -124,16 +124,10 @@ def progress_document(
         waiting_until: When it next checks the circuit that it waits for; None when it does not wait.
     """
     done = progress.replayed + progress.skipped + progress.failed
-    return BulkReplayDocument(
-        replay_id=given["replay_id"],
+    return BulkReplayDocument.taken_from(
+        progress,
+        **{name: given[name] for name in ("replay_id", "filter", "rate_per_second", "note", "matched")},
         status=state,
-        filter=given["filter"],
-        rate_per_second=given["rate_per_second"],
-        note=given["note"],
-        matched=given["matched"],
-        replayed=progress.replayed,
-        skipped=progress.skipped,
-        failed=progress.failed,
         failures=tuple(BulkFailure(**each) for each in progress.failures),
         started=progress.replayed,
         refused=progress.skipped + progress.failed,
