@@ -86,6 +86,28 @@ def test_every_route_documents_that_it_refuses_unknown_query_parameters(route: A
 
 
 @pytest.mark.parametrize(
+    ("path", "method", "more", "statuses"),
+    [
+        ("orders", "get", {}, [503]),
+        ("orders/{order_id}", "get", {}, [404, 503]),
+        ("orders/{order_id}", "post", {}, [404, 409, 503]),
+        ("orders/{order_id}", "delete", {}, [404, 409, 503]),
+        ("orders/{order_id}", "post", {"only_reads": True}, [404, 503]),
+        ("orders/{order_id}", "get", {"errors": ()}, []),
+    ],
+)
+def test_a_route_documents_what_most_refuse_unless_it_says_its_own(
+    path: str, method: str, more: dict[str, Any], statuses: list[int]
+) -> None:
+    async def order() -> func.HttpResponse:
+        raise AssertionError
+
+    routes = Routes("orders")
+    getattr(routes, method)(path, answers=DONE, **more)(order)
+    assert [status.value for status in routes.table[0].problems if status.value not in {400, 403}] == statuses
+
+
+@pytest.mark.parametrize(
     ("error", "status", "type_"),
     [
         (InvalidInputError([Problem("", "wrong")]), 400, "/problems/invalid-input"),
