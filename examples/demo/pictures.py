@@ -5,7 +5,6 @@ each view, so that a test finds a picture that is older than its view.
 """
 
 import json
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from typing import Any, Final
 from playwright.sync_api import Browser, sync_playwright
 
 from examples.demo.stage import Stage, operation, set_stage
-from scripts.processes import ROOT, eventually
+from scripts.processes import ROOT, eventually, find_chromium
 
 PICTURES: Final = ROOT / "docs" / "pictures"
 DIGESTS: Final = PICTURES / "views.json"
@@ -62,7 +61,7 @@ _WIDTH: Final = 1280
 
 def main() -> int:
     """Play the story and take the pictures."""
-    program = shutil.which("chromium") or shutil.which("google-chrome")
+    program = find_chromium()
     if program is None:
         print("no Chromium on this machine: scripts/chromium.sh installs Debian's", file=sys.stderr)
         return 1

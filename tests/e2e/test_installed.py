@@ -152,6 +152,7 @@ def test_it_asks_for_what_the_repository_installs(python: Path) -> None:
     _pip("--python", str(python), "check")
 
 
+@pytest.mark.long
 def test_the_shops_own_functions_go_on_under_their_names(shop: httpx.Client) -> None:
     assert shop.post("/api/operations", content="teapot").json() == "6 EUR"
 

@@ -1,7 +1,6 @@
 """A headless Chromium and the dashboard in it."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -11,7 +10,8 @@ from typing import Any, Self
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_playwright
 
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+from scripts.processes import find_chromium
+
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -29,7 +29,7 @@ AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """A browser with a new profile; skips where there is none, unless BROWSER_TESTS says it must be there."""
-    program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    program = find_chromium()
     if program is None:
         reason = "no Chromium on this machine: scripts/chromium.sh installs Debian's"
         if os.environ.get("BROWSER_TESTS") == "required":

@@ -237,9 +237,8 @@ FOCUSED = """() => {
 }"""
 
 
-@pytest.mark.parametrize(
-    "size", [pytest.param(WIDE, id="wide"), pytest.param(NARROW, id="narrow", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("size", [pytest.param(WIDE, id="wide"), pytest.param(NARROW, id="narrow")])
 def test_everything_in_every_view_is_reached_by_the_tab_key_and_shows_it(
     browser: Browser, seen: System, size: tuple[int, int]
 ) -> None:

@@ -51,6 +51,7 @@ def environment(ports: StoragePorts | None = None) -> dict[str, str]:
     return environ
 
 
+@pytest.mark.long
 async def test_a_second_data_folder_has_storage_of_its_own(
     running: tuple[Azurite, StoragePorts], tmp_path: Path
 ) -> None:
@@ -216,6 +217,7 @@ def test_a_key_that_is_set_is_taken_and_one_for_another_account_is_no_key() -> N
             key_from({"AZURITE_ACCOUNTS": text})
 
 
+@pytest.mark.long
 def test_one_that_dies_is_started_again_and_the_status_says_so_meanwhile(own_onebox: OneboxProcess) -> None:
     listed = subprocess.run(
         [shutil.which("pgrep") or "pgrep", "-f", f"azurite.js --location {own_onebox.data}"],

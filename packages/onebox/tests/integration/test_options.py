@@ -103,7 +103,10 @@ def assert_another_process_reads(instance_id: str, address: str) -> None:
         assert len(state.serialized_output or "") > 4 * 1024 * 1024
 
 
-@pytest.mark.parametrize(("limit_bytes", "read", "sent"), [(None, 500, 500), (5 * 1024 * 1024, 200, 202)])
+@pytest.mark.parametrize(
+    ("limit_bytes", "read", "sent"),
+    [(None, 500, 500), pytest.param(5 * 1024 * 1024, 200, 202, marks=pytest.mark.long)],
+)
 def test_a_client_takes_and_sends_messages_of_4_mib_unless_host_json_says_otherwise(
     limit_bytes: int | None, read: int, sent: int, tmp_path: Path
 ) -> None:

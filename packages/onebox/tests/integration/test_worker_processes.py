@@ -120,6 +120,7 @@ def test_the_end_of_a_process_is_noticed_while_a_child_of_it_lives(
         (tmp_path / "end").touch()
 
 
+@pytest.mark.long
 def test_activities_that_end_their_processes_neither_spin_nor_stop_the_host(
     own_workers: OneboxProcess, tmp_path: Path
 ) -> None:
@@ -269,6 +270,7 @@ def hasty_workers(tmp_path: Path) -> Iterator[OneboxProcess]:
     onebox.close()
 
 
+@pytest.mark.long
 def test_a_process_whose_loop_is_blocked_is_replaced(hasty_workers: OneboxProcess) -> None:
     (pid,) = pids_of(hasty_workers)
     assert hasty_workers.client.post("/api/block?seconds=600").status_code == 500
@@ -276,6 +278,7 @@ def test_a_process_whose_loop_is_blocked_is_replaced(hasty_workers: OneboxProces
     assert hasty_workers.client.get("/api/pid").text != str(pid)
 
 
+@pytest.mark.long
 def test_a_process_with_an_activity_that_hangs_is_replaced_and_the_activity_fails(
     hasty_workers: OneboxProcess, tmp_path: Path
 ) -> None:
@@ -298,6 +301,7 @@ def test_a_stop_ends_all_processes(own_workers: OneboxProcess) -> None:
     assert "it is killed" not in own_workers.log()
 
 
+@pytest.mark.long
 def test_a_stop_ends_a_process_whose_loop_is_blocked(own_workers: OneboxProcess) -> None:
     pids = pids_of(own_workers)
     with blocking(own_workers):
@@ -305,6 +309,7 @@ def test_a_stop_ends_a_process_whose_loop_is_blocked(own_workers: OneboxProcess)
         assert all(map(is_gone, pids))
 
 
+@pytest.mark.long
 def test_an_async_function_that_blocks_holds_up_neither_host_nor_hub(own_workers: OneboxProcess) -> None:
     with blocking(own_workers):
         assert [each["state"] for each in described(own_workers)] == ["Running", "Running"]
