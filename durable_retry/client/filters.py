@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 from durable_retry.client.documents import PauseFields
+from durable_retry.engine.base.names import PriorityName
 
 type BulkVerb = Literal["replay", "archive", "cancel", "retry_now", "pause", "resume"]
 """What can be done to many: the first two to dead letters, the others to operations that have not ended."""
@@ -39,6 +40,9 @@ class OperationFilters(UnfinishedOperations, total=False):
     source: str
     key: str
     correlation_id: str
+    order_key: str
+    priority: PriorityName
+    debounce_key: str
     q: str
 
 
@@ -59,6 +63,9 @@ class DeadLetterFilters(CountedDeadLetters, total=False):
 
     key: str
     correlation_id: str
+    order_key: str
+    priority: PriorityName
+    debounce_key: str
     q: str
 
 

@@ -318,7 +318,7 @@ async def read_every_row(held: TablesInMemory) -> dict[str, Any]:
         "indexed": [
             [bucket async for bucket in operation_index.buckets(kind, None)] for kind in OperationList
         ],
-        "correlated": await operation_index.ids_of_correlation("order-42", limit=50, cursor=None),
+        "correlated": await operation_index.ids_of_name("order-42", limit=50, cursor=None),
         "gaps": await operation_index.gaps(LATER),
         "activity": await activity.list_activity(ActivityFilter(), 50, None),
         "alerts": [await alerts.known_alerts(), await alerts.list_incidents()],

@@ -10,15 +10,23 @@ from durable_retry.console.activity.shapes import ActivityItem
 from durable_retry.engine.base.answers import Answer, Instant
 from durable_retry.engine.base.instants import from_rfc3339, optional_from_rfc3339
 from durable_retry.engine.base.json_forms import is_none
-from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.names import OperationState, Priority
 from durable_retry.engine.base.unreadable import UNREADABLE, Unreadable
 from durable_retry.engine.dead_letters.record import KeptDeadLetter
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.operations.status import last_error
 from durable_retry.engine.outbox import OutboxEvent
 
-NAMES: Final = ("dependency", "handler", "source", "key", "correlation_id")
+NAMES: Final = (
+    *("dependency", "handler", "source", "key", "correlation_id"),
+    *("order_key", "priority", "debounce_key"),
+)
 """What operations and dead letters are asked by; each the whole of it."""
+
+
+def names_of(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a document has for each of `NAMES`; a priority that is left out is `normal`."""
+    return {name: shown.get(name) for name in NAMES} | {"priority": shown.get("priority") or Priority.NORMAL}
 
 
 class FoundType(StrEnum):
@@ -46,6 +54,9 @@ class FoundItem(Answer):
     handler: str | None = None
     source: str | None = None
     correlation_id: str | None = None
+    order_key: str | None = None
+    priority: Priority | None = None
+    debounce_key: str | None = None
     operation_id: str | None = None
     error: str | None = None
     attempt_count: int | None = None
@@ -62,7 +73,7 @@ def found_operation(document: Mapping[str, Any]) -> FoundItem:
         type=FoundType.OPERATION,
         id=document["operation_id"],
         status=document["status"],
-        **{name: document.get(name) for name in NAMES},
+        **names_of(document),
         operation_id=document["operation_id"],
         error=_error_of(document),
         attempt_count=document["attempt_count"],
@@ -86,7 +97,6 @@ def found_dead_letter(record: KeptDeadLetter) -> FoundItem:
     return FoundItem.taken_from(
         record,
         type=FoundType.DEAD_LETTER,
-        handler=(record.operation or {}).get("handler"),
         error=f"{record.reason.value}: {record.detail}",
         dead_letter_id=record.id,
     )

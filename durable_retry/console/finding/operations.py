@@ -1,7 +1,8 @@
-"""Find operations: by key, id and correlation id at once, by anything else in the index, the newest first.
+"""Find operations: by key, id and shared names at once, by anything else in the index, the newest first.
 
 A key has a few scopes (`engine.operations.operation`), and each gives one id: reading those costs the same
-however many operations there are, and so does a correlation id, which has rows of its own.
+however many operations there are, and so does a correlation id, an order key or a debounce key, which have
+rows of their own.
 
 Everything else reads the index (`stores.operations.index`) back in time: all operations, or those that failed
 where only they can match, or both where the words of an error count. What may match is read from the task hub
@@ -27,7 +28,13 @@ from durable_retry.engine.base.unreadable import UNREADABLE
 from durable_retry.engine.operations.document import ListedOperation
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.operations.named import named_ids
-from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets, ids_of_correlation
+from durable_retry.stores.operations.index import (
+    NAMED,
+    OperationEntry,
+    OperationList,
+    buckets,
+    ids_of_name,
+)
 from durable_retry.stores.operations.notes import write_noted
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.task_hub import TaskHub
@@ -43,7 +50,7 @@ _MAX_DOCUMENTS: Final = 400
 
 _READS_AT_ONCE: Final = 16
 
-# The most operations of a searched correlation id that stand first on the first page.
+# The most operations of a searched name that stand first on the first page.
 _MOST_NAMED: Final = 20
 
 
@@ -66,7 +73,7 @@ async def find_operations(
 
     Raises:
         BadCursorError: The cursor was not given out here.
-        TaskHubUnavailableError: It did not answer, and the cursor is of the list of a correlation id.
+        TaskHubUnavailableError: It did not answer, and the cursor is of the list of a shared name.
     """
     if cursor is None:
         await write_noted()
@@ -90,9 +97,9 @@ async def _found_in_index(
 async def _find_at_hub(
     hub: TaskHub, wanted: Question, tenant: str, limit: int, cursor: str | None
 ) -> OperationSearchPage:
-    is_named = wanted.key is None and wanted.correlation_id is not None
-    if wanted.correlation_id is not None and is_named and not _is_of_index(cursor):
-        return await _page_of_correlation_id(hub, wanted, wanted.correlation_id, limit, cursor)
+    name = next(filter(None, (getattr(wanted, name) for name in NAMED)), None)
+    if wanted.key is None and name is not None and not _is_of_index(cursor):
+        return await _page_of_name(hub, wanted, name, limit, cursor)
     place = IndexCursor(before=wanted.created_before) if cursor is None else IndexCursor.read(cursor)
     if wanted.key is not None:
         found = await _documents_of_ids(hub, named_ids(wanted.key, tenant))
@@ -100,7 +107,7 @@ async def _find_at_hub(
     found = []
     if wanted.words is not None and cursor is None:
         found = await _documents_of_ids(
-            hub, [*named_ids(wanted.words, tenant), *await _ids_of_correlation(wanted.words)]
+            hub, [*named_ids(wanted.words, tenant), *await _ids_of_name(wanted.words)]
         )
         found = list(
             {one["operation_id"]: one for one in found if _is_wanted_document(wanted, one)}.values()
@@ -122,26 +129,26 @@ def _is_of_index(cursor: str | None) -> bool:
     return False
 
 
-async def _ids_of_correlation(words: str) -> list[str]:
-    return (await ids_of_correlation(words, limit=_MOST_NAMED, cursor=None)).operation_ids
+async def _ids_of_name(words: str) -> list[str]:
+    return (await ids_of_name(words, limit=_MOST_NAMED, cursor=None)).operation_ids
 
 
-async def _page_of_correlation_id(
-    hub: TaskHub, wanted: Question, correlation_id: str, limit: int, cursor: str | None
+async def _page_of_name(
+    hub: TaskHub, wanted: Question, name: str, limit: int, cursor: str | None
 ) -> OperationSearchPage:
-    place = None if cursor is None else read_cursor(cursor, _NAMED)
+    place = None if cursor is None else read_cursor(cursor, _OF_NAME)
     found: list[dict[str, Any]] = []
     read = 0
     while True:
-        page = await ids_of_correlation(correlation_id, limit=limit - len(found), cursor=place)
+        page = await ids_of_name(name, limit=limit - len(found), cursor=place)
         documents = await _documents_of_ids(hub, dict.fromkeys(page.operation_ids))
         found += (one for one in documents if _is_wanted_document(wanted, one))
         read, place = read + len(page.operation_ids), page.cursor
         if place is None or len(found) == limit or read >= _MAX_DOCUMENTS:
-            return OperationSearchPage(found, None if place is None else cursor_text([_NAMED, place]))
+            return OperationSearchPage(found, None if place is None else cursor_text([_OF_NAME, place]))
 
 
-_NAMED: Final = "named"
+_OF_NAME: Final = "named"
 
 
 def _is_wanted_document(wanted: Question, document: Mapping[str, Any]) -> bool:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from durable_retry.console.finding.found import NAMES, FoundItem, FoundType
-from durable_retry.engine.base.names import OperationState
+from durable_retry.console.finding.found import NAMES, FoundItem, FoundType, names_of
+from durable_retry.engine.base.names import OperationState, Priority
 from durable_retry.engine.base.text import mentions
 from durable_retry.engine.operations.status import last_error
 from durable_retry.stores.operations.index import OperationEntry
 
-_SEARCHED: Final = ("operation_id", "key", "correlation_id")
+_SEARCHED: Final = ("operation_id", "key", "correlation_id", "order_key", "debounce_key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,9 @@ class Question:
     source: str | None = None
     key: str | None = None
     correlation_id: str | None = None
+    order_key: str | None = None
+    priority: Priority | None = None
+    debounce_key: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
 
@@ -69,5 +72,5 @@ class Question:
         return noted not in {OperationState.SUCCEEDED, OperationState.DEAD_LETTERED}
 
     def _fits_document(self, shown: Mapping[str, Any], error: str) -> bool:
-        exact = all(getattr(self, name) in (None, shown.get(name)) for name in NAMES)
-        return exact and self.has_words(*map(shown.get, _SEARCHED), error)
+        has_names = all(getattr(self, name) in (None, value) for name, value in names_of(shown).items())
+        return has_names and self.has_words(*map(shown.get, _SEARCHED), error)

@@ -11,7 +11,7 @@ from durable_retry.console.finding.operations import MAX_READ, find_operations
 from durable_retry.console.finding.question import Question
 from durable_retry.console.finding.search import search
 from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.names import OperationState, Priority
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.document import ListedOperation
 from durable_retry.http.answers import json_answer
@@ -34,23 +34,28 @@ KEY: Final = text(
     "Only of this key, the whole of it; read at once, whatever else there is. A tenant sends its header.",
 )
 CORRELATION_ID: Final = text("correlation_id", "Only of this correlation id, the whole of it.")
+ORDER_KEY: Final = text("order_key", "Only of this order key, the whole of it.")
+PRIORITY: Final = one_of("priority", Priority, "Only of this priority; without one it is `normal`.")
+DEBOUNCE_KEY: Final = text("debounce_key", "Only of this debounce key, the whole of it.")
 
 STATE: Final = one_of("status", OperationState, "Only operations with this status.")
 OPERATION_WORDS: Final = text(
     "q",
-    "Each word stands in the key, the correlation id, the operation id or the last error, as a part of it "
-    "and in whatever case. The operation of exactly this key or id is read at once and is on the first page.",
+    "Each word stands in the key, the correlation id, the order key, the debounce key, the operation id or "
+    "the last error, as a part of it and in whatever case. The operation of exactly this key or id is read "
+    "at once and is on the first page.",
 )
 
 WORDS: Final = text(
     "q",
     "Each word stands in a name, an id or the error of an item, as a part of it and in whatever case. What "
-    "has exactly this key, correlation id or id is read at once and is on the first page.",
+    "has exactly this id, key, correlation id, order key or debounce key is read at once and is on the first "
+    "page.",
 )
 TYPE: Final = one_of("type", FoundType, "Only things of this type.")
 STATUS: Final = text("status", "Only of this status, in the words of the item's type.")
 
-_NAMED: Final = (DEPENDENCY, HANDLER, SOURCE, KEY, CORRELATION_ID)
+_NAMED: Final = (DEPENDENCY, HANDLER, SOURCE, KEY, CORRELATION_ID, ORDER_KEY, PRIORITY, DEBOUNCE_KEY)
 _PLACED: Final = (CREATED_AFTER, CREATED_BEFORE, LIMIT, CURSOR)
 
 
@@ -61,6 +66,9 @@ def _question_of(query: Query, **more: Any) -> Question:
         source=query[SOURCE],
         key=query[KEY],
         correlation_id=query[CORRELATION_ID],
+        order_key=query[ORDER_KEY],
+        priority=query[PRIORITY],
+        debounce_key=query[DEBOUNCE_KEY],
         created_after=query[CREATED_AFTER],
         created_before=query[CREATED_BEFORE],
         **more,

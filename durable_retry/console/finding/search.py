@@ -33,10 +33,11 @@ from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import EventState, OperationState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
+from durable_retry.engine.dead_letters.search import DeadLetterSearch
 from durable_retry.engine.workflows.document import SagaDocument, SagaPart
 from durable_retry.services.accepted_workflows import batches_of_key, list_batches, list_sagas, sagas_of_key
 from durable_retry.services.operations.named import named_ids
-from durable_retry.stores.dead_letters.list import DeadLetterSearch, list_dead_letters
+from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.outbox.events import find_event, list_pending
 from durable_retry.stores.outbox.index import list_ended
 from durable_retry.stores.task_hub import TaskHub
@@ -195,7 +196,14 @@ async def _list_of_dead_letters(question: Question, limit: int, cursor: str | No
         created_after=question.created_after,
         created_before=question.created_before,
     )
-    more = DeadLetterSearch(key=question.key, correlation_id=question.correlation_id, words=question.words)
+    more = DeadLetterSearch(
+        key=question.key,
+        correlation_id=question.correlation_id,
+        order_key=question.order_key,
+        priority=question.priority,
+        debounce_key=question.debounce_key,
+        words=question.words,
+    )
     page = await list_dead_letters(wanted, limit=limit, cursor=cursor, search=more)
     return [found_dead_letter(record) for record in page.records], page.cursor
 

@@ -107,7 +107,8 @@ class JsonShape:
 class JsonRow:
     """Base of frozen dataclasses that are stored as lists of their members, without the names.
 
-    A row that is shorter leaves the last members to their defaults.
+    A row that is shorter leaves the last members to their defaults. Members that are left out while they are
+    None end the row, or are null before one that is not.
     """
 
     __slots__ = ()
@@ -115,7 +116,11 @@ class JsonRow:
     def to_json(self) -> list[Any]:
         """Return the stored row."""
         _, serializer = _codec_of(type(self))
-        return list(serializer.to_python(self, mode="json", warnings=False).values())
+        written: dict[str, Any] = serializer.to_python(self, mode="json", warnings=False)
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        while names[-1] not in written:
+            names.pop()
+        return [written.get(name) for name in names]
 
     @classmethod
     def from_json(cls, row: Iterable[Any]) -> Self:

@@ -9,7 +9,7 @@ from pydantic import Field
 from durable_retry.engine.base.answers import Answer, Instant, left_out
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.masking import Masking
-from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.engine.base.names import Category, DeadLetterReason, Priority
 from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.dead_letters.numbers import DeadLetterGroup
 from durable_retry.engine.dead_letters.record import EditedValue, KeptDeadLetter, Note, Replay, Status
@@ -36,6 +36,15 @@ class DeadLetterDocument(OperationContent):
         int | None, left_out("Length of the whole message, of which `message` holds the first 100,000.")
     ] = None
     correlation_id: str | None
+    order_key: Annotated[str | None, left_out("Of its operation. Left out without one.")] = None
+    priority: Annotated[
+        Priority | None,
+        Field(
+            exclude_if=lambda priority: priority in {None, Priority.NORMAL},
+            description="Of its operation. Left out where it is `normal`.",
+        ),
+    ] = None
+    debounce_key: Annotated[str | None, left_out("Of its operation. Left out without one.")] = None
     first_failed_at: Instant
     created_at: Instant
     status: Status

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.instants import from_ms, from_rfc3339
 from durable_retry.engine.base.json_forms import Form, JsonShape
-from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.engine.base.names import Category, DeadLetterReason, Priority
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.operation import without_credentials
 from durable_retry.engine.retry.history import FailureDetail
@@ -142,6 +142,32 @@ class KeptDeadLetter(JsonShape):
     failure: Annotated[FailureDetail | None, Form(omits_none=True)] = None
     # Why its row cannot be read, of what is shown in its place; such a record is never stored.
     unreadable: Annotated[str | None, Form(is_stored=False)] = None
+
+    @property
+    def handler(self) -> str | None:
+        """The handler that failed; None for a request or a message."""
+        return self._text_of("handler")
+
+    @property
+    def order_key(self) -> str | None:
+        """The order key of its operation; None without one."""
+        return self._text_of("order_key")
+
+    @property
+    def priority(self) -> Priority | None:
+        """The priority of its operation; None for a message."""
+        return None if self.operation is None else Priority(self._text_of("priority") or "normal")
+
+    @property
+    def debounce_key(self) -> str | None:
+        """The debounce key of its operation; None without one."""
+        return self._text_of("debounce", "key")
+
+    def _text_of(self, *names: str) -> str | None:
+        found: Any = self.operation
+        for name in names:
+            found = (found or {}).get(name)
+        return None if found is None else str(found)
 
     @property
     def is_cut(self) -> bool:

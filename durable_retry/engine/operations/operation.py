@@ -140,6 +140,11 @@ class OperationInput(JsonShape):
         return outbox_id_for(self.operation_id, self.run)
 
     @property
+    def debounce_key(self) -> str | None:
+        """The key with which a later operation replaces it while it waits; None when none does."""
+        return None if self.debounce is None else self.debounce.key
+
+    @property
     def blocks_its_order(self) -> bool:
         """Whether those behind it wait when it ends as a dead letter."""
         return self.order_key is not None and self.order_on_failure is not OrderOnFailure.SKIP

@@ -81,7 +81,7 @@ class OperationStatus:
             order_key=operation.order_key,
             order_on_failure=operation.order_on_failure,
             priority=operation.priority,
-            debounce_key=None if operation.debounce is None else operation.debounce.key,
+            debounce_key=operation.debounce_key,
             replaced_by=self.replaced_by,
         ).to_json()
         return document if operation.handler is None else document | {STEPS_RUN: operation.remembered_run}
@@ -137,13 +137,14 @@ def checked_document(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _MOVING: Final = (
-    "key",  # These eight never change, but lists and summaries do not read inputs.
+    "key",  # These nine never change, but lists and summaries do not read inputs.
     "dependency",
     "correlation_id",
     "source",
     "handler",
     "order_key",
     "priority",
+    "debounce_key",
     STEPS_RUN,
     WAITS_FOR,
     "status",

@@ -12,12 +12,13 @@ from durable_retry.engine.dead_letters.document import DeadLetterDocument
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, unreadable_record
+from durable_retry.engine.dead_letters.search import EVERY, DeadLetterSearch
 from durable_retry.engine.dead_letters.transitions import archived, noted, restored
 from durable_retry.errors import NoSuchDeadLetterError
 from durable_retry.services.order_lanes import release_archived
 from durable_retry.settings.configuration import masking_of
 from durable_retry.stores.dead_letters.index import read_summary
-from durable_retry.stores.dead_letters.list import DeadLetterSearch, count_dead_letters, list_dead_letters
+from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters
 from durable_retry.stores.dead_letters.records import change_dead_letter, find_dead_letter, move_dead_letter
 from durable_retry.stores.task_hub import TaskHub
 
@@ -39,12 +40,9 @@ async def list_letters(
     *,
     limit: int,
     cursor: str | None = None,
-    key: str | None = None,
-    correlation_id: str | None = None,
-    words: str | None = None,
+    search: DeadLetterSearch = EVERY,
 ) -> Page[DeadLetterDocument]:
-    """Return dead letters that match, the newest first; see `DeadLetterSearch`."""
-    search = DeadLetterSearch(key=key, correlation_id=correlation_id, words=words)
+    """Return dead letters that match, the newest first."""
     found = await list_dead_letters(wanted, limit=limit, cursor=cursor, search=search)
     return Page[DeadLetterDocument](items=tuple(map(_shown_letter, found.records)), next_cursor=found.cursor)
 

@@ -8,11 +8,8 @@ from typing import Any, Final, Self
 
 from durable_retry.engine.base.instants import DIGITS, from_rfc3339, newest_first, oldest_first, to_rfc3339
 from durable_retry.engine.dead_letters.record import FACETS, Facets, KeptDeadLetter, Status
+from durable_retry.engine.dead_letters.search import NAME_CHARS, NAMES
 from durable_retry.stores.storage.contents import quoted
-
-NAMES: Final = ("key", "operation_id", "correlation_id", "detail")
-NAME_CHARS: Final = 300
-"""Characters of each that an index row has."""
 
 _OLDEST_FIRST_LISTS: Final = ("all", "reason=", "dependency=")
 """Lists of open dead letters that are also kept the oldest first."""
@@ -25,7 +22,8 @@ class IndexEntry:
     id: str
     created_at: datetime  # never changes
     facets: Facets  # fields that filters use; never change
-    # Fields of `NAMES` that a search looks into; never change. None in rows of older versions.
+    # Fields of `NAMES` that a search looks into; never change. None in rows of older versions, and those of
+    # later ones have more of them.
     names: Mapping[str, str] | None = None
 
     @classmethod

@@ -6,8 +6,7 @@ being moved, is not shown twice.
 """
 
 import asyncio
-import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
@@ -15,11 +14,10 @@ from operator import attrgetter
 from typing import Final
 
 from durable_retry.engine.base.instants import newest_first
-from durable_retry.engine.base.text import may_mention, mentions
-from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import FACETS, Facets, KeptDeadLetter, Status
-from durable_retry.stores.dead_letters.entries import NAME_CHARS, NAMES, id_at, list_prefix
+from durable_retry.engine.dead_letters.search import EVERY, DeadLetterSearch
+from durable_retry.stores.dead_letters.entries import id_at, list_prefix
 from durable_retry.stores.dead_letters.index import AFTER_ALL, TABLE
 from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
 from durable_retry.stores.storage import tables
@@ -38,51 +36,6 @@ class DeadLetterPage:
 
     records: list[KeptDeadLetter]
     cursor: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterSearch:
-    """Conditions on dead letters that no list is made for; None means any."""
-
-    key: str | None = None  # the whole key
-    correlation_id: str | None = None  # the whole correlation id
-    # Each must stand in the key, the correlation id, one of the ids, the reason or the detail.
-    words: str | None = None
-
-    def may_match(self, dead_letter_id: str, row: tables.Row) -> bool:
-        """Return whether a dead letter may match, as far as its index row shows."""
-        return read_or(lambda: self._may_match(dead_letter_id, row), lambda _: True)
-
-    def _may_match(self, dead_letter_id: str, row: tables.Row) -> bool:
-        text = row.get("names")
-        if text is None:
-            return True  # Of an older version.
-        more = (dead_letter_id, row["reason"])
-        # Nearly every row is refused here, before its names are parsed.
-        if self.words is not None and not may_mention(self.words, text, *more):
-            return False
-        return self._fits_entry(more, json.loads(text), NAME_CHARS)
-
-    def matches(self, record: KeptDeadLetter) -> bool:
-        """Return whether a dead letter matches; of its detail the beginning counts, as in the index.
-
-        When nobody can read a dead letter, only the index has what to compare.
-        """
-        if record.unreadable is not None:
-            return True
-        names = {name: getattr(record, name) or "" for name in NAMES}
-        names["detail"] = names["detail"][:NAME_CHARS]
-        return self._fits_entry((record.id, record.reason.value), names, None)
-
-    def _fits_entry(self, more: tuple[str, str], names: Mapping[str, str], chars: int | None) -> bool:
-        return (
-            (self.key is None or self.key[:chars] == names["key"])
-            and (self.correlation_id is None or self.correlation_id[:chars] == names["correlation_id"])
-            and (self.words is None or mentions(self.words, *more, *names.values()))
-        )
-
-
-EVERY: Final = DeadLetterSearch()
 
 
 async def list_dead_letters(

@@ -6,12 +6,12 @@ A task hub cannot give that: Azure Storage has no index of status, time or name,
     PK `failed-<newest first>`  the same: those that failed, were held up, or ended otherwise than well
     PK `writer`                 RK <writer>    a process that holds entries not written yet, and since when
 
-    Table `OperationNames`: PK `named-<shard>`  RK <hash>-<newest first>-<id>   one row per correlation id
+    Table `OperationNames`: PK `named-<shard>`  RK <hash>-<newest first>-<id>   one per operation and name
 
 A partition of the first two kinds holds what was created in `BUCKET_SECONDS`. Its rows are in no order, so it
 is read whole; partitions are in the order of time.
 
-Many entries share a row (`stores.operations.notes`), so an operation without a correlation id costs far less
+Many entries share a row (`stores.operations.notes`), so an operation that has none of `NAMED` costs far less
 than a row. An entry says where to look; what is true of the operation is in its status document.
 """
 
@@ -37,12 +37,15 @@ from durable_retry.engine.base.instants import (
     to_rfc3339,
 )
 from durable_retry.engine.base.json_forms import Form, JsonRow
-from durable_retry.engine.base.names import FINISHED, OperationState
+from durable_retry.engine.base.names import FINISHED, OperationState, Priority
 from durable_retry.engine.base.text import may_mention
 from durable_retry.stores.storage import contents, tables
 
 TABLE: Final = "OperationIndex"
 NAMES_TABLE: Final = "OperationNames"
+
+NAMED: Final = ("correlation_id", "order_key", "debounce_key")
+"""Names that operations share, which find these however many others there are."""
 
 BUCKET_SECONDS: Final = 10
 
@@ -76,6 +79,9 @@ class OperationEntry(JsonRow):
     status: OperationState | None = None  # when it was noted; None of one that was just accepted
     error: str = ""  # the last one then, cut; "" for none
     noted_us: int = 0  # microseconds since 1970; see `rank`
+    order_key: Annotated[str | None, Form(omits_none=True)] = None
+    priority: Annotated[Priority | None, Form(omits_none=True)] = None  # None is `normal`
+    debounce_key: Annotated[str | None, Form(omits_none=True)] = None
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -114,9 +120,9 @@ def _transactions_of_entries(
     named_rows: dict[str, dict[str, tables.Row]] = defaultdict(dict)
     for kind, entry in held:
         grouped[kind, _bucket_of(entry.created_at)].append(entry)
-        if kind is OperationList.ALL and entry.correlation_id:
-            row = _named_row(entry, entry.correlation_id)
-            named_rows[row["PartitionKey"]][row["RowKey"]] = row
+        if kind is OperationList.ALL:
+            for row in _named_rows(entry):
+                named_rows[row["PartitionKey"]][row["RowKey"]] = row
     for where, entries in grouped.items():
         for number, some in enumerate(batched(entries, _ENTRIES_PER_ROW, strict=False)):
             keys = {"PartitionKey": _partition_of_bucket(*where), "RowKey": f"{name}-{number}"}
@@ -204,16 +210,16 @@ def _latest_entries(rows: Iterable[tables.Row], words: str | None = None) -> lis
 
 
 @dataclass(frozen=True, slots=True)
-class CorrelatedPage:
+class NamedPage:
     """Ids of operations, the newest first; `cursor` continues behind them, None at the end."""
 
     operation_ids: list[str]
     cursor: str | None
 
 
-async def ids_of_correlation(correlation_id: str, *, limit: int, cursor: str | None) -> CorrelatedPage:
-    """Return operations of a correlation id; the cost depends on the page alone."""
-    digest = _digest_of_correlation(correlation_id)
+async def ids_of_name(name: str, *, limit: int, cursor: str | None) -> NamedPage:
+    """Return operations that have one of `NAMED` of this text; the cost depends on the page alone."""
+    digest = _digest_of_name(name)
     page = await tables.rows_between(
         NAMES_TABLE,
         _shard_of_digest(digest),
@@ -222,7 +228,7 @@ async def ids_of_correlation(correlation_id: str, *, limit: int, cursor: str | N
         limit=limit,
         cursor=cursor,
     )
-    return CorrelatedPage([row["RowKey"].split("-", 2)[-1] for row in page.rows], page.cursor)
+    return NamedPage([row["RowKey"].split("-", 2)[-1] for row in page.rows], page.cursor)
 
 
 async def remove_older(
@@ -251,8 +257,7 @@ async def remove_older(
             keys = {"PartitionKey": name, "RowKey": f"kept-{uuid.uuid4().hex}"}
             await tables.merge(TABLE, keys | _packed_entries(kept))
         if kind is OperationList.ALL:
-            named_rows = [_named_row(each, each.correlation_id) for each in entries if each.correlation_id]
-            await tables.delete_rows(NAMES_TABLE, named_rows)
+            await tables.delete_rows(NAMES_TABLE, [row for each in entries for row in _named_rows(each)])
         await tables.delete_rows(TABLE, rows)
         yield len(entries)
 
@@ -277,14 +282,15 @@ def _unpacked_entries(row: tables.Row, words: str | None) -> list[OperationEntry
     return [OperationEntry.from_json(entry) for entry in json.loads(text)]
 
 
-def _named_row(entry: OperationEntry, correlation_id: str) -> tables.Row:
-    digest = _digest_of_correlation(correlation_id)
-    row_key = f"{digest}-{newest_first(entry.created_at)}-{entry.operation_id}"
-    return {"PartitionKey": _shard_of_digest(digest), "RowKey": row_key}
+def _named_rows(entry: OperationEntry) -> Iterator[tables.Row]:
+    for name in {getattr(entry, name) for name in NAMED} - {None, ""}:
+        digest = _digest_of_name(name)
+        row_key = f"{digest}-{newest_first(entry.created_at)}-{entry.operation_id}"
+        yield {"PartitionKey": _shard_of_digest(digest), "RowKey": row_key}
 
 
-def _digest_of_correlation(correlation_id: str) -> str:
-    return sha256(correlation_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+def _digest_of_name(name: str) -> str:
+    return sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _shard_of_digest(digest: str) -> str:

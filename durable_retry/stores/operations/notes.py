@@ -212,15 +212,17 @@ def is_listed(status: OperationState | None, noted: OperationState | None) -> bo
 _ENDED_OTHERWISE: Final = frozenset({OperationState.DEAD_LETTERED, OperationState.CANCELLED})
 
 
+_SAME: Final = (
+    *("operation_id", "key", "dependency", "handler", "source"),
+    *("correlation_id", "order_key", "priority", "debounce_key"),
+)
+"""What an entry has as the operation has it."""
+
+
 def _entry_of(document: Mapping[str, Any], error: str) -> OperationEntry:
     return OperationEntry(
-        operation_id=document["operation_id"],
         created_at=from_rfc3339(document["created_at"]),
-        key=document["key"],
-        dependency=document["dependency"],
-        handler=document.get("handler"),
-        source=document["source"],
-        correlation_id=document["correlation_id"],
+        **{name: document.get(name) for name in _SAME},  # type: ignore[arg-type] # of any type in a document
         status=OperationState(document["status"]),
         error=error[:ERROR_CHARS],
         noted_us=microseconds(clock.now()),
@@ -229,13 +231,8 @@ def _entry_of(document: Mapping[str, Any], error: str) -> OperationEntry:
 
 def _entry_of_operation(operation: OperationInput, **more: Any) -> OperationEntry:
     return OperationEntry(
-        operation_id=operation.operation_id,
         created_at=operation.created_at,
-        key=operation.key,
-        dependency=operation.dependency,
-        handler=operation.handler,
-        source=operation.source,
-        correlation_id=operation.correlation_id,
+        **{name: getattr(operation, name) for name in _SAME},
         noted_us=microseconds(clock.now()),
         **more,
     )

@@ -11,7 +11,7 @@ from pydantic import model_validator
 from durable_retry import clock
 from durable_retry.binding import TaskHub
 from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.engine.base.names import Category, DeadLetterReason, Priority
 from durable_retry.engine.base.validation import Strict, refuse, with_example
 from durable_retry.engine.dead_letters.cause import CauseStatus
 from durable_retry.engine.dead_letters.document import DeadLetterDocument, StartedReplay
@@ -24,6 +24,7 @@ from durable_retry.engine.dead_letters.numbers import (
 )
 from durable_retry.engine.dead_letters.record import FullError, Status, WrongStatusError
 from durable_retry.engine.dead_letters.replay import NoteText, ReplayBody
+from durable_retry.engine.dead_letters.search import DeadLetterSearch
 from durable_retry.engine.facts import TargetType
 from durable_retry.errors import (
     ContendedError,
@@ -101,10 +102,13 @@ DEPENDENCY: Final = text("dependency", "Only of this dependency; `(none)` for me
 GROUP: Final = text("group", "Only of this root cause.")
 KEY: Final = text("key", "Only of this key, the whole of it.")
 CORRELATION_ID: Final = text("correlation_id", "Only of this correlation id, the whole of it.")
+ORDER_KEY: Final = text("order_key", "Only of this order key, the whole of it.")
+PRIORITY: Final = one_of("priority", Priority, "Only of operations of this priority.")
+DEBOUNCE_KEY: Final = text("debounce_key", "Only of this debounce key, the whole of it.")
 WORDS: Final = text(
     "q",
-    "Each word stands in the key, the correlation id, the id, the operation id, the reason or the first 300 "
-    "characters of the detail, as a part of it and in whatever case.",
+    "Each word stands in the key, the correlation id, the order key, the debounce key, the id, the operation "
+    "id, the reason or the first 300 characters of the detail, as a part of it and in whatever case.",
 )
 LIST_CURSOR: Final = cursor(_list_cursor)
 CAUSE_STATUS: Final = one_of("status", CauseStatus, "Only causes with this status.")
@@ -153,7 +157,7 @@ def _filter_of(query: Query) -> DeadLetterFilter:
 
 @routes.get(
     "dead-letters",
-    parameters=(*_FILTERS, KEY, CORRELATION_ID, WORDS, LIMIT, LIST_CURSOR),
+    parameters=(*_FILTERS, KEY, CORRELATION_ID, ORDER_KEY, PRIORITY, DEBOUNCE_KEY, WORDS, LIMIT, LIST_CURSOR),
     answers=page(Page[DeadLetterDocument]),
 )
 async def get_dead_letters(query: Query) -> func.HttpResponse:
@@ -162,9 +166,14 @@ async def get_dead_letters(query: Query) -> func.HttpResponse:
         _filter_of(query),
         limit=query[LIMIT],
         cursor=query[LIST_CURSOR],
-        key=query[KEY],
-        correlation_id=query[CORRELATION_ID],
-        words=query[WORDS],
+        search=DeadLetterSearch(
+            key=query[KEY],
+            correlation_id=query[CORRELATION_ID],
+            order_key=query[ORDER_KEY],
+            priority=query[PRIORITY],
+            debounce_key=query[DEBOUNCE_KEY],
+            words=query[WORDS],
+        ),
     )
     return json_answer(found)
 

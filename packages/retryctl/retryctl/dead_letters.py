@@ -12,6 +12,7 @@ from retryctl.causes import act_by, failure_lines, note_lines
 from retryctl.documents import given_options, parse_json, replay_options
 from retryctl.layout import cell, cells, facts, instant, printable, state, table
 from retryctl.operations import attempt_text
+from retryctl.options import EXACT_IDS
 from retryctl.screen import Screen, span
 
 _PATH: Final = "dead-letters"
@@ -19,10 +20,7 @@ _PATH: Final = "dead-letters"
 
 def list_dead_letters(api: Api, args: Namespace, screen: Screen) -> int:
     """List dead letters, newest first."""
-    filters, names = (
-        given_options(args, "status", *FILTERS),
-        given_options(args, "key", "correlation_id", "q"),
-    )
+    filters, names = given_options(args, "status", *FILTERS), given_options(args, *EXACT_IDS, "q")
     document = api.pages(_PATH, limit=args.limit, **filters, **names)
     screen.show_list(document, "id", _dead_letter_table(document["items"]))
     if document["next_cursor"] and not args.json and not names:
@@ -118,6 +116,9 @@ def _text(document: Mapping[str, Any]) -> str:
     more = (
         "group",
         "correlation_id",
+        "order_key",
+        "priority",
+        "debounce_key",
         "first_failed_at",
         "created_at",
         "archived_at",

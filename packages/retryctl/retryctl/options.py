@@ -14,6 +14,11 @@ type Commands = _SubParsersAction[GuessingParser]
 
 INSTANT: Final = "such as 2026-11-22T09:00:00Z"
 
+PRIORITIES: Final = ("high", "normal", "low")
+
+EXACT_IDS: Final = ("key", "correlation_id", "order_key", "debounce_key", "priority")
+"""What `with_exact_ids` takes."""
+
 _FILE: Final = {
     "bash": "_shtab_compgen_files",
     "zsh": "_files",
@@ -159,15 +164,18 @@ def with_dependency_and_times(command: ArgumentParser) -> None:
 
 
 def with_exact_ids(command: ArgumentParser) -> None:
-    """Take a whole key or correlation id."""
+    """Take a whole key, what operations share, or their priority."""
     command.add_argument("--key", help="the whole key")
     command.add_argument("--correlation-id", metavar="ID", help="the whole correlation id")
+    command.add_argument("--order-key", metavar="KEY", help="the whole order key")
+    command.add_argument("--debounce-key", metavar="KEY", help="the whole debounce key")
+    with_choice(command, "--priority", PRIORITIES)
 
 
 def with_query(command: ArgumentParser) -> None:
     """Take words to look for."""
     command.add_argument(
-        "--q", metavar="WORDS", help="words in the key, the correlation id, an id or the error"
+        "--q", metavar="WORDS", help="words in a key, the correlation id, an id or the error"
     )
 
 

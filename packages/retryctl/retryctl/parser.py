@@ -23,6 +23,7 @@ from retryctl import (
 from retryctl.api import KEY, URL
 from retryctl.options import (
     INSTANT,
+    PRIORITIES,
     Commands,
     GuessingParser,
     add_command,
@@ -147,7 +148,7 @@ def _add_operations(commands: Commands) -> None:
     )
     then = "what those behind it do when it ends as a dead letter: wait, or go on"
     submit.add_argument("--order-on-failure", choices=("block", "skip"), help=then)
-    with_choice(submit, "--priority", ("high", "normal", "low"))
+    with_choice(submit, "--priority", PRIORITIES)
     words = "a later submission with this key replaces this one while it waits"
     submit.add_argument("--debounce-key", metavar="KEY", help=words)
     begin.add_argument(

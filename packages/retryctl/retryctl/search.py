@@ -9,10 +9,11 @@ from retryctl.api import MOST_PAGES, Api
 from retryctl.documents import given_options
 from retryctl.layout import cells, table
 from retryctl.operations import operation_text
+from retryctl.options import EXACT_IDS
 from retryctl.screen import Screen, span
 
 _FILTERS: Final = (
-    *("type", "status", "dependency", "handler", "source", "key", "correlation_id"),
+    *("type", "status", "dependency", "handler", "source", *EXACT_IDS),
     *("created_after", "created_before"),
 )
 

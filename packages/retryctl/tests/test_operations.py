@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import pytest
+
 from retryctl.operations import operation_text
+from tests.support.retryctl import Run, answers
 
 OPERATION: dict[str, Any] = {
     "operation_id": "op-1",
@@ -45,3 +48,11 @@ def test_what_people_did_is_shown_with_their_names() -> None:
     assert any(line.split() == ["submitted", "by", "ada"] for line in lines)
     assert "retry_now  2026-11-21T12:00:00Z" in lines
     assert "replay of dl-1  2026-11-21T12:00:00Z by ada: not known" in lines
+
+
+@pytest.mark.parametrize("command", [["list"], ["find"], ["dead-letters", "list"]])
+def test_lists_are_narrowed_by_what_operations_share(command: list[str]) -> None:
+    given = {"order_key": "customer-7", "debounce_key": "stock-3", "priority": "low"}
+    argv = [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", value)]
+    asked = Run(answers({"items": [], "next_cursor": None}), *command, *argv).requests[0].url.params
+    assert {name: asked[name] for name in given} == given

@@ -29,6 +29,11 @@ def test_a_blocked_lane_shows_its_queue_and_goes_on_when_the_dead_letter_is_arch
     links = window.page.get_by_role("table", name="Queue").locator("tbody a")
     assert [each.get_attribute("title") for each in links.all()] == waiting
 
+    headline.get_by_role("link", name="All in this order").click()
+    rows = window.page.get_by_role("table", name="Operations").locator("tbody tr")
+    expect(rows).to_have_count(3)
+    window.open(f"lanes/{key}")
+
     window.button("Archive").click()
     expect(headline).to_contain_text("Nobody waits")
     for each in waiting:

@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -6,11 +7,13 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.masking import MASKED
-from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.base.names import DeadLetterReason, Priority
 from durable_retry.engine.dead_letters.document import DeadLetterDocument
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Replay, Status, WrongStatusError
+from durable_retry.engine.dead_letters.search import DeadLetterSearch
 from durable_retry.engine.dead_letters.transitions import archived, noted, replayed, restored
+from durable_retry.engine.operations.debounce import Debounce
 from durable_retry.errors import StorageRefusedError
 from durable_retry.settings.app import AppSettings
 from durable_retry.stores.dead_letters import index as dead_letter_index
@@ -19,7 +22,7 @@ from durable_retry.stores.dead_letters import records as dead_letters
 from durable_retry.stores.dead_letters.entries import IndexEntry
 from durable_retry.stores.dead_letters.index import read_groups, read_summary
 from durable_retry.stores.dead_letters.intents import left_over
-from durable_retry.stores.dead_letters.list import DeadLetterSearch, count_dead_letters, list_dead_letters
+from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters
 from durable_retry.stores.dead_letters.records import (
     change_dead_letter,
     find_dead_letter,
@@ -315,26 +318,41 @@ async def test_a_dead_letter_of_a_replay_is_linked_both_ways() -> None:
 ALL = DeadLetterFilter()
 
 
-async def found(limit: int = 50, wanted: DeadLetterFilter = ALL, **search: str) -> list[str | None]:
+async def found(limit: int = 50, wanted: DeadLetterFilter = ALL, **search: Any) -> list[str | None]:
     page = await list_dead_letters(wanted, limit=limit, cursor=None, search=DeadLetterSearch(**search))
     return [record.operation_id for record in page.records]
 
 
-@pytest.mark.parametrize("is_old", [False, True], ids=["rows of today", "rows without names"])
+OLD_NAMES = ("key", "operation_id", "correlation_id", "detail")
+
+
+def fewer_names(entry: IndexEntry) -> IndexEntry:
+    return replace(entry, names={name: (entry.names or {})[name] for name in OLD_NAMES})
+
+
+@pytest.mark.parametrize(
+    "as_written",
+    [lambda entry: entry, fewer_names, lambda entry: replace(entry, names=None)],
+    ids=["rows of today", "rows without order keys", "rows without names"],
+)
 async def test_a_dead_letter_is_found_by_its_names_and_its_detail(
-    is_old: bool,  # noqa: FBT001 - the case
-    monkeypatch: pytest.MonkeyPatch,
+    as_written: Callable[[IndexEntry], IndexEntry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if is_old:
-        of = IndexEntry.of
-        monkeypatch.setattr(IndexEntry, "of", lambda record: replace(of(record), names=None))
+    of = IndexEntry.of
+    monkeypatch.setattr(IndexEntry, "of", lambda record: as_written(of(record)))
+    debounce = Debounce(entity="e", key="stock-3", seconds=1.0, accepted_at=NOON)
+    more = {"order_key": "lane-7", "priority": Priority.HIGH, "debounce": debounce}
     await keep(1, key="order-41", correlation_id="basket-7")
-    second = await keep(2, key="order-42", correlation_id="basket-7")
+    second = await keep(2, key="order-42", correlation_id="basket-7", **more)
     await keep(3, key="k" * 255, correlation_id="basket-70")
     assert await found(key="order-42") == ["op-2"]
     assert await found(key="order-4") == []
     assert await found(key="k" * 255) == ["op-3"]
     assert await found(correlation_id="basket-7") == ["op-2", "op-1"]
+    assert await found(order_key="lane-7") == ["op-2"]
+    assert await found(debounce_key="stock-3", priority=Priority.HIGH) == ["op-2"]
+    assert await found(priority=Priority.NORMAL) == ["op-3", "op-1"]
+    assert await found(order_key="lane-70") == []
     assert await found(1, words="ORDER-4") == ["op-2"]
     assert await found(words="order-4") == ["op-2", "op-1"]
     assert await found(words="op-3") == ["op-3"]

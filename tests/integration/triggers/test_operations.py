@@ -180,7 +180,7 @@ async def test_a_list_of_one_leads_to_the_next(hub: TaskHubStage) -> None:
 async def test_a_key_and_a_word_of_the_last_error_find_an_operation(hub: TaskHubStage) -> None:
     good = (await submitted(hub, CALL | {"correlation_id": "order-7"}, Prefer="wait=20")).body
     hub.answer = failing(9)
-    bad = (await submitted(hub, CALL | {"key": "evt-2"})).body
+    bad = (await submitted(hub, CALL | {"key": "evt-2", "order_key": "lane-7", "priority": "low"})).body
     await until(hub, bad["operation_id"], "waiting_retry")
     for params, wanted in (
         ({"key": "evt-1"}, [good]),
@@ -189,6 +189,10 @@ async def test_a_key_and_a_word_of_the_last_error_find_an_operation(hub: TaskHub
         ({"q": "EVT"}, [bad, good]),
         ({"q": "order-7"}, [good]),
         ({"correlation_id": "order-7"}, [good]),
+        ({"order_key": "lane-7"}, [bad]),
+        ({"debounce_key": "lane-7"}, []),
+        ({"priority": "low"}, [bad]),
+        ({"priority": "normal"}, [good]),
         ({"q": "no"}, [bad]),
         ({"q": bad["operation_id"]}, [bad]),
         ({"source": "http"}, [bad, good]),

@@ -100,8 +100,9 @@ export const eventLink = linkTo("outbox");
 export const batchLink = linkTo("batches");
 export const sagaLink = linkTo("sagas");
 export const laneLink = linkTo("lanes");
-/** A correlation id, which leads to the operations that share it. */
-export const correlationLink = (id) => (id ? cutLink(link("operations", { correlation_id: id }), id) : h("span", { class: "dim" }, "–"));
+/** What operations share, such as a debounce key, which leads to all that have it. */
+export const sharedLink = (name, value) => (value ? cutLink(link("operations", { [name]: value }), value) : h("span", { class: "dim" }, "–"));
+export const correlationLink = (id) => sharedLink("correlation_id", id);
 export const circuitLink = (name) => (name ? h("a", { href: link(`circuits/${encodeURIComponent(name)}`) }, name) : h("span", { class: "dim" }, "none"));
 
 // Dialogs and fields. The browser keeps the focus inside a dialog and closes it with Escape.

@@ -14,7 +14,7 @@ from durable_retry.console.finding.cursors import BadCursorError
 from durable_retry.console.finding.operations import MAX_READ, OperationSearchPage, find_operations
 from durable_retry.console.finding.question import Question
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.names import OperationState, Priority
 from durable_retry.engine.operations.document import ListedOperation
 from durable_retry.engine.operations.naming import explicit_scope, operation_id_for
 from durable_retry.engine.operations.status import last_error
@@ -65,11 +65,10 @@ class Hub:
 
     def note(self, document: dict[str, Any]) -> None:
         names = ("operation_id", "key", "dependency", "source", "correlation_id")
-        entry = OperationEntry(
-            **{name: document[name] for name in names},
-            created_at=datetime.fromisoformat(document["created_at"]),
-            handler=document.get("handler"),
-        )
+        more = ("handler", "order_key", "priority", "debounce_key")
+        shown: dict[str, Any] = {name: document.get(name) for name in (*names, *more)}
+        created_at = datetime.fromisoformat(document["created_at"])
+        entry = OperationEntry(**shown, created_at=created_at)
         self.held.append((OperationList.ALL, entry))
         error = last_error(document)
         if error or document["status"] != "succeeded":
@@ -130,6 +129,10 @@ async def pages(wanted: Question, limit: int = 50) -> list[list[str]]:
         (ANY, ["op-2", "op-1"]),
         (Question(key="key of op-1"), ["op-1"]),
         (Question(correlation_id="order-42"), ["op-1"]),
+        (Question(order_key="lane-7"), ["op-2"]),
+        (Question(debounce_key="stock-3"), ["op-1"]),
+        (Question(priority=Priority.LOW), ["op-2"]),
+        (Question(priority=Priority.NORMAL), ["op-1"]),
         (Question(words="TIMEOUT"), ["op-2"]),
         (Question(words="op-1"), ["op-1"]),
         (Question(status="waiting_retry"), ["op-2"]),
@@ -141,8 +144,9 @@ async def test_while_the_task_hub_is_away_the_index_answers(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, wanted: Question, expected: list[str]
 ) -> None:
     failed = {"category": "transient", "status_code": None, "error": "Timeout"}
-    hub.add("op-1", timedelta(seconds=2), correlation_id="order-42")
-    hub.add("op-2", timedelta(seconds=1), status="waiting_retry", attempts=[failed])
+    hub.add("op-1", timedelta(seconds=2), correlation_id="order-42", debounce_key="stock-3")
+    more = {"order_key": "lane-7", "priority": "low"}
+    hub.add("op-2", timedelta(seconds=1), status="waiting_retry", attempts=[failed], **more)
 
     async def is_away(*_: object) -> None:
         raise TaskHubUnavailableError("the task hub answered UNAVAILABLE")
@@ -313,16 +317,17 @@ async def test_an_operation_that_is_gone_is_left_out(hub: Hub) -> None:
     assert await everything(ANY) == []
 
 
-async def test_a_correlation_id_is_read_at_once_however_old_it_is(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["correlation_id", "order_key", "debounce_key"])
+async def test_what_shares_a_name_is_read_at_once_however_old_it_is(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     for number in range(1_000):
-        hub.add(f"op-{number}", timedelta(seconds=number), correlation_id=f"c-{number % 10}")
+        hub.add(f"op-{number}", timedelta(seconds=number), **{name: f"c-{number % 10}"})
     for age in (1, 2, 3):
-        hub.add(f"op-x{age}", timedelta(days=age), correlation_id="order-42")
+        hub.add(f"op-x{age}", timedelta(days=age), **{name: "order-42"})
     await hub.write()
     rows = rows_read(monkeypatch)
-    wanted = Question(correlation_id="order-42")
+    wanted = Question(**{name: "order-42"})  # type: ignore[arg-type] # one of the texts
     assert await pages(wanted, 2) == [["op-x1", "op-x2"], ["op-x3"]]
     assert await everything(replace(wanted, created_before=NOON - timedelta(days=2))) == ["op-x3"]
     assert rows == []
@@ -350,13 +355,15 @@ async def test_an_id_is_read_at_once(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize("words", ["order-42", "ORDER-42", "42 reset", "connection reset"])
-async def test_words_stand_in_the_key_the_correlation_id_or_the_last_error(hub: Hub, words: str) -> None:
+async def test_words_stand_in_a_key_the_correlation_id_or_the_last_error(hub: Hub, words: str) -> None:
     error = [{"error": "Connection reset for order-42"}]
     hub.add("op-1", timedelta(seconds=1), attempts=error)
     hub.add("op-2", timedelta(seconds=2), key="order-42/reset/connection")
     hub.add("op-3", timedelta(seconds=3), correlation_id="order-42:connection-reset")
     hub.add("op-4", timedelta(seconds=4))
-    assert await everything(Question(words=words), 2) == ["op-1", "op-2", "op-3"]
+    hub.add("op-5", timedelta(seconds=5), order_key="order-42 of connection/reset")
+    hub.add("op-6", timedelta(seconds=6), debounce_key="connection reset order-42")
+    assert await everything(Question(words=words), 2) == ["op-1", "op-2", "op-3", "op-5", "op-6"]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 50])
@@ -381,12 +388,19 @@ async def test_a_tenant_finds_its_own_key(hub: Hub) -> None:
 async def test_filters_narrow_each_other(hub: Hub) -> None:
     hub.add("op-1", dependency="stock", source="queue", handler="ship", correlation_id="c")
     hub.add("op-2", timedelta(seconds=1), dependency="stock", source="http")
-    hub.add("op-3", timedelta(seconds=2), status="dead_lettered")
+    more = {"order_key": "c", "priority": "high", "debounce_key": "d"}
+    hub.add("op-3", timedelta(seconds=2), status="dead_lettered", **more)
     for wanted, expected in (
         (Question(dependency="stock"), ["op-1", "op-2"]),
         (Question(dependency="stock", source="queue"), ["op-1"]),
         (Question(handler="ship"), ["op-1"]),
         (Question(correlation_id="c", source="http"), []),
+        (Question(correlation_id="c", order_key="c"), []),
+        (Question(order_key="c"), ["op-3"]),
+        (Question(order_key="c", debounce_key="d", priority=Priority.HIGH), ["op-3"]),
+        (Question(order_key="c", priority=Priority.NORMAL), []),
+        (Question(priority=Priority.NORMAL), ["op-1", "op-2"]),
+        (Question(priority=Priority.HIGH), ["op-3"]),
         (Question(status=OperationState.DEAD_LETTERED), ["op-3"]),
         (Question(created_after=NOON - timedelta(seconds=1)), ["op-1", "op-2"]),
         (Question(created_before=NOON), ["op-2", "op-3"]),

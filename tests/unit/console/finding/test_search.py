@@ -218,6 +218,7 @@ async def test_a_list_that_looks_far_goes_on_where_it_was(lists: Lists) -> None:
     [
         (Question(kind=FoundType.EVENT), {"pending", "sent", "failed"}),
         (Question(handler="ship"), {"operations", "dead_letters"}),
+        (Question(order_key="lane-7"), {"operations", "dead_letters"}),
         (
             Question(dependency="payments"),
             {"operations", "dead_letters", "pending", "sent", "failed", "replay", "activity"},

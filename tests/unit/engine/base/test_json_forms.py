@@ -42,6 +42,7 @@ class Cells(JsonRow):
     name: str
     at: MsInstant
     note: Annotated[str | None, Form(omits_none=True)] = None
+    mark: Annotated[str | None, Form(omits_none=True)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +297,13 @@ def test_a_row_is_its_members_in_their_order(row: list[Any]) -> None:
 
 
 def test_what_a_newer_version_appended_to_a_row_is_ignored() -> None:
-    assert Cells.from_json(["one", 250, "two", "three"]).to_json() == ["one", 250, "two"]
+    assert Cells.from_json(["one", 250, "two", None, "three"]).to_json() == ["one", 250, "two"]
+
+
+def test_a_member_that_is_left_out_before_another_one_is_null_in_a_row() -> None:
+    cells = Cells("one", Cells.from_json(["one", 250]).at, mark="three")
+    assert cells.to_json() == ["one", 250, None, "three"]
+    assert Cells.from_json(cells.to_json()) == cells
 
 
 @pytest.mark.parametrize(("row", "problem"), [(["one"], "it lacks 'at'"), ([1, 250], "name: ")])

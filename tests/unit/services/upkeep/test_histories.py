@@ -16,7 +16,7 @@ from durable_retry.stores.operations.index import (
     OperationEntry,
     OperationList,
     buckets,
-    ids_of_correlation,
+    ids_of_name,
     write_entries,
 )
 from durable_retry.stores.storage import clients as storage_clients
@@ -79,7 +79,7 @@ async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
     assert purged == ["op-8"]  # The record of the other one still needs its history.
     assert await listed() == ["op-1"]
     assert await listed(OperationList.FAILED) == ["op-1", "op-waits"]
-    assert (await ids_of_correlation("c", limit=5, cursor=None)).operation_ids == ["op-1"]
+    assert (await ids_of_name("c", limit=5, cursor=None)).operation_ids == ["op-1"]
     assert (len(account.rows(TABLE)), len(account.rows(NAMES_TABLE))) == (3, 1)
 
 

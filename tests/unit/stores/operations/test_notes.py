@@ -11,7 +11,7 @@ from azure.core.exceptions import ServiceResponseError
 
 from durable_retry import clock
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import Category, OperationState
+from durable_retry.engine.base.names import Category, OperationState, Priority
 from durable_retry.engine.facts import (
     AttemptEnded,
     DeadLetterKept,
@@ -20,6 +20,7 @@ from durable_retry.engine.facts import (
     SubmissionOutcome,
     Submitted,
 )
+from durable_retry.engine.operations.debounce import Debounce
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
@@ -111,16 +112,20 @@ async def test_a_note_is_written_by_itself(storage: Storage) -> None:
 
 
 async def test_an_entry_has_what_lists_filter_by(storage: Storage) -> None:
-    operation = an_operation(correlation_id="order-42")
+    debounce = Debounce(entity="e", key="stock-3", seconds=1.0, accepted_at=NOON)
+    operation = an_operation(
+        correlation_id="order-42", order_key="lane-7", priority=Priority.LOW, debounce=debounce
+    )
     note_accepted(operation)
     note_failure(operation, "timed out " + 400 * "x")
     note_success(operation, was_held=True)
     await write_noted()
     (accepted,), (failed,) = await listed(), await listed(OperationList.FAILED)
     assert (accepted.key, accepted.correlation_id, accepted.status) == (operation.key, "order-42", None)
+    assert (accepted.order_key, accepted.priority, accepted.debounce_key) == ("lane-7", "low", "stock-3")
     assert accepted.created_at == operation.created_at
     assert (failed.status, failed.error) == (OperationState.SUCCEEDED, "")
-    assert len(storage.rows("named-")) == 1
+    assert len(storage.rows("named-")) == 3
 
 
 @pytest.mark.usefixtures("storage")
@@ -134,6 +139,7 @@ async def test_a_document_that_was_lost_is_noted_with_its_end() -> None:
         "status": "dead_lettered",
         "created_at": to_rfc3339(NOON),
         "updated_at": to_rfc3339(NOON),
+        "order_key": "lane-7",
     }
     note_document(document, "422 Unprocessable")
     note_document({**document, "operation_id": "op-2", "status": "succeeded"}, "")
@@ -142,6 +148,7 @@ async def test_a_document_that_was_lost_is_noted_with_its_end() -> None:
         ("op-2", OperationState.SUCCEEDED),
         ("op-1", OperationState.DEAD_LETTERED),
     ]
+    assert {one.order_key for one in await listed()} == {"lane-7"}
     failed = {one.operation_id: one.error for one in await listed(OperationList.FAILED)}
     assert failed == {"op-1": "422 Unprocessable"}
 

@@ -6,8 +6,8 @@ import { timeline } from "../charts.js";
 import { go, h, link } from "../dom.js";
 import { contentOf, editor } from "../editor.js";
 import { ago, at, coarse, number, plural, until, when, words } from "../format.js";
-import { filters, pageQuery, pager, table } from "../lists.js";
-import { ask, badge, button, card, circuitLink, correlationLink, deadLetterLink, facts, json, mono, notice, operationLink } from "../pieces.js";
+import { filters, pageQuery, pager, SHARED, table } from "../lists.js";
+import { ask, badge, button, card, circuitLink, correlationLink, deadLetterLink, facts, json, laneLink, mono, notice, operationLink, sharedLink } from "../pieces.js";
 import { Paced } from "../poll.js";
 import { CATEGORIES, named, onAll, REASONS, selection } from "./bulk.js";
 import { causeLink, failure, standing } from "./causes.js";
@@ -22,7 +22,7 @@ const FILTERS = [
   { name: "created_before", label: "Created before", instant: true, more: true },
   { name: "group", label: "Group", more: true },
   { name: "key", label: "Key", more: true },
-  { name: "correlation_id", label: "Correlation id", more: true },
+  ...SHARED,
 ];
 const COLUMNS = [
   { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
@@ -32,7 +32,7 @@ const COLUMNS = [
   { name: "Detail", class: "wide", cell: (one) => h("span", { class: "clip", title: one.detail }, one.detail), text: (one) => one.detail },
   { name: "Created", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
 ];
-const FILE = [...COLUMNS, ...["id", "operation_id", "category", "group", "correlation_id", "first_failed_at"].map((name) => ({ name, text: (one) => one[name] }))];
+const FILE = [...COLUMNS, ...["id", "operation_id", "category", "group", "correlation_id", "order_key", "debounce_key", "priority", "first_failed_at"].map((name) => ({ name, text: (one) => one[name] }))];
 
 export function deadLettersView({ path, query, reload }) {
   const counted = new Paced((signal) => get("dead-letters/count", Object.fromEntries(COUNTED.map((name) => [name, query[name]])), signal), COUNT_SECONDS);
@@ -56,8 +56,8 @@ export function deadLettersView({ path, query, reload }) {
   };
 }
 
-// Words, keys and correlation ids are looked for in the dead letters themselves.
-const SEARCHED = ["q", "key", "correlation_id"];
+// Words, keys and what operations share are looked for in the dead letters themselves.
+const SEARCHED = ["q", "key", ...SHARED.map(({ name }) => name)];
 const COUNTED = FILTERS.map(({ name }) => name).filter((name) => !SEARCHED.includes(name));
 const COUNT_SECONDS = 15;
 const isCountable = (query) => !SEARCHED.some((name) => query[name]);
@@ -197,6 +197,9 @@ function about(one) {
     ["Source", one.source],
     ["Group", causeLink(one.group, one.group)],
     ["Correlation", one.correlation_id ? correlationLink(one.correlation_id) : null],
+    ...(one.order_key ? [["Order key", laneLink(one.order_key)]] : []),
+    ...(one.debounce_key ? [["Debounce key", sharedLink("debounce_key", one.debounce_key)]] : []),
+    ...(one.priority ? [["Priority", words(one.priority)]] : []),
     ["Replay of", one.replay_of ? deadLetterLink(one.replay_of) : null],
     ["First failed", when(one.first_failed_at)],
     ["Created", when(one.created_at)],

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { h, link } from "../dom.js";
 import { ago, until, words } from "../format.js";
-import { filters, pageQuery, pager, table } from "../lists.js";
+import { filters, pageQuery, pager, SHARED, table } from "../lists.js";
 import { badge, card, circuitLink, correlationLink, cutLink, deadLetterLink, operationLink, short, STATES } from "../pieces.js";
 
 const TYPES = [["operation", "Operations"], ["dead_letter", "Dead letters"], ["event", "Events"], ["batch", "Batches"], ["saga", "Sagas"], ["replay", "Replays"], ["activity", "Activity"]];
@@ -19,7 +19,7 @@ const FILTERS = [
   { name: "handler", label: "Handler", more: true },
   { name: "source", label: "Source", more: true },
   { name: "key", label: "Key", more: true },
-  { name: "correlation_id", label: "Correlation id", more: true },
+  ...SHARED,
 ];
 const COLUMNS = [
   { name: "Type", cell: (one) => words(one.type), text: (one) => one.type },

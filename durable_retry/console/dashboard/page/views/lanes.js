@@ -68,7 +68,8 @@ function missing(error) {
 function headline({ dead, ...lane }, reload) {
   const place = dead && `dead-letters/${segment(dead.id)}`;
   return h("div", { class: "headline", data: { key: "headline" } },
-    h("div", { class: "headline-words" }, badge(stateOf(lane)), h("span", {}, lane.waiting ? `${plural(lane.waiting, "operation waits", "operations wait")} behind the one in front` : "Nobody waits.")),
+    h("div", { class: "headline-words" }, badge(stateOf(lane)), h("span", {}, lane.waiting ? `${plural(lane.waiting, "operation waits", "operations wait")} behind the one in front` : "Nobody waits."),
+      h("a", { href: link("operations", { order_key: lane.order_key }) }, "All in this order")),
     dead?.status !== "open" || dead.unreadable ? null : h("div", { class: "actions" },
       button("Replay", () => replayAsItWas(dead, place, reload), "main"),
       h("a", { class: "button", href: link(place, { edit: "1" }) }, "Edit and replay"),

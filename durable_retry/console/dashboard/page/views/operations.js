@@ -4,8 +4,8 @@ import { addressOf, get, getSeldom, post, segment } from "../api.js";
 import { timeline } from "../charts.js";
 import { go, h, link, toast } from "../dom.js";
 import { ago, at, number, until, when, words } from "../format.js";
-import { filters, pageQuery, pager, table } from "../lists.js";
-import { ask, badge, button, card, circuitLink, copier, correlationLink, deadLetterLink, eventLink, facts, FINISHED, json, laneLink, mono, operationLink, short, STATES, WAITING } from "../pieces.js";
+import { filters, pageQuery, pager, SHARED, table } from "../lists.js";
+import { ask, badge, button, card, circuitLink, copier, correlationLink, deadLetterLink, eventLink, facts, FINISHED, json, laneLink, mono, operationLink, sharedLink, short, STATES, WAITING } from "../pieces.js";
 import { onAll, selection } from "./bulk.js";
 
 const COLUMNS = [
@@ -29,7 +29,7 @@ const FILTERS = [
   { name: "handler", label: "Handler", more: true },
   { name: "source", label: "Source", more: true },
   { name: "key", label: "Key", more: true },
-  { name: "correlation_id", label: "Correlation id", more: true },
+  ...SHARED,
 ];
 const ON_MANY = ["cancel", "retry_now", "pause", "resume"];
 const SHOWN = COLUMNS.filter((column) => column.class !== "hidden");
@@ -211,8 +211,8 @@ function about(one) {
     ["Correlation", one.correlation_id ? correlationLink(one.correlation_id) : null],
     ...(one.trace_id ? [["Trace", one.trace_url ? h("a", { href: one.trace_url, rel: "noreferrer" }, one.trace_id) : mono(one.trace_id)]] : []),
     ...(one.priority ? [["Priority", words(one.priority)]] : []),
-    ...(one.debounce_key ? [["Debounce key", one.debounce_key]] : []),
-    ...(one.order_key ? [["Order key", laneLink(one.order_key)]] : []),
+    ...(one.debounce_key ? [["Debounce key", sharedLink("debounce_key", one.debounce_key)]] : []),
+    ...(one.order_key ? [["Order key", h("span", {}, laneLink(one.order_key), " · ", h("a", { href: link("operations", { order_key: one.order_key }) }, "all in this order"))]] : []),
     ["Attempts", number(one.attempt_count)],
     ["Accepted", when(one.created_at)],
     ...(one.start_at ? [["Begins", when(one.start_at)]] : []),
