@@ -63,12 +63,14 @@ _WORDS: Final[Mapping[str, Any]] = {
 
 # Names in objects that have a member for each of something; of a dependency where the member is not here.
 _NAMES: Final = {
+    "by_priority": "high",
     "by_reason": "RetriesExhausted",
     "classify": "404",
     "ended_by_status": "succeeded",
     "failures_by_category": "transient",
     "thresholds": "dead_letters",
     "unavailable": "health",
+    "waiting_by_priority": "high",
     "waits": "retry",
 }
 

@@ -6,7 +6,7 @@ Log lines carry the ids as attributes (`extra`) for searching.
 import logging
 
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.names import OperationState, Priority
 from durable_retry.engine.facts import (
     ActedOn,
     AttemptEnded,
@@ -19,6 +19,7 @@ from durable_retry.engine.facts import (
     WaitBegun,
     WaitEnded,
 )
+from durable_retry.engine.operations.debounce import debounce_outcome
 from durable_retry.engine.operations.status import lasted_seconds
 from durable_retry.facts import subscribe
 from durable_retry.telemetry import metrics, spans
@@ -33,6 +34,7 @@ from durable_retry.telemetry.spans import (
     DEPENDENCY,
     HTTP_STATUS,
     OUTCOME,
+    PRIORITY,
     SOURCE,
     STATUS,
     WAIT_KIND,
@@ -66,7 +68,7 @@ def submitted(fact: Submitted) -> None:
     """Record a submission."""
     operation, outcome = fact.operation, fact.outcome.value
     labels = {DEPENDENCY: operation.dependency, SOURCE: operation.source, OUTCOME: outcome}
-    metrics.record(metrics.SUBMISSIONS, 1, labels)
+    metrics.record(metrics.SUBMISSIONS, 1, labels | {PRIORITY: operation.priority or Priority.NORMAL})
     if _log.isEnabledFor(logging.DEBUG):
         _log.debug(
             "operation %s (key %s): %s",
@@ -121,9 +123,9 @@ def wait_begun(fact: WaitBegun) -> None:
 def wait_ended(fact: WaitEnded) -> None:
     """Record the length of a wait that is over."""
     operation = fact.operation
-    metrics.record(
-        metrics.WAIT_DURATION, fact.seconds, {DEPENDENCY: operation.dependency, WAIT_KIND: fact.kind}
-    )
+    labels = {DEPENDENCY: operation.dependency, WAIT_KIND: fact.kind}
+    labels[PRIORITY] = operation.priority or Priority.NORMAL
+    metrics.record(metrics.WAIT_DURATION, fact.seconds, labels)
     if _log.isEnabledFor(logging.DEBUG):
         _log.debug(
             "operation %s (key %s): waited %.1f s (%s)",
@@ -158,8 +160,11 @@ def _record_end(fact: OperationEnded) -> None:
     document, trace = fact.document, fact.trace
     status, letter = document["status"], document["dead_letter"] or {}
     seconds = lasted_seconds(document)
-    labels = {DEPENDENCY: document["dependency"], STATUS: status}
+    dependency, debounce = document["dependency"], debounce_outcome(document)
+    labels = {DEPENDENCY: dependency, STATUS: status, PRIORITY: document.get("priority") or Priority.NORMAL}
     metrics.record(metrics.OPERATION_DURATION, seconds, labels)
+    if debounce is not None:
+        metrics.record(metrics.DEBOUNCED, 1, {DEPENDENCY: dependency, OUTCOME: debounce})
     spans.operation_ended(document, trace)
     details = {
         STATUS: status,

@@ -18,6 +18,7 @@ from durable_retry.telemetry.spans import (
     CIRCUIT_STATE_BEFORE,
     DEPENDENCY,
     OUTCOME,
+    PRIORITY,
     SCOPE,
     SOURCE,
     STATUS,
@@ -53,7 +54,7 @@ SUBMISSIONS: Final = Metric(
     "durable_retry.submissions",
     MetricKind.COUNTER,
     "{submission}",
-    (DEPENDENCY, SOURCE, OUTCOME),
+    (DEPENDENCY, SOURCE, OUTCOME, PRIORITY),
     "Operations submitted, by outcome: started, replayed or key_reused.",
 )
 ATTEMPT_DURATION: Final = Metric(
@@ -75,7 +76,7 @@ WAIT_DURATION: Final = Metric(
     "durable_retry.wait.duration",
     MetricKind.HISTOGRAM,
     "s",
-    (DEPENDENCY, WAIT_KIND),
+    (DEPENDENCY, WAIT_KIND, PRIORITY),
     "Waits of operations that are over: for a retry, the circuit or the retry budget.",
     _WAIT_BUCKETS,
 )
@@ -83,9 +84,16 @@ OPERATION_DURATION: Final = Metric(
     "durable_retry.operation.duration",
     MetricKind.HISTOGRAM,
     "s",
-    (DEPENDENCY, STATUS),
+    (DEPENDENCY, STATUS, PRIORITY),
     "From acceptance to the end, every wait included, by how operations ended.",
     _OPERATION_BUCKETS,
+)
+DEBOUNCED: Final = Metric(
+    "durable_retry.debounced",
+    MetricKind.COUNTER,
+    "{operation}",
+    (DEPENDENCY, OUTCOME),
+    "Operations with a debounce key that ended: replaced by a later one, or ran.",
 )
 CIRCUIT_MOVES: Final = Metric(
     "durable_retry.circuit.moves",

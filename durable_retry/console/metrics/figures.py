@@ -1,62 +1,35 @@
 """What happened to a dependency over time: figures of a minute, merged into longer steps.
 
-Durations are counted in buckets of fixed bounds, so figures of several processes and minutes add up without
-losing anything.
+Figures of several processes and minutes add up: durations are counted in buckets (`buckets`).
 """
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from itertools import accumulate
-from math import ceil, log2
+from math import ceil
 from typing import Annotated, Any, Final, Self
 
 from pydantic import Field
 
+from durable_retry.console.metrics.buckets import (
+    Percentiles,
+    Waited,
+    Waits,
+    bucket_of,
+    counts_by_bucket,
+    stored_counts,
+)
+from durable_retry.console.metrics.priorities import (
+    BY_PRIORITY,
+    PriorityFigures,
+    PriorityMetrics,
+    shown_priorities,
+)
 from durable_retry.engine.base.answers import Answer, Instant
-
-PER_OCTAVE: Final = 4
-"""Buckets for each doubling: a percentile is at most 19 % off, half of it as a rule."""
-LAST_BUCKET: Final = 120
-"""Begins at 2 ** 29.75 ms, ten days."""
-
-
-def bucket_of(milliseconds: float) -> int:
-    """Return the number of a duration's bucket: 0 up to a millisecond, then four for each doubling."""
-    return 0 if milliseconds < 1 else min(LAST_BUCKET, 1 + int(log2(milliseconds) * PER_OCTAVE))
-
-
-def percentile_ms(times: Mapping[int, int], share: float) -> float | None:
-    """Return the duration that this share of the counted ones does not exceed.
-
-    Args:
-        times: Counts by the number of the bucket.
-        share: Above 0, at most 1: 0.95 for p95.
-
-    Returns:
-        Milliseconds, interpolated within a bucket; None when nothing was counted.
-    """
-    if not times:
-        return None
-    buckets = sorted(times)
-    reached = list(accumulate(times[bucket] for bucket in buckets))
-    rank = share * reached[-1]
-    place = bisect_left(reached, rank)
-    bucket, within = buckets[place], times[buckets[place]]
-    part = 1 - (reached[place] - rank) / within
-    low_ms = 2.0 ** ((bucket - 1) / PER_OCTAVE)
-    return round(part if bucket == 0 else low_ms * 2.0 ** (part / PER_OCTAVE), 2)
-
-
-@dataclass(slots=True)
-class Waits:
-    """Waits that are over: how many, and their sum in seconds."""
-
-    count: int = 0
-    seconds: float = 0.0
+from durable_retry.engine.base.names import Priority
+from durable_retry.engine.operations.debounce import DebounceOutcome
 
 
 class LimitKind(StrEnum):
@@ -97,6 +70,9 @@ class Figures:
         late_times: From when a wait was due to its end, by bucket.
         openings: How often the circuit opened, by itself or by hand.
         limits: The limits of the moment, by kind, read whenever an attempt asked whether it may start.
+        priorities: What was `high` or `low`; the rest is `normal`.
+        debounce_replaced: Operations that a later one of their debounce key replaced.
+        debounce_ran: Operations with a debounce key that ended otherwise.
     """
 
     started: int = 0
@@ -112,6 +88,18 @@ class Figures:
     openings: int = 0
     attempt_seconds: float = 0.0
     limits: dict[LimitKind, Readings] = field(default_factory=dict)
+    priorities: dict[Priority, PriorityFigures] = field(default_factory=dict)
+    debounce_replaced: int = 0
+    debounce_ran: int = 0
+
+    def count_start(self, priority: Priority | None = None) -> None:
+        """Count an operation that was accepted."""
+        self.started += 1
+        if priority is not None:
+            self._of(priority).started += 1
+
+    def _of(self, priority: Priority) -> PriorityFigures:
+        return self.priorities.setdefault(priority, PriorityFigures())
 
     def count_attempt(self, number: int, category: str | None, duration_ms: float, *, counted: bool) -> None:
         """Count an attempt that ended.
@@ -130,16 +118,24 @@ class Figures:
         self.attempt_times[bucket_of(duration_ms)] += 1
         self.attempt_seconds += duration_ms / 1_000
 
-    def count_end(self, status: str, seconds: float) -> None:
+    def count_end(self, status: str, seconds: float, priority: Priority | None = None) -> None:
         """Count an operation that ended, and how long it took from its acceptance."""
+        bucket = bucket_of(seconds * 1_000)
         self.ended[status] += 1
-        self.operation_times[bucket_of(seconds * 1_000)] += 1
+        self.operation_times[bucket] += 1
+        if priority is not None:
+            self._of(priority).operation_times[bucket] += 1
 
-    def count_wait(self, kind: str, seconds: float, count: int = 1) -> None:
-        """Count waits of one kind that are over, with the sum of their seconds."""
-        waits = self.waits.setdefault(kind, Waits())
-        waits.count += count
-        waits.seconds += seconds
+    def count_debounce(self, outcome: DebounceOutcome) -> None:
+        """Count an operation with a debounce key that ended."""
+        self.debounce_replaced += outcome is DebounceOutcome.REPLACED
+        self.debounce_ran += outcome is DebounceOutcome.RAN
+
+    def count_wait(self, kind: str, seconds: float, priority: Priority | None = None) -> None:
+        """Count a wait that is over."""
+        self.waits.setdefault(kind, Waits()).add(1, seconds)
+        if priority is not None and kind in BY_PRIORITY:
+            self._of(priority).waits.add(1, seconds)
 
     def count_late(self, seconds: float) -> None:
         """Count the end of a wait so long after it was due."""
@@ -162,7 +158,9 @@ class Figures:
         for name in ("failures", "ended", "attempt_times", "operation_times", "late_times"):
             getattr(self, name).update(getattr(other, name))
         for kind, waits in other.waits.items():
-            self.count_wait(kind, waits.seconds, waits.count)
+            self.waits.setdefault(kind, Waits()).add(waits.count, waits.seconds)
+        for priority, figures in other.priorities.items():
+            self._of(priority).add(figures)
         for limit, readings in other.limits.items():
             self.read_limit(limit, readings.total, readings.count)
 
@@ -171,14 +169,15 @@ class Figures:
         document = {
             **{name: getattr(self, name) for name in _NUMBERS},
             "failures": dict(self.failures),
-            "attempt_ms": _stored_counts(self.attempt_times),
+            "attempt_ms": stored_counts(self.attempt_times),
             "ended": dict(self.ended),
-            "operation_ms": _stored_counts(self.operation_times),
-            "late_ms": _stored_counts(self.late_times),
+            "operation_ms": stored_counts(self.operation_times),
+            "late_ms": stored_counts(self.late_times),
             "waits": {kind: [one.count, round(one.seconds, 3)] for kind, one in self.waits.items()},
             "openings": self.openings,
             "attempt_seconds": round(self.attempt_seconds, 3),
             "limits": {kind: [one.count, round(one.total, 3)] for kind, one in self.limits.items()},
+            "priorities": {priority: one.to_json() for priority, one in self.priorities.items()},
         }
         return {name: value for name, value in document.items() if value}
 
@@ -188,10 +187,10 @@ class Figures:
         return cls(
             **{name: document.get(name, 0) for name in _NUMBERS},
             failures=Counter(document.get("failures", {})),
-            attempt_times=_counts_by_bucket(document.get("attempt_ms", {})),
+            attempt_times=counts_by_bucket(document.get("attempt_ms", {})),
             ended=Counter(document.get("ended", {})),
-            operation_times=_counts_by_bucket(document.get("operation_ms", {})),
-            late_times=_counts_by_bucket(document.get("late_ms", {})),
+            operation_times=counts_by_bucket(document.get("operation_ms", {})),
+            late_times=counts_by_bucket(document.get("late_ms", {})),
             waits={kind: Waits(*pair) for kind, pair in document.get("waits", {}).items()},
             openings=document.get("openings", 0),
             attempt_seconds=document.get("attempt_seconds", 0.0),
@@ -199,6 +198,11 @@ class Figures:
                 kind: Readings(*document["limits"][kind])
                 for kind in LimitKind
                 if kind in document.get("limits", {})
+            },
+            priorities={
+                priority: PriorityFigures.from_json(document["priorities"][priority])
+                for priority in Priority
+                if priority in document.get("priorities", {})
             },
         )
 
@@ -214,38 +218,25 @@ class Figures:
             ended=sum(self.ended.values()),
             ended_by_status=dict(self.ended),
             operation_ms=Percentiles.of(self.operation_times),
-            waits={
-                kind: Waited(count=one.count, seconds=round(one.seconds, 3))
-                for kind, one in self.waits.items()
-            },
+            waits={kind: Waited.of(one) for kind, one in self.waits.items()},
             late_ms=Percentiles.of(self.late_times),
             attempt_seconds=round(self.attempt_seconds, 3),
             current_concurrency=self._mean_limit(LimitKind.CONCURRENCY),
             current_rate_per_second=self._mean_limit(LimitKind.RATE),
+            by_priority=shown_priorities(self.priorities, self._all_by_priority()),
+            debounce_replaced=self.debounce_replaced,
+            debounce_ran=self.debounce_ran,
         )
+
+    def _all_by_priority(self) -> PriorityFigures:
+        waits = Waits()
+        for kind in BY_PRIORITY & self.waits.keys():
+            waits.add(self.waits[kind].count, self.waits[kind].seconds)
+        return PriorityFigures(self.started, waits, self.operation_times)
 
     def _mean_limit(self, kind: LimitKind) -> float | None:
         readings = self.limits.get(kind)
         return None if readings is None else readings.mean
-
-
-class Percentiles(Answer):
-    """Durations in milliseconds; null where nothing ended."""
-
-    p50: float | None
-    p95: float | None
-
-    @classmethod
-    def of(cls, times: Mapping[int, int]) -> Self:
-        """Return those of durations that are counted by bucket."""
-        return cls(p50=percentile_ms(times, 0.5), p95=percentile_ms(times, 0.95))
-
-
-class Waited(Answer):
-    """Waits of one kind that are over."""
-
-    count: int
-    seconds: float
 
 
 class MetricFigures(Answer):
@@ -294,6 +285,13 @@ class MetricFigures(Answer):
             "pace made of it."
         ),
     ]
+    by_priority: Annotated[
+        dict[Priority, PriorityMetrics], Field(description="Empty where every operation was `normal`.")
+    ]
+    debounce_replaced: Annotated[
+        int, Field(description="Operations that ended since a later one of their debounce key replaced them.")
+    ]
+    debounce_ran: Annotated[int, Field(description="Operations with a debounce key that ran, and ended.")]
 
 
 class DependencyMetrics(MetricFigures):
@@ -319,15 +317,7 @@ class MetricsDocument(Answer):
     points: tuple[MetricPoint, ...]
 
 
-_NUMBERS: Final = ("started", "attempts", "retries", "not_sent")
-
-
-def _stored_counts(times: Mapping[int, int]) -> dict[str, int]:
-    return {str(bucket): count for bucket, count in times.items()}
-
-
-def _counts_by_bucket(stored: Mapping[str, int]) -> Counter[int]:
-    return Counter({int(bucket): count for bucket, count in stored.items()})
+_NUMBERS: Final = ("started", "attempts", "retries", "not_sent", "debounce_replaced", "debounce_ran")
 
 
 def summed(figures: Iterable[Figures]) -> Figures:

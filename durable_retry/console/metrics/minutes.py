@@ -13,6 +13,7 @@ from typing import Final
 
 from durable_retry import clock
 from durable_retry.console.metrics.figures import Figures, LimitKind
+from durable_retry.engine.base.names import Priority
 from durable_retry.engine.base.text import counted
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.facts import (
@@ -25,6 +26,7 @@ from durable_retry.engine.facts import (
     Submitted,
     WaitEnded,
 )
+from durable_retry.engine.operations.debounce import DebounceOutcome, debounce_outcome
 from durable_retry.engine.operations.status import lasted_seconds
 from durable_retry.facts import subscribe
 from durable_retry.telemetry.spans import dependency_label
@@ -80,10 +82,10 @@ class Minutes:
         """Call a function at the first change after each `unsaved`; it must not block."""
         self._on_change = call
 
-    def started(self, dependency: str) -> None:
+    def started(self, dependency: str, priority: Priority | None = None) -> None:
         """Count an operation that was accepted."""
         with self._lock:
-            self._figures_of_dependency(dependency).started += 1
+            self._figures_of_dependency(dependency).count_start(priority)
         self._note_change()
 
     def attempted(
@@ -96,17 +98,34 @@ class Minutes:
             )
         self._note_change()
 
-    def ended(self, dependency: str, status: str, seconds: float) -> None:
+    def ended(
+        self,
+        dependency: str,
+        status: str,
+        seconds: float,
+        priority: Priority | None = None,
+        debounce: DebounceOutcome | None = None,
+    ) -> None:
         """Count an operation that ended."""
         with self._lock:
-            self._figures_of_dependency(dependency).count_end(status, seconds)
+            figures = self._figures_of_dependency(dependency)
+            figures.count_end(status, seconds, priority)
+            if debounce is not None:
+                figures.count_debounce(debounce)
         self._note_change()
 
-    def waited(self, dependency: str, kind: str, seconds: float, late_seconds: float | None) -> None:
+    def waited(
+        self,
+        dependency: str,
+        kind: str,
+        seconds: float,
+        late_seconds: float | None,
+        priority: Priority | None = None,
+    ) -> None:
         """Count a wait that is over, and how late unless something ended it before it was due."""
         with self._lock:
             figures = self._figures_of_dependency(dependency)
-            figures.count_wait(kind, seconds)
+            figures.count_wait(kind, seconds, priority)
             if late_seconds is not None:
                 figures.count_late(late_seconds)
         self._note_change()
@@ -205,7 +224,7 @@ def record_facts() -> None:
 
 def _count_submission(fact: Submitted) -> None:
     if fact.outcome is SubmissionOutcome.STARTED:
-        MINUTES.started(fact.operation.dependency)
+        MINUTES.started(fact.operation.dependency, fact.operation.priority)
 
 
 def _count_attempt(fact: AttemptEnded | DeliveryEnded) -> None:
@@ -222,12 +241,19 @@ def _count_attempt(fact: AttemptEnded | DeliveryEnded) -> None:
 
 
 def _count_wait(fact: WaitEnded) -> None:
-    MINUTES.waited(fact.operation.dependency, fact.kind, fact.seconds, fact.late_seconds)
+    operation = fact.operation
+    MINUTES.waited(operation.dependency, fact.kind, fact.seconds, fact.late_seconds, operation.priority)
 
 
 def _count_end(fact: OperationEnded) -> None:
     document = fact.document
-    MINUTES.ended(document["dependency"], document["status"], lasted_seconds(document))
+    MINUTES.ended(
+        document["dependency"],
+        document["status"],
+        lasted_seconds(document),
+        None if document.get("priority") is None else Priority(document["priority"]),
+        debounce_outcome(document),
+    )
 
 
 def _count_opening(fact: CircuitChanged) -> None:

@@ -1,11 +1,13 @@
 """What people see of the limits of a dependency."""
 
+from collections import Counter
 from datetime import datetime
 from math import ceil
 from typing import Annotated
 
 from pydantic import Field
 
+from durable_retry.engine.base.names import Priority
 from durable_retry.engine.circuit.view import CircuitDocument
 from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.limits.settings import LimitSettings, LimitsSummary, NeedsSlot, limits_summary
@@ -16,6 +18,9 @@ class LimitsDocument(LimitsSummary):
 
     lent: Annotated[int, Field(description="Attempts under way beyond the workers' shares.")]
     waiting: Annotated[int, Field(description="About how many attempts wait for their turn.")]
+    waiting_by_priority: Annotated[
+        dict[Priority, int], Field(description="Of these, those that wait for a free slot, by priority.")
+    ]
 
 
 class ListedCircuit(CircuitDocument):
@@ -35,8 +40,13 @@ def limits_view(limits: LimitSettings, needed: NeedsSlot, limiter: Limiter, at: 
     limiter, now = limiter.at(at)
     settings = needed.settings
     turns = _seconds_until(limiter.next_start_at, now) * (settings.rate_per_second - settings.shared_rate)
-    waiting = sum(place.asks_at >= now for place in limiter.places) + ceil(turns)
-    return LimitsDocument(**dict(limits_summary(limits, needed)), lent=len(limiter.leases), waiting=waiting)
+    waiting = Counter(place.priority or Priority.NORMAL for place in limiter.places if place.asks_at >= now)
+    return LimitsDocument(
+        **dict(limits_summary(limits, needed)),
+        lent=len(limiter.leases),
+        waiting=waiting.total() + ceil(turns),
+        waiting_by_priority={each: waiting[each] for each in Priority if each in waiting},
+    )
 
 
 def _seconds_until(instant: datetime | None, now: datetime) -> float:

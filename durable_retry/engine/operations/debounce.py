@@ -17,11 +17,33 @@ The instants at which two were accepted say which is the later one, since their 
 another order. A repeated message changes nothing.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, Final
 
 from durable_retry.engine.base.json_forms import JsonShape, UnreadableRecordError
+from durable_retry.engine.base.names import OperationState
+
+
+class DebounceOutcome(StrEnum):
+    """What became of an operation with a debounce key."""
+
+    REPLACED = "replaced"
+    RAN = "ran"
+
+
+def debounce_outcome(document: Mapping[str, Any]) -> DebounceOutcome | None:
+    """Return what became of the operation of a last status document.
+
+    None without a debounce key, and for one that was cancelled while it waited.
+    """
+    if document.get("replaced_by") is not None:
+        return DebounceOutcome.REPLACED
+    has_begun = document["attempt_count"] > 0 or document["status"] != OperationState.CANCELLED
+    return DebounceOutcome.RAN if document.get("debounce_key") is not None and has_begun else None
+
 
 LONGEST_WAIT: Final = 10
 """A series begins after so many times its `debounce_seconds` at the latest: a stream without a gap would put

@@ -8,12 +8,13 @@ import pytest
 from azure.durable_functions.testing import execute_entity
 
 from durable_retry import clock
-from durable_retry.engine.base.names import REPORT, Category
+from durable_retry.engine.base.names import REPORT, Category, OperationState, Priority
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.circuit.messages import ReportMessage
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
 from durable_retry.engine.facts import ActedOn, AttemptEnded, DeliveryEnded, OperationEnded
-from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.operations.status import OperationStatus
+from durable_retry.engine.retry.history import AttemptOutcome, History
 from durable_retry.engine.retry.loop import AdmissionState
 from durable_retry.facts import report
 from durable_retry.telemetry import metrics
@@ -29,6 +30,9 @@ OUTCOME = "durable_retry.outcome"
 LOG = "durable_retry.telemetry.events"
 
 
+NORMAL = {"durable_retry.priority": "normal"}
+
+
 def test_an_operation_records_each_wait_and_its_end_once_however_often_it_replays(
     recorded: Recorded, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -37,10 +41,10 @@ def test_an_operation_records_each_wait_and_its_end_once_however_often_it_replay
         stage.run()
     assert stage.turns > 5
     assert recorded.points(metrics.WAIT_DURATION) == [
-        ({DEPENDENCY: "payments", "durable_retry.wait.kind": "retry"}, (2, 20.0))
+        ({DEPENDENCY: "payments", "durable_retry.wait.kind": "retry", **NORMAL}, (2, 20.0))
     ]
     assert recorded.points(metrics.OPERATION_DURATION) == [
-        ({DEPENDENCY: "payments", "durable_retry.operation.status": "succeeded"}, (1, 20.0))
+        ({DEPENDENCY: "payments", "durable_retry.operation.status": "succeeded", **NORMAL}, (1, 20.0))
     ]
     assert ids(recorded.span("operation payments"))[0] == TRACE_ID
     assert [record.getMessage() for record in caplog.records] == [
@@ -76,6 +80,19 @@ def test_what_somebody_asks_of_an_operation_is_logged_with_its_ids(
     (record,) = caplog.records
     assert record.getMessage() == f"operation op-sample (key evt-1): cancel, asked for by {name}"
     assert vars(record)["durable_retry.operation.id"] == "op-sample"
+
+
+def test_what_a_later_operation_replaced_is_counted_with_its_priority(recorded: Recorded) -> None:
+    operation = an_operation(priority=Priority.HIGH)
+    status = OperationStatus(
+        operation=operation, state=OperationState.CANCELLED, history=History(), updated_at=NOON
+    )
+    report(OperationEnded(status.to_json() | {"replaced_by": "op-2"}, None))
+    assert recorded.points(metrics.DEBOUNCED) == [
+        ({DEPENDENCY: "payments", "durable_retry.outcome": "replaced"}, 1)
+    ]
+    ((labels, _),) = recorded.points(metrics.OPERATION_DURATION)
+    assert labels["durable_retry.priority"] == "high"
 
 
 def test_a_dead_letter_is_a_warning(recorded: Recorded, caplog: pytest.LogCaptureFixture) -> None:

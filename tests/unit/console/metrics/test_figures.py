@@ -3,25 +3,23 @@
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from random import Random
 
 import pytest
 
+from durable_retry.console.metrics.buckets import Waited
 from durable_retry.console.metrics.figures import (
     CELL,
-    LAST_BUCKET,
     MINUTE,
     MOST_POINTS,
     Figures,
     LimitKind,
-    Waited,
-    bucket_of,
     floored,
-    percentile_ms,
     points_of,
     step_for,
     summed,
 )
+from durable_retry.engine.base.names import Priority
+from durable_retry.engine.operations.debounce import DebounceOutcome
 from tests.support.builders import NOON, after
 
 
@@ -34,40 +32,18 @@ def attempts(*durations_ms: float) -> Figures:
 
 def busy() -> Figures:
     figures = attempts(40.0, 60.0)
-    figures.started += 3
+    for priority in (Priority.HIGH, None, None):
+        figures.count_start(priority)
     figures.count_attempt(2, "transient", 900.0, counted=True)
     figures.count_attempt(2, "transient", 900.0, counted=False)
-    figures.count_end("succeeded", 1.5)
-    figures.count_wait("retry", 2.0)
+    figures.count_end("succeeded", 1.5, Priority.HIGH)
+    figures.count_wait("retry", 2.0, Priority.HIGH)
     figures.count_wait("retry", 3.0)
     figures.count_late(0.25)
     figures.openings += 1
     figures.read_limit(LimitKind.CONCURRENCY, 8)
     figures.read_limit(LimitKind.CONCURRENCY, 5)
     return figures
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "bucket"),
-    [(-1.0, 0), (0.0, 0), (0.999, 0), (1.0, 1), (1.99, 4), (2.0, 5), (4.0, 9), (1e12, LAST_BUCKET)],
-)
-def test_a_bucket_is_a_quarter_of_a_doubling(milliseconds: float, bucket: int) -> None:
-    assert bucket_of(milliseconds) == bucket
-
-
-def test_a_percentile_is_within_a_bucket_of_the_exact_one() -> None:
-    rng = Random(7)  # noqa: S311 - no secret
-    durations = sorted(rng.lognormvariate(4, 1.5) for _ in range(2_000))
-    times = attempts(*durations).attempt_times
-    for share in (0.5, 0.95, 0.99, 1.0):
-        found = percentile_ms(times, share)
-        exact = durations[round(share * len(durations)) - 1]
-        assert found == pytest.approx(exact, rel=0.19)
-
-
-def test_nothing_has_no_percentile_and_less_than_a_millisecond_has_one() -> None:
-    assert percentile_ms({}, 0.5) is None
-    assert percentile_ms({0: 4}, 0.5) == 0.5
 
 
 def test_an_attempt_that_was_not_sent_is_no_attempt() -> None:
@@ -80,6 +56,30 @@ def test_an_attempt_that_was_not_sent_is_no_attempt() -> None:
     assert view["late_ms"]["p95"] == pytest.approx(250, rel=0.19)
     assert view["openings"] == 1
     assert view["attempt_seconds"] == 1.0
+
+
+def test_what_is_neither_high_nor_low_is_normal() -> None:
+    figures = busy()
+    figures.count_wait("limit", 0.5, Priority.HIGH)
+    figures.count_wait("circuit", 8.0)
+    figures.count_end("succeeded", 60.0)
+    high, normal = figures.shown().by_priority.values()
+    assert (high.started, high.waits) == (1, Waited(count=1, seconds=0.5))
+    assert high.operation_ms.p50 == pytest.approx(1_500, rel=0.19)
+    assert (normal.started, normal.waits) == (2, Waited(count=1, seconds=8.0))
+    assert normal.operation_ms.p50 == pytest.approx(60_000, rel=0.19)
+
+
+def test_where_everything_is_normal_no_priority_is_shown() -> None:
+    assert attempts(1.0).shown().by_priority == {}
+
+
+def test_operations_with_a_debounce_key_count_by_what_became_of_them() -> None:
+    figures = Figures()
+    for outcome in (DebounceOutcome.REPLACED, DebounceOutcome.REPLACED, DebounceOutcome.RAN):
+        figures.count_debounce(outcome)
+    shown = Figures.from_json(figures.to_json()).shown()
+    assert (shown.debounce_replaced, shown.debounce_ran) == (2, 1)
 
 
 def test_amplification_needs_a_first_attempt() -> None:
@@ -99,6 +99,7 @@ def test_figures_add_up_and_survive_storage() -> None:
     assert both.shown().waits == {"retry": Waited(count=4, seconds=10.0)}
     assert (both.started, both.not_sent, both.openings) == (6, 2, 2)
     assert both.shown().attempt_seconds == 2.0
+    assert both.shown().by_priority[Priority.HIGH].started == 2
     assert one == other  # neither was changed
 
 

@@ -17,9 +17,18 @@ from durable_retry.console.metrics.minutes import (
     Unsaved,
     record_facts,
 )
-from durable_retry.engine.facts import LimitsRead
+from durable_retry.engine.base.names import OperationState, Priority
+from durable_retry.engine.facts import (
+    LimitsRead,
+    OperationEnded,
+    SubmissionOutcome,
+    Submitted,
+    WaitEnded,
+)
+from durable_retry.engine.operations.status import OperationStatus
+from durable_retry.engine.retry.history import History
 from durable_retry.facts import report
-from tests.support.builders import NOON
+from tests.support.builders import NOON, an_operation
 
 
 class ManualClock:
@@ -82,6 +91,26 @@ def test_limits_of_the_moment_are_noted_and_no_limit_is_none(manual_clock: Manua
     payments, other = MINUTES.unsaved()
     assert figures(payments) == {"limits": {"concurrency": [2, 14.0], "rate": [1, 2.5]}}
     assert figures(other) == {"limits": {"rate": [1, 1.0]}}
+    MINUTES.clear()
+
+
+@pytest.mark.usefixtures("manual_clock")
+def test_what_happens_to_an_operation_counts_for_its_priority_and_its_debounce_key() -> None:
+    record_facts()
+    MINUTES.clear()
+    operation = an_operation(priority=Priority.LOW)
+    report(Submitted(operation, SubmissionOutcome.STARTED))
+    report(WaitEnded(operation, "limit", 2.5, None))
+    status = OperationStatus(
+        operation=operation, state=OperationState.CANCELLED, history=History(), updated_at=NOON
+    )
+    report(OperationEnded(status.to_json() | {"replaced_by": "op-2"}, None))
+    (payments,) = MINUTES.unsaved()
+    found = figures(payments)
+    assert found["priorities"]["low"]["started"] == 1
+    assert found["priorities"]["low"]["waits"] == [1, 2.5]
+    assert list(found["priorities"]["low"]["operation_ms"].values()) == [1]
+    assert found["debounce_replaced"] == 1
     MINUTES.clear()
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from durable_retry.engine.adaptive import Adaptive, AdaptiveSettings
+from durable_retry.engine.base.names import Priority
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.limits.limiter import (
     KEPT_PLACES,
@@ -418,7 +419,11 @@ def test_people_see_the_limits_of_the_moment() -> None:
     limiter = Limiter(
         leases=(SlotLease("op-1:1", NOON, after(70)),),
         next_start_at=after(2),
-        places=(Place(NOON, "op-2:1", after(1)), Place(NOON, "op-3:1", after(-1))),
+        places=(
+            Place(NOON, "op-2:1", after(1)),
+            Place(NOON, "op-3:1", after(-1)),
+            Place(NOON, "op-4:1", after(1), Priority.HIGH),
+        ),
     )
     assert limits_view(limits, needed, limiter, NOON).to_json() == {
         "max_concurrency": 8,
@@ -427,7 +432,8 @@ def test_people_see_the_limits_of_the_moment() -> None:
         "current_rate_per_second": 0.5,
         "shared_concurrency": 1,
         "lent": 1,
-        "waiting": 2,
+        "waiting": 3,
+        "waiting_by_priority": {"high": 1, "normal": 1},
         "pace": "5 of 20 calls left for 10 s",
     }
 

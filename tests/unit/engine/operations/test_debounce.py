@@ -1,6 +1,7 @@
 """Debouncing: the submission that runs, of several with one debounce key."""
 
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from durable_retry.engine.operations.debounce import (
     Series,
     arrive,
     begin,
+    debounce_outcome,
     forget,
     withdraw,
 )
@@ -137,3 +139,17 @@ def test_the_state_is_read_back() -> None:
     assert Series.from_json(series.to_json()) == series
     assert DebouncePlace.from_json(place.to_json()) == place
     assert isinstance(Series.from_json(series.to_json()).due_at, datetime)
+
+
+@pytest.mark.parametrize(
+    ("document", "outcome"),
+    [
+        ({"status": "cancelled", "attempt_count": 0, "debounce_key": "k", "replaced_by": "op-2"}, "replaced"),
+        ({"status": "succeeded", "attempt_count": 1, "debounce_key": "k"}, "ran"),
+        ({"status": "cancelled", "attempt_count": 1, "debounce_key": "k"}, "ran"),
+        ({"status": "cancelled", "attempt_count": 0, "debounce_key": "k"}, None),
+        ({"status": "succeeded", "attempt_count": 1}, None),
+    ],
+)
+def test_the_last_document_says_what_became_of_it(document: dict[str, Any], outcome: str | None) -> None:
+    assert debounce_outcome(document) == outcome

@@ -75,6 +75,7 @@ function content(found, path, query) {
     h("div", { class: "charts", data: { key: "charts" } }, charts(found, path, query)),
     query.dependency ? null : card("By dependency", table("By dependency", byDependency(query), found.dependencies.filter((one) => one.attempts || one.started || one.ended || one.openings), { keyOf: (one) => one.dependency })),
     total.failures || Object.keys(total.waits).length ? h("div", { class: "pair", data: { key: "why" } }, failures(total), waits(total)) : null,
+    Object.keys(total.by_priority).length ? card("By priority", table("By priority", BY_PRIORITY, Object.entries(total.by_priority).map(([name, one]) => ({ name, ...one })), { keyOf: (one) => one.name }), { key: "priorities" }) : null,
     h("details", { data: { key: "table" } }, h("summary", {}, "The charts as a table"),
       table("Metrics by time", columns, points.filter((point) => point.attempts || point.started || point.ended || point.openings), { keyOf: (one) => one.at }),
       pager(path, query, { items: points, next_cursor: null }, columns, "metrics")),
@@ -168,7 +169,8 @@ function totals({ total, from, to }) {
     figure(percent(total.attempts ? total.failures / total.attempts : null), "of attempts failed", { kind: total.failures ? "is-dead_lettered" : "" }),
     figure(total.amplification === null ? "–" : `× ${total.amplification.toFixed(2)}`, "attempts for each first one", { note: plural(total.retries, "retry", "retries") }),
     figure(number(total.ended), "operations ended", { note: perTime(total.ended, seconds) }),
-    figure(number(total.openings), total.openings === 1 ? "circuit opening" : "circuit openings", { kind: total.openings ? "is-open" : "" }));
+    figure(number(total.openings), total.openings === 1 ? "circuit opening" : "circuit openings", { kind: total.openings ? "is-open" : "" }),
+    total.debounce_replaced || total.debounce_ran ? figure(number(total.debounce_ran), "debounced runs", { note: `${number(total.debounce_replaced)} replaced` }) : null);
 }
 
 /** A count as a rate that is no tiny fraction, as [rate, unit]. */
@@ -205,6 +207,15 @@ const LIMITS = [
   { name: "Limit per second", class: "number", cell: (one) => limitText(one.current_rate_per_second), text: (one) => one.current_rate_per_second },
 ];
 const COLUMNS = [{ name: "From", cell: (one) => at(one.at), text: (one) => one.at }, ...FIGURES];
+
+const BY_PRIORITY = [
+  { name: "Priority", cell: (one) => words(one.name) },
+  { name: "Accepted", class: "number", cell: (one) => number(one.started) },
+  { name: "Waits", class: "number", cell: (one) => number(one.waits.count) },
+  { name: "Waited on average", class: "number", cell: (one) => (one.waits.count ? duration(one.waits.seconds / one.waits.count) : "–") },
+  { name: "Operation p50", class: "number", cell: (one) => inMs(one.operation_ms.p50) },
+  { name: "Operation p95", class: "number", cell: (one) => inMs(one.operation_ms.p95) },
+];
 
 const byDependency = (query) => [
   { name: "Dependency", cell: (one) => h("a", { href: link("metrics", { ...query, dependency: one.dependency }) }, one.dependency), text: (one) => one.dependency },
