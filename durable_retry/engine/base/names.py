@@ -165,6 +165,9 @@ type PriorityName = Literal["high", "normal", "low"]
 """A `Priority` as people write it."""
 
 
+type OrderOnFailureName = Literal["block", "skip"]
+"""An `OrderOnFailure` as people write it."""
+
 FINISHED = frozenset({OperationState.SUCCEEDED, OperationState.DEAD_LETTERED, OperationState.CANCELLED})
 """States that an operation never leaves by itself."""
 

@@ -93,6 +93,7 @@ class Expansion:
 
 
 _DEPENDENCY_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
+_OWN_KEYS: Final = DependencyTable.model_fields.keys() - DefaultsTable.model_fields.keys()
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_\-]+")
 
 
@@ -206,7 +207,7 @@ class _Reader:
         if "" in broken:
             return _Table({}, frozenset(DependencyTable.model_fields))
         # Validated again without the broken keys, so that one mistake hides no other.
-        kept = {key: value for key, value in table.items() if key not in broken | {"base_url", "priority"}}
+        kept = {key: value for key, value in table.items() if key not in broken | _OWN_KEYS}
         return _Table(validated(DefaultsTable, kept).written(), broken)
 
     def _read_dependency(self, name: str, defaults: _Table, own: _Table) -> Dependency:
@@ -250,6 +251,7 @@ class _Reader:
             masking=Masking(**tables["masking"]),
             alerts=AlertThresholds(**tables["alerts"]),
             priority=own.written.get("priority", "normal"),
+            order_on_failure=own.written.get("order_on_failure", "block"),
         )
 
     def _headers_with_secrets(self, name: str, headers: Mapping[str, str]) -> dict[str, str | Secret]:

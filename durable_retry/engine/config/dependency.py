@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from pydantic import Field, InstanceOf, PlainSerializer, WithJsonSchema
 
 from durable_retry.engine.base.masking import Masking
-from durable_retry.engine.base.names import Category, PriorityName
+from durable_retry.engine.base.names import Category, OrderOnFailureName, PriorityName
 from durable_retry.engine.base.text import MASK, Secret
 from durable_retry.engine.base.validation import (
     PositiveSeconds,
@@ -113,6 +113,8 @@ class Dependency:
         masking: What people see of requests, inputs and errors.
         alerts: Thresholds of its own.
         priority: That of operations which bring none.
+        order_on_failure: What becomes of those behind an operation of their order key that ends as a dead
+            letter, where it does not say so: they wait (`block`), or go on (`skip`).
         needs_admission: Whether an attempt asks before it starts: the circuit, the retry budget or a limit is
             on.
     """
@@ -132,6 +134,7 @@ class Dependency:
     masking: Masking = field(default_factory=Masking)
     alerts: AlertThresholds = field(default_factory=AlertThresholds)
     priority: PriorityName = "normal"
+    order_on_failure: OrderOnFailureName = "block"
     needs_admission: Annotated[bool, Field(exclude=True)] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, create_model
 
 from durable_retry.engine.base.masking import Masking
-from durable_retry.engine.base.names import PriorityName
+from durable_retry.engine.base.names import OrderOnFailureName, PriorityName
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.base.validation import (
     Strict,
@@ -125,6 +125,9 @@ DefaultsTable: Final = _model_of_tables("DefaultsTable")
 """`[defaults]`: the values that every dependency starts from."""
 
 DependencyTable: Final = _model_of_tables(
-    "DependencyTable", base_url=(BaseUrl, ""), priority=(PriorityName, "normal")
+    "DependencyTable",
+    base_url=(BaseUrl, ""),
+    priority=(PriorityName, "normal"),
+    order_on_failure=(OrderOnFailureName, "block"),
 )
 """`[dependencies.<name>]`."""

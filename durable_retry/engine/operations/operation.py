@@ -149,11 +149,11 @@ class OperationInput(JsonShape):
         """Whether those behind it wait when it ends as a dead letter."""
         return self.order_key is not None and self.order_on_failure is not OrderOnFailure.SKIP
 
-    def with_order_key(self, order_key: str) -> Self:
-        """Return the operation with an order key, unless it has one."""
+    def with_order_key(self, order_key: str, on_failure: OrderOnFailure) -> Self:
+        """Return the operation with an order key and what follows its failure, unless it has one."""
         if self.order_key is not None:
             return self
-        return replace(self, order_key=order_key, order_on_failure=OrderOnFailure.BLOCK)
+        return replace(self, order_key=order_key, order_on_failure=on_failure)
 
     def in_run(self, run: int) -> Self:
         """Return the operation with this run number."""
@@ -235,7 +235,7 @@ def operation_from(
         trace=trace,
         start_at=start_at,
         order_key=request.order_key,
-        order_on_failure=_on_failure_of(request),
+        order_on_failure=_on_failure_of(request, dependency),
         debounce=_debounce_of_request(request, name.scope, now),
         priority=_priority_of_request(request, dependency),
     )
@@ -257,8 +257,10 @@ def _debounce_of_request(request: OperationRequest, scope: str, now: datetime) -
     )
 
 
-def _on_failure_of(request: OperationRequest) -> OrderOnFailure | None:
-    return None if request.order_key is None else OrderOnFailure(request.order_on_failure or "block")
+def _on_failure_of(request: OperationRequest, dependency: Dependency) -> OrderOnFailure | None:
+    if request.order_key is None:
+        return None
+    return OrderOnFailure(request.order_on_failure or dependency.order_on_failure)
 
 
 def _start_of_request(request: OperationRequest, now: datetime) -> datetime | None:

@@ -27,7 +27,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from durable_retry.engine.base.json_input import json_problems, plain_json
-from durable_retry.engine.base.names import PriorityName
+from durable_retry.engine.base.names import OrderOnFailureName, PriorityName
 from durable_retry.engine.base.validation import (
     HeaderName,
     HeaderValue,
@@ -284,7 +284,8 @@ class OperationRequest(Strict):
         start_at: When it begins, at most a year ahead; one that has passed means at once.
         delay_seconds: Begin so much after it was accepted, in place of `start_at`.
         order_key: Operations of one order key run one after the other, in the order of their acceptance.
-        order_on_failure: What becomes of those behind it when it ends as a dead letter; None means `block`.
+        order_on_failure: What becomes of those behind it when it ends as a dead letter; None takes that of
+            the dependency.
         priority: Who goes first where operations wait for a limit, the retry budget or a circuit that closes;
             None takes that of the handler or the dependency.
         debounce_key: A later submission with this key, to the same handler or dependency, replaces it while
@@ -312,7 +313,7 @@ class OperationRequest(Strict):
     start_at: InstantText | None = None
     delay_seconds: Seconds | None = None
     order_key: Label | None = None
-    order_on_failure: Literal["block", "skip"] | None = None
+    order_on_failure: OrderOnFailureName | None = None
     priority: PriorityName | None = None
     debounce_key: Label | None = None
     debounce_seconds: Annotated[float, Field(gt=0, le=MAX_DEBOUNCE_SECONDS)] | None = None

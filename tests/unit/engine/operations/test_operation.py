@@ -14,7 +14,7 @@ from durable_retry.engine.base.instants import (
     to_rfc3339,
 )
 from durable_retry.engine.base.masking import Masking
-from durable_retry.engine.base.names import FINISHED, FORM, Priority
+from durable_retry.engine.base.names import FINISHED, FORM, OrderOnFailure, Priority
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.config.dependency import Dependency, IdempotencySettings
@@ -412,7 +412,18 @@ def test_what_follows_a_failure_in_an_order_needs_an_order_key() -> None:
     assert submitted(order_key="customer-7", order_on_failure="skip").order_key == "customer-7"
 
 
+def test_what_follows_a_failure_in_an_order_is_that_of_the_operation_or_of_its_dependency() -> None:
+    skipped = replace(PAYMENTS, order_on_failure="skip")
+    assert submitted().order_on_failure is None
+    assert submitted(skipped).order_on_failure is None
+    assert submitted(order_key="c").order_on_failure is OrderOnFailure.BLOCK
+    assert submitted(skipped, order_key="c").order_on_failure is OrderOnFailure.SKIP
+    assert (
+        submitted(skipped, order_key="c", order_on_failure="block").order_on_failure is OrderOnFailure.BLOCK
+    )
+
+
 def test_an_order_key_of_its_own_is_kept() -> None:
-    ordered = an_operation().with_order_key("event_hubs:orders:3")
+    ordered = an_operation().with_order_key("event_hubs:orders:3", OrderOnFailure.BLOCK)
     assert (ordered.order_key, ordered.blocks_its_order) == ("event_hubs:orders:3", True)
-    assert ordered.with_order_key("another") is ordered
+    assert ordered.with_order_key("another", OrderOnFailure.SKIP) is ordered
