@@ -103,7 +103,7 @@ class FakeStep:
         self.calls.append((args, kwargs))
         result = self._results.pop(0) if len(self._results) > 1 else self._results[0]
         if isinstance(result, BaseException):
-            raise result
+            raise result.with_traceback(None)  # else it would grow with each call
         return result
 
 
@@ -163,7 +163,7 @@ class FakeDependency:
         progress.sent = not isinstance(answer, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
         match answer:
             case BaseException():
-                raise answer
+                raise answer.with_traceback(None)  # else it would grow with each request
             case httpx.Response():
                 return answer
             case Slow(seconds, later):

@@ -208,6 +208,7 @@ def error_text(body: str, dependency: Dependency) -> str:
 
 _FAILURE_CHARS: Final = 4_000
 """An attempt's failure travels with the operation until the next attempt."""
+_FAILURE_FRAMES: Final = 40  # the last ones, about as many as fit: to format thousands would take seconds
 
 
 def failure_body(body: str, dependency: Dependency) -> str | None:
@@ -218,7 +219,8 @@ def failure_body(body: str, dependency: Dependency) -> str | None:
 
 def failure_traceback(error: BaseException, dependency: Dependency) -> str:
     """Return where a handler failed: the end of the traceback, without secrets."""
-    return safe_text("".join(format_exception(error)), dependency)[-_FAILURE_CHARS:]
+    lines = format_exception(error, limit=-_FAILURE_FRAMES)
+    return safe_text("".join(lines), dependency)[-_FAILURE_CHARS:]
 
 
 def safe_text(text: str, dependency: Dependency) -> str:
