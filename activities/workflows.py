@@ -5,8 +5,17 @@ import azure.durable_functions as df
 from durable_retry import clock
 from durable_retry.binding import TaskHub, bind_hub
 from durable_retry.engine.base.instants import optional_from_rfc3339
-from durable_retry.engine.base.names import BATCH_CLOSE, BATCH_STEP, LOOK_AT_CALL, START_CALL, SUBMIT
+from durable_retry.engine.base.names import (
+    BATCH_CLOSE,
+    BATCH_STEP,
+    BEGIN_RESTART,
+    END_RESTART,
+    LOOK_AT_CALL,
+    START_CALL,
+    SUBMIT,
+)
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.services.saga_restart import begin_run, end_run
 from durable_retry.services.workflows import (
     advance_batch,
     begin_call,
@@ -59,6 +68,28 @@ async def batch_close(request: dict) -> None:  # type: ignore[type-arg] # as abo
     await end_batch(request["batch_id"], clock.now())
 
 
+async def begin_restart(request: dict) -> dict:  # type: ignore[type-arg] # as above
+    """Return what a run of a restarted saga is to run. Idempotent.
+
+    Args:
+        request: `saga_id`; `restart`: the token of the restart that started the run.
+
+    Returns:
+        `saga`: None where it runs what it was started with; otherwise the JSON form of the saga as the latest
+        restart has it. `restart`: the token of that; None where that has ended.
+    """
+    return await begin_run(request["saga_id"], request["restart"])
+
+
+async def end_restart(request: dict) -> None:  # type: ignore[type-arg] # as above
+    """Keep how a restarted saga ended. Idempotent.
+
+    Args:
+        request: `saga_id`; `restart`: the token of its restart; `saga`: its JSON form.
+    """
+    await end_run(request["saga_id"], request["restart"], request["saga"])
+
+
 async def start_call(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # as above
     """Start the operation of a call. Idempotent.
 
@@ -88,5 +119,7 @@ async def look_at_call(request: dict, hub: TaskHub) -> dict:  # type: ignore[typ
 blueprint.activity_trigger(input_name="request", activity=SUBMIT)(bind_hub(blueprint)(submit))
 blueprint.activity_trigger(input_name="request", activity=BATCH_STEP)(bind_hub(blueprint)(batch_step))
 blueprint.activity_trigger(input_name="request", activity=BATCH_CLOSE)(batch_close)
+blueprint.activity_trigger(input_name="request", activity=BEGIN_RESTART)(begin_restart)
+blueprint.activity_trigger(input_name="request", activity=END_RESTART)(end_restart)
 blueprint.activity_trigger(input_name="request", activity=START_CALL)(bind_hub(blueprint)(start_call))
 blueprint.activity_trigger(input_name="request", activity=LOOK_AT_CALL)(bind_hub(blueprint)(look_at_call))

@@ -18,7 +18,9 @@ from durable_retry.engine.base.names import (
     BATCH,
     BATCH_CLOSE,
     BATCH_STEP,
+    BEGIN_RESTART,
     CALL,
+    END_RESTART,
     ENDED_EVENT,
     LOOK_AT_CALL,
     SAGA,
@@ -163,12 +165,32 @@ def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[s
     """Carry a saga to its end.
 
     Args:
-        input_: `saga`: the JSON form of a `Saga`, as far as it has come.
+        input_: `saga`: the JSON form of a `Saga`, as far as it has come; of a restart also `restart`, the
+            token that it was written with. Restarts of older versions have none.
 
     Returns:
         Its document; None when the orchestration continues as new.
     """
     state = Saga.from_json(input_["saga"])
+    token: str | None = input_.get("restart")
+    if token is not None:
+        latest = yield from call_until_success(
+            ctx, BEGIN_RESTART, {"saga_id": state.saga_id, "restart": token}
+        )
+        if latest["saga"] is not None:
+            ctx.continue_as_new(latest, save_events=True)
+            return None
+    over = yield from _carried_out(ctx, state, token)
+    if over is None:
+        return None
+    if token is not None:
+        ended = {"saga_id": over.saga_id, "restart": token, "saga": over.to_json()}
+        yield from call_until_success(ctx, END_RESTART, ended)
+    return saga_document(over, ctx.current_utc_datetime.replace(tzinfo=UTC)).to_json()
+
+
+def _carried_out(ctx: task.OrchestrationContext, state: Saga, token: str | None) -> Turns[Saga | None]:
+    """Run what is left of a saga; None when the orchestration continues as new."""
     reports = CompletionReports(ctx)
     looks = 0
     while not isinstance(action := state.next_action, Over):
@@ -176,13 +198,14 @@ def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[s
         completion: Completion | None = None
         while completion is None:
             if looks == LOOKS_PER_HISTORY:
-                ctx.continue_as_new({"saga": state.to_json()}, save_events=True)
+                more = {} if token is None else {"restart": token}
+                ctx.continue_as_new({"saga": state.to_json(), **more}, save_events=True)
                 return None
             looks += 1
             completion = yield from _look_at_step(ctx, state, action, reports)
         state = state.after(action, completion)
     _show_saga(ctx, state)
-    return saga_document(state, ctx.current_utc_datetime.replace(tzinfo=UTC)).to_json()
+    return state
 
 
 def _look_at_step(

@@ -94,10 +94,14 @@ class PauseFields(TypedDict, total=False):
 
 
 class RestartFields(TypedDict, total=False):
-    """From which step a saga is run again, and why; by default from the one that failed."""
+    """From which step a saga is run again, and why; by default from the one that failed.
+
+    `confirmed` has what a look has shown of steps whose compensation is in doubt: `undone` or `stands`.
+    """
 
     from_step: str
     note: str
+    confirmed: Mapping[str, str]
 
 
 class ReplayFields(TypedDict, total=False):

@@ -1,5 +1,6 @@
 """A saga that was compensated is run again, under its own id."""
 
+import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,15 +23,27 @@ from durable_retry.engine.workflows.restart import (
     RestartedSaga,
     answer_of,
     restarted,
+    with_confirmed,
+    without_effect,
 )
 from durable_retry.engine.workflows.shapes import Saga, SagaStep
 from durable_retry.errors import NoSuchDeadLetterError, NoSuchSagaError, WrongSagaStateError
 from durable_retry.services.dead_letters.records import archive
-from durable_retry.stores.dead_letters.records import find_dead_letter
+from durable_retry.stores.dead_letters.records import dead_letter_id_of, find_dead_letter
 from durable_retry.stores.operations.key_record import read_record
 from durable_retry.stores.operations.results import whole_result
 from durable_retry.stores.operations.status import find_status
-from durable_retry.stores.sagas import document_of_saga, find_instance, restarts_written, saga_of
+from durable_retry.stores.saga_restarts import (
+    LatestRestart,
+    RestartedElsewhereError,
+    RestartStage,
+    begin_restart,
+    end_restart,
+    latest_restart,
+    read_restart,
+    write_restart,
+)
+from durable_retry.stores.sagas import document_of_saga, find_instance, saga_of
 from durable_retry.stores.task_hub import TaskHub
 
 _AT_ONCE: Final = 10
@@ -65,18 +78,37 @@ async def restart_saga(hub: TaskHub, saga_id: str, body: RestartBody, by: str | 
 
     Raises:
         NoSuchSagaError: There is none of this id.
-        InvalidInputError: It has no step of this name.
+        InvalidInputError: It has no step of this name, or none in doubt that is confirmed.
         WrongSagaStateError: It runs, succeeded or was stopped; a part of it is under way or in doubt; a
-            result that is needed is gone.
+            result that is needed is gone; somebody else restarts it.
         TaskHubUnavailableError: It is not known to be restarted; the saga shows whether it was.
     """
+    # Before anything else of the saga: whoever restarts it from here on changes this.
+    before = await latest_restart(saga_id)
     saga = await _ended_saga(hub, saga_id)
     parts = await map_bounded(partial(_look_at_step, hub), saga.steps, _AT_ONCE)
-    again = restarted(saga.with_steps(tuple(map(_step_today, parts))), body, clock.now(), by)
+    today = with_confirmed(saga.with_steps(tuple(map(_step_today, parts))), body.confirmed or {})
+    _check_compensations(today)
+    again = restarted(today, body, clock.now(), by)
     _check_results(again, parts)
     await _archive_dead_letters(hub, again, parts, by)
-    await _start(hub, again)
+    await _start(hub, again, before)
     return answer_of(again)
+
+
+async def begin_run(saga_id: str, token: str) -> dict[str, Any]:
+    """Return what a run that the restart of a token started is to run; see `activities.workflows`."""
+    latest = await begin_restart(saga_id, token)
+    has_ended = latest.stage is RestartStage.ENDED
+    if latest.token == token and not has_ended:
+        return {"restart": token, "saga": None}
+    saga = await read_restart(saga_id, latest)
+    return {"restart": None if has_ended else latest.token, "saga": saga}
+
+
+async def end_run(saga_id: str, token: str, saga: dict[str, Any]) -> None:
+    """Keep how the run of a restart ended, for one that is started late."""
+    await end_restart(saga_id, token, saga)
 
 
 async def _ended_saga(hub: TaskHub, saga_id: str) -> Saga:
@@ -96,10 +128,15 @@ async def _ended_saga(hub: TaskHub, saga_id: str) -> Saga:
 async def _look_at_step(hub: TaskHub, step: SagaStep) -> _Parts:
     done = await _look(hub, step.name, step.operation, step.done, step.wanted or ())
     undone = await _look(hub, step.name, step.compensation, step.undone)
-    if undone is not None and undone.end.may_have_acted:
-        detail = "may have taken effect: replay its dead letter until it succeeds, then restart"
-        raise WrongSagaStateError(f"the compensation of step {step.name} failed and {detail}")
     return _Parts(step, done, undone)
+
+
+def _check_compensations(saga: Saga) -> None:
+    doubtful = [step.name for step in saga.steps if step.undoing_is_unknown]
+    if doubtful:
+        what = f"the compensation of {', '.join(doubtful)} did not succeed and may have taken effect"
+        how = "replay its dead letter until it succeeds, or say in `confirmed` what a look has shown"
+        raise WrongSagaStateError(f"{what}: {how}, then restart")
 
 
 async def _look(
@@ -116,11 +153,10 @@ async def _look(
     except UnreadableRecordError as error:
         raise WrongSagaStateError(f"an operation of step {name} cannot be read: {error}") from error
     # One whose key was taken never ran: what has its id is another request.
-    if record is None or record.fingerprint != operation.fingerprint:
-        return _Part(end)
-    document = await find_status(hub, operation.operation_id)
+    is_other = record is None or record.fingerprint != operation.fingerprint
+    document = None if is_other else await find_status(hub, operation.operation_id)
     if document is None:
-        return _Part(end)
+        return _Part(end, dead_letter_id=await _letter_of_refused(operation, end))
     part = await _part_of(document, tuple(wanted))
     letter = (
         None if part is None or part.dead_letter_id is None else await find_dead_letter(part.dead_letter_id)
@@ -128,6 +164,14 @@ async def _look(
     if part is None or (letter is not None and letter.status is Status.REPLAYED):
         raise WrongSagaStateError(f"{operation.operation_id} of step {name} is under way again")
     return part
+
+
+async def _letter_of_refused(operation: OperationInput, end: Completion) -> str | None:
+    """Return the dead letter of one that was refused before it began: no status names it."""
+    if end.succeeded or end.attempt_count:
+        return None
+    letter = await find_dead_letter(dead_letter_id_of(operation.to_json()))
+    return None if letter is None else letter.id
 
 
 async def _part_of(document: Mapping[str, Any], wanted: tuple[str, ...]) -> _Part | None:
@@ -146,8 +190,8 @@ async def _part_of(document: Mapping[str, Any], wanted: tuple[str, ...]) -> _Par
 
 def _step_today(parts: _Parts) -> SagaStep:
     done = None if parts.done is None else parts.done.end
-    undone = None if parts.undone is None or _stands_again(parts) else parts.undone.end
-    return parts.step.ended(done, undone)
+    undone = None if parts.undone is None else parts.undone.end
+    return parts.step.ended(done, without_effect(undone) if undone and _stands_again(parts) else undone)
 
 
 def _stands_again(parts: _Parts) -> bool:
@@ -175,16 +219,34 @@ async def _archive_dead_letters(hub: TaskHub, saga: Saga, parts: Iterable[_Parts
             if part is None or operation is None or operation.operation_id == part.end.operation_id:
                 continue
             if part.dead_letter_id is not None:
-                with suppress(WrongStatusError, NoSuchDeadLetterError):
-                    await archive(hub, part.dead_letter_id, by)
+                await _put_away(hub, step.name, part.dead_letter_id, by)
 
 
-async def _start(hub: TaskHub, saga: Saga) -> None:
-    given = {"saga": saga.to_json()}
+async def _put_away(hub: TaskHub, name: str, dead_letter_id: str, by: str | None) -> None:
+    with suppress(NoSuchDeadLetterError):
+        try:
+            await archive(hub, dead_letter_id, by)
+        except WrongStatusError as error:
+            letter = await find_dead_letter(dead_letter_id)
+            if letter is not None and letter.status is not Status.ARCHIVED:
+                detail = "is under way again: somebody has just replayed its dead letter"
+                raise WrongSagaStateError(f"an operation of step {name} {detail}") from error
+
+
+async def _start(hub: TaskHub, saga: Saga, before: LatestRestart | None) -> None:
+    """Write the restart down and start a run: it runs what is written, also where another start was late."""
+    token = uuid.uuid4().hex
+    try:
+        await write_restart(saga, token, before)
+    except RestartedElsewhereError:
+        raise WrongSagaStateError(_BY_SOMEBODY_ELSE) from None
+    given = {"saga": saga.to_json(), "restart": token}
     is_started = await hub.start_instance(SAGA, saga.saga_id, given, again=True)
-    if is_started and not hub.starts_are_atomic:
-        # Two may have been answered with success, and one of them runs.
-        instance = await hub.read_instance(saga.saga_id)
-        is_started = instance is not None and restarts_written(instance.input) == restarts_written(given)
-    if not is_started:
-        raise WrongSagaStateError("somebody else restarted the saga at this moment")
+    latest = await latest_restart(saga.saga_id)
+    if latest is not None and latest.token != token:
+        raise WrongSagaStateError(_BY_SOMEBODY_ELSE)
+    if not is_started and latest == LatestRestart(token=token):
+        raise WrongSagaStateError("a run of the saga ends at this moment: restart it again")
+
+
+_BY_SOMEBODY_ELSE: Final = "somebody else restarted the saga at this moment"

@@ -76,11 +76,6 @@ def saga_of(instance: Instance) -> Saga:
     return _with_completions(Saga.from_json(instance.input["saga"]), instance.custom_status)
 
 
-def restarts_written(input_: Mapping[str, Any]) -> Any:
-    """Return the restarts in the input of a saga's orchestration, as they are written; None without any."""
-    return input_["saga"].get("restarts")
-
-
 def fingerprint_of_saga(instance: Instance) -> str:
     """Return a saga's fingerprint: equal for equal submissions."""
     return str(instance.input["saga"]["fingerprint"])

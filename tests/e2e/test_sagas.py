@@ -236,3 +236,47 @@ def test_a_step_whose_dead_letter_was_replayed_since_stands(system: System, key:
     answer = restart(system, first["saga_id"])
     assert (answer.json()["runs"], answer.json()["keeps"]) == (["reserve"], ["ship"])
     assert over(system, first["saga_id"])["stands"] == ["reserve", "ship"]
+
+
+def test_the_dead_letter_of_a_step_that_never_began_is_archived_by_the_restart(
+    system: System, key: str
+) -> None:
+    steps = [step("reserve"), with_result("charge", {"$result": "reserve#/json/nothing"})]
+    first = over(system, submitted(system, key, *steps).json()["saga_id"])
+    listed = system.client.get("/api/dead-letters", params={"reason": "ValidationFailed"}).json()["items"]
+    refused = first["steps"][1]["operation_id"]
+    (letter,) = [each["id"] for each in listed if each["operation_id"] == refused]
+    answer = restart(system, first["saga_id"])
+    assert answer.status_code == 202, answer.text
+    assert system.client.get(f"/api/dead-letters/{letter}").json()["status"] == "archived"
+    over(system, first["saga_id"])
+
+
+def test_a_cancelled_compensation_in_doubt_is_confirmed_by_who_restarts(system: System, key: str) -> None:
+    reserve, ship = step("reserve", undo="/fail/9"), step("ship", "/fail/1", undo=None)
+    reserve["compensation"]["dependency"] = "patient"
+    ship["operation"]["retry"] = {"max_attempts": 1}
+    accepted = submitted(system, key, reserve, ship)
+    assert accepted.status_code == 202, accepted.text
+    saga_id = accepted.json()["saga_id"]
+
+    def undoing() -> str | None:
+        compensation = system.client.get(f"/api/sagas/{saga_id}").json()["steps"][0]["compensation"]
+        found = system.client.get(f"/api/operations/{compensation['operation_id']}")
+        waits = found.status_code == 200 and found.json()["status"] == "waiting_retry"
+        return str(compensation["operation_id"]) if waits else None
+
+    operation_id = eventually(undoing, "the compensation waits", within_seconds=60)
+    assert operation_id is not None
+    assert system.client.post(f"/api/operations/{operation_id}/cancel").status_code == 202
+    first = over(system, saga_id)
+    assert (first["status"], first["steps"][0]["effect"]) == ("compensation_failed", "unknown")
+    doubted = restart(system, saga_id)
+    assert (doubted.status_code, "`confirmed`" in doubted.json()["detail"]) == (409, True)
+    wrong = restart(system, saga_id, confirmed={"ship": "undone"})
+    assert [error["pointer"] for error in wrong.json()["errors"]] == ["/confirmed/ship"]
+    answer = restart(system, saga_id, confirmed={"reserve": "undone"})
+    assert (answer.status_code, answer.json()["runs"]) == (202, ["reserve", "ship"])
+    second = over(system, saga_id)
+    assert (second["status"], second["restarts"][0]["confirmed"]) == ("succeeded", {"reserve": "undone"})
+    assert second["steps"][0]["key"] != first["steps"][0]["key"]

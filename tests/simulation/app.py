@@ -407,6 +407,8 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     names.OUTBOX_GIVE_UP: _without_hub(outbox_steps.outbox_give_up),
     names.SUBMIT: workflow_steps.submit,
     names.BATCH_STEP: workflow_steps.batch_step,
+    names.BEGIN_RESTART: _without_hub(workflow_steps.begin_restart),
+    names.END_RESTART: _without_hub(workflow_steps.end_restart),
     names.START_CALL: workflow_steps.start_call,
     names.LOOK_AT_CALL: workflow_steps.look_at_call,
     names.BATCH_CLOSE: _without_hub(workflow_steps.batch_close),

@@ -47,6 +47,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     outcomes.records_expire,
     outcomes.batches_are_whole,
     outcomes.sagas_are_undone,
+    outcomes.restarts_are_true,
     outcomes.references_are_filled_in,
     answered.calls_are_answered,
     outcomes.index_has_all,

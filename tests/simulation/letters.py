@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
+from tests.simulation.outcomes import saga_and_step
 from tests.simulation.story import RunEnd, Story
 
 
 def dead_letters_are_kept(story: Story) -> Iterator[str]:
     """Every dead-lettered run has one dead letter, in its line; the last one of an operation is open.
 
-    Those of a life before are put away when the next one begins.
+    Those of a life before are put away when the next one begins, and those of a saga when it is restarted.
     """
     kept = {letter.id: letter for letter in story.letters}
     named = Counter(
@@ -27,6 +28,8 @@ def dead_letters_are_kept(story: Story) -> Iterator[str]:
     )
     yield from (f"{letter.id} of {letter.key} is of no end" for letter in of_runs if letter.id not in named)
     for end in story.last_ends:
+        if saga_and_step(end.operation)[0] in story.people.restarted:
+            continue
         kept_as = Status.OPEN if end.life == len(story.world.lives) else Status.ARCHIVED
         open_letters = [letter.id for letter in _letters_of(story, end) if letter.status is kept_as]
         wanted = [end.document["dead_letter"]["id"]] if end.document["dead_letter"] is not None else []

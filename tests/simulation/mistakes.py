@@ -34,6 +34,8 @@ from durable_retry.engine.operations.steps import begin
 from durable_retry.engine.order_lanes.lane import Lane, Place, Turn, taken
 from durable_retry.engine.retry import loop
 from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.workflows import restart as saga_restart
+from durable_retry.engine.workflows.shapes import Saga
 from durable_retry.executor_guard import Execution
 from durable_retry.services.attempt import call as handler_calls
 from durable_retry.services.attempt import http_request as http_attempt
@@ -175,7 +177,16 @@ def _is_another(series: Series, request: DebounceRequest) -> bool:
     return series.operation_id != request.operation_id
 
 
+def _but_what_was_undone(saga: Saga, first: int) -> Iterator[int]:
+    yield from (at for at, step in enumerate(saga.steps) if at >= first or not step.may_have_acted)
+
+
 PLAUSIBLE: Final = (
+    Mistake(
+        "undone counts as done",
+        lambda: patch.object(saga_restart, "_steps_to_run", _but_what_was_undone),
+        2_000,
+    ),
     Mistake(
         "slot taken by who waits", lambda: patch.object(limiter, "_answer_to_request", _slot_taken_too_soon)
     ),

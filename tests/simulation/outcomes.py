@@ -3,11 +3,13 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import FINISHED, SAGA, DeadLetterReason, OperationState
 from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.workflows.shapes import Saga, SagaStep
 from durable_retry.stores.operations.notes import is_listed
 from tests.simulation.app import REFUSING, WRITES
@@ -192,25 +194,67 @@ def sagas_are_undone(story: Story) -> Iterator[str]:
         if instance is None or instance.name != SAGA or instance.is_running:
             yield f"{saga_id} has not ended"
             continue
-        steps = Saga.from_json(json.loads(instance.input)["saga"]).steps
+        saga = Saga.from_json(json.loads(instance.input)["saga"])
+        if saga.restarts:
+            continue
+        steps = saga.steps
         wrong = list(_saga_contradictions(story, saga_id, steps, story.first_ends))
         if wrong and (replayed := _ends_of_replays(story, steps)):
             wrong = list(_saga_contradictions(story, saga_id, steps, story.first_ends | replayed))
         yield from wrong
 
 
+def restarts_are_true(story: Story) -> Iterator[str]:
+    """What a restarted saga says of a step is what its dependency did last, and no step stands twice.
+
+    Steps whose dead letter was replayed are left out: that may have come after the saga.
+    """
+    for saga_id in sorted(story.people.sagas):
+        instance = story.app.hub.instances.get(saga_id)
+        if instance is None or instance.name != SAGA or instance.output is None:
+            continue
+        document = json.loads(instance.output)
+        if not document.get("restarts"):
+            continue
+        for step in document["steps"]:
+            effects = _effects_of_step(story, (story.people.sagas[saga_id], step["index"]))
+            if effects is None:
+                continue
+            last = effects[-1] if effects else "undo"
+            said = {"stands": "do", "undone": "undo", "none": "undo"}.get(step["effect"], last)
+            if said != last or ("do", "do") in pairwise(effects):
+                yield f"{saga_id} says {step['effect']} of {step['name']} after {effects}"
+
+
+def _effects_of_step(story: Story, place: tuple[int, int]) -> list[str] | None:
+    """Return what took effect of a step of a saga, `do` or `undo`, in order; None when it was replayed."""
+    calls = [call for call in story.app.targets["payments"].calls if saga_and_step(call.operation) == place]
+    if any(call.operation.replay_of for call in calls):
+        return None
+    first = {call.key: call for call in reversed(calls) if call.effect}
+    ordered = sorted(first.values(), key=lambda call: call.at)
+    return ["undo" if call.path.endswith("/undo") else "do" for call in ordered]
+
+
+def saga_and_step(operation: OperationInput) -> tuple[int, int]:
+    """Return the number of an operation's saga, and of its step; -1 of one that is of none."""
+    given = (operation.request or {}).get("json")
+    return (given["saga"], given["step"]) if isinstance(given, dict) and "saga" in given else (-1, -1)
+
+
 def references_are_filled_in(story: Story) -> Iterator[str]:
     """What a step of a saga refers to is what the step before was answered, however long its answer was."""
     calls = [call for target in story.app.targets.values() for call in target.calls]
-    answered: dict[str, list[Any]] = defaultdict(list)
+    answered: dict[tuple[int, int], list[Any]] = defaultdict(list)
     for call in calls:
-        answered[call.operation.key].append(call.seen)
+        if not call.path.endswith("/undo"):
+            answered[saga_and_step(call.operation)].append(call.seen)
     for call in calls:
         given = (call.operation.request or {}).get("json") or {}
         if isinstance(given, dict) and "before" in given:
-            step_before = f"saga-{given['saga']}-{given['step'] - 1}-do"
-            if given["before"] is None or given["before"] not in answered[step_before]:
-                yield f"{call.operation.key} was sent {given['before']!r} of {step_before}"
+            before = (given["saga"], given["step"] - 1)
+            if given["before"] is None or given["before"] not in answered[before]:
+                yield f"{call.operation.key} was sent {given['before']!r} of {before}"
 
 
 def _ends_of_replays(story: Story, steps: Sequence[SagaStep]) -> dict[str, RunEnd]:

@@ -39,6 +39,7 @@ ROUTES = {
     "resume": operations.resume_operation,
     "batch": workflows.submit_batch,
     "saga": workflows.submit_saga,
+    "restart": workflows.restart_failed_saga,
     "replay": dead_letters.replay_one_dead_letter,
     "archive": dead_letters.archive_dead_letter,
     "restore": dead_letters.restore_dead_letter,
@@ -82,7 +83,8 @@ class People:
         cancelled: Operations that somebody asked to cancel.
         answered: Status documents of finished operations that a submission was answered with.
         batches: Ids of accepted batches, with the number of their items.
-        sagas: Ids of accepted sagas.
+        sagas: Ids of accepted sagas, with their numbers.
+        restarted: Numbers of sagas that were run again.
         in_order: When an operation with an order key was first submitted, and when that was answered, by the
             operation and the life.
         put_away: Dead letters that somebody archived, and since when.
@@ -103,7 +105,8 @@ class People:
     cancelled: set[str] = field(default_factory=set)
     answered: list[dict[str, Any]] = field(default_factory=list)
     batches: dict[str, int] = field(default_factory=dict)
-    sagas: set[str] = field(default_factory=set)
+    sagas: dict[str, int] = field(default_factory=dict)
+    restarted: set[int] = field(default_factory=set)
     in_order: dict[tuple[str, int], tuple[datetime, datetime]] = field(default_factory=dict)
     put_away: dict[str, datetime] = field(default_factory=dict)
     all_put_away_at: datetime | None = None
@@ -332,14 +335,37 @@ class People:
         await asyncio.sleep(rng.uniform(0, self.world.scale.storm_seconds * 0.7))
         steps = [
             # The last release knows no references.
-            _step(number, place, is_refused=rng.random() < 0.2, refers=place > 0 and not self.world.deploys)
+            _step(
+                number,
+                place,
+                is_refused=rng.random() < (0.4 if place else 0.1),
+                refers=place > 0 and not self.world.deploys,
+            )
             for place in range(rng.randint(1, self.world.scale.saga_steps))
         ]
         for _ in range(rng.choice([1, 2])):
             status, answer = await self.call("saga", {"steps": steps}, key=f"saga-{number}")
             assert status == _ACCEPTED, answer
-            self.sagas.add(answer["saga_id"])
+            self.sagas[answer["saga_id"]] = number
             await asyncio.sleep(rng.uniform(0, 60))
+        for _ in range(rng.choice([0, 2, 6])):
+            await asyncio.sleep(rng.uniform(0, self.world.scale.storm_seconds * 0.1))
+            await self.restart(answer["saga_id"])
+
+    async def restart(self, saga_id: str) -> None:
+        """Run a saga again where it was compensated, sometimes while somebody else does."""
+        if self.world.deploys:
+            return  # The last release cannot.
+        rng = self.world.rng
+        bodies = [{"from_step": "step-0"} if rng.random() < 0.3 else {} for _ in range(rng.choice([1, 2]))]
+        answers = await asyncio.gather(*(self.call("restart", body, saga_id=saga_id) for body in bodies))
+        if any(status == _ACCEPTED for status, _ in answers):
+            self.restarted.add(self.sagas[saga_id])
+
+    async def restart_everything(self) -> None:
+        """Run every saga again that was compensated."""
+        for saga_id in sorted(self.sagas):
+            await self.restart(saga_id)
 
     # Operators.
 
@@ -462,7 +488,9 @@ def _step(number: int, place: int, *, is_refused: bool, refers: bool) -> dict[st
         request = {"method": "POST", "path": path, "json": given}
         return {"dependency": "payments", "request": request, "key": f"saga-{number}-{place}-{what}"}
 
-    path = "/refused" if is_refused else f"/sagas/{number}/{place}"
+    # What is refused is mended halfway through the storm, or never.
+    end = "" if not is_refused else "/mended" if place else "/refused"
+    path = f"/sagas/{number}/{place}{end}"
     return {
         "name": f"step-{place}",
         "operation": body("do", path),

@@ -309,6 +309,7 @@ async def _live(story: Story, crowd: Callable[[People, Scale], list[Any]], chanc
     await asyncio.sleep(max(0.0, world.storm_ends - world.seconds))
     world.chances = CALM
     await story.people.resume_everything()
+    await story.people.restart_everything()
     await story.people.replay_everything()
     await story.people.close_what_is_held()
     await _quiet(story)

@@ -157,8 +157,11 @@ class Network(httpx.AsyncBaseTransport):
     ) -> httpx.Response:
         rng = self.world.rng
         takes_effect = mood is Mood.WELL or (mood is not Mood.THROTTLING and rng.random() < 0.5)
-        refused = mood is Mood.WELL and request.url.path.endswith("/refused")
-        if takes_effect and not refused:
+        is_mended = self.world.seconds > self.world.storm_ends / 2
+        refusals = ("/refused",) if is_mended else ("/refused", "/mended")
+        is_refusal = request.url.path.endswith(refusals)
+        refused = mood is Mood.WELL and is_refusal
+        if takes_effect and not is_refusal:
             target.take_effect(call)
         await self.world.point()  # It has happened, and whoever asked may not live to hear of it.
         await asyncio.sleep(1_000 if mood is Mood.HANGING else rng.uniform(0.01, 0.4))

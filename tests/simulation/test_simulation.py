@@ -11,9 +11,9 @@ out and whose history does not commit; starts that race; timers that fire early;
 a later version; a rollback to the last release's orchestrators, and a deploy of today's.
 People submit, at once, for later or with a debounce key, cancel, pause and resume, hurry, replay in bulk,
 archive and restore, send what is malformed, use a key for something else, come again when the history is
-purged, start batches and sagas, and open and close circuits. After an hour (in small worlds minutes) the
-storm is over, what is dead is replayed once more, and everything must come to rest. In some worlds the keys
-are used again a day later, for other operations.
+purged, start batches and sagas, restart sagas, and open and close circuits. After an hour (in small worlds
+minutes) the storm is over, what is dead is replayed once more, and everything must come to rest. In some
+worlds the keys are used again a day later, for other operations.
 
 What holds then, each a function of its own:
 
@@ -55,14 +55,15 @@ What holds then, each a function of its own:
 36. records_expire              and goes when its time is over
 37. batches_are_whole           every item ended as its operation did, never too many at once
 38. sagas_are_undone            a step follows success only; what was done is undone in reverse
-39. references_are_filled_in    a step that refers to an answer is sent what that was
-40. calls_are_answered          a call by an orchestrator runs an operation of its own, and gives its result
-41. index_has_all               what has ended is in the index once upkeep ran
-42. ends_are_listed             and in the list of its state, where it ended otherwise than well
-43. results_are_there           what is stored apart is there as long as its record, and goes afterwards
-44. alerts_are_true             an alert is raised and cleared when it is so, in every ninth world
-45. nothing_is_left             nothing runs, nothing is under way, nothing is noted as still to be done
-46. nothing_unexpected          no orchestration failed, a repeated turn is the same, no error went unheard
+39. restarts_are_true           what a restarted saga says of a step is what the dependency did last
+40. references_are_filled_in    a step that refers to an answer is sent what that was
+41. calls_are_answered          a call by an orchestrator runs an operation of its own, and gives its result
+42. index_has_all               what has ended is in the index once upkeep ran
+43. ends_are_listed             and in the list of its state, where it ended otherwise than well
+44. results_are_there           what is stored apart is there as long as its record, and goes afterwards
+45. alerts_are_true             an alert is raised and cleared when it is so, in every ninth world
+46. nothing_is_left             nothing runs, nothing is under way, nothing is noted as still to be done
+47. nothing_unexpected          no orchestration failed, a repeated turn is the same, no error went unheard
 
 Small worlds have one to six operations and minutes of storm. Their turns run on a light context; the SDK
 replays some of them from the beginning, and both must ask for the same. In every eighth world the last

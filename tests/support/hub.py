@@ -25,6 +25,7 @@ from durable_retry.engine.base.names import (
     BATCH,
     BATCH_CLOSE,
     BATCH_STEP,
+    BEGIN_RESTART,
     BULK_ACTION,
     BULK_BATCH,
     BULK_ENDS,
@@ -38,6 +39,7 @@ from durable_retry.engine.base.names import (
     DEBOUNCE,
     DIAGNOSE,
     DIAGNOSIS,
+    END_RESTART,
     IDEMPOTENCY_RECORD,
     LOOK_AT_CALL,
     LOOK_AT_LANE,
@@ -94,7 +96,7 @@ _PARTS: dict[str, Any] = {
 _ACTIVITIES = (
     *(ATTEMPT, COMMIT, DEAD_LETTER, OUTBOX_PENDING, PUBLISH, OUTBOX_GIVE_UP),
     *(SUBMIT, BATCH_STEP, BATCH_CLOSE, REPLAY_PAGE, REPLAY_BATCH, BULK_PAGE, BULK_BATCH),
-    *(BULK_ENDS, START_CALL, LOOK_AT_CALL, LOOK_AT_LANE, REMOVE_PAST, DIAGNOSE),
+    *(BULK_ENDS, BEGIN_RESTART, END_RESTART, START_CALL, LOOK_AT_CALL, LOOK_AT_LANE, REMOVE_PAST, DIAGNOSE),
 )
 
 _QUIET = logging.getLogger("durabletask.quiet")

@@ -105,6 +105,8 @@ DURABLE = {
     "batch_close": "activityTrigger",
     "saga": "orchestrationTrigger",
     "submit": "activityTrigger",
+    "begin_restart": "activityTrigger",
+    "end_restart": "activityTrigger",
     "call_operation": "orchestrationTrigger",
     "start_call": "activityTrigger",
     "look_at_call": "activityTrigger",

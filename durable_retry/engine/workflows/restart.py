@@ -14,7 +14,7 @@
 What runs again has a new id, since the engine would answer for the old one. So has a compensation that ran.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated
@@ -22,12 +22,27 @@ from typing import Annotated
 from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer
-from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict, with_example
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    Problem,
+    Strict,
+    pointer_of,
+    with_example,
+)
 from durable_retry.engine.dead_letters.replay import NoteText
+from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.naming import ScopedKey, operation_id_for, visible
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.workflows.references import SAGA_SOURCE
-from durable_retry.engine.workflows.shapes import Effect, Saga, SagaRestart, SagaState, SagaStep
+from durable_retry.engine.workflows.shapes import (
+    ConfirmedEffect,
+    Effect,
+    Saga,
+    SagaRestart,
+    SagaState,
+    SagaStep,
+)
 
 RESTARTABLE = frozenset({SagaState.COMPENSATED, SagaState.COMPENSATION_FAILED})
 """The states in which a saga can be restarted."""
@@ -47,6 +62,14 @@ class RestartBody(Strict):
         ),
     ] = None
     note: Annotated[NoteText | None, Field(description="Why, for whoever looks later.")] = None
+    confirmed: Annotated[
+        dict[str, ConfirmedEffect] | None,
+        Field(
+            description="What you found of steps whose compensation did not succeed and may have taken "
+            "effect, by name: `undone`, or `stands` if the compensation did nothing. It is kept with the "
+            "restart."
+        ),
+    ] = None
 
 
 class RestartedSaga(Answer):
@@ -59,6 +82,36 @@ class RestartedSaga(Answer):
     ]
     runs: Annotated[tuple[str, ...], Field(description="Names of the steps that run, in their order.")]
     keeps: Annotated[tuple[str, ...], Field(description="Names of the steps that stand and do not run.")]
+
+
+def with_confirmed(saga: Saga, confirmed: Mapping[str, ConfirmedEffect]) -> Saga:
+    """Return a saga with what a person found of steps whose compensation is in doubt.
+
+    Raises:
+        InvalidInputError: Of a named step it is not, or there is none of this name.
+    """
+    doubtful = [step.name for step in saga.steps if step.undoing_is_unknown]
+    detail = f"has no compensation in doubt; in doubt: {', '.join(doubtful) or 'none'}"
+    if problems := [
+        Problem(pointer_of("confirmed", name), detail) for name in confirmed if name not in doubtful
+    ]:
+        raise InvalidInputError(problems)
+    return saga.with_steps(tuple(_with_found(step, confirmed.get(step.name)) for step in saga.steps))
+
+
+def _with_found(step: SagaStep, found: ConfirmedEffect | None) -> SagaStep:
+    if found is None or step.undone is None:
+        return step
+    if found == "stands":
+        return replace(step, undone=without_effect(step.undone))
+    return replace(
+        step, undone=replace(step.undone, status=OperationState.SUCCEEDED, category=None, error=None)
+    )
+
+
+def without_effect(end: Completion) -> Completion:
+    """Return the end of a compensation of which nothing is left: it ran, so the next one has a new name."""
+    return replace(end, status=OperationState.CANCELLED, category=None, attempt_count=0)
 
 
 def restarted(saga: Saga, body: RestartBody, now: datetime, by: str | None) -> Saga:
@@ -85,6 +138,7 @@ def restarted(saga: Saga, body: RestartBody, now: datetime, by: str | None) -> S
         runs=tuple(step.name for index, step in enumerate(saga.steps) if index in runs),
         note=body.note,
         by=by,
+        confirmed=body.confirmed,
     )
     steps = tuple(
         (_run_again if index in runs else _kept)(step, f"{saga.saga_id}.restart-{number}")

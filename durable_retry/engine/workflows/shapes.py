@@ -23,11 +23,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field
 
-from durable_retry.engine.base.json_forms import Form, JsonShape
+from durable_retry.engine.base.json_forms import Form, JsonShape, is_none
 from durable_retry.engine.base.json_input import json_problems
 from durable_retry.engine.base.validation import Key, Strict
 from durable_retry.engine.operations.completion import Completion
@@ -124,6 +124,10 @@ class Effect(StrEnum):
     UNKNOWN = "unknown"
 
 
+type ConfirmedEffect = Literal["stands", "undone"]
+"""What a person found to be left of a step, of the values of `Effect`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SagaStep(JsonShape):
     """One step."""
@@ -157,8 +161,12 @@ class SagaStep(JsonShape):
             return Effect.NONE
         if self.undone is not None and self.undone.succeeded:
             return Effect.UNDONE
-        undoing_is_unknown = self.undone is not None and self.undone.may_have_acted
-        return Effect.STANDS if self.stands and not undoing_is_unknown else Effect.UNKNOWN
+        return Effect.STANDS if self.stands and not self.undoing_is_unknown else Effect.UNKNOWN
+
+    @property
+    def undoing_is_unknown(self) -> bool:
+        """Whether the compensation did not succeed, and may have done something nevertheless."""
+        return self.undone is not None and self.undone.may_have_acted
 
     def ended(self, done: Completion | None, undone: Completion | None) -> Self:
         """Return the step with the ends of its operations."""
@@ -196,6 +204,8 @@ class SagaRestart(JsonShape):
         runs: Names of the steps that ran again, in their order; the first is where it began.
         note: The person's; None when there is none.
         by: Who asked for it; None where that is not known.
+        confirmed: What that person said of steps whose compensation was in doubt, by name; None where nothing
+            was.
     """
 
     number: int
@@ -203,6 +213,9 @@ class SagaRestart(JsonShape):
     runs: tuple[str, ...]
     note: str | None = None
     by: str | None = None
+    confirmed: Annotated[
+        Mapping[str, ConfirmedEffect] | None, Form(omits_none=True), Field(exclude_if=is_none)
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

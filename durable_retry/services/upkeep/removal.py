@@ -43,7 +43,7 @@ from durable_retry.stores.outbox.index import (
 )
 from durable_retry.stores.storage import rounds, tables
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.stores.workflows import BULK_ACTION, CREATED, LISTS_TABLE, TABLE, find_batch
+from durable_retry.stores.workflows import BULK_ACTION, CREATED, LISTS_TABLE, SAGA, TABLE, find_batch
 
 # Requests to storage take their time on the way, and the account serves many at once.
 _REMOVED_AT_ONCE: Final = 16
@@ -249,7 +249,7 @@ async def remove_batches(created_before: datetime, after: str) -> tuple[int, str
 
 
 async def remove_listed(hub: TaskHub, kind: str, created_before: datetime, after: str) -> tuple[int, str]:
-    """Delete entries of a list from before an instant whose instances are gone, and items of bulk actions.
+    """Delete entries of a list from before an instant whose instances are gone, and what is kept of these.
 
     Args:
         after: Where the step before ended; `rounds.FIRST` for the first.
@@ -262,7 +262,7 @@ async def remove_listed(hub: TaskHub, kind: str, created_before: datetime, after
         instance_id = row["RowKey"].partition("-")[2]
         if await hub.read_instance(instance_id) is not None:
             return 0
-        if kind == BULK_ACTION:
+        if kind in {BULK_ACTION, SAGA}:
             await _remove_rows(LISTS_TABLE, instance_id)
         await tables.delete(LISTS_TABLE, kind, row["RowKey"])
         return 1

@@ -364,6 +364,8 @@ def _add_workflows(commands: Commands) -> None:
     words = "run this step, those behind it and those that do not stand; default: those that do not stand"
     restart.add_argument("--from-step", metavar="STEP", help=words)
     restart.add_argument("--note", help="why, for whoever looks later")
+    words = "what a look has shown of a step whose compensation is in doubt: undone or stands"
+    restart.add_argument("--confirm", action="append", metavar="STEP=WHAT", default=[], help=words)
     with_watch(restart)
 
 

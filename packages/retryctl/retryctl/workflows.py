@@ -1,7 +1,7 @@
 """Commands about batches and sagas: submit, list, show, watch."""
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from retryctl import errors, watching
@@ -85,14 +85,31 @@ def show_saga(api: Api, args: Namespace, screen: Screen) -> int:
 
 
 def restart_saga(api: Api, args: Namespace, screen: Screen) -> int:
-    """Run a compensated saga again; with `--watch` follow it until it ends."""
-    document = api.post("sagas", args.id, "restart", body=given_options(args, "from_step", "note"))
+    """Run a compensated saga again; with `--watch` follow it until it ends.
+
+    Raises:
+        UsageError: A `--confirm` is not `STEP=undone` or `STEP=stands`.
+    """
+    body = given_options(args, "from_step", "note")
+    if confirmed := _confirmed(args.confirm):
+        body["confirmed"] = confirmed
+    document = api.post("sagas", args.id, "restart", body=body)
     if args.watch:
         return _watch_saga(api, args.id, screen)
     runs, keeps = (", ".join(document[name]) or "none" for name in ("runs", "keeps"))
     head = f"{document['saga_id']}  restart {document['restart']}"
     screen.show(document, f"{head}\nruns   {runs}\nkeeps  {keeps}")
     return errors.OK
+
+
+def _confirmed(words: Iterable[str]) -> dict[str, str]:
+    confirmed = {}
+    for word in words:
+        step, _, found = word.rpartition("=")
+        if not step or found not in {"undone", "stands"}:
+            raise errors.UsageError(f"--confirm {word}: must be STEP=undone or STEP=stands")
+        confirmed[step] = found
+    return confirmed
 
 
 def watch_saga(api: Api, args: Namespace, screen: Screen) -> int:
@@ -180,4 +197,6 @@ def _saga_text(document: Mapping[str, Any]) -> str:
 def _restart_line(restart: Mapping[str, Any]) -> str:
     note = f": {printable(restart['note'])}" if restart["note"] else ""
     runs = ", ".join(restart["runs"]) or "no step"
-    return f"restarted {instant(restart['requested_at'])}{act_by(restart)}, ran {runs}{note}"
+    said = (f"{step} as {found}" for step, found in (restart.get("confirmed") or {}).items())
+    confirmed = "".join(f", confirmed {printable(each)}" for each in said)
+    return f"restarted {instant(restart['requested_at'])}{act_by(restart)}, ran {runs}{confirmed}{note}"

@@ -8,8 +8,14 @@ from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.workflows.document import saga_document
-from durable_retry.engine.workflows.restart import RestartBody, answer_of, restarted
-from durable_retry.engine.workflows.shapes import Do, Over, Saga, SagaState, SagaStep
+from durable_retry.engine.workflows.restart import (
+    RestartBody,
+    answer_of,
+    restarted,
+    with_confirmed,
+    without_effect,
+)
+from durable_retry.engine.workflows.shapes import Do, Effect, Over, Saga, SagaState, SagaStep
 from tests.support.builders import NOON, an_operation
 
 NAMES = ("reserve", "announce", "charge", "ship")
@@ -115,3 +121,51 @@ def test_the_document_has_the_restarts_and_none_before_the_first() -> None:
     assert "restarts" not in saga_document(failed(), NOON).to_json()
     (restart,) = saga_document(again(failed()), NOON).to_json()["restarts"]
     assert (restart["number"], restart["by"], restart["runs"]) == (1, "ada", ["reserve", "charge", "ship"])
+
+
+def in_doubt() -> Saga:
+    cancelled = replace(end(), status=OperationState.CANCELLED)
+    return a_saga((DONE, cancelled), (DONE, DONE), (REFUSED, None))
+
+
+def test_a_step_that_a_person_found_undone_runs_with_new_keys() -> None:
+    assert in_doubt().steps[0].undoing_is_unknown
+    saga = restarted(
+        with_confirmed(in_doubt(), {"reserve": "undone"}),
+        RestartBody(confirmed={"reserve": "undone"}),
+        NOON,
+        "ada",
+    )
+    assert answer_of(saga).runs == ("reserve", "announce", "charge")
+    assert saga.steps[0].operation.sent_key == "saga-1.restart-1.do.reserve"
+    assert saga.restarts is not None
+    assert (saga.restarts[0].confirmed, saga.restarts[0].by) == ({"reserve": "undone"}, "ada")
+    assert Saga.from_json(saga.to_json()) == saga
+
+
+def test_a_step_that_a_person_found_standing_is_kept_and_undone_anew_if_it_has_to_be() -> None:
+    saga = again(with_confirmed(in_doubt(), {"reserve": "stands"}))
+    assert answer_of(saga).keeps == ("reserve",)
+    kept = saga.steps[0]
+    assert kept.operation.operation_id == "op-do-reserve"
+    assert kept.compensation is not None
+    assert kept.compensation.operation_id != "op-undo-reserve"
+
+
+def test_only_what_is_in_doubt_is_confirmed() -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        with_confirmed(in_doubt(), {"announce": "undone", "paint": "stands", "reserve": "stands"})
+    detail = "has no compensation in doubt; in doubt: reserve"
+    assert [(each.pointer, each.detail) for each in refused.value.problems] == [
+        ("/confirmed/announce", detail),
+        ("/confirmed/paint", detail),
+    ]
+    with pytest.raises(InvalidInputError, match="in doubt: none"):
+        with_confirmed(failed(), {"ship": "undone"})
+
+
+def test_a_compensation_of_which_nothing_is_left_leaves_a_step_that_stands() -> None:
+    reserve = failed().steps[0]
+    assert reserve.undone is not None
+    step = reserve.ended(DONE, without_effect(reserve.undone))
+    assert (step.effect, step.undoing_is_unknown) == (Effect.STANDS, False)

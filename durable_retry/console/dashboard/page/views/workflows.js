@@ -156,23 +156,33 @@ async function restart(saga, path, reload) {
     words: "Steps that stand are kept. Dead letters of what runs again are archived.",
     fields: [
       { name: "from_step", label: "From", optional: true, choices: [["", "where it failed"], ...saga.steps.map((step) => [step.name, step.name])], hint: "A chosen step, and those behind it, run again even if they stand." },
+      ...saga.steps.filter(isUndoneInDoubt).map(({ name }) => ({ name: `${CONFIRMED}${name}`, label: `${name}: what a look at the dependency has shown`, optional: true,
+        choices: [["", "not known"], ["undone", "it is undone"], ["stands", "it stands, the compensation did nothing"]], hint: "Its compensation may have taken effect. Kept with the restart." })),
       { name: "note", label: "Why", optional: true },
     ],
   });
   if (!given) return;
   try {
-    const done = await post(`${path}/restart`, Object.fromEntries(Object.entries(given).filter(([, value]) => value)));
+    const filled = Object.entries(given).filter(([, value]) => value);
+    const confirmed = filled.filter(([name]) => name.startsWith(CONFIRMED)).map(([name, value]) => [name.slice(CONFIRMED.length), value]);
+    const body = Object.fromEntries(filled.filter(([name]) => !name.startsWith(CONFIRMED)));
+    const done = await post(`${path}/restart`, confirmed.length ? { ...body, confirmed: Object.fromEntries(confirmed) } : body);
     toast(done.runs.length ? `Running ${done.runs.join(", ")} again.` : "Every step stands.");
   } catch (error) {
-    toast(error.message, "bad");
+    toast([error.message, ...error.lines].join(" "), "bad");
   }
   reload();
 }
 
+const CONFIRMED = "confirmed.";
+const isUndoneInDoubt = ({ effect, compensation }) => effect === "unknown" && ["dead_lettered", "cancelled"].includes(compensation?.status);
+
+const confirmations = ({ confirmed }) => Object.entries(confirmed ?? {}).map(([step, found]) => `, who found that ${step} ${found === "undone" ? "is undone" : "stands"}`).join("");
+
 /** Who ran it again, the latest first. */
 function restarts(saga) {
   if (!saga.restarts?.length) return null;
-  const line = (each) => h("li", {}, h("span", {}, `Ran ${each.runs.join(", ") || "no step"} again`, each.by ? ` for ${each.by}` : "", each.note ? `: ${each.note}` : ""), h("span", { class: "spread" }), ago(each.requested_at));
+  const line = (each) => h("li", {}, h("span", {}, `Ran ${each.runs.join(", ") || "no step"} again`, each.by ? ` for ${each.by}` : "", confirmations(each), each.note ? `: ${each.note}` : ""), h("span", { class: "spread" }), ago(each.requested_at));
   return card("Restarts", h("ul", { class: "lines" }, saga.restarts.toReversed().map(line)), { key: "restarts" });
 }
 
