@@ -140,6 +140,7 @@ def _take(browser: Browser, url: str, picture: Picture) -> None:
         page.goto(url)
         page.locator("main h1").wait_for(state="attached")
         page.locator("main .loading").wait_for(state="detached")
+        page.locator("main .loading-part").first.wait_for(state="detached")
         page.screenshot(path=picture.path(scheme))
         page.close()
         print(picture.path(scheme).relative_to(ROOT))

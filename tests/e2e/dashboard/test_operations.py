@@ -207,6 +207,9 @@ def test_a_compensated_saga_is_restarted_from_its_page(window: Window, seen: Sys
     dialog.get_by_role("button", name="Restart it").click()
     expect(window.card("Restarts").locator("li")).to_contain_text("Ran charge again")
     expect(window.card("Restarts").locator("li")).to_contain_text("mended")
+    window.page.set_viewport_size({"width": 390, "height": 900})
+    expect(window.card("Steps")).to_contain_text("restart-1.do.charge")
+    assert window.page.evaluate("document.documentElement.scrollWidth") == 390
 
 
 def test_a_compensation_that_waits_for_a_circuit_says_so(window: Window, seen: System, key: str) -> None:

@@ -134,8 +134,10 @@ async function tryReceivers() {
   }
 }
 
+const isTime = (condition) => condition.endsWith("_seconds") || condition === "not_starting";
+
 function settings({ thresholds, receivers }) {
-  const value = ([condition, limit]) => (limit === 0 ? "off" : condition.endsWith("_seconds") ? `over ${duration(limit)}` : `over ${number(limit)}`);
+  const value = ([condition, limit]) => (limit === 0 ? "off" : isTime(condition) ? `over ${duration(limit)}` : `over ${number(limit)}`);
   const list = receivers.length
     ? h("ul", { class: "lines" }, receivers.map((one) => h("li", {}, words(one.format), h("span", { class: "dim" }, one.host ?? kindOf(one.receiver)))))
     : h("p", { class: "empty" }, "Nobody: alerts are in the log only. ALERT_SLACK_URL, ALERT_TEAMS_URL and ALERT_WEBHOOK_URL name receivers.");

@@ -2,7 +2,7 @@
 
 import { get, post, remove, segment } from "../api.js";
 import { go, h, link, toast } from "../dom.js";
-import { ago, atLeast, coarse, number, percent, until, when, words } from "../format.js";
+import { ago, at, atLeast, coarse, number, percent, until, when, words } from "../format.js";
 import { filters, pageQuery, pager, table } from "../lists.js";
 import { ask, badge, batchLink, button, card, deadLetterLink, eventLink, facts, FINISHED, notice, operationLink, short, STATES } from "../pieces.js";
 import { Paced } from "../poll.js";
@@ -241,7 +241,7 @@ function about(one) {
   const filter = one.selected ? [] : Object.entries(one.filter).filter(([, value]) => value !== null && value !== "");
   return card("About", facts([
     ["Started", when(one.created_at)], ["By", one.by], ["Rate", `${one.rate_per_second} a second`], ["Note", one.note], ...pauseFacts(one.pause), ["Selected", one.selected || null],
-    ...filter.map(([name, value]) => [words(name), value]),
+    ...filter.map(([name, value]) => [words(name), name.startsWith("created_") ? at(value) : value]),
   ]));
 }
 

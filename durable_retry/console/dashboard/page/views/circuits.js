@@ -5,7 +5,7 @@ import { callWindow } from "../charts.js";
 import { h, link, toast } from "../dom.js";
 import { ago, at, duration, number, percent, plural, until, when, words } from "../format.js";
 import { pager, table } from "../lists.js";
-import { ask, badge, button, card, circuitLink, facts, mono, operationLink } from "../pieces.js";
+import { ask, badge, button, card, circuitLink, facts, mono, notice, operationLink } from "../pieces.js";
 import { COUNT_SECONDS, countedOperations, countingNote, Paced, waitingIn, WINDOWS } from "../poll.js";
 import { hourCharts, lastHour } from "./metrics.js";
 
@@ -125,7 +125,7 @@ export function circuitView({ parameters: [name], reload }) {
       headline(circuit, path, reload),
       trip(circuit),
       card("Window", [callWindow(circuit.window, circuit.opens_at_ratio), ratioBar(circuit), numbers(circuit)]),
-      circuit.hour ? hourCharts(circuit.hour, name) : null, limits(circuit), openings(circuit), waiting(circuit), audit(circuit), settings(circuit),
+      lately(circuit), limits(circuit), openings(circuit), waiting(circuit), audit(circuit), settings(circuit),
     ],
   };
 }
@@ -137,7 +137,7 @@ async function load(path, name, slow, signal, update) {
   ]);
   const settings = dependencies.items.find((one) => one.name === name) ?? null;
   const known = ({ value }) => (value?.error ? null : value);
-  const data = () => ({ ...circuit, settings, opens_at_ratio: settings?.circuit.failure_ratio ?? null, waits: known(slow.waits), counted: known(slow.counted), openings: known(slow.openings), hour: known(slow.hour) });
+  const data = () => ({ ...circuit, settings, opens_at_ratio: settings?.circuit.failure_ratio ?? null, waits: known(slow.waits), counted: known(slow.counted), openings: known(slow.openings), hour: slow.hour.value });
   for (const one of Object.values(slow)) one.ask(signal, () => update(data()));
   return data();
 }
@@ -153,6 +153,12 @@ const OPENINGS = [
   { name: "Last error", class: "wide", cell: (one) => (one.last_error ? `${words(one.last_category)}: ${one.last_error}` : "–"), text: (one) => one.last_error },
   { name: "Break", class: "number", cell: (one) => (one.break_seconds === null ? "until closed" : duration(one.break_seconds)), text: (one) => one.break_seconds },
 ];
+
+/** The last hour, or that it is asked for still, or why it is not there. */
+function lately({ hour, dependency }) {
+  if (hour && !hour.error) return hourCharts(hour, dependency);
+  return card("Last hour", hour ? notice(hour.error) : h("p", { class: "loading-part" }, "Loading…"));
+}
 
 function openings({ openings: found, dependency }) {
   const more = h("a", { href: link("metrics", { dependency }) }, "Metrics");

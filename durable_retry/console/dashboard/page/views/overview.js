@@ -139,9 +139,10 @@ function waits({ counted, circuits }) {
   const row = ({ dependency, state, count }) => {
     const first = unfinished.next_attempts.find((one) => one.dependency === dependency && one.status === state);
     const probe = state === "waiting_circuit" && !circuits.error ? circuits.find((one) => one.dependency === dependency)?.retry_at : null;
+    const next = first?.next_attempt_at ?? probe;
     return cause(`${dependency} ${state}`, {
       count: number(count), kind: `is-${state}`, href: link("operations", { status: state, dependency }), name: words(state), of: dependency,
-      note: first ? [operationLink(first.operation_id, first.key), count > 1 ? " first" : ""] : null, ages: ["next ", until(first?.next_attempt_at ?? probe)],
+      note: first ? [operationLink(first.operation_id, first.key), count > 1 ? " first" : ""] : null, ages: next ? ["next ", until(next)] : null,
       act: h("a", { class: "button", href: link("replays/new", { action: "retry_now", status: state, dependency }) }, "Retry now…"),
     });
   };
