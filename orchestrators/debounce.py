@@ -25,6 +25,7 @@ def wait_until_quiet(run: Run, debounce: Debounce) -> Turns[str | None]:
         operation_id=run.operation.operation_id,
         accepted_at=debounce.accepted_at,
         seconds=debounce.seconds,
+        max_seconds=debounce.max_seconds,
     ).to_json()
     place = yield from _ask(run, debounce, ARRIVE, request)
     if place.replaced_by is not None:

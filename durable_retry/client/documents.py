@@ -31,6 +31,7 @@ class OperationFields(TypedDict, total=False):
         priority: `high`, `normal` or `low`, where operations wait.
         debounce_key: A later operation with it replaces this one while it waits; with `debounce_seconds`.
         debounce_seconds: How long it waits for a later one.
+        debounce_max_seconds: For how long it and those that it replaced wait at most.
         retry: Changes of the dependency's policy.
         on_success: Events to send when it succeeds.
     """
@@ -49,6 +50,7 @@ class OperationFields(TypedDict, total=False):
     priority: str
     debounce_key: str
     debounce_seconds: float
+    debounce_max_seconds: float
     retry: Mapping[str, Any]
     on_success: Iterable[Mapping[str, Any] | Event]
 

@@ -20,7 +20,8 @@ def quiet_is_waited_for(story: Story) -> Iterator[str]:
         if debounce is None:
             continue
         seconds = timedelta(seconds=debounce.seconds)
-        bound = first[_key(story, call.operation, debounce)] + LONGEST_WAIT * seconds
+        longest = timedelta(seconds=debounce.max_seconds or LONGEST_WAIT * debounce.seconds)
+        bound = first[_key(story, call.operation, debounce)] + longest
         due_at = min(debounce.accepted_at + seconds, bound)
         is_early = call.at < due_at - slack(story) - story.world.clock_difference
         since = call.operation.created_at - story.world.clock_difference

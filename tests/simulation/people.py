@@ -286,6 +286,8 @@ class People:
             body["delay_seconds"] = rng.choice([1, 20, 90])
         if self.world.chances.bouncing and rng.random() < 0.7:
             body |= {"debounce_key": rng.choice(["a", "b"]), "debounce_seconds": rng.choice([5, 20, 60])}
+            if rng.random() < 0.3:
+                body["debounce_max_seconds"] = 2 * body["debounce_seconds"]
         return body
 
     def _order_of(self, number: int) -> dict[str, Any]:

@@ -17,14 +17,15 @@ The instants at which two were accepted say which is the later one, since their 
 another order. A repeated message changes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from durable_retry.engine.base.json_forms import JsonShape, UnreadableRecordError
+from durable_retry.engine.base.json_forms import Form, JsonShape, UnreadableRecordError
 from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.validation import Problem
 
 
 class DebounceOutcome(StrEnum):
@@ -46,8 +47,9 @@ def debounce_outcome(document: Mapping[str, Any]) -> DebounceOutcome | None:
 
 
 LONGEST_WAIT: Final = 10
-"""A series begins after so many times its `debounce_seconds` at the latest: a stream without a gap would put
-it off for ever. A gap that has not come in ten times the expected one is not about to come."""
+"""A series begins after so many times its `debounce_seconds` at the latest, unless it brings a maximum: a
+stream without a gap would put it off for ever. A gap that has not come in ten times the expected one is not
+about to come."""
 
 KEPT_FOR: Final = timedelta(hours=1)
 """How long the last run of a key is remembered: an earlier submission whose orchestration was held up for
@@ -62,6 +64,7 @@ class Debounce(JsonShape):
     key: str  # the caller's `debounce_key`
     seconds: float  # the caller's `debounce_seconds`
     accepted_at: datetime  # stays when upkeep starts the operation anew
+    max_seconds: Annotated[float | None, Form(omits_none=True)] = None  # see `DebounceRequest`
 
     def replaced_by(self, event: Any) -> str | None:
         """Return the operation that replaces this one, as the data of an event says; None where none does.
@@ -82,11 +85,18 @@ class DebounceRequest(JsonShape):
     operation_id: str
     accepted_at: datetime
     seconds: float
+    # For so long its series waits at most; None is `LONGEST_WAIT`.
+    max_seconds: Annotated[float | None, Form(omits_none=True)] = None
 
     @property
     def due_at(self) -> datetime:
         """When it has waited."""
         return self.accepted_at + timedelta(seconds=self.seconds)
+
+    def latest_in(self, began_at: datetime) -> datetime:
+        """Return when it begins at the latest, in a series that began then."""
+        longest = LONGEST_WAIT * self.seconds if self.max_seconds is None else self.max_seconds
+        return began_at + timedelta(seconds=longest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +128,26 @@ class DebouncePlace(JsonShape):
     begins: bool = False  # whether it begins at once, and asks no more
 
 
+def debounce_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
+    """Check what the members of a submission say together about its debounce."""
+    given = [name for name in ("debounce_key", "debounce_seconds") if document.get(name) is not None]
+    for name in ("start_at", "delay_seconds"):
+        if given and document.get(name) is not None:
+            yield Problem(f"/{name}", f"cannot stand beside {given[0]}: one of them says when it begins")
+    if given and document.get("order_key") is not None:
+        yield Problem(f"/{given[0]}", "cannot stand beside order_key: those in an order are not replaced")
+    if given == ["debounce_key"]:
+        yield Problem("/debounce_seconds", "is required beside debounce_key")
+    if given == ["debounce_seconds"]:
+        yield Problem("/debounce_key", "is required beside debounce_seconds")
+    most, seconds = document.get("debounce_max_seconds"), document.get("debounce_seconds")
+    if most is not None and seconds is None:
+        yield Problem("/debounce_max_seconds", "needs debounce_key and debounce_seconds")
+    elif isinstance(most, int | float) and isinstance(seconds, int | float) and most < seconds:
+        detail = f"is {most:g}, less than debounce_seconds, which is {seconds:g}"
+        yield Problem("/debounce_max_seconds", detail)
+
+
 def arrive(series: Series | None, request: DebounceRequest) -> tuple[Series, DebouncePlace]:
     """Let a submission wait, in place of the one that waits."""
     if series is not None and series.is_of(request):
@@ -126,7 +156,7 @@ def arrive(series: Series | None, request: DebounceRequest) -> tuple[Series, Deb
         return series, _replaced(series, request)
     waits = series is not None and not series.is_over
     began_at = series.began_at if series is not None and waits else request.accepted_at
-    due_at = min(request.due_at, began_at + LONGEST_WAIT * timedelta(seconds=request.seconds))
+    due_at = min(request.due_at, request.latest_in(began_at))
     # One that comes before it has asked must not put it off any more.
     begins = due_at <= request.accepted_at
     joined = Series(

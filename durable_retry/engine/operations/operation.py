@@ -254,6 +254,7 @@ def _debounce_of_request(request: OperationRequest, scope: str, now: datetime) -
         key=request.debounce_key,
         seconds=request.debounce_seconds,
         accepted_at=now,
+        max_seconds=request.debounce_max_seconds,
     )
 
 

@@ -46,6 +46,7 @@ from durable_retry.engine.base.validation import (
     validated,
     with_example,
 )
+from durable_retry.engine.operations.debounce import LONGEST_WAIT, debounce_problems
 from durable_retry.engine.retry.policy import RetryOverride
 
 _EXACT: Final = 2**53
@@ -291,6 +292,8 @@ class OperationRequest(Strict):
         debounce_key: A later submission with this key, to the same handler or dependency, replaces it while
             it waits; 1 to 255 characters.
         debounce_seconds: How long it waits for one; at most a day.
+        debounce_max_seconds: For how long it and those that it replaced wait at most, from the first of them;
+            None means ten times `debounce_seconds`.
         retry: Changes to the dependency's policy, see `engine.retry.policy.override_problems`.
         on_success: Follow-up messages.
     """
@@ -317,6 +320,7 @@ class OperationRequest(Strict):
     priority: PriorityName | None = None
     debounce_key: Label | None = None
     debounce_seconds: Annotated[float, Field(gt=0, le=MAX_DEBOUNCE_SECONDS)] | None = None
+    debounce_max_seconds: Annotated[float, Field(gt=0, le=LONGEST_WAIT * MAX_DEBOUNCE_SECONDS)] | None = None
     retry: RetryOverride | None = None
     on_success: Annotated[list[Event], Field(max_length=MAX_EVENTS)] = Field(default_factory=list)
 
@@ -358,16 +362,7 @@ def _shape_problems(document: Any) -> list[Problem]:
 def _start_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
     if document.get("start_at") is not None and document.get("delay_seconds") is not None:
         yield Problem("/delay_seconds", "cannot stand beside start_at: one of them says when it begins")
-    debounce = [name for name in ("debounce_key", "debounce_seconds") if document.get(name) is not None]
-    for name in ("start_at", "delay_seconds"):
-        if debounce and document.get(name) is not None:
-            yield Problem(f"/{name}", f"cannot stand beside {debounce[0]}: one of them says when it begins")
-    if debounce and document.get("order_key") is not None:
-        yield Problem(f"/{debounce[0]}", "cannot stand beside order_key: those in an order are not replaced")
-    if debounce == ["debounce_key"]:
-        yield Problem("/debounce_seconds", "is required beside debounce_key")
-    if debounce == ["debounce_seconds"]:
-        yield Problem("/debounce_key", "is required beside debounce_seconds")
+    yield from debounce_problems(document)
 
 
 def _order_problems(document: Mapping[str, Any]) -> Iterator[Problem]:

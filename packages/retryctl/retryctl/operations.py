@@ -29,7 +29,7 @@ _FILTERS: Final = (
 )
 _OPTIONS: Final = (
     *("correlation_id", "deadline_seconds", "start_at", "delay_seconds", "order_key", "order_on_failure"),
-    *("priority", "debounce_key", "debounce_seconds"),
+    *("priority", "debounce_key", "debounce_seconds", "debounce_max_seconds"),
 )
 
 

@@ -163,6 +163,26 @@ def with_dependency_and_times(command: ArgumentParser) -> None:
     command.add_argument("--created-before", metavar="INSTANT", help=INSTANT)
 
 
+def with_turn(submit: ArgumentParser) -> None:
+    """Take when an operation begins, and what it waits for."""
+    begin = submit.add_mutually_exclusive_group()
+    begin.add_argument("--start-at", metavar="INSTANT", help=f"begin then, {INSTANT}")
+    begin.add_argument("--delay-seconds", type=float, metavar="SECONDS", help="begin so much later")
+    submit.add_argument(
+        "--order-key", metavar="KEY", help="run one after the other with those of the same KEY"
+    )
+    then = "what those behind it do when it ends as a dead letter: wait, or go on"
+    submit.add_argument("--order-on-failure", choices=("block", "skip"), help=then)
+    with_choice(submit, "--priority", PRIORITIES)
+    words = "a later submission with this key replaces this one while it waits"
+    submit.add_argument("--debounce-key", metavar="KEY", help=words)
+    begin.add_argument(
+        "--debounce-seconds", type=float, metavar="SECONDS", help="wait so long for a later one"
+    )
+    words = "begin after so long though later ones come; ten times --debounce-seconds unless given"
+    submit.add_argument("--debounce-max-seconds", type=float, metavar="SECONDS", help=words)
+
+
 def with_exact_ids(command: ArgumentParser) -> None:
     """Take a whole key, what operations share, or their priority."""
     command.add_argument("--key", help="the whole key")

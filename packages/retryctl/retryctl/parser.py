@@ -23,7 +23,6 @@ from retryctl import (
 from retryctl.api import KEY, URL
 from retryctl.options import (
     INSTANT,
-    PRIORITIES,
     Commands,
     GuessingParser,
     add_command,
@@ -42,6 +41,7 @@ from retryctl.options import (
     with_pause,
     with_query,
     with_retry,
+    with_turn,
     with_watch,
 )
 
@@ -140,20 +140,7 @@ def _add_operations(commands: Commands) -> None:
     with_key(submit, "operation")
     submit.add_argument("--correlation-id", help="your own id, to find the operation by")
     with_retry(submit)
-    begin = submit.add_mutually_exclusive_group()
-    begin.add_argument("--start-at", metavar="INSTANT", help=f"begin then, {INSTANT}")
-    begin.add_argument("--delay-seconds", type=float, metavar="SECONDS", help="begin so much later")
-    submit.add_argument(
-        "--order-key", metavar="KEY", help="run one after the other with those of the same KEY"
-    )
-    then = "what those behind it do when it ends as a dead letter: wait, or go on"
-    submit.add_argument("--order-on-failure", choices=("block", "skip"), help=then)
-    with_choice(submit, "--priority", PRIORITIES)
-    words = "a later submission with this key replaces this one while it waits"
-    submit.add_argument("--debounce-key", metavar="KEY", help=words)
-    begin.add_argument(
-        "--debounce-seconds", type=float, metavar="SECONDS", help="wait so long for a later one"
-    )
+    with_turn(submit)
     submit.add_argument("--wait", type=int, metavar="SECONDS", help="wait for the end, at most 30 s")
     with_watch(submit)
     with_id(add_command(commands, "get", operations.get, "show an operation"), "operation")

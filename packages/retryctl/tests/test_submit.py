@@ -64,8 +64,8 @@ def test_an_operation_is_paused_and_resumed() -> None:
             {"order_key": "customer-7", "order_on_failure": "skip"},
         ),
         (
-            ["--debounce-key", "reindex", "--debounce-seconds", "5"],
-            {"debounce_key": "reindex", "debounce_seconds": 5.0},
+            ["--debounce-key", "reindex", "--debounce-seconds", "5", "--debounce-max-seconds", "20"],
+            {"debounce_key": "reindex", "debounce_seconds": 5.0, "debounce_max_seconds": 20.0},
         ),
     ],
 )

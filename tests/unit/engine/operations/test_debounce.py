@@ -1,5 +1,6 @@
 """Debouncing: the submission that runs, of several with one debounce key."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -69,6 +70,14 @@ def test_a_stream_without_a_gap_begins_after_ten_times_the_seconds() -> None:
     )
     _, place = arrive(series, asking("next", 100.5))
     assert place == DebouncePlace(due_at=after(110.5))
+
+
+def test_a_stream_without_a_gap_begins_after_the_maximum_that_the_latest_one_brings() -> None:
+    series, _ = joined(*(asking(f"{number}", number * 9) for number in range(4)))
+    _, place = arrive(series, replace(asking("last", 35), max_seconds=40.0))
+    assert place.due_at == after(40)
+    _, place = arrive(series, replace(asking("last", 35), max_seconds=30.0))
+    assert (place.due_at, place.begins) == (after(30), True)
 
 
 def test_repeated_messages_change_nothing() -> None:

@@ -251,6 +251,14 @@ def test_an_operation_with_a_debounce_key_waits_for_a_later_one() -> None:
     assert (debounce.key, debounce.seconds, debounce.accepted_at) == ("customer-7", 5.0, NOON)
     assert OperationInput.from_json(operation.to_json()) == operation
     assert operation.restarted(after(100)).debounce == debounce
+    assert "max_seconds" not in debounce.to_json()  # as before it could be given
+    longest = submitted(debounce_key="customer-7", debounce_seconds=5, debounce_max_seconds=5).debounce
+    assert longest == replace(debounce, max_seconds=5.0)
+
+
+def test_a_maximum_below_the_wait_is_refused_with_both() -> None:
+    (problem,) = problems_of(debounce_key="k", debounce_seconds=60, debounce_max_seconds=30)
+    assert problem.detail == "is 30, less than debounce_seconds, which is 60"
 
 
 @pytest.mark.parametrize(
@@ -261,6 +269,16 @@ def test_an_operation_with_a_debounce_key_waits_for_a_later_one() -> None:
         ({"debounce_key": "k", "debounce_seconds": 0}, ["/debounce_seconds"]),
         ({"debounce_key": "k", "debounce_seconds": 86_401}, ["/debounce_seconds"]),
         ({"debounce_key": "", "debounce_seconds": 5}, ["/debounce_key"]),
+        ({"debounce_max_seconds": 5}, ["/debounce_max_seconds"]),
+        ({"debounce_key": "k", "debounce_seconds": 5, "debounce_max_seconds": 4}, ["/debounce_max_seconds"]),
+        (
+            {"debounce_key": "k", "debounce_seconds": 5, "debounce_max_seconds": "9"},
+            ["/debounce_max_seconds"],
+        ),
+        (
+            {"debounce_key": "k", "debounce_seconds": 5, "debounce_max_seconds": 1e6},
+            ["/debounce_max_seconds"],
+        ),
         ({"debounce_key": "k", "debounce_seconds": 5, "delay_seconds": 5}, ["/delay_seconds"]),
         ({"debounce_key": "k", "debounce_seconds": 5, "order_key": "o"}, ["/debounce_key"]),
         (
