@@ -2,7 +2,7 @@
 
 An operation gives its turn back by a signal at its end. The platform drops the signals of an entity batch
 whose worker dies, and an orchestration that is terminated or purged sends none. So those who wait near the
-front let it be looked at now and then, and upkeep looks at every lane.
+front let it be looked at now and then, and upkeep looks at every lane in turn.
 """
 
 import logging
@@ -12,6 +12,7 @@ from enum import Enum, auto
 from itertools import islice
 from typing import Any, Final
 
+from durable_retry import clock
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import OperationState
@@ -23,8 +24,17 @@ from durable_retry.engine.order_lanes.document import BlockedLanes, ListedOrderL
 from durable_retry.engine.order_lanes.lane import Lane, Place
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.stores.dead_letters.records import find_dead_letter
+from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations.status import find_status
-from durable_retry.stores.order_lanes import drop_from_lane, lanes, leave_lane, read_lane, release_lane
+from durable_retry.stores.order_lanes import (
+    drop_from_lane,
+    lanes,
+    lanes_after,
+    leave_lane,
+    read_lane,
+    release_lane,
+)
+from durable_retry.stores.storage import rounds
 from durable_retry.stores.task_hub import TaskHub
 
 LOOKED_AT: Final = 10
@@ -68,14 +78,28 @@ async def _look_along(hub: TaskHub, lane: Lane) -> int:
     return over
 
 
-async def look_at_lanes(hub: TaskHub) -> None:
-    """Look at every lane, also where nobody waits: a message that came late may have left somebody there.
+async def look_at_lanes(hub: TaskHub, seconds: float) -> None:
+    """Look at lanes for so long, from where the last run stopped, and at the last page whole.
+
+    Also where nobody waits: a message that came late may have left somebody there.
 
     Raises:
-        TaskHubUnavailableError: The task hub did not answer.
+        TaskHubUnavailableError: The task hub did not answer; the next run looks from the same place.
     """
-    async for lane in lanes(hub):
-        await _look_along(hub, lane)
+    until = clock.monotonic_seconds() + seconds
+    begun = place = (await rounds.read_round(operation_index.TABLE, _PLACE)).after
+    while True:
+        page, following = await lanes_after(hub, None if place == rounds.FIRST else place)
+        for lane in page:
+            await _look_along(hub, lane)
+        place = following or rounds.FIRST
+        if following is None or clock.monotonic_seconds() >= until:
+            break
+    if place != begun:
+        await rounds.write_round(operation_index.TABLE, rounds.Round(place), _PLACE)
+
+
+_PLACE: Final = "lanes"
 
 
 async def _look_at_place(hub: TaskHub, lane: Lane, place: Place) -> Found:

@@ -67,17 +67,24 @@ async def read_lane(hub: TaskHub, order_key: str) -> Lane:
     return lane_of_state(order_key, json_object(await hub.read_entity(lane_id(order_key))))
 
 
+async def lanes_after(hub: TaskHub, place: str | None) -> tuple[list[Lane], str | None]:
+    """Return a page of the lanes that somebody is in, but for those that nobody can read.
+
+    With them the place behind the page; None at the end, as at the begin.
+    """
+    page = await hub.entity_page(function_name(ORDER_LANE), place)
+    read = (read_or(partial(Lane.from_json_text, state), _no_lane) for state in page.states)
+    return [lane for lane in read if lane is not None], page.following
+
+
 async def lanes(hub: TaskHub) -> AsyncIterator[Lane]:
-    """Give all lanes that somebody is in, but for those that nobody can read."""
-    token: str | None = None
+    """Give all lanes of `lanes_after`."""
+    place: str | None = None
     while True:
-        page = await hub.entity_page(function_name(ORDER_LANE), token)
-        for state in page.states:
-            lane = read_or(partial(Lane.from_json_text, state), _no_lane)
-            if lane is not None:
-                yield lane
-        token = page.following
-        if token is None:
+        page, place = await lanes_after(hub, place)
+        for lane in page:
+            yield lane
+        if place is None:
             return
 
 

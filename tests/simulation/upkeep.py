@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from math import inf
 from typing import Any, Final
 
 from durable_retry import clock
@@ -61,7 +62,7 @@ class Upkeep:
 
     async def look_at_lanes(self) -> None:
         """Let lanes go on whose front is gone."""
-        await self.people.on_some_worker(lambda worker: tidied(look_at_lanes(TaskHub(worker.name))))
+        await self.people.on_some_worker(lambda worker: tidied(look_at_lanes(TaskHub(worker.name), inf)))
 
     async def complete_lost(self) -> None:
         """Look at the record of each operation once, ten minutes after its start, as upkeep does."""

@@ -113,7 +113,7 @@ async def run_maintenance(hub: TaskHub, now: datetime) -> None:
     finished = await finish_left_over(hub, now)
     for step in EACH_ROUND:
         await step(hub, now)
-    await look_at_lanes(hub)
+    await look_at_lanes(hub, STEP_SECONDS)
     await add_lost(hub, now, STEP_SECONDS)
     await complete_lost(hub, now, STEP_SECONDS)
     if finished:

@@ -1,4 +1,4 @@
-"""Since when a lane has been blocked: by the dead letter in front of it."""
+"""Since when a lane has been blocked, by the dead letter in front of it, and for how long upkeep looks."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
+from durable_retry import clock
 from durable_retry.engine.base.instants import to_ms
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status, of_operation
 from durable_retry.engine.order_lanes.document import BlockedLanes
 from durable_retry.engine.order_lanes.lane import Lane, Place, joined, left
 from durable_retry.services import order_lanes
-from durable_retry.services.order_lanes import find_blocked
+from durable_retry.services.order_lanes import find_blocked, look_at_lanes
+from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON, after, an_entry
+from tests.support.tables import TablesInMemory
 
 HUB = TaskHub("{}")
 
@@ -83,3 +86,43 @@ async def test_no_more_dead_letters_are_read_than_can_tell(monkeypatch: pytest.M
     stored = Stored(monkeypatch, *lanes, **letters)
     assert (await find_blocked(HUB)).since == after(5)
     assert stored.read == ["dl-a"]
+
+
+class Pages:
+    """Three pages of one lane each, whose fronts are alive, and a clock that goes on by a second for each."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_seconds = 0.0
+        self.looked_at: list[str] = []
+        account = TablesInMemory()
+        monkeypatch.setattr(storage_clients, "table_service", lambda: account)
+        monkeypatch.setattr(clock, "monotonic_seconds", lambda: self.now_seconds)
+        monkeypatch.setattr(order_lanes, "lanes_after", self.lanes_after)
+        monkeypatch.setattr(order_lanes, "find_status", self.find_status)
+
+    async def lanes_after(self, _: TaskHub, place: str | None) -> tuple[list[Lane], str | None]:
+        number = 0 if place is None else int(place)
+        return [a_lane(f"lane-{number}", NOON, blocked=False)], str(number + 1) if number < 2 else None
+
+    async def find_status(self, _: TaskHub, operation_id: str) -> dict[str, Any]:
+        self.looked_at.append(operation_id)
+        self.now_seconds += 1
+        return {"status": "running"}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "runs"),
+    [
+        (9.0, [["op-lane-0", "op-lane-1", "op-lane-2"], ["op-lane-0", "op-lane-1", "op-lane-2"]]),
+        (2.0, [["op-lane-0", "op-lane-1"], ["op-lane-2"], ["op-lane-0", "op-lane-1"]]),
+        (0.0, [["op-lane-0"], ["op-lane-1"], ["op-lane-2"], ["op-lane-0"]]),
+    ],
+)
+async def test_upkeep_looks_at_lanes_for_a_while_and_goes_on_where_it_stopped(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, runs: list[list[str]]
+) -> None:
+    pages = Pages(monkeypatch)
+    for expected in runs:
+        await look_at_lanes(HUB, seconds)
+        assert pages.looked_at == expected
+        pages.looked_at.clear()
