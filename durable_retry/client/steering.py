@@ -71,7 +71,10 @@ class Steering(Flows):
 
     @Method
     def order_lane(self, order_key: str) -> Flow[OrderLane]:
-        """Return who is in front of the lane of an order key, and who waits."""
+        """Return who is in front of the lane of an order key, and who waits.
+
+        On Azure a key with a slash is not found so: ask `order_lanes(order_key=...)`, which shows the same.
+        """
         return self._read(OrderLane, "order-lanes", order_key)
 
     @ListMethod

@@ -6,7 +6,7 @@ front let it be looked at now and then, and upkeep looks at every lane in turn.
 """
 
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum, auto
 from itertools import islice
@@ -181,27 +181,24 @@ async def list_lanes(
 
     Args:
         blocked: Whether a dead letter blocks them; None for all.
-        order_key: The one that is meant; None for all.
+        order_key: The one that is meant, which is shown with its queue, also where nobody is in it; None for
+            all.
         after: How many are on the pages before.
 
     Raises:
         TaskHubUnavailableError: The task hub did not answer.
     """
-    found = [ListedOrderLane.of(lane) async for lane in _meant(hub, order_key)]
+    if order_key is not None:
+        named = ListedOrderLane(**dict(await find_lane(hub, order_key)))
+        items = (named,) if blocked in {None, named.blocked} else ()
+        return Page[ListedOrderLane](items=items, next_cursor=None)
+    found = [ListedOrderLane.of(lane) async for lane in lanes(hub)]
     found = [lane for lane in found if (lane.blocked or lane.waiting) and blocked in {None, lane.blocked}]
     found.sort(key=lambda lane: (not lane.blocked, -lane.waiting, lane.order_key))
     following = after + limit
     return Page[ListedOrderLane](
         items=tuple(found[after:following]), next_cursor=str(following) if following < len(found) else None
     )
-
-
-async def _meant(hub: TaskHub, order_key: str | None) -> AsyncIterator[Lane]:
-    if order_key is not None:
-        yield await read_lane(hub, order_key)
-        return
-    async for lane in lanes(hub):
-        yield lane
 
 
 async def find_blocked(hub: TaskHub) -> BlockedLanes:

@@ -44,6 +44,14 @@ class ListedOrderLane(Answer):
     front: Annotated[LanePlace | None, Field(description="Who has the turn; null for an empty lane.")]
     front_since: Annotated[Instant | None, Field(description="Since when it is in front.")]
     waiting: Annotated[int, Field(description="How many are behind it.")]
+    queue: Annotated[
+        tuple[LanePlace, ...] | None,
+        Field(
+            exclude_if=is_none,
+            description=f"Who waits, the next first; at most {SHOWN_PLACES}. Left out in a list of several.",
+        ),
+    ] = None
+    unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
     @classmethod
     def of(cls, lane: Lane) -> Self:
@@ -64,20 +72,19 @@ class OrderLane(ListedOrderLane):
     queue: Annotated[
         tuple[LanePlace, ...], Field(description=f"Who waits, the next first; at most {SHOWN_PLACES}.")
     ] = ()
-    unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
     @classmethod
     def that_nobody_can_read(cls, order_key: str, why: str) -> Self:
         """Return what stands for a lane whose state is damaged, or of a later version."""
         nobody = ListedOrderLane.of(Lane(order_key=order_key))
-        return cls(**dict(nobody), unreadable=why)
+        return cls(**(dict(nobody) | {"queue": (), "unreadable": why}))
 
     @classmethod
     def with_queue(cls, lane: Lane) -> Self:
         """Return what people see of a lane."""
         waiting = islice(lane.places(), 1, 1 + SHOWN_PLACES)
         queue = tuple(LanePlace.of(lane, place) for place in waiting)
-        return cls(**dict(ListedOrderLane.of(lane)), queue=queue)
+        return cls(**(dict(ListedOrderLane.of(lane)) | {"queue": queue}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

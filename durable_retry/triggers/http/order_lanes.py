@@ -31,7 +31,11 @@ def _place(value: str) -> int:
 BLOCKED: Final = one_of(
     "blocked", _Flag, "`true`: only those that a dead letter blocks; `false`: only others."
 )
-ORDER_KEY: Final = text("order_key", "Only the lane of this order key, also of one with slashes.")
+ORDER_KEY: Final = text(
+    "order_key",
+    "The lane of this order key alone, with its queue, also where nobody is in it. Takes every key; the path "
+    "takes none with a slash on Azure.",
+)
 CURSOR: Final = cursor(_place)
 
 

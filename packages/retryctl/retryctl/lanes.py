@@ -29,7 +29,8 @@ def list_lanes(api: Api, args: Namespace, screen: Screen) -> int:
 
 def show_lane(api: Api, args: Namespace, screen: Screen) -> int:
     """Show who is in front of a lane, and who waits."""
-    document = api.get("order-lanes", args.order_key)
+    # On Azure a path takes no key with a slash.
+    (document,) = api.get("order-lanes", order_key=args.order_key)["items"]
     front = document["front"] or {}
     head = facts(
         (

@@ -1,8 +1,9 @@
 """The lanes of order keys on a terminal."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
-from tests.support.retryctl import Run, answers
+from tests.support.retryctl import Responder, Run, answers
 
 AT: Final = "2026-11-21T09:00:00Z"
 BLOCKED: Final[dict[str, Any]] = {
@@ -20,6 +21,10 @@ EMPTY: Final = {
     "waiting": 0,
     "queue": [],
 }
+
+
+def one_lane(lane: Mapping[str, Any]) -> Responder:
+    return answers({"items": [lane], "next_cursor": None})
 
 
 def test_lanes_are_listed_with_who_blocks_them() -> None:
@@ -40,8 +45,9 @@ def test_lanes_are_listed_with_who_blocks_them() -> None:
 
 def test_a_lane_shows_its_queue_in_order() -> None:
     queue = [{"operation_id": "op-2", "accepted_at": AT}]
-    run = Run(answers(BLOCKED | {"queue": queue}), "lanes", "show", "customer-7")
-    assert run.requests[0].url.path == "/api/order-lanes/customer-7"
+    run = Run(one_lane(BLOCKED | {"queue": queue}), "lanes", "show", "customer/7")
+    assert run.requests[0].url.path == "/api/order-lanes"
+    assert run.requests[0].url.params["order_key"] == "customer/7"
     assert run.out.splitlines() == [
         "order key    customer-7",
         "state        blocked",
@@ -56,10 +62,10 @@ def test_a_lane_shows_its_queue_in_order() -> None:
 
 
 def test_nobody_is_in_an_empty_lane() -> None:
-    run = Run(answers(EMPTY), "lanes", "show", "customer-8")
+    run = Run(one_lane(EMPTY), "lanes", "show", "customer-8")
     assert run.out.splitlines() == ["order key  customer-8", "state      empty", "waiting    0", "(none)"]
 
 
 def test_a_lane_that_nobody_can_read_says_so() -> None:
-    run = Run(answers(EMPTY | {"unreadable": "it lacks 'order_key'"}), "lanes", "show", "customer-8")
+    run = Run(one_lane(EMPTY | {"unreadable": "it lacks 'order_key'"}), "lanes", "show", "customer-8")
     assert "unreadable  it lacks 'order_key'" in run.out

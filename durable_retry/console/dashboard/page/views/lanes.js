@@ -53,7 +53,8 @@ export function laneView({ parameters: [key], path, query, reload }) {
 
 /** The lane with the operation in front and the dead letter that blocks it; null for what is not known any more. */
 async function load(key, signal) {
-  const lane = await get(`order-lanes/${segment(key)}`, {}, signal);
+  // On Azure a path takes no key with a slash.
+  const [lane] = (await get("order-lanes", { order_key: key }, signal)).items;
   const { operation_id: id, dead_letter_id: letter } = lane.front ?? {};
   const known = (given, place) => (given ? get(`${place}/${segment(given)}`, {}, signal).catch(missing) : null);
   const [operation, dead] = await Promise.all([known(id, "operations"), known(letter, "dead-letters")]);
