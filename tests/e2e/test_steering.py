@@ -158,6 +158,15 @@ def test_of_operations_with_one_debounce_key_the_last_one_runs(system: System, k
     assert "replaced_by" not in system.until(later, "succeeded")
 
 
+def test_operations_are_found_by_their_priority_and_their_debounce_key(system: System, key: str) -> None:
+    more: dict[str, Any] = {"debounce_key": key, "debounce_seconds": 0.1}
+    high = system.accepted(key, "/fail/0", priority="high", **more)
+    done = system.until(high, "succeeded")
+    assert done["priority"] == "high"
+    for query, expected in (({"priority": "high"}, [high]), ({"priority": "low"}, [])):
+        assert [one["operation_id"] for one in listed(system, debounce_key=key, **query)] == expected
+
+
 def test_a_paused_operation_goes_on_when_it_is_resumed(system: System, key: str) -> None:
     operation_id = waiting_operation(system, key)
     path = f"/api/operations/{operation_id}"

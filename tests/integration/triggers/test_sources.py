@@ -169,6 +169,29 @@ async def test_a_bad_arrival_neither_fails_nor_blocks_its_neighbours(
     assert {reason for reason, _ in kept} == {"MalformedJson"}
 
 
+@pytest.mark.parametrize(
+    ("source", "place", "partition"),
+    [("event_hubs", "orders", "3"), ("kafka", "orders", "0"), ("service_bus", "orders", "customer-7")],
+)
+async def test_messages_of_a_partition_or_session_run_in_its_order_and_fail_as_the_dependency_says(
+    hub: TaskHubStage, source: str, place: str, partition: str
+) -> None:
+    toml = '[dependencies.payments]\nbase_url = "http://127.0.0.1:9"\norder_on_failure = "skip"'
+    more = {"source": source, "place": place, "partition": partition}
+    own = CALL | {"order_key": "own", "order_on_failure": "block"}
+    with using(parse_config(toml, {})):
+        intake = make(intake_order="order_key")
+        left = await intake.accept_all(
+            hub.binding, [arrival(CALL, "m-1", **more), arrival(own, "m-2", **more)]
+        )
+    assert left == []
+    page = await hub.binding.instance_page(Selection(), None)
+    read = [await hub.binding.read_instance(each.instanceId) for each in page.instances]
+    found = {each.input["operation"]["key"]: each.input["operation"] for each in read if each is not None}
+    orders = {key: (one["order_key"], one["order_on_failure"]) for key, one in found.items()}
+    assert orders == {"m-1": (f"{source}:{place}:{partition}", "skip"), "m-2": ("own", "block")}
+
+
 @pytest.mark.parametrize("order", ["partition", "none"])
 async def test_what_could_not_start_is_left_and_in_order_holds_up_its_partition_only(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, *, order: str
