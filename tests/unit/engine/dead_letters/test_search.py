@@ -1,0 +1,68 @@
+"""What dead letters are looked for by, in their index rows and in their records."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.base.names import Priority
+from durable_retry.engine.dead_letters.record import KeptDeadLetter, of_operation
+from durable_retry.engine.dead_letters.search import EVERY, NAMES, DeadLetterSearch
+from tests.support.builders import NOON, an_entry
+
+
+def a_record() -> KeptDeadLetter:
+    more = {"key": "order-41", "correlation_id": "basket-7", "order_key": "lane-7", "priority": Priority.HIGH}
+    return of_operation("dl-1", an_entry("op-1", **more), NOON)
+
+
+def row_of(record: KeptDeadLetter, *names: str) -> dict[str, Any]:
+    """Return an index row with these names of a dead letter."""
+    kept = {name: getattr(record, name) or "" for name in names}
+    return {"reason": record.reason.value, "names": json.dumps(kept)}
+
+
+FOUND = [
+    EVERY,
+    DeadLetterSearch(key="order-41"),
+    DeadLetterSearch(correlation_id="basket-7", order_key="lane-7"),
+    DeadLetterSearch(priority=Priority.HIGH),
+    DeadLetterSearch(words="LANE basket"),
+    DeadLetterSearch(words="order-41 dl-1 rejectedBy 422"),
+]
+MISSED = [
+    DeadLetterSearch(key="order-4"),
+    DeadLetterSearch(correlation_id="basket-7", order_key="lane-8"),
+    DeadLetterSearch(debounce_key="lane-7"),
+    DeadLetterSearch(priority=Priority.LOW),
+    DeadLetterSearch(words="lane-8"),
+    DeadLetterSearch(words="lane-7 é"),
+    # The name of a field stands in the row's text, and is no word of the dead letter.
+    DeadLetterSearch(words="debounce_key"),
+]
+
+
+@pytest.mark.parametrize("search", FOUND)
+def test_a_dead_letter_is_found_in_its_row_and_in_its_record(search: DeadLetterSearch) -> None:
+    assert search.may_match("dl-1", row_of(a_record(), *NAMES))
+    assert search.matches(a_record())
+
+
+@pytest.mark.parametrize("search", MISSED)
+def test_another_one_is_in_neither(search: DeadLetterSearch) -> None:
+    assert not search.may_match("dl-1", row_of(a_record(), *NAMES))
+    assert not search.matches(a_record())
+
+
+def test_a_row_without_a_name_may_match_whatever_that_name_is() -> None:
+    row = row_of(a_record(), "key")
+    assert DeadLetterSearch(key="order-41", order_key="lane-8").may_match("dl-1", row)
+    assert not DeadLetterSearch(key="order-42", order_key="lane-7").may_match("dl-1", row)
+    assert DeadLetterSearch(key="order-42").may_match("dl-1", {"reason": "RetriesExhausted"})
+
+
+@pytest.mark.parametrize("names", ["[", 7])
+def test_what_nobody_can_read_may_match(names: Any) -> None:
+    assert DeadLetterSearch(key="order-42").may_match("dl-1", {"reason": "RetriesExhausted", "names": names})
+    assert DeadLetterSearch(key="order-42").matches(replace(a_record(), unreadable="no JSON"))
