@@ -101,7 +101,6 @@ ASKED: dict[str, Ask] = {
     ),
     "POST /api/circuits/{dependency}/reset": lambda client: client.reset_circuit("x", reason="r"),
     "GET /api/order-lanes": lambda client: client.order_lanes(blocked="true"),
-    "GET /api/order-lanes/{order_key}": lambda client: client.order_lane("x"),
     "GET /api/outbox": lambda client: client.outbox(status="failed"),
     "GET /api/dead-letters/count": lambda client: client.count_dead_letters(status="open"),
     "GET /api/outbox/{event_id}": lambda client: client.event("x"),
@@ -142,6 +141,23 @@ async def test_both_clients_ask_for_the_same_and_read_what_is_described(route: s
     asked = f"{method} {re.sub('{[a-z_]+}', 'x', path)}"
     assert [f"{request.method} {request.url.path}" for request in api.requests] == [asked, asked]
     assert api.requests[0].content == api.requests[1].content
+
+
+def test_a_lane_is_asked_for_by_any_key() -> None:
+    lane = {
+        "order_key": "a/b",
+        "blocked": False,
+        "front": None,
+        "front_since": None,
+        "waiting": 0,
+        "queue": [],
+    }
+    api = Api(answered({"items": [lane], "next_cursor": None}))
+    assert api.client.order_lane("a/b").order_key == "a/b"
+    assert (api.requests[0].url.path, dict(api.requests[0].url.params)) == (
+        "/api/order-lanes",
+        {"order_key": "a/b"},
+    )
 
 
 BODIES = {
