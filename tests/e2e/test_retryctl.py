@@ -84,6 +84,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[
     storage.server.stop()
 
 
+@pytest.mark.long
 def test_doctor_goes_through_every_part_and_names_the_first_that_fails(shell: Shell) -> None:
     failed = shell.run("doctor", shell.system.url, code=1)
     assert re.search(

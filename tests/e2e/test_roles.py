@@ -28,7 +28,13 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="module", params=[0, 1], ids=["one process", "a worker process"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(0, id="one process"),
+        pytest.param(1, id="a worker process", marks=pytest.mark.long),
+    ],
+)
 def locked(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,

@@ -123,6 +123,7 @@ def test_every_metric_arrives_under_its_name_with_its_labels_alone(
     for number in range(3):
         exporting.accepted(f"{key}-{number}-thrifty", "/fail/1", dependency="thrifty")
     carried_out(exporting, f"{key}-fragile", "/fail/1", dependency="fragile")
+    exporting.accepted(f"{key}-debounced", "/echo", debounce_key=key, debounce_seconds=1)
     exporting.client.post("/admin/functions/watch", json={"input": ""}).raise_for_status()
     wanted = {metric.name for metric in METRICS} - {FAILED_OPEN_CALLS.name}
     eventually(lambda: wanted <= {point.name for point in collector.points}, "all of them arrived")

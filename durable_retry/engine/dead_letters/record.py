@@ -163,6 +163,12 @@ class KeptDeadLetter(JsonShape):
         """The debounce key of its operation; None without one."""
         return self._text_of("debounce", "key")
 
+    @property
+    def names(self) -> dict[str, str]:
+        """What a search looks for it by, "" for what it has not."""
+        names = ("key", "operation_id", "correlation_id", "detail", "order_key", "debounce_key", "priority")
+        return {name: getattr(self, name) or "" for name in names}
+
     def _text_of(self, *names: str) -> str | None:
         found: Any = self.operation
         for name in names:

@@ -13,10 +13,8 @@ from durable_retry.engine.dead_letters.record import KeptDeadLetter
 _WHOLE: Final = ("key", "correlation_id", "order_key", "debounce_key", "priority")
 _WORDED: Final = ("key", "operation_id", "correlation_id", "detail", "order_key", "debounce_key")
 
-NAMES: Final = (*_WORDED, "priority")
-"""What an index row has of a dead letter for a search."""
 NAME_CHARS: Final = 300
-"""Characters of each that an index row has."""
+"""Characters of each of its names that an index row has of a dead letter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,7 @@ class DeadLetterSearch:
         """
         if record.unreadable is not None:
             return True
-        names = {name: getattr(record, name) or "" for name in NAMES}
+        names = record.names
         names["detail"] = names["detail"][:NAME_CHARS]
         return self._fits_entry((record.id, record.reason.value), names, None)
 

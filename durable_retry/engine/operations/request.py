@@ -362,7 +362,11 @@ def _shape_problems(document: Any) -> list[Problem]:
 def _start_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
     if document.get("start_at") is not None and document.get("delay_seconds") is not None:
         yield Problem("/delay_seconds", "cannot stand beside start_at: one of them says when it begins")
-    yield from debounce_problems(document)
+    if not document.keys().isdisjoint(_DEBOUNCED):
+        yield from debounce_problems(document)
+
+
+_DEBOUNCED: Final = ("debounce_key", "debounce_seconds", "debounce_max_seconds")
 
 
 def _order_problems(document: Mapping[str, Any]) -> Iterator[Problem]:

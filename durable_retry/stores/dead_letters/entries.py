@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 from durable_retry.engine.base.instants import DIGITS, from_rfc3339, newest_first, oldest_first, to_rfc3339
 from durable_retry.engine.dead_letters.record import FACETS, Facets, KeptDeadLetter, Status
-from durable_retry.engine.dead_letters.search import NAME_CHARS, NAMES
+from durable_retry.engine.dead_letters.search import NAME_CHARS
 from durable_retry.stores.storage.contents import quoted
 
 _OLDEST_FIRST_LISTS: Final = ("all", "reason=", "dependency=")
@@ -22,14 +22,14 @@ class IndexEntry:
     id: str
     created_at: datetime  # never changes
     facets: Facets  # fields that filters use; never change
-    # Fields of `NAMES` that a search looks into; never change. None in rows of older versions, and those of
-    # later ones have more of them.
+    # `KeptDeadLetter.names` for searches; never change. None in rows of older versions, and those of later
+    # ones have more of them.
     names: Mapping[str, str] | None = None
 
     @classmethod
     def of(cls, record: KeptDeadLetter) -> Self:
         """Return the entry of a dead letter."""
-        names = {name: (getattr(record, name) or "")[:NAME_CHARS] for name in NAMES}
+        names = {name: value[:NAME_CHARS] for name, value in record.names.items()}
         return cls(id=record.id, created_at=record.created_at, facets=Facets.of(record), names=names)
 
     @classmethod

@@ -78,6 +78,7 @@ def test_the_dashboard_is_deployed_whole() -> None:
     }
 
 
+@pytest.mark.long
 def test_an_app_with_dependencies_of_its_own_starts(tmp_path: Path) -> None:
     mine = '[dependencies.mine]\nbase_url = "https://mine.invalid"\n'
     assert "submit_operation" in loaded(tmp_path, dependencies=mine)["functions"]

@@ -304,6 +304,7 @@ async def test_a_crash_in_the_middle_of_a_removal_is_made_up(
     assert await due(NOW, 10) == []
 
 
+@pytest.mark.long
 async def test_finished_histories_go_after_their_time(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,6 +354,7 @@ async def test_expired_records_leave_nothing_in_the_task_hub(hub: TaskHubStage) 
     assert await read_record(hub.binding, "op-short") is None
 
 
+@pytest.mark.long
 async def test_a_record_goes_with_the_history_of_its_operation(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

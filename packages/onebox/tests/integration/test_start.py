@@ -144,6 +144,7 @@ def test_a_data_folder_in_use_is_named(onebox: OneboxProcess) -> None:
     assert said == f"onebox: another onebox uses {onebox.data}; choose another folder with --data\n"
 
 
+@pytest.mark.long
 def test_the_real_environment_wins_over_local_settings(tmp_path: Path) -> None:
     onebox = OneboxProcess(tmp_path, WORK_QUEUE="elsewhere")
     onebox.server.start()

@@ -24,6 +24,7 @@ from tests.support.onebox.worker_processes import is_gone, pids_of
 APP = SAMPLE.parent / "workers"
 
 
+@pytest.mark.long
 def test_an_app_that_cannot_be_loaded_ends_the_start(tmp_path: Path) -> None:
     app = tmp_path / "app"
     app.mkdir()

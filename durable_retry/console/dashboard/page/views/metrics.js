@@ -70,6 +70,7 @@ function content(found, path, query) {
   if (!total.attempts && !total.started && !total.ended && !total.openings) {
     return h("p", { class: "empty" }, "Nothing happened in this time. What happens shows here within a few seconds.");
   }
+  const eventful = points.filter((point) => point.attempts || point.started || point.ended || point.openings);
   return [
     totals(found),
     h("div", { class: "charts", data: { key: "charts" } }, charts(found, path, query)),
@@ -77,7 +78,8 @@ function content(found, path, query) {
     total.failures || Object.keys(total.waits).length ? h("div", { class: "pair", data: { key: "why" } }, failures(total), waits(total)) : null,
     Object.keys(total.by_priority).length ? card("By priority", table("By priority", BY_PRIORITY, Object.entries(total.by_priority).map(([name, one]) => ({ name, ...one })), { keyOf: (one) => one.name }), { key: "priorities" }) : null,
     h("details", { data: { key: "table" } }, h("summary", {}, "The charts as a table"),
-      table("Metrics by time", columns, points.filter((point) => point.attempts || point.started || point.ended || point.openings), { keyOf: (one) => one.at }),
+      table("Metrics by time", COLUMNS, eventful, { keyOf: (one) => one.at }),
+      query.dependency ? table("Limits by time", [COLUMNS[0], ...LIMITS], eventful, { keyOf: (one) => one.at }) : null,
       pager(path, query, { items: points, next_cursor: null }, columns, "metrics")),
   ];
 }
