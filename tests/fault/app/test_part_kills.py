@@ -43,14 +43,16 @@ WRITE_NOTHING = {
     "bulk_page",
     "wake_waiting",
     "look_at_call",
+    "look_at_lane",
     "diagnose",
     "BuiltIn__HttpActivity",
 }
 """Activities that only read or wake; that of a diagnosis, which removes the row that it writes; and the
 SDK's own, which nobody calls."""
 
-CUT_ELSEWHERE = {"start_call", "remove_past"}
-"""An app's own orchestrators call the first: see test_call_cuts.py. The second: see test_upkeep.py."""
+CUT_ELSEWHERE = {"start_call", "remove_past", "begin_restart", "end_restart"}
+"""An app's own orchestrators call the first: see test_call_cuts.py. The second: see test_upkeep.py. Those
+of restarted sagas: see test_saga_restarts.py."""
 
 NOT_CUT_YET = {"bulk_ends"}
 """It keeps how items ended, which it reads again when it runs again; no life is killed behind it."""

@@ -25,7 +25,7 @@ from durable_retry.stores.task_hub import TaskHub
 from orchestrators.workflows import saga
 from tests.fault.app.workflow_items import PartHub
 from tests.support.builders import NOON, an_operation
-from tests.support.cuts import PartStage, Turns, on_the_clock_of
+from tests.support.cuts import Cuts, Mode, PartStage, Turns, on_the_clock_of
 from tests.support.tables import TablesInMemory
 
 NAMES = ("reserve", "charge", "ship")
@@ -137,6 +137,23 @@ def test_a_run_whose_end_comes_after_a_later_restart_leaves_that() -> None:
     given = {"saga_id": "saga-1", "restart": "first", "saga": runs.failed.to_json()}
     asyncio.run(end_restart(given))
     assert asyncio.run(latest_restart("saga-1")) == LatestRestart(token="second")
+
+
+@pytest.mark.parametrize("mode", ["before", "after"])
+def test_a_run_that_is_cut_at_any_of_its_writes_goes_on(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, place = Runs().run("only")["status"], 1
+    while True:
+        account = TablesInMemory()
+        monkeypatch.setattr(storage_clients, "table_service", lambda account=account: account)
+        runs, cuts = Runs(), Cuts(at=place, mode=mode)
+        runs.write("first", None)
+        with cuts.in_place():
+            assert runs.run("first")["status"] == expected
+        assert asyncio.run(latest_restart("saga-1")) == LatestRestart(token="first", stage=RestartStage.ENDED)
+        if cuts.missed:
+            break
+        place += 1
+    assert place > 2 * len(("begin_restart", "end_restart"))  # Each reads and writes its row at least.
 
 
 def test_a_saga_of_any_size_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
