@@ -97,6 +97,9 @@ def cursor[T](read: Callable[[str], T]) -> Parameter[T | None]:
 
 LIMIT: Final = whole_number("limit", 1, MAX_LIMIT, DEFAULT_LIMIT, "The most items of one page.")
 CURSOR: Final = cursor(str)
+CORRELATION_ID: Final = text("correlation_id", "Only of this correlation id, the whole of it.")
+ORDER_KEY: Final = text("order_key", "Only of this order key, the whole of it.")
+DEBOUNCE_KEY: Final = text("debounce_key", "Only of this debounce key, the whole of it.")
 CREATED_AFTER: Final = instant("created_after", "Created at this instant or later.")
 CREATED_BEFORE: Final = instant("created_before", "Created before this instant.")
 

@@ -189,7 +189,7 @@ async def list_lanes(
         TaskHubUnavailableError: The task hub did not answer.
     """
     if order_key is not None:
-        named = ListedOrderLane(**dict(await find_lane(hub, order_key)))
+        named = await find_lane(hub, order_key)
         items = (named,) if blocked in {None, named.blocked} else ()
         return Page[ListedOrderLane](items=items, next_cursor=None)
     found = [ListedOrderLane.of(lane) async for lane in lanes(hub)]

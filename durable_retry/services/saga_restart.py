@@ -78,7 +78,7 @@ async def restart_saga(hub: TaskHub, saga_id: str, body: RestartBody, by: str | 
 
     Raises:
         NoSuchSagaError: There is none of this id.
-        InvalidInputError: It has no step of this name, or none in doubt that is confirmed.
+        InvalidInputError: It has no step of this name, or a confirmed one is not in doubt.
         WrongSagaStateError: It runs, succeeded or was stopped; a part of it is under way or in doubt; a
             result that is needed is gone; somebody else restarts it.
         TaskHubUnavailableError: It is not known to be restarted; the saga shows whether it was.

@@ -15,7 +15,17 @@ from durable_retry.engine.base.names import OperationState, Priority
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.document import ListedOperation
 from durable_retry.http.answers import json_answer
-from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, CURSOR, LIMIT, one_of, text
+from durable_retry.http.parameters import (
+    CORRELATION_ID,
+    CREATED_AFTER,
+    CREATED_BEFORE,
+    CURSOR,
+    DEBOUNCE_KEY,
+    LIMIT,
+    ORDER_KEY,
+    one_of,
+    text,
+)
 from durable_retry.http.refusals import Refusals
 from durable_retry.http.routes import OK, Query, RouteAnswer, Routes, tenant_of
 
@@ -33,10 +43,7 @@ KEY: Final = text(
     "key",
     "Only of this key, the whole of it; read at once, whatever else there is. A tenant sends its header.",
 )
-CORRELATION_ID: Final = text("correlation_id", "Only of this correlation id, the whole of it.")
-ORDER_KEY: Final = text("order_key", "Only of this order key, the whole of it.")
 PRIORITY: Final = one_of("priority", Priority, "Only of this priority; without one it is `normal`.")
-DEBOUNCE_KEY: Final = text("debounce_key", "Only of this debounce key, the whole of it.")
 
 STATE: Final = one_of("status", OperationState, "Only operations with this status.")
 OPERATION_WORDS: Final = text(

@@ -8,7 +8,7 @@ next page; what it finds then can be newer than what was shown.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import partial
 from typing import Final
@@ -196,14 +196,7 @@ async def _list_of_dead_letters(question: Question, limit: int, cursor: str | No
         created_after=question.created_after,
         created_before=question.created_before,
     )
-    more = DeadLetterSearch(
-        key=question.key,
-        correlation_id=question.correlation_id,
-        order_key=question.order_key,
-        priority=question.priority,
-        debounce_key=question.debounce_key,
-        words=question.words,
-    )
+    more = DeadLetterSearch(**{each.name: getattr(question, each.name) for each in fields(DeadLetterSearch)})
     page = await list_dead_letters(wanted, limit=limit, cursor=cursor, search=more)
     return [found_dead_letter(record) for record in page.records], page.cursor
 

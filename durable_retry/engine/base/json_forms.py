@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from datetime import datetime
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from types import NoneType
 from typing import (
     Annotated,
@@ -117,7 +117,7 @@ class JsonRow:
         """Return the stored row."""
         _, serializer = _codec_of(type(self))
         written: dict[str, Any] = serializer.to_python(self, mode="json", warnings=False)
-        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        names = list(_names_of(type(self)))  # type: ignore[arg-type] # a class can be hashed
         while names[-1] not in written:
             names.pop()
         return [written.get(name) for name in names]
@@ -129,7 +129,7 @@ class JsonRow:
         Raises:
             UnreadableRecordError: As `JsonShape.from_json`.
         """
-        members = {field.name: value for field, value in zip(fields(cls), row, strict=False)}  # type: ignore[arg-type]
+        members = dict(zip(_names_of(cls), row, strict=False))  # type: ignore[arg-type] # as above
         try:
             read: Self = _codec_of(cls)[0].validate_python(members)
         except ValidationError as error:
@@ -154,6 +154,12 @@ type MsInstant = Annotated[datetime, Form(encode=to_ms, decode=from_ms)]
 
 _CONFIG: Final = core_schema.CoreConfig(ser_json_inf_nan="constants")
 """Figures that are not finite stay so; pydantic would write null."""
+
+
+@cache
+def _names_of(cls: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cls))
+
 
 _CODECS: Final[dict[type[Any], tuple[SchemaValidator, SchemaSerializer]]] = {}
 

@@ -88,7 +88,7 @@ def with_confirmed(saga: Saga, confirmed: Mapping[str, ConfirmedEffect]) -> Saga
     """Return a saga with what a person found of steps whose compensation is in doubt.
 
     Raises:
-        InvalidInputError: Of a named step it is not, or there is none of this name.
+        InvalidInputError: A named step has no compensation in doubt, or there is no such step.
     """
     doubtful = [step.name for step in saga.steps if step.undoing_is_unknown]
     detail = f"has no compensation in doubt; in doubt: {', '.join(doubtful) or 'none'}"

@@ -37,7 +37,17 @@ from durable_retry.errors import (
 )
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.http.callers import Caller
-from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, LIMIT, cursor, one_of, text
+from durable_retry.http.parameters import (
+    CORRELATION_ID,
+    CREATED_AFTER,
+    CREATED_BEFORE,
+    DEBOUNCE_KEY,
+    LIMIT,
+    ORDER_KEY,
+    cursor,
+    one_of,
+    text,
+)
 from durable_retry.http.routes import (
     OK,
     Act,
@@ -101,10 +111,7 @@ CATEGORY: Final = one_of("category", Category, "Only those whose last attempt fa
 DEPENDENCY: Final = text("dependency", "Only of this dependency; `(none)` for messages that name none.")
 GROUP: Final = text("group", "Only of this root cause.")
 KEY: Final = text("key", "Only of this key, the whole of it.")
-CORRELATION_ID: Final = text("correlation_id", "Only of this correlation id, the whole of it.")
-ORDER_KEY: Final = text("order_key", "Only of this order key, the whole of it.")
 PRIORITY: Final = one_of("priority", Priority, "Only of operations of this priority.")
-DEBOUNCE_KEY: Final = text("debounce_key", "Only of this debounce key, the whole of it.")
 WORDS: Final = text(
     "q",
     "Each word stands in the key, the correlation id, the order key, the debounce key, the id, the operation "

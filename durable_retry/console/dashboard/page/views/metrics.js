@@ -64,17 +64,19 @@ async function happenedIn(range, dependency, signal) {
   return { marks, changes: changes.items, isAll: changes.next_cursor === null };
 }
 
+const isEventful = (one) => one.attempts || one.started || one.ended || one.openings;
+
 function content(found, path, query) {
   const { total, points } = found;
   const columns = query.dependency ? [...COLUMNS, ...LIMITS] : COLUMNS;
-  if (!total.attempts && !total.started && !total.ended && !total.openings) {
+  if (!isEventful(total)) {
     return h("p", { class: "empty" }, "Nothing happened in this time. What happens shows here within a few seconds.");
   }
-  const eventful = points.filter((point) => point.attempts || point.started || point.ended || point.openings);
+  const eventful = points.filter(isEventful);
   return [
     totals(found),
     h("div", { class: "charts", data: { key: "charts" } }, charts(found, path, query)),
-    query.dependency ? null : card("By dependency", table("By dependency", byDependency(query), found.dependencies.filter((one) => one.attempts || one.started || one.ended || one.openings), { keyOf: (one) => one.dependency })),
+    query.dependency ? null : card("By dependency", table("By dependency", byDependency(query), found.dependencies.filter(isEventful), { keyOf: (one) => one.dependency })),
     total.failures || Object.keys(total.waits).length ? h("div", { class: "pair", data: { key: "why" } }, failures(total), waits(total)) : null,
     Object.keys(total.by_priority).length ? card("By priority", table("By priority", BY_PRIORITY, Object.entries(total.by_priority).map(([name, one]) => ({ name, ...one })), { keyOf: (one) => one.name }), { key: "priorities" }) : null,
     h("details", { data: { key: "table" } }, h("summary", {}, "The charts as a table"),
