@@ -19,7 +19,13 @@ class _Origin(TypedDict, total=False):
     created_before: str
 
 
-class OpenDeadLetters(_Origin, total=False):
+class _TurnNames(TypedDict, total=False):
+    order_key: str
+    priority: PriorityName
+    debounce_key: str
+
+
+class OpenDeadLetters(_Origin, _TurnNames, total=False):
     """The open dead letters that an action on many meets."""
 
     reason: str
@@ -27,7 +33,7 @@ class OpenDeadLetters(_Origin, total=False):
     group: str
 
 
-class UnfinishedOperations(_Origin, total=False):
+class UnfinishedOperations(_Origin, _TurnNames, total=False):
     """The operations that have not ended and that an action on many meets."""
 
     status: str
@@ -40,9 +46,6 @@ class OperationFilters(UnfinishedOperations, total=False):
     source: str
     key: str
     correlation_id: str
-    order_key: str
-    priority: PriorityName
-    debounce_key: str
     q: str
 
 
@@ -63,9 +66,6 @@ class DeadLetterFilters(CountedDeadLetters, total=False):
 
     key: str
     correlation_id: str
-    order_key: str
-    priority: PriorityName
-    debounce_key: str
     q: str
 
 

@@ -64,7 +64,8 @@ def test_a_lane_shows_who_is_in_front_and_who_waits(system: System, key: str) ->
     nobody = system.client.get(f"/api/order-lanes/{key}-nobody").json()
     assert (nobody["front"], nobody["waiting"], nobody["queue"]) == (None, 0, [])
     assert third in [each["operation_id"] for each in shown_waiting(system)]
-    assert system.client.post(f"/api/dead-letters/{letter}/archive", json={}).status_code == 200
+    archive = {"action": "archive", "filter": {"order_key": key}}
+    assert system.client.post("/api/bulk-actions", json=archive).json()["matched"] == 1
     system.until(third, "succeeded")
     (empty,) = system.client.get("/api/order-lanes", params={"order_key": key}).json()["items"]
     assert (empty["front"], empty["queue"]) == (None, [])

@@ -44,6 +44,7 @@ from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import FullError, WrongStatusError
 from durable_retry.engine.operations.pause import Pause
+from durable_retry.engine.operations.turn_names import turn_names_of
 from durable_retry.errors import (
     ContendedError,
     InstanceEndedError,
@@ -265,11 +266,14 @@ def _selection_of_unfinished(wanted: UnfinishedFilter) -> Selection:
 async def _ids_of_matching(hub: TaskHub, wanted: UnfinishedFilter, instances: Sequence[Any]) -> list[str]:
     found = []
     for preview in map(preview_of, instances):
-        status, dependency = preview.status, preview.dependency
-        if wanted.dependency is not None and dependency is None:
+        dependency, names = preview.dependency, preview.turn_names
+        if (wanted.dependency and dependency is None) or (wanted.turn_names and names is None):
             document = await find_status(hub, preview.operation_id)
-            dependency = None if document is None else document["dependency"]
-        if wanted.status in (None, status) and wanted.dependency in (None, dependency):
+            if document is None:
+                continue
+            dependency, names = document["dependency"], turn_names_of(document)
+        fits_names = wanted.fits_names(names or {})
+        if fits_names and wanted.status in (None, preview.status) and wanted.dependency in (None, dependency):
             found.append(preview.operation_id)
     return found
 

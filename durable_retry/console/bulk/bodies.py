@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, override
 from pydantic import AfterValidator, Field
 
 from durable_retry.console.bulk.shapes import BulkAction, UnfinishedFilter
-from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
+from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState, PriorityName
 from durable_retry.engine.base.validation import (
     InstantText,
     InvalidInputError,
@@ -30,7 +30,13 @@ def _one_of_words(words: type[StrEnum]) -> AfterValidator:
     return checked(lambda text: None if text in names else f"must be one of {', '.join(names)}")
 
 
-class FilterBody(Strict):
+class _TurnNamesBody(Strict):
+    order_key: Label | None = None
+    priority: PriorityName | None = None
+    debounce_key: Label | None = None
+
+
+class FilterBody(_TurnNamesBody):
     """A choice of dead letters, as in the query of the list; only open ones can be replayed."""
 
     status: Literal["open"] = "open"
@@ -76,7 +82,7 @@ class BulkReplayBody(BulkBody):
     filter: FilterBody
 
 
-class OperationsBody(Strict):
+class OperationsBody(_TurnNamesBody):
     """A choice among the operations that have not ended."""
 
     status: (
@@ -110,7 +116,8 @@ class BulkActionBody(BulkBody, PauseOptions):
         action: `replay` and `archive` dead letters; `cancel` or `pause` operations, `retry_now` those that
             wait, or `resume` those that are paused.
         filter: Which: for dead letters as `POST /api/dead-letters/replays` takes it; for operations `status`,
-            `dependency`, `created_after` and `created_before`. `{}` means all that are open or not ended.
+            `dependency`, `order_key`, `priority`, `debounce_key`, `created_after` and `created_before`. `{}`
+            means all that are open or not ended.
         ids: Which, in place of a filter.
         batch_id: The dead letters of the operations of this batch, in place of a filter.
     """

@@ -16,6 +16,7 @@ from durable_retry.engine.base.validation import (
     InvalidInputError,
     Problem,
 )
+from durable_retry.engine.operations.turn_names import TurnNames
 
 MAX_BATCH: Final = 25
 """Dead letters that one activity replays: far below `functionTimeout`, and the rate stays smooth."""
@@ -50,7 +51,7 @@ class BulkAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnfinishedFilter(JsonShape):
+class UnfinishedFilter(TurnNames, JsonShape):
     """Conditions on operations that have not ended; None means any. See `OperationsBody`."""
 
     status: OperationState | None = None

@@ -34,6 +34,7 @@ from durable_retry.engine.base.names import EventState, OperationState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.search import DeadLetterSearch
+from durable_retry.engine.operations.turn_names import TURN_NAMES
 from durable_retry.engine.workflows.document import SagaDocument, SagaPart
 from durable_retry.services.accepted_workflows import batches_of_key, list_batches, list_sagas, sagas_of_key
 from durable_retry.services.operations.named import named_ids
@@ -195,6 +196,7 @@ async def _list_of_dead_letters(question: Question, limit: int, cursor: str | No
         dependency=question.dependency,
         created_after=question.created_after,
         created_before=question.created_before,
+        **{name: getattr(question, name) for name in TURN_NAMES},
     )
     more = DeadLetterSearch(**{each.name: getattr(question, each.name) for each in fields(DeadLetterSearch)})
     page = await list_dead_letters(wanted, limit=limit, cursor=cursor, search=more)

@@ -1,15 +1,19 @@
 """The dead letters that a query means, and the list that it reads."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
 from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.dead_letters.record import FACETS, Facets, Status
+from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.dead_letters.record import FACETS, Facets, KeptDeadLetter, Status
+from durable_retry.engine.operations.turn_names import TurnNames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterFilter(JsonShape):
+class DeadLetterFilter(TurnNames, JsonShape):
     """Conditions on dead letters; None means any."""
 
     status: Status | None = None
@@ -35,11 +39,24 @@ class DeadLetterFilter(JsonShape):
     @property
     def is_exact(self) -> bool:
         """Whether every entry of the list of `key` matches."""
-        return [getattr(self, name) for name in FACETS].count(None) >= len(FACETS) - 1
+        facets = [getattr(self, name) for name in FACETS]
+        return not self.turn_names and facets.count(None) >= len(FACETS) - 1
 
     def matches(self, facets: Facets) -> bool:
         """Return whether a dead letter with these facets matches."""
         return all(getattr(self, name) in (None, getattr(facets, name)) for name in FACETS)
+
+    def may_match_names(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a dead letter may have the names, as far as its index row shows."""
+        text = row.get("names") if self.turn_names else None
+        if text is None:
+            return True  # Nothing is asked for, or the row is of an older version.
+        return read_or(lambda: self.fits_names(json.loads(text)), lambda _: True)
+
+    def matches_record(self, record: KeptDeadLetter) -> bool:
+        """Return whether a dead letter has the status and, where it can be read, the names."""
+        fits_names = record.unreadable is not None or self.fits_names(record.names)
+        return fits_names and self.status in (None, record.status)
 
     def until(self, instant: datetime) -> Self:
         """Return the filter limited to dead letters created before an instant."""

@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from durable_retry.engine.base.names import Priority
 from durable_retry.engine.base.text import may_mention, mentions
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.record import KeptDeadLetter
 
-_WHOLE: Final = ("key", "correlation_id", "order_key", "debounce_key", "priority")
+_WHOLE: Final = ("key", "correlation_id")
 _WORDED: Final = ("key", "operation_id", "correlation_id", "detail", "order_key", "debounce_key")
 
 NAME_CHARS: Final = 300
@@ -23,9 +22,6 @@ class DeadLetterSearch:
 
     key: str | None = None  # the whole key
     correlation_id: str | None = None  # the whole correlation id
-    order_key: str | None = None  # the whole order key
-    priority: Priority | None = None
-    debounce_key: str | None = None  # the whole debounce key
     # Each must stand in a key, the correlation id, one of the ids, the reason or the detail.
     words: str | None = None
 

@@ -58,7 +58,7 @@ async def list_dead_letters(
         records.extend(
             record
             for record in found
-            if record is not None and _is_wanted(wanted, record) and search.matches(record)
+            if record is not None and wanted.matches_record(record) and search.matches(record)
         )
         if cursor is None or len(records) == limit:
             break
@@ -68,7 +68,8 @@ async def list_dead_letters(
 async def count_dead_letters(wanted: DeadLetterFilter, *, one_page: bool = False) -> int:
     """Count dead letters that match a filter; reads the shortest list that contains them, page by page.
 
-    Without a status, one that moves between two lists at this moment may be counted twice. `one_page` counts
+    Without a status, one that moves between two lists at this moment may be counted twice; rows of older
+    versions, which have no names, count as if they had those that are asked for. `one_page` counts
     among the newest 999 of each partition only, which is one read each.
     """
     counts = await asyncio.gather(
@@ -101,7 +102,10 @@ class _Listed:
 
 
 def _has_facets(wanted: DeadLetterFilter, one: _Listed) -> bool:
-    return wanted.is_exact or wanted.matches(Facets(**{name: str(one.row.get(name, "")) for name in FACETS}))
+    if wanted.is_exact:
+        return True
+    facets = Facets(**{name: str(one.row.get(name, "")) for name in FACETS})
+    return wanted.matches(facets) and wanted.may_match_names(one.row)
 
 
 async def _entries_of_partitions(
@@ -165,6 +169,7 @@ async def _read_range(
 ) -> _Range:
     """Read rows of a list, of their properties only what is needed: reading a row costs by their number."""
     prefix = list_prefix(wanted.key)
+    names = ("names",) if wanted.turn_names else ()
     # The newest is first, so `created_before` (exclusive) is the begin of the range.
     first = "" if wanted.created_before is None else newest_first(wanted.created_before) + AFTER_ALL
     last = AFTER_ALL if wanted.created_after is None else newest_first(wanted.created_after) + AFTER_ALL
@@ -174,7 +179,7 @@ async def _read_range(
         after=prefix + max(first, "" if cursor is None else cursor + "!"),
         before=prefix + last,
         limit=limit,
-        only=sorted({"RowKey", *more, *(() if wanted.is_exact else FACETS)}),
+        only=sorted({"RowKey", *more, *names, *(() if wanted.is_exact else FACETS)}),
     )
     return [_Listed(row["RowKey"].removeprefix(prefix), row) for row in page.rows], page.cursor
 
@@ -184,14 +189,10 @@ def _partitions_of_filter(wanted: DeadLetterFilter) -> list[str]:
     return [partition for status in statuses for partition in partitions(status)]
 
 
-def _is_wanted(wanted: DeadLetterFilter, record: KeptDeadLetter) -> bool:
-    return wanted.status in (None, record.status)
-
-
 def _is_named(wanted: DeadLetterFilter, search: DeadLetterSearch, record: KeptDeadLetter) -> bool:
     after, before = wanted.created_after, wanted.created_before
     is_in_time = (after is None or record.created_at >= after) and (
         before is None or record.created_at < before
     )
-    facets_fit = wanted.matches(Facets.of(record)) and _is_wanted(wanted, record)
+    facets_fit = wanted.matches(Facets.of(record)) and wanted.matches_record(record)
     return is_in_time and facets_fit and search.matches(record)

@@ -31,6 +31,7 @@ from durable_retry.engine.operations.status import (
     is_finished,
     running_document,
 )
+from durable_retry.engine.operations.turn_names import turn_names_of
 from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.settings.configuration import app_settings, masking_of
 from durable_retry.stores.instances import ENDED_BADLY, Instance
@@ -269,6 +270,7 @@ class OperationPreview:
     key: str | None  # None when it is not known
     attempt_count: int  # attempts so far
     next_attempt_at: str | None  # RFC 3339 instant; None while it does not wait
+    turn_names: Mapping[str, str] | None  # see `turn_names_of`; None when they are not known
 
 
 def preview_of(instance: OrchestrationState) -> OperationPreview:
@@ -283,6 +285,7 @@ def preview_of(instance: OrchestrationState) -> OperationPreview:
         key=_text_or_none(shown.get("key")),
         attempt_count=count if isinstance(count := shown.get("attempt_count"), int) else 0,
         next_attempt_at=_text_or_none(shown.get("next_attempt_at")),
+        turn_names=turn_names_of(shown) if "key" in shown else None,
     )
 
 

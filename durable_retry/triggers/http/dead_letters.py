@@ -146,7 +146,10 @@ class NoBody(Strict):
     """The empty body of a change that takes no arguments."""
 
 
-_FILTERS: Final = (STATUS, REASON, CATEGORY, DEPENDENCY, GROUP, CREATED_AFTER, CREATED_BEFORE)
+_FILTERS: Final = (
+    *(STATUS, REASON, CATEGORY, DEPENDENCY, GROUP, ORDER_KEY, PRIORITY, DEBOUNCE_KEY),
+    *(CREATED_AFTER, CREATED_BEFORE),
+)
 
 
 def _filter_of(query: Query) -> DeadLetterFilter:
@@ -157,6 +160,9 @@ def _filter_of(query: Query) -> DeadLetterFilter:
         category=query[CATEGORY],
         dependency="" if dependency == WITHOUT_DEPENDENCY else dependency,
         group=query[GROUP],
+        order_key=query[ORDER_KEY],
+        priority=query[PRIORITY],
+        debounce_key=query[DEBOUNCE_KEY],
         created_after=query[CREATED_AFTER],
         created_before=query[CREATED_BEFORE],
     )
@@ -164,7 +170,7 @@ def _filter_of(query: Query) -> DeadLetterFilter:
 
 @routes.get(
     "dead-letters",
-    parameters=(*_FILTERS, KEY, CORRELATION_ID, ORDER_KEY, PRIORITY, DEBOUNCE_KEY, WORDS, LIMIT, LIST_CURSOR),
+    parameters=(*_FILTERS, KEY, CORRELATION_ID, WORDS, LIMIT, LIST_CURSOR),
     answers=page(Page[DeadLetterDocument]),
 )
 async def get_dead_letters(query: Query) -> func.HttpResponse:
@@ -173,14 +179,7 @@ async def get_dead_letters(query: Query) -> func.HttpResponse:
         _filter_of(query),
         limit=query[LIMIT],
         cursor=query[LIST_CURSOR],
-        search=DeadLetterSearch(
-            key=query[KEY],
-            correlation_id=query[CORRELATION_ID],
-            order_key=query[ORDER_KEY],
-            priority=query[PRIORITY],
-            debounce_key=query[DEBOUNCE_KEY],
-            words=query[WORDS],
-        ),
+        search=DeadLetterSearch(key=query[KEY], correlation_id=query[CORRELATION_ID], words=query[WORDS]),
     )
     return json_answer(found)
 

@@ -14,6 +14,7 @@ from retryctl.api import Api
 from retryctl.documents import given_options, pause_options, replay_options
 from retryctl.errors import UsageError
 from retryctl.layout import cell, cells, state, table
+from retryctl.options import TURN_NAMES
 from retryctl.screen import Screen, bar, span
 
 _FINISHED: Final = frozenset({"completed", "cancelled", "failed"})
@@ -22,7 +23,10 @@ _ENDS: Final = ("succeeded", "failed_again", "under_way", "refused")
 """How what was started has ended; the first three are null where an older version started it."""
 
 ACTIONS: Final = ("replay", "archive", "cancel", "retry-now", "pause", "resume")
-FILTERS: Final = ("reason", "category", "dependency", "group", "created_after", "created_before")
+FILTERS: Final = (
+    *("reason", "category", "dependency", "group", *TURN_NAMES),
+    *("created_after", "created_before"),
+)
 """Options that choose dead letters."""
 
 

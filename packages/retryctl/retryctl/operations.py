@@ -18,13 +18,13 @@ from retryctl.documents import (
 )
 from retryctl.errors import UsageError
 from retryctl.layout import cell, cells, facts, instant, state, table
-from retryctl.options import EXACT_IDS
+from retryctl.options import EXACT_IDS, TURN_NAMES
 from retryctl.screen import Screen, span
 
 FINISHED: Final = frozenset({"succeeded", "dead_lettered", "cancelled"})
 
 _FILTERS: Final = (
-    *("status", "dependency", "handler", "source", *EXACT_IDS, "q"),
+    *("status", "dependency", "handler", "source", *EXACT_IDS, *TURN_NAMES, "q"),
     *("created_after", "created_before"),
 )
 _OPTIONS: Final = (

@@ -16,8 +16,11 @@ INSTANT: Final = "such as 2026-11-22T09:00:00Z"
 
 PRIORITIES: Final = ("high", "normal", "low")
 
-EXACT_IDS: Final = ("key", "correlation_id", "order_key", "debounce_key", "priority")
+EXACT_IDS: Final = ("key", "correlation_id")
 """What `with_exact_ids` takes."""
+
+TURN_NAMES: Final = ("order_key", "debounce_key", "priority")
+"""What `with_turn_names` takes."""
 
 _FILE: Final = {
     "bash": "_shtab_compgen_files",
@@ -153,6 +156,7 @@ def with_filters(command: ArgumentParser, reason: str = "such as RetriesExhauste
     command.add_argument("--reason", help=reason)
     command.add_argument("--category", help="of the failure, such as transient")
     command.add_argument("--group", help="root cause, from `dead-letters groups`")
+    with_turn_names(command)
     with_dependency_and_times(command)
 
 
@@ -184,9 +188,13 @@ def with_turn(submit: ArgumentParser) -> None:
 
 
 def with_exact_ids(command: ArgumentParser) -> None:
-    """Take a whole key, what operations share, or their priority."""
+    """Take a whole key or correlation id."""
     command.add_argument("--key", help="the whole key")
     command.add_argument("--correlation-id", metavar="ID", help="the whole correlation id")
+
+
+def with_turn_names(command: ArgumentParser) -> None:
+    """Take the names that decide when operations have their turns."""
     command.add_argument("--order-key", metavar="KEY", help="the whole order key")
     command.add_argument("--debounce-key", metavar="KEY", help="the whole debounce key")
     with_choice(command, "--priority", PRIORITIES)
@@ -203,4 +211,5 @@ def with_origin(command: ArgumentParser) -> None:
     """Take where an operation came from, and when."""
     command.add_argument("--handler", help="name of the handler")
     command.add_argument("--source", help="where it came from, such as http, queue, batch")
+    with_turn_names(command)
     with_dependency_and_times(command)

@@ -9,11 +9,11 @@ from retryctl.api import MOST_PAGES, Api
 from retryctl.documents import given_options
 from retryctl.layout import cells, table
 from retryctl.operations import operation_text
-from retryctl.options import EXACT_IDS
+from retryctl.options import EXACT_IDS, TURN_NAMES
 from retryctl.screen import Screen, span
 
 _FILTERS: Final = (
-    *("type", "status", "dependency", "handler", "source", *EXACT_IDS),
+    *("type", "status", "dependency", "handler", "source", *EXACT_IDS, *TURN_NAMES),
     *("created_after", "created_before"),
 )
 

@@ -22,11 +22,18 @@ from tests.support.retryctl import Run, answers
                 "stops_deadline": True,
             },
         ),
+        (
+            ["cancel", "--order-key", "basket-7", "--priority", "low", "--debounce-key", "stock-3"],
+            {
+                "action": "cancel",
+                "filter": {"order_key": "basket-7", "priority": "low", "debounce_key": "stock-3"},
+            },
+        ),
         (["resume", "--all"], {"action": "resume", "filter": {}}),
         (["archive", "--reason", "Poison"], {"action": "archive", "filter": {"reason": "Poison"}}),
     ],
 )
-def test_many_are_paused_and_resumed(argv: list[str], sent: dict[str, Any]) -> None:
+def test_many_are_chosen_paused_and_resumed(argv: list[str], sent: dict[str, Any]) -> None:
     run = Run(answers({"action_id": "bulk-1", "matched": 2}, 202), "bulk", "start", *argv)
     assert json.loads(run.requests[0].content) == sent | {"dry_run": False}
     assert run.out == f"bulk-1  {argv[0]} of 2\n"

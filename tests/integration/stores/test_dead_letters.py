@@ -203,6 +203,8 @@ async def test_counting_reads_a_page_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(tables, "rows_between", rows_between)
     monkeypatch.setattr(dead_letter_list, "_MANY_ROWS", 2)
     assert await count_dead_letters(DeadLetterFilter(status=Status.OPEN)) == 5
+    assert await count_dead_letters(DeadLetterFilter(priority=Priority.NORMAL)) == 5
+    assert await count_dead_letters(DeadLetterFilter(order_key="lane-7")) == 0
     assert set(limits) == {2}
     assert len(limits) >= lists.SHARDS
 
@@ -318,6 +320,11 @@ async def test_a_dead_letter_of_a_replay_is_linked_both_ways() -> None:
 ALL = DeadLetterFilter()
 
 
+async def named(**names: Any) -> list[str | None]:
+    wanted = DeadLetterFilter(status=Status.OPEN, **names)
+    return await listed(wanted)
+
+
 async def found(limit: int = 50, wanted: DeadLetterFilter = ALL, **search: Any) -> list[str | None]:
     page = await list_dead_letters(wanted, limit=limit, cursor=None, search=DeadLetterSearch(**search))
     return [record.operation_id for record in page.records]
@@ -349,10 +356,10 @@ async def test_a_dead_letter_is_found_by_its_names_and_its_detail(
     assert await found(key="order-4") == []
     assert await found(key="k" * 255) == ["op-3"]
     assert await found(correlation_id="basket-7") == ["op-2", "op-1"]
-    assert await found(order_key="lane-7") == ["op-2"]
-    assert await found(debounce_key="stock-3", priority=Priority.HIGH) == ["op-2"]
-    assert await found(priority=Priority.NORMAL) == ["op-3", "op-1"]
-    assert await found(order_key="lane-70") == []
+    assert await named(order_key="lane-7") == ["op-2"]
+    assert await named(debounce_key="stock-3", priority=Priority.HIGH) == ["op-2"]
+    assert await named(priority=Priority.NORMAL) == ["op-3", "op-1"]
+    assert await named(order_key="lane-70") == []
     assert await found(1, words="ORDER-4") == ["op-2"]
     assert await found(words="order-4") == ["op-2", "op-1"]
     assert await found(words="op-3") == ["op-3"]

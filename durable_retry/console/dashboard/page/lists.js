@@ -37,13 +37,14 @@ export const pageQuery = (query, names) => ({
   ...Object.fromEntries(names.map((name) => [name, query[name]])),
 });
 
-/** Filters by what operations and dead letters share. */
-export const SHARED = [
-  { name: "correlation_id", label: "Correlation id", more: true },
+/** Filters by what decides when an operation has its turn. */
+export const TURN = [
   { name: "order_key", label: "Order key", more: true },
   { name: "debounce_key", label: "Debounce key", more: true },
   { name: "priority", label: "Priority", choices: [["high", "High"], ["normal", "Normal"], ["low", "Low"]], more: true },
 ];
+/** Filters by what operations and dead letters share. */
+export const SHARED = [{ name: "correlation_id", label: "Correlation id", more: true }, ...TURN];
 
 /**
  * A table. A column is {name, cell(item), text(item)}: `cell` for the page, `text` for the CSV file. The name of one that

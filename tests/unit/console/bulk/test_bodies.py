@@ -32,6 +32,8 @@ def test_a_bulk_replay_never_meets_what_fails_after_its_start() -> None:
         ({"filter": {"status": "archived"}}, "/filter/status"),
         ({"filter": {"reason": "Sad"}}, "/filter/reason"),
         ({"filter": {"category": "Sad"}}, "/filter/category"),
+        ({"filter": {"order_key": ""}}, "/filter/order_key"),
+        ({"filter": {"priority": "urgent"}}, "/filter/priority"),
         ({"filter": {"created_after": "yesterday"}}, "/filter/created_after"),
         ({"filter": {"raeson": "x"}}, "/filter/raeson"),
         ({"filter": {}, "rate_per_second": 0}, "/rate_per_second"),
@@ -52,6 +54,18 @@ def an_action(**body: Any) -> BulkActionBody:
 def test_an_action_on_dead_letters_takes_the_filter_of_a_replay() -> None:
     wanted = an_action(action="archive", filter={"dependency": "payments"}).wanted(NOON)
     assert wanted == DeadLetterFilter(status=Status.OPEN, dependency="payments", created_before=NOON)
+
+
+@pytest.mark.parametrize(("action", "kind"), [("replay", DeadLetterFilter), ("pause", UnfinishedFilter)])
+def test_many_are_chosen_by_order_key_priority_and_debounce_key(
+    action: str, kind: type[DeadLetterFilter | UnfinishedFilter]
+) -> None:
+    names = {"order_key": "lane-7", "priority": "low", "debounce_key": "stock-3"}
+    wanted = an_action(action=action, filter=names).wanted(NOON)
+    assert isinstance(wanted, kind)
+    assert wanted.turn_names == names
+    assert kind.from_json(wanted.to_json()) == wanted
+    assert not names.keys() & kind().to_json().keys()  # What older code reads stays as it was.
 
 
 def test_a_batch_stands_in_place_of_a_filter_for_dead_letters_only() -> None:

@@ -1,10 +1,13 @@
 """The lists that a filter reads, and what it matches."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from durable_retry.engine.base.names import Priority
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Facets, Status, of_operation
 from tests.support.builders import NOON, an_entry
@@ -31,6 +34,7 @@ def test_a_dead_letter_stands_in_a_list_for_each_of_its_facets() -> None:
         (DeadLetterFilter(category="malformed", reason="PoisonMessage"), "reason=PoisonMessage", False),
         (DeadLetterFilter(dependency="payments", reason="PoisonMessage"), "dependency=payments", False),
         (DeadLetterFilter(dependency="payments", group="g-1"), "group=g-1", False),
+        (DeadLetterFilter(order_key="lane-7"), "all", False),
     ],
 )
 def test_the_shortest_list_is_looked_through(wanted: DeadLetterFilter, key: str, *, is_exact: bool) -> None:
@@ -43,6 +47,39 @@ def test_every_facet_that_is_given_must_match() -> None:
     assert not DeadLetterFilter(reason="RejectedByDependency", category="transient").matches(FACETS)
     assert not DeadLetterFilter(group="another").matches(FACETS)
     assert not DeadLetterFilter(dependency="another").matches(FACETS)
+
+
+LANE = of_operation("dl-2", an_entry("op-2", order_key="lane-7", priority=Priority.HIGH), NOON)
+
+
+def row_of(names: dict[str, str]) -> dict[str, Any]:
+    """Return the part of an index row that has names."""
+    return {"names": json.dumps(names)}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_found"),
+    [
+        (DeadLetterFilter(), True),
+        (DeadLetterFilter(order_key="lane-7", priority=Priority.HIGH), True),
+        (DeadLetterFilter(order_key="lane-7", priority=Priority.NORMAL), False),
+        (DeadLetterFilter(order_key="lane-70"), False),
+        (DeadLetterFilter(debounce_key="lane-7"), False),
+    ],
+)
+def test_every_name_that_is_given_must_match_in_the_row_and_in_the_record(
+    wanted: DeadLetterFilter, *, is_found: bool
+) -> None:
+    assert wanted.may_match_names(row_of(LANE.names)) is is_found
+    assert wanted.matches_record(LANE) is is_found
+    assert not replace(wanted, status=Status.ARCHIVED).matches_record(LANE)
+
+
+def test_what_does_not_say_its_names_or_cannot_be_read_may_have_them() -> None:
+    wanted = DeadLetterFilter(order_key="lane-8")
+    for row in ({}, row_of({"key": "order-41"}), {"names": "["}, {"names": 7}):
+        assert wanted.may_match_names(row)
+    assert wanted.matches_record(replace(LANE, unreadable="no JSON"))
 
 
 def test_a_filter_that_ends_earlier_keeps_its_end() -> None:

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.names import Priority
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, of_operation
 from durable_retry.engine.dead_letters.search import EVERY, DeadLetterSearch
 from tests.support.builders import NOON, an_entry
 
 
 def a_record() -> KeptDeadLetter:
-    more = {"key": "order-41", "correlation_id": "basket-7", "order_key": "lane-7", "priority": Priority.HIGH}
+    more = {"key": "order-41", "correlation_id": "basket-7", "order_key": "lane-7"}
     return of_operation("dl-1", an_entry("op-1", **more), NOON)
 
 
@@ -25,16 +24,13 @@ def row_of(names: dict[str, str]) -> dict[str, Any]:
 FOUND = [
     EVERY,
     DeadLetterSearch(key="order-41"),
-    DeadLetterSearch(correlation_id="basket-7", order_key="lane-7"),
-    DeadLetterSearch(priority=Priority.HIGH),
+    DeadLetterSearch(key="order-41", correlation_id="basket-7"),
     DeadLetterSearch(words="LANE basket"),
     DeadLetterSearch(words="order-41 dl-1 rejectedBy 422"),
 ]
 MISSED = [
     DeadLetterSearch(key="order-4"),
-    DeadLetterSearch(correlation_id="basket-7", order_key="lane-8"),
-    DeadLetterSearch(debounce_key="lane-7"),
-    DeadLetterSearch(priority=Priority.LOW),
+    DeadLetterSearch(key="order-41", correlation_id="basket-70"),
     DeadLetterSearch(words="lane-8"),
     DeadLetterSearch(words="lane-7 é"),
     # The name of a field stands in the row's text, and is no word of the dead letter.
@@ -56,8 +52,8 @@ def test_another_one_is_in_neither(search: DeadLetterSearch) -> None:
 
 def test_a_row_without_a_name_may_match_whatever_that_name_is() -> None:
     row = row_of({"key": "order-41"})
-    assert DeadLetterSearch(key="order-41", order_key="lane-8").may_match("dl-1", row)
-    assert not DeadLetterSearch(key="order-42", order_key="lane-7").may_match("dl-1", row)
+    assert DeadLetterSearch(key="order-41", correlation_id="basket-8").may_match("dl-1", row)
+    assert not DeadLetterSearch(key="order-42", correlation_id="basket-7").may_match("dl-1", row)
     assert DeadLetterSearch(key="order-42").may_match("dl-1", {"reason": "RetriesExhausted"})
 
 

@@ -3,7 +3,7 @@
 import { get, post, remove, segment } from "../api.js";
 import { go, h, link, toast } from "../dom.js";
 import { ago, at, atLeast, coarse, number, percent, until, when, words } from "../format.js";
-import { filters, pageQuery, pager, table } from "../lists.js";
+import { filters, pageQuery, pager, table, TURN } from "../lists.js";
 import { ask, badge, batchLink, button, card, deadLetterLink, eventLink, facts, FINISHED, notice, operationLink, short, STATES } from "../pieces.js";
 import { Paced } from "../poll.js";
 import { changeCard, patchCard, patchOf, previewCard } from "./change.js";
@@ -34,12 +34,12 @@ export const named = (names) => names.map((name) => [name, words(name)]);
 const LETTERS = [
   { name: "reason", label: "Reason", choices: named(REASONS) }, { name: "category", label: "Category", choices: named(CATEGORIES) }, { name: "dependency", label: "Dependency" },
   { name: "created_after", label: "Created after", instant: true }, { name: "created_before", label: "Created before", instant: true },
-  { name: "group", label: "Group" },
+  { name: "group", label: "Group" }, ...TURN,
 ];
 const UNFINISHED = named(STATES.filter((state) => !FINISHED.includes(state)));
 const OPERATIONS = [
   { name: "status", label: "State", choices: UNFINISHED }, { name: "dependency", label: "Dependency" },
-  { name: "created_after", label: "Accepted after", instant: true }, { name: "created_before", label: "Accepted before", instant: true },
+  { name: "created_after", label: "Accepted after", instant: true }, { name: "created_before", label: "Accepted before", instant: true }, ...TURN,
 ];
 const filtersOf = (action) => (ACTIONS[action].list === "operations" ? OPERATIONS : LETTERS);
 

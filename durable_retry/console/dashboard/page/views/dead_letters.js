@@ -56,8 +56,8 @@ export function deadLettersView({ path, query, reload }) {
   };
 }
 
-// Words, keys and what operations share are looked for in the dead letters themselves.
-const SEARCHED = ["q", "key", ...SHARED.map(({ name }) => name)];
+// Words, keys and correlation ids are looked for in the dead letters themselves.
+const SEARCHED = ["q", "key", "correlation_id"];
 const COUNTED = FILTERS.map(({ name }) => name).filter((name) => !SEARCHED.includes(name));
 const COUNT_SECONDS = 15;
 const isCountable = (query) => !SEARCHED.some((name) => query[name]);
