@@ -1,4 +1,4 @@
-"""Which operations a bulk action would meet, and how many."""
+"""The operations that a bulk action would meet, and how many these are."""
 
 import json
 from typing import Any
