@@ -167,9 +167,13 @@ def _after_retry_after(story: Story, operation: OperationInput, calls: list[Call
 
 
 def starts_are_kept(story: Story) -> Iterator[str]:
-    """No attempt begins before the start that the caller chose, unless somebody asked for it."""
+    """No attempt begins before the start that the caller chose, unless somebody asked for it.
+
+    The process that took an operation in says by its clock when it was created. By another clock, the
+    person who asked for it at once may have done so before.
+    """
     for target, call in calls_of_targets(story):
-        start_at, begun = call.operation.start_at, call.operation.created_at
+        start_at, begun = call.operation.start_at, call.operation.created_at - story.world.clock_difference
         if (
             start_at is not None
             and call.operation.debounce is None

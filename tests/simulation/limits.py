@@ -39,7 +39,10 @@ def the_oldest_goes_first(story: Story) -> Iterator[str]:
 
 
 def attempts_are_within_limits(story: Story) -> Iterator[str]:
-    """No more attempts are under way at once than their dependency's limit, while their leases last."""
+    """No more attempts are under way at once than their dependency's limit, while their leases last.
+
+    A lease ends by the clock of the process that looks at it, which may be ahead of the one that gave it.
+    """
     for target in story.app.targets:
         limit = CONFIG.dependencies[target].limits.max_concurrency
         changes: list[tuple[datetime, int, str]] = []
@@ -68,6 +71,6 @@ def _lent_calls(story: Story, target: str) -> Iterator[tuple[Call, datetime]]:
         slot = _slot_in(call.execution)
         if slot is None or slot in story.slots.forgotten or not call.arrived or not call.execution.counts:
             continue
-        until = story.slots.leases[slot]
+        until = story.slots.leases[slot] - story.world.clock_difference
         if call.at < until:
             yield call, until
