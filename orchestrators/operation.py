@@ -209,7 +209,7 @@ def _attempt_until_ended(run: Run) -> Turns[dict[str, Any] | None]:
             run.ctx.continue_as_new(run.carried_on(), save_events=True)
             return None
         run.laps += 1
-        if not (yield from run.hold()):
+        if run.pause.is_complete and not (yield from run.hold()):
             break
         finished = yield from _make_one_lap(run)
         if finished is not None:

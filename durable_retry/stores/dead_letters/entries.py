@@ -1,7 +1,7 @@
 """The rows of the index of dead letters: an entry, and the keys under which lists have it."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final, Self
@@ -10,6 +10,7 @@ from durable_retry.engine.base.instants import DIGITS, from_rfc3339, newest_firs
 from durable_retry.engine.dead_letters.record import FACETS, Facets, KeptDeadLetter, Status
 from durable_retry.engine.dead_letters.search import NAME_CHARS
 from durable_retry.stores.storage.contents import quoted
+from durable_retry.stores.storage.tables import Row
 
 _OLDEST_FIRST_LISTS: Final = ("all", "reason=", "dependency=")
 """Lists of open dead letters that are also kept the oldest first."""
@@ -56,6 +57,11 @@ class IndexEntry:
             # As JSON, whose ASCII takes any character that a message can have.
             **({} if self.names is None else {"names": json.dumps(dict(self.names))}),
         }
+
+    def rows_at(self, partition: str, keys: Iterable[str]) -> list[Row]:
+        """Return its rows under these keys of a partition."""
+        properties = self.properties()
+        return [{"PartitionKey": partition, "RowKey": key, **properties} for key in keys]
 
     def keys_under(self, status: Status) -> Iterator[str]:
         """Return the row keys under a status."""

@@ -287,17 +287,17 @@ async def due(archived_before: datetime, limit: int) -> list[tuple[IndexEntry, d
 
 async def _list_open(record: KeptDeadLetter, partition: str) -> None:
     entry = IndexEntry.of(record)
-    rows = [_row_of_entry(partition, key, entry) for key in entry.keys_under(Status.OPEN)]
+    rows = entry.rows_at(partition, entry.keys_under(Status.OPEN))
     await _change_counted(record, partition, [("create", row) for row in rows], step=1)
 
 
 async def _list_closed(record: KeptDeadLetter, partition: str) -> None:
     entry = IndexEntry.of(record)
-    rows = [_row_of_entry(partition, key, entry) for key in entry.keys_under(record.status)]
+    rows = entry.rows_at(partition, entry.keys_under(record.status))
     if record.archived_at is not None:
         # Not removed when the dead letter is restored; the removal compares the archiving time.
-        due_row = _row_of_entry(partition, due_key(record.archived_at, record.id), entry)
-        rows.append({**due_row, "archived_at": to_rfc3339(record.archived_at)})
+        due_rows = entry.rows_at(partition, [due_key(record.archived_at, record.id)])
+        rows += [row | {"archived_at": to_rfc3339(record.archived_at)} for row in due_rows]
     await tables.transact(TABLE, [("upsert", row) for row in rows])
 
 
@@ -358,10 +358,6 @@ async def _listed_in(entry: IndexEntry, status: Status) -> str | None:
 
 async def _is_listed(entry: IndexEntry, partition: str) -> bool:
     return await tables.read(TABLE, partition, f"{list_prefix('all')}{entry.position}") is not None
-
-
-def _row_of_entry(partition: str, key: str, entry: IndexEntry) -> tables.Row:
-    return {**_keys_of_row(partition, key), **entry.properties()}
 
 
 def _keys_of_row(partition: str, key: str) -> tables.Row:
