@@ -2,13 +2,13 @@
 
 import azure.durable_functions as df
 
-from durable_retry import clock
 from durable_retry.binding import TaskHub, bind_hub
 from durable_retry.engine.base.names import ATTEMPT, COMMIT, DEAD_LETTER
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.attempt_call import AttemptCall
+from durable_retry.engine.operations.commit import Success
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import AdmissionState, BlockedStep, StepAdmission, blocked_to_json
-from durable_retry.services.attempt.attempt import attempt_operation, read_by_digest
+from durable_retry.engine.retry.loop import BlockedStep, blocked_to_json
+from durable_retry.services.attempt.attempt import attempt_operation
 from durable_retry.services.operations.ends import commit_claimed, keep_failure
 
 blueprint = df.Blueprint()
@@ -17,23 +17,11 @@ blueprint = df.Blueprint()
 async def attempt(call: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
     """Make one attempt, if the retry budget and the circuit of its dependency let it start.
 
-    Args:
-        call: `operation`, an `OperationInput`, or `operation_id` and `digest` of a large one; `run`, its run
-            number; `attempt`, from 1; `ticket`, an `AdmissionState`; `step`, a `StepAdmission` or nothing;
-            `owed`, whether the attempt is made although the deadline has passed.
-
     Returns:
         The JSON form of an `AttemptOutcome`, or `{"stopped": ...}` with what blocks it, and with `step_at`
         when it blocks a step at another dependency.
     """
-    if "digest" in call:
-        operation = await read_by_digest(hub, call["operation_id"], call["digest"])
-    else:
-        operation = OperationInput.from_json(call["operation"])
-    operation = operation.to_attempt(call.get("run", 1), clock.now(), is_owed=call.get("owed", False))
-    admission = AdmissionState.from_json(call.get("ticket") or {})
-    step = None if call.get("step") is None else StepAdmission.from_json(call["step"])
-    answer = await attempt_operation(hub, operation, call["attempt"], admission, step)
+    answer = await attempt_operation(hub, AttemptCall.from_json(call))
     if isinstance(answer, BlockedStep):
         return {"stopped": blocked_to_json(answer.blocked), "step_at": answer.dependency}
     return answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": blocked_to_json(answer)}
@@ -43,8 +31,8 @@ blueprint.activity_trigger(input_name="call", activity=ATTEMPT)(bind_hub(bluepri
 
 
 async def commit(success: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
-    """Commit a success; see `commit_claimed` for its input and output. Idempotent."""
-    return await commit_claimed(hub, success)
+    """Commit a `Success`; return what was `Committed`. Idempotent."""
+    return (await commit_claimed(hub, Success.from_json(success))).to_json()
 
 
 blueprint.activity_trigger(input_name="success", activity=COMMIT)(bind_hub(blueprint)(commit))

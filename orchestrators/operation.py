@@ -11,7 +11,6 @@ from typing import Any, Final, assert_never
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import (
     ATTEMPT,
     CANCEL_EVENT,
@@ -26,6 +25,7 @@ from durable_retry.engine.base.names import (
     outbox_instance,
 )
 from durable_retry.engine.base.text import cut_text
+from durable_retry.engine.operations.commit import Committed, Success
 from durable_retry.engine.operations.completion import (
     Completion,
     unreadable_completion,
@@ -33,7 +33,7 @@ from durable_retry.engine.operations.completion import (
     written_operation,
 )
 from durable_retry.engine.operations.debounce import Debounce
-from durable_retry.engine.operations.idempotency import ClaimAnswer
+from durable_retry.engine.operations.idempotency import ClaimAnswer, ClaimReply
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import moving_parts
 from durable_retry.engine.retry.decide import (
@@ -42,7 +42,6 @@ from durable_retry.engine.retry.decide import (
     Done,
     Wait,
     after_failed_claim,
-    is_owed,
     overdue,
 )
 from durable_retry.engine.retry.history import AttemptOutcome
@@ -124,7 +123,7 @@ def _end_unreadable(ctx: task.OrchestrationContext, given: Any, error: Exception
     ctx.signal_entity(
         record_id(operation_id),
         "complete",
-        unreadable_completion(given, document, now),
+        unreadable_completion(given, document, now).to_json(),
     )
     return document
 
@@ -138,7 +137,7 @@ def _claim_key(run: Run) -> Turns[dict[str, Any] | None]:
     failures = 0
     while True:
         try:
-            answer = yield run.ctx.call_entity(run.record, "claim", run.claim_request())
+            answer = yield run.ctx.call_entity(run.record, "claim", run.claim_request().to_json())
         except task.TaskFailedError as error:
             failures += 1
             ended = after_failed_claim(run.operation, failures, error.details.message, run.now, run.form)
@@ -146,15 +145,16 @@ def _claim_key(run: Run) -> Turns[dict[str, Any] | None]:
                 return (yield from _end_as_dead_letter(run, ended))
             yield run.ctx.create_timer(wait_after(failures))
             continue
-        match ClaimAnswer(answer["answer"]):
+        reply = ClaimReply.from_json(answer)
+        match reply.answer:
             case ClaimAnswer.CLAIMED | ClaimAnswer.TAKEN_OVER:
                 run.holds_claim = True
                 # Histories of older versions have no number: their side effects keep their old names.
-                run.operation = run.operation.in_run(answer.get("run", 1))
+                run.operation = run.operation.in_run(reply.run)
                 return None
-            case ClaimAnswer.FINISHED | ClaimAnswer.MISMATCH if answer["document"] is not None:
+            case ClaimAnswer.FINISHED | ClaimAnswer.MISMATCH if reply.document is not None:
                 give_turn_back(run)
-                return dict(answer["document"])
+                return dict(reply.document)
             case ClaimAnswer.MISMATCH | ClaimAnswer.FINISHED:
                 give_turn_back(run)
                 return run.status(OperationState.CANCELLED).to_json()
@@ -257,38 +257,21 @@ def _make_attempt(run: Run) -> Turns[Decision]:
             return action
 
 
-def _sent_operation(run: Run) -> dict[str, Any]:
-    if run.digest is not None:
-        return {"operation_id": run.operation.operation_id, "digest": run.digest}
-    # Events go out after success only, so an attempt does not carry them.
-    return {"operation": run.operation.to_json() | {"on_success": []}}
-
-
 def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | BlockedStep]:
     # A failure of the activity itself is an answer too.
     run.show(OperationState.RUNNING)
-    sent, attempt = _sent_operation(run), run.state.history.next_attempt
-    call = {
-        **sent,
-        "run": run.operation.run,
-        "attempt": attempt,
-        "ticket": run.state.admission.to_json() | {"asks_for_slot": True},
-        "owed": is_owed(run.state.history, run.form),
-    }
-    step = run.state.step
-    if step is not None:
-        call["step"] = step.to_json()
+    call = run.attempt_call()
     answer: AttemptOutcome | WorkerFailed | Blocked | BlockedStep
     try:
-        answered = yield run.ctx.call_activity(function_name(ATTEMPT), input=call)
-        answer = attempt_answer_of(answered, attempt)
+        answered = yield run.ctx.call_activity(function_name(ATTEMPT), input=call.to_json())
+        answer = attempt_answer_of(answered, call.attempt)
     except task.TaskFailedError as error:
         answer = WorkerFailed(f"the worker failed: {error.details.error_type}")
         # The instance may hold another input, or the worker be of a version without digests.
         run.digest = None
     give_slot_back(run.ctx, run.operation.dependency, run.state.admission)
-    if step is not None and isinstance(answer, AttemptOutcome | WorkerFailed | BlockedStep):
-        give_slot_back(run.ctx, step.dependency, step.admission)
+    if call.step is not None and isinstance(answer, AttemptOutcome | WorkerFailed | BlockedStep):
+        give_slot_back(run.ctx, call.step.dependency, call.step.admission)
     return answer
 
 
@@ -296,24 +279,24 @@ def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any]
     """Make the success durable: with writes or events it is one transaction, alone it needs no table."""
     result = dict(result)
     writes, events = result.pop("writes", []), result.pop("events", [])
-    events = [*events, *(dict(event) for event in run.operation.on_success)]
+    events = [*events, *run.operation.on_success]
     if not writes and not events:
         return _finish_operation(run, OperationState.SUCCEEDED, result=result)
-    commit = {
-        "operation_id": run.operation.operation_id,
-        "run": run.operation.run,
-        "result": result,
-        "writes": writes,
-        "events": events,
-        "correlation_id": run.operation.correlation_id,
-        "trace": run.trace,
-    }
-    committed = yield from call_until_success(run.ctx, COMMIT, commit)
-    if committed["rejected"] is not None:
-        return (yield from _end_as_dead_letter(run, _dead_letter_of_unwritable(committed["rejected"])))
-    if committed["events"]:
+    success = Success(
+        operation_id=run.operation.operation_id,
+        run=run.operation.run,
+        result=result,
+        writes=tuple(writes),
+        events=tuple(events),
+        correlation_id=run.operation.correlation_id,
+        trace=run.operation.trace,
+    )
+    committed = Committed.from_json((yield from call_until_success(run.ctx, COMMIT, success.to_json())))
+    if committed.rejected is not None:
+        return (yield from _end_as_dead_letter(run, _dead_letter_of_unwritable(committed.rejected)))
+    if committed.events:
         _start_outbox(run)
-    return _finish_operation(run, OperationState.SUCCEEDED, result=result, events=tuple(committed["events"]))
+    return _finish_operation(run, OperationState.SUCCEEDED, result=result, events=committed.events)
 
 
 def _start_outbox(run: Run) -> None:
@@ -365,20 +348,7 @@ def _finish_operation(run: Run, state: OperationState, **more: Any) -> dict[str,
     status = run.status(state, **more)
     document = status.to_json()
     run.ctx.set_custom_status(moving_parts(document))
-    run.ctx.signal_entity(
-        run.record,
-        "complete",
-        {
-            "owner": run.operation.owner,
-            # Without a claim the number is not known, and its owner alone says whose end it is.
-            "run": run.operation.run if run.holds_claim else None,
-            "fingerprint": run.operation.fingerprint,
-            "document": document,
-            "now": to_rfc3339(run.now),
-            "ttl_seconds": run.operation.ttl_seconds,
-            "trace": run.trace,
-        },
-    )
+    run.ctx.signal_entity(run.record, "complete", run.completion(document).to_json())
     give_turn_back(run, (document["dead_letter"] or {}).get("id"))
     return document
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 from durabletask import task
 from durabletask.entities import EntityInstanceId
 
-from durable_retry.engine.base.instants import from_rfc3339, optional_to_rfc3339, to_rfc3339
+from durable_retry.engine.base.instants import from_rfc3339, optional_to_rfc3339
 from durable_retry.engine.base.names import (
     CANCEL_EVENT,
     CIRCUIT_EVENT,
@@ -20,10 +20,12 @@ from durable_retry.engine.base.names import (
     OperationState,
 )
 from durable_retry.engine.facts import WaitBegun, WaitEnded
+from durable_retry.engine.operations.attempt_call import AttemptCall
+from durable_retry.engine.operations.idempotency import ClaimRequest, KeyCompletion
 from durable_retry.engine.operations.operation import OperationInput, digest_of
 from durable_retry.engine.operations.pause import Pause
 from durable_retry.engine.operations.status import WAITS_FOR, OperationStatus
-from durable_retry.engine.retry.decide import Wait
+from durable_retry.engine.retry.decide import Wait, is_owed
 from durable_retry.engine.retry.history import PastAction, PastWait, WaitKind
 from durable_retry.engine.retry.loop import Action, LapResult, RetryState, after
 from durable_retry.facts import report
@@ -121,21 +123,44 @@ class Run:
         """The entity that keeps the record of this operation's key."""
         return record_id(self.operation.operation_id)
 
-    @property
-    def trace(self) -> dict[str, str] | None:
-        """Where in a trace the operation was submitted, in its JSON form."""
-        return None if self.operation.trace is None else self.operation.trace.to_json()
-
-    def claim_request(self) -> dict[str, Any]:
+    def claim_request(self) -> ClaimRequest:
         """Return what the entity `idempotency_record` takes for a claim."""
-        now = to_rfc3339(self.now)
-        return {
-            "owner": self.operation.owner,
-            "fingerprint": self.operation.fingerprint,
-            "now": now,
-            "accepted_at": to_rfc3339(self.operation.created_at),
-            "replay": self.operation.replay_of is not None,
-        }
+        return ClaimRequest(
+            owner=self.operation.owner,
+            fingerprint=self.operation.fingerprint,
+            now=self.now,
+            accepted_at=self.operation.created_at,
+            replay=self.operation.replay_of is not None,
+        )
+
+    def attempt_call(self) -> AttemptCall:
+        """Return what the activity `attempt` takes for the next attempt."""
+        operation, history, step = self.operation, self.state.history, self.state.step
+        # Events go out after success only, so an attempt does not carry them.
+        sent = replace(operation, on_success=()) if self.digest is None else None
+        return AttemptCall(
+            operation=sent,
+            operation_id=operation.operation_id if sent is None else None,
+            digest=self.digest,
+            run=operation.run,
+            attempt=history.next_attempt,
+            admission=replace(self.state.admission, asks_for_slot=True),
+            is_owed=is_owed(history, self.form),
+            step=step,
+        )
+
+    def completion(self, document: Mapping[str, Any]) -> KeyCompletion:
+        """Return what the entity `idempotency_record` takes for the end."""
+        return KeyCompletion(
+            owner=self.operation.owner,
+            # Without a claim the number is not known, and its owner alone says whose end it is.
+            run=self.operation.run if self.holds_claim else None,
+            fingerprint=self.operation.fingerprint,
+            document=document,
+            now=self.now,
+            ttl_seconds=self.operation.ttl_seconds,
+            trace=self.operation.trace,
+        )
 
     def follow(self, result: LapResult, step_at: str | None = None) -> Action:
         """Move the retry loop on by a result, of a step at another dependency or not; return what to do."""

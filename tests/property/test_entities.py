@@ -29,6 +29,8 @@ from durable_retry.engine.limits.limiter import Limiter, Slot, SlotRequest, acqu
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations.idempotency import (
     ClaimAnswer,
+    ClaimRequest,
+    KeyCompletion,
     KeyRecord,
     KeyRecordState,
     claim,
@@ -260,19 +262,18 @@ class RunOfKey:
     replay: bool = False
 
     def claim(self, record: KeyRecord | None, now: float) -> tuple[KeyRecord, ClaimAnswer, int]:
-        made = claim(
-            record,
+        request = ClaimRequest(
             owner=self.owner,
             fingerprint="f",
             now=after(now),
             accepted_at=after(self.accepted_at),
             replay=self.replay,
         )
+        made = claim(record, request)
         return made.record, made.answer, made.record.run
 
     def complete(self, record: KeyRecord | None, run: int, status: str, now: float) -> KeyRecord:
-        return complete(
-            record,
+        completion = KeyCompletion(
             owner=self.owner,
             fingerprint="f",
             document={"status": status},
@@ -280,6 +281,7 @@ class RunOfKey:
             ttl_seconds=3_600,
             run=run,
         )
+        return complete(record, completion)
 
 
 def repeated(

@@ -42,14 +42,16 @@ from durable_retry.engine.limits.limiter import (
     slot_answer_from_json,
     slot_answer_to_json,
 )
+from durable_retry.engine.operations.attempt_call import AttemptCall
+from durable_retry.engine.operations.commit import Committed, Success
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.debounce import DebounceRequest, Series
-from durable_retry.engine.operations.idempotency import KeyRecord
+from durable_retry.engine.operations.idempotency import ClaimReply, ClaimRequest, KeyCompletion, KeyRecord
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.order_lanes.lane import Lane, LaneMessage, Turn
 from durable_retry.engine.outbox import Delivery
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import AdmissionState, RetryState, blocked_from_json, blocked_to_json
+from durable_retry.engine.retry.loop import RetryState, blocked_from_json, blocked_to_json
 from durable_retry.engine.workflows.shapes import BatchProgress, Saga
 from durable_retry.stores.outbox.index import OutboxLocation
 from tests.replay.recording import load as recording
@@ -136,10 +138,6 @@ def _parts(**rewrites: Rewrite) -> Rewrite:
     return rewrite
 
 
-def _both(one: Rewrite, other: Rewrite) -> Rewrite:
-    return lambda document: {**one(document), **other(document)}
-
-
 def _each(rewrite: Rewrite) -> Rewrite:
     return lambda documents: [rewrite(document) for document in documents]
 
@@ -177,7 +175,12 @@ REWRITES: Final[dict[str, Rewrite]] = {
     "answer of acquire": lambda answer: slot_answer_to_json(slot_answer_from_json(answer)),
     "event operation_ended": _by(Completion),
     "input of operation": _continued,
-    "input of attempt": _both(_OPERATION, _parts(ticket=_by(AdmissionState))),
+    "input of claim": _by(ClaimRequest),
+    "answer of claim": _by(ClaimReply),
+    "input of complete": _by(KeyCompletion),
+    "input of attempt": _by(AttemptCall),
+    "input of commit": _by(Success),
+    "answer of commit": _by(Committed),
     "answer of attempt": _answered,
     "input of dead_letter": _OPERATION,
     "input of outbox": _parts(deliveries=_each(_by(Delivery)), place=_by(OutboxLocation)),

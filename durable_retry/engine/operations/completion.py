@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final, Self
 
-from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.json_forms import Form, JsonShape
 from durable_retry.engine.base.names import FINISHED, Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.validation import pointed_at
 from durable_retry.engine.operations.document import DeadLetterNote, ListedOperation
+from durable_retry.engine.operations.idempotency import KeyCompletion
 
 _DAY_SECONDS: Final = 86_400.0
 
@@ -58,17 +58,17 @@ def written_operation(given: Any) -> Mapping[str, Any]:
     return operation if isinstance(operation, Mapping) else {}
 
 
-def unreadable_completion(given: Any, document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def unreadable_completion(given: Any, document: Mapping[str, Any], now: datetime) -> KeyCompletion:
     """Return what completes the key's record of an operation whose input cannot be read."""
     written, operation_id = written_operation(given), document["operation_id"]
     replay_of = _text_member(written, "replay_of")
-    return {
-        "owner": operation_id if replay_of is None else f"{operation_id}.{replay_of}",
-        "fingerprint": _text_member(written, "fingerprint") or "",
-        "document": dict(document),
-        "now": to_rfc3339(now),
-        "ttl_seconds": _DAY_SECONDS,
-    }
+    return KeyCompletion(
+        owner=operation_id if replay_of is None else f"{operation_id}.{replay_of}",
+        fingerprint=_text_member(written, "fingerprint") or "",
+        document=document,
+        now=now,
+        ttl_seconds=_DAY_SECONDS,
+    )
 
 
 def _text_member(written: Mapping[str, Any], name: str) -> str | None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.trace_context import TraceContext
 
 
 class KeyRecordState(StrEnum):
@@ -86,6 +87,43 @@ class ClaimAnswer(StrEnum):
     MISMATCH = "mismatch"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRequest(JsonShape):
+    """What an orchestration asks of the record of its key, before any side effect.
+
+    With `replay` a person replays a dead letter: its completed record is opened again, once for each owner,
+    and an edited request may stand under the same key; else the fingerprints are compared.
+    """
+
+    owner: str  # `OperationInput.owner`
+    fingerprint: str
+    now: datetime
+    accepted_at: datetime | None = None  # when the start was accepted; None from older versions
+    replay: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimReply(JsonShape):
+    """What the record answers to a claim."""
+
+    answer: ClaimAnswer
+    run: int = 1  # the run number of the claim; histories of older versions have none
+    document: Mapping[str, Any] | None = None  # the status document of a finished operation, else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyCompletion(JsonShape):
+    """What completes the record of a key when its operation has ended."""
+
+    owner: str  # as in the claim
+    run: int | None = None  # the run number of the claim; None where it is not known, and the owner counts
+    fingerprint: str  # used when the record was lost
+    document: Mapping[str, Any]  # the final status document
+    now: datetime
+    ttl_seconds: float  # for how long the key answers with the document
+    trace: TraceContext | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The record to store, and the answer to give.
@@ -106,26 +144,17 @@ def state_of(record: KeyRecord | None, now: datetime) -> KeyRecordState:
     return record.state
 
 
-def claim(
-    record: KeyRecord | None,
-    *,
-    owner: str,
-    fingerprint: str,
-    now: datetime,
-    accepted_at: datetime | None = None,
-    replay: bool = False,
-) -> Claim:
-    """Claim a key, before any side effect.
+def claim(record: KeyRecord | None, request: ClaimRequest) -> Claim:
+    """Claim a key.
 
     Every claim that changes the owner or the start gives a higher run number. The same start that claims
-    again, because its turn ran twice, keeps its number; also when the state of its first claim was lost. With
-    `replay` a person replays a dead letter: its completed record is opened again, once for each owner, and an
-    edited request may stand under the same key; else the fingerprints are compared.
+    again, because its turn ran twice, keeps its number; also when the state of its first claim was lost.
     """
+    now, accepted_at, owner, replay = request.now, request.accepted_at, request.owner, request.replay
     fresh = KeyRecord(
         state=KeyRecordState.IN_PROGRESS,
         owner=owner,
-        fingerprint=fingerprint,
+        fingerprint=request.fingerprint,
         claimed_at=now,
         run=_run_after(record, accepted_at or now),
         accepted_at=accepted_at,
@@ -137,11 +166,11 @@ def claim(
     taken: Claim | None = None
     if replay and _is_dead_lettered(record) and record.owner != owner:
         taken = Claim(_checked_move(state, KeyRecordMove.REOPEN, fresh), ClaimAnswer.CLAIMED)
-    elif _is_earlier_run(record, owner) and (replay or record.fingerprint == fingerprint):
+    elif _is_earlier_run(record, owner) and (replay or record.fingerprint == request.fingerprint):
         taken = Claim(_checked_move(state, KeyRecordMove.TAKE_OVER, fresh), ClaimAnswer.TAKEN_OVER)
     if taken is not None:
         return _after_grace(record, taken, now) if _is_older(accepted_at, record) else taken
-    if record.fingerprint != fingerprint:
+    if record.fingerprint != request.fingerprint:
         return Claim(record, ClaimAnswer.MISMATCH)
     if state is KeyRecordState.COMPLETED:
         return Claim(record, ClaimAnswer.FINISHED)
@@ -178,21 +207,9 @@ def _is_older(accepted_at: datetime | None, record: KeyRecord) -> bool:
     return accepted_at < record.accepted_at
 
 
-def complete(
-    record: KeyRecord | None,
-    *,
-    owner: str,
-    fingerprint: str,
-    document: Mapping[str, Any],
-    now: datetime,
-    ttl_seconds: float,
-    run: int | None = None,
-) -> KeyRecord:
-    """Keep the final status document. Not by a run whose claim was taken over, and not twice.
-
-    An older version has no run number, and its owner counts. The fingerprint is used when the record was
-    lost.
-    """
+def complete(record: KeyRecord | None, completion: KeyCompletion) -> KeyRecord:
+    """Keep the final status document. Not by a run whose claim was taken over, and not twice."""
+    now, owner, run = completion.now, completion.owner, completion.run
     state = state_of(record, now)
     live = None if state is KeyRecordState.ABSENT else record
     if live is not None and live.owner != owner and (run or 0) > live.run:
@@ -205,10 +222,10 @@ def complete(
     finished = KeyRecord(
         state=KeyRecordState.COMPLETED,
         owner=owner,
-        fingerprint=fingerprint if live is None else live.fingerprint,
+        fingerprint=completion.fingerprint if live is None else live.fingerprint,
         claimed_at=now if live is None else live.claimed_at,
-        expires_at=now + timedelta(seconds=ttl_seconds),
-        document=dict(document),
+        expires_at=now + timedelta(seconds=completion.ttl_seconds),
+        document=dict(completion.document),
         run=run or (1 if live is None else live.run),
         accepted_at=None if live is None else live.accepted_at,
     )

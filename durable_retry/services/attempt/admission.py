@@ -29,7 +29,7 @@ from durable_retry.services.attempt.http_request import Plan
 from durable_retry.stores.circuit.cache import CircuitCache, enter_circuit
 from durable_retry.stores.task_hub import TaskHub
 
-type AttemptCall = Callable[[], Awaitable[AttemptOutcome]]
+type AttemptFunction = Callable[[], Awaitable[AttemptOutcome]]
 
 
 class StepBlockedError(Exception):
@@ -102,7 +102,7 @@ async def attempt_if_admitted(
     *,
     number: int,
     admission: AdmissionState,
-    attempt: AttemptCall,
+    attempt: AttemptFunction,
 ) -> AttemptOutcome | Blocked:
     """Make an attempt if the retry budget and the circuit let it start, and report its end to the circuit.
 
@@ -120,7 +120,7 @@ async def attempt_if_admitted(
 
 
 async def _reported_outcome(
-    circuit: CircuitCache, permitted: Permitted, policy: RetryPolicy, attempt: AttemptCall
+    circuit: CircuitCache, permitted: Permitted, policy: RetryPolicy, attempt: AttemptFunction
 ) -> AttemptOutcome:
     try:
         outcome = await attempt()

@@ -19,15 +19,16 @@ from azure.core.exceptions import AzureError
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.facts import AttemptEnded, AttemptHeld, DeliveryEnded
+from durable_retry.engine.operations.attempt_call import AttemptCall
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.operation import OperationInput, digest_of
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import AdmissionState, Blocked, BlockedStep, StepAdmission
+from durable_retry.engine.retry.loop import AdmissionState, Blocked, BlockedStep
 from durable_retry.errors import ContendedError, StorageRefusedError
 from durable_retry.facts import report
 from durable_retry.handler_registry import find_handler
 from durable_retry.services.attempt.admission import (
-    AttemptCall,
+    AttemptFunction,
     StepBlockedError,
     StepGate,
     attempt_if_admitted,
@@ -45,20 +46,17 @@ from durable_retry.telemetry.spans import fields_of
 _log = logging.getLogger(__name__)
 
 
-async def attempt_operation(
-    hub: TaskHub,
-    operation: OperationInput,
-    number: int,
-    admission: AdmissionState,
-    step: StepAdmission | None = None,
-) -> AttemptOutcome | Blocked | BlockedStep:
+async def attempt_operation(hub: TaskHub, call: AttemptCall) -> AttemptOutcome | Blocked | BlockedStep:
     """Make one attempt of an operation, if its retry budget and its circuit let it start.
 
-    Args:
-        admission: What the operation has reached in the admission of this attempt.
-        step: What it has reached for a step that calls another dependency; None for nothing.
+    Raises:
+        OperationElsewhereError: The operation is not where its digest says.
+        errors.TaskHubUnavailableError: The task hub did not answer.
     """
-    gate = StepGate(hub, operation, number, step)
+    sent = call.operation or await read_by_digest(hub, call.operation_id or "", call.digest or "")
+    operation = sent.to_attempt(call.run, clock.now(), is_owed=call.is_owed)
+    number, admission = call.attempt, call.admission
+    gate = StepGate(hub, operation, number, call.step)
     answer: AttemptOutcome | Blocked | BlockedStep
     try:
         answer = await attempt_if_admitted(
@@ -143,7 +141,7 @@ _AT_ONCE: Final = AdmissionState(asks_for_slot=True)
 async def observed(
     operation: OperationInput,
     number: int,
-    attempt: AttemptCall,
+    attempt: AttemptFunction,
     fact_of: Callable[[OperationInput, AttemptOutcome], AttemptEnded | DeliveryEnded],
 ) -> AttemptOutcome:
     """Make an attempt inside its span, and report its end; a repeated execution is reported again."""

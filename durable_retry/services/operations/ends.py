@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from durable_retry import clock
-from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.operations.commit import Committed, Success
 from durable_retry.engine.operations.naming import outbox_id_for
 from durable_retry.errors import StorageRefusedError
 from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
@@ -13,38 +13,31 @@ from durable_retry.stores.operations.writes import commit_success
 from durable_retry.stores.task_hub import TaskHub
 
 
-async def commit_claimed(hub: TaskHub, success: Mapping[str, Any]) -> dict[str, Any]:
+async def commit_claimed(hub: TaskHub, success: Success) -> Committed:
     """Commit a success, unless its run lost the claim of the key. Idempotent.
 
     The claim is read first: a run that lost it commits nothing. It may lose it right after; then the fence in
     the transaction keeps its rows from a handler's later ones (`stores.operations.writes`).
 
-    Args:
-        success: `operation_id`, `run`, `result`, `writes`, `events`, `correlation_id`, `trace`.
-
-    Returns:
-        `events` as the status document shows them, and `rejected`: why the writes can never be made, or None.
-
     Raises:
         TaskHubUnavailableError: Whether this run still holds its claim is not known.
     """
-    operation_id, run = success["operation_id"], success.get("run", 1)
-    record = await read_record(hub, operation_id)
+    run, record = success.run, await read_record(hub, success.operation_id)
     if record is not None and record.run > run:
-        return {"events": [], "rejected": f"run {record.run} of this key holds the claim; run {run} lost it"}
+        return Committed(rejected=f"run {record.run} of this key holds the claim; run {run} lost it")
     try:
         events = await commit_success(
-            outbox_id_for(operation_id, run),
-            success["result"],
-            success["writes"],
-            success["events"],
+            outbox_id_for(success.operation_id, run),
+            success.result,
+            success.writes,
+            success.events,
             clock.now(),
-            correlation_id=success.get("correlation_id"),
-            trace=TraceContext.from_json(success.get("trace")),
+            correlation_id=success.correlation_id,
+            trace=success.trace,
         )
     except (StorageRefusedError, ValueError, TypeError) as error:
-        return {"events": [], "rejected": str(error)[:500]}
-    return {"events": events, "rejected": None}
+        return Committed(rejected=str(error)[:500])
+    return Committed(events=tuple(events))
 
 
 async def keep_failure(entry: Mapping[str, Any]) -> str:

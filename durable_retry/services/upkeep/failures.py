@@ -32,7 +32,6 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry import clock
-from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import (
     BATCH,
@@ -53,6 +52,7 @@ from durable_retry.engine.operations.completion import (
     unreadable_document,
     written_operation,
 )
+from durable_retry.engine.operations.idempotency import KeyCompletion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import STEPS_RUN
 from durable_retry.errors import InstanceEndedError, TaskHubUnavailableError
@@ -208,7 +208,7 @@ async def _recover_part(hub: TaskHub, name: str, instance: Instance, now: dateti
     return Recovery.DEAD_LETTER
 
 
-def completion_of(instance: Instance, now: datetime) -> dict[str, Any]:
+def completion_of(instance: Instance, now: datetime) -> KeyCompletion:
     """Return what completes the record of the key of an operation that has ended."""
     document = document_of(instance)
     try:
@@ -217,26 +217,26 @@ def completion_of(instance: Instance, now: datetime) -> dict[str, Any]:
         return unreadable_completion(instance.input, document, now)
 
 
-async def _report_end(hub: TaskHub, instance: Instance, completion: dict[str, Any]) -> None:
+async def _report_end(hub: TaskHub, instance: Instance, completion: KeyCompletion) -> None:
     # The batch, the saga or the call waits for the operation.
     waiting, ended = (
         written_operation(instance.input).get("reports_to"),
-        Completion.of(completion["document"]),
+        Completion.of(completion.document),
     )
     if isinstance(waiting, str) and ended is not None:
         with suppress(InstanceEndedError):
             await hub.raise_event(waiting, ENDED_EVENT, ended.to_json())
 
 
-def _completion_of(operation: OperationInput, document: dict[str, Any], now: datetime) -> dict[str, Any]:
-    return {
-        "owner": operation.owner,
-        "fingerprint": operation.fingerprint,
-        "document": document,
-        "now": to_rfc3339(now),
-        "ttl_seconds": operation.ttl_seconds,
-        "trace": operation.to_json()["trace"],
-    }
+def _completion_of(operation: OperationInput, document: dict[str, Any], now: datetime) -> KeyCompletion:
+    return KeyCompletion(
+        owner=operation.owner,
+        fingerprint=operation.fingerprint,
+        document=document,
+        now=now,
+        ttl_seconds=operation.ttl_seconds,
+        trace=operation.trace,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ class KeptFailure:
     """An operation that ended badly, with its dead letter. `completion` completes the record of its key."""
 
     dead_letter_id: str
-    completion: dict[str, Any]
+    completion: KeyCompletion
 
 
 async def keep_failed(instance: Instance, now: datetime) -> KeptFailure:

@@ -26,7 +26,7 @@ from durable_retry import clock
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import OPERATION, DeadLetterReason, OperationState
 from durable_retry.engine.base.unreadable import read_or
-from durable_retry.engine.operations.idempotency import KeyRecord
+from durable_retry.engine.operations.idempotency import KeyCompletion, KeyRecord
 from durable_retry.engine.operations.status import checked_document, last_error
 from durable_retry.services.upkeep.failures import completion_of
 from durable_retry.stores.dead_letters.records import keep_message
@@ -138,7 +138,7 @@ async def _complete_record(hub: TaskHub, operation_id: str, record: KeyRecord | 
     if instance.output is None:
         return False
     completion = completion_of(instance, instance.updated_at)
-    ttl = timedelta(seconds=completion["ttl_seconds"])
+    ttl = timedelta(seconds=completion.ttl_seconds)
     if record is None and instance.updated_at + ttl <= clock.now():
         return False  # It has expired.
     await complete_record(hub, operation_id, completion, record)
@@ -155,11 +155,11 @@ async def _keep_gone(hub: TaskHub, operation_id: str, record: KeyRecord) -> None
         detail=GONE,
         now=record.claimed_at,
     )
-    completion = {
-        "owner": record.owner,
-        "fingerprint": record.fingerprint,
-        "document": document_of_gone(operation_id, record, dead_letter_id),
-        "now": to_rfc3339(clock.now()),
-        "ttl_seconds": GONE_KEPT.total_seconds(),
-    }
+    completion = KeyCompletion(
+        owner=record.owner,
+        fingerprint=record.fingerprint,
+        document=document_of_gone(operation_id, record, dead_letter_id),
+        now=clock.now(),
+        ttl_seconds=GONE_KEPT.total_seconds(),
+    )
     await complete_record(hub, operation_id, completion, record)

@@ -3,16 +3,15 @@
 Every function raises `TaskHubUnavailableError` where the task hub does not answer.
 """
 
-from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from durabletask.entities import EntityInstanceId
 
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.json_input import json_object
 from durable_retry.engine.base.names import IDEMPOTENCY_RECORD
-from durable_retry.engine.operations.idempotency import KeyRecord
+from durable_retry.engine.operations.idempotency import KeyCompletion, KeyRecord
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.task_hub import TaskHub
 
@@ -29,15 +28,15 @@ async def read_record(hub: TaskHub, operation_id: str) -> KeyRecord | None:
 
 
 async def complete_record(
-    hub: TaskHub, operation_id: str, completion: Mapping[str, Any], seen: KeyRecord | None
+    hub: TaskHub, operation_id: str, completion: KeyCompletion, seen: KeyRecord | None
 ) -> None:
     """Complete the record of the key of an operation that is over, by a signal; see the entity.
 
     `seen` is the record as it was read before the end was seen, perhaps of an earlier run: the claim of the
     later one may be lost with the state of the entity. It is completed unless it was claimed since.
     """
-    run = None if seen is None else seen.run + (seen.owner != completion["owner"])
-    await hub.signal_entity(record_id(operation_id), "complete", {**completion, "run": run})
+    run = None if seen is None else seen.run + (seen.owner != completion.owner)
+    await hub.signal_entity(record_id(operation_id), "complete", replace(completion, run=run).to_json())
 
 
 async def expire_record(hub: TaskHub, operation_id: str, at: datetime) -> None:

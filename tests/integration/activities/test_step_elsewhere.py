@@ -13,6 +13,7 @@ from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.circuit.report import CallHealth
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.operations.attempt_call import AttemptCall
 from durable_retry.engine.operations.document import OperationDocument
 from durable_retry.engine.operations.status import running_document
 from durable_retry.engine.retry.history import AttemptOutcome
@@ -89,7 +90,7 @@ async def run(function: Any, step: StepAdmission | None = None, status: int = 20
     operation = an_operation(handler="order", request=None, input={}, dependency="payments", deadline_at=None)
     transport = httpx.MockTransport(lambda _: httpx.Response(status))
     with using(parse_config(CONFIG, {})), sending_over(lambda _: transport):
-        return await attempt_operation(TaskHub("{}"), operation, 1, AdmissionState(), step)
+        return await attempt_operation(TaskHub("{}"), AttemptCall(operation=operation, attempt=1, step=step))
 
 
 async def order(call: Call) -> list[str]:

@@ -10,7 +10,6 @@ from durabletask import task
 from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
-from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import (
     BATCH,
     ENDED_EVENT,
@@ -23,6 +22,7 @@ from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.idempotency import KeyCompletion
 from durable_retry.engine.operations.operation import start_input
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
@@ -280,10 +280,10 @@ async def test_what_an_older_version_completed_as_cancelled_stays_so() -> None:
         status = OperationStatus(
             operation=operation, state=OperationState.CANCELLED, history=History(), updated_at=NOW
         )
-        completion = {"owner": "op-test", "fingerprint": "f1", "document": status.to_json()}
-        await complete_record(
-            hub.binding, "op-test", completion | {"now": to_rfc3339(NOW), "ttl_seconds": 3_600}, None
+        completion = KeyCompletion(
+            owner="op-test", fingerprint="f1", document=status.to_json(), now=NOW, ttl_seconds=3_600
         )
+        await complete_record(hub.binding, "op-test", completion, None)
         async with asyncio.timeout(60):
             while not await is_complete(hub, "op-test"):  # noqa: ASYNC110 # asks over gRPC
                 await asyncio.sleep(0.05)

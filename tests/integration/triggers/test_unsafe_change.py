@@ -14,6 +14,7 @@ from durable_retry import clock
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import IDEMPOTENCY_RECORD, OPERATION, OperationState
 from durable_retry.engine.circuit.snapshot import Refused
+from durable_retry.engine.operations.idempotency import KeyCompletion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
@@ -79,13 +80,13 @@ async def let_go(stage: TaskHubStage, operation: OperationInput) -> None:
     ended = OperationStatus(
         operation=operation, state=OperationState.SUCCEEDED, history=History(), updated_at=clock.now()
     )
-    completion = {
-        "owner": "another",
-        "fingerprint": operation.fingerprint,
-        "document": ended.to_json(),
-        "now": to_rfc3339(clock.now()),
-        "ttl_seconds": 3600.0,
-    }
+    completion = KeyCompletion(
+        owner="another",
+        fingerprint=operation.fingerprint,
+        document=ended.to_json(),
+        now=clock.now(),
+        ttl_seconds=3600.0,
+    )
     await complete_record(stage.binding, operation.operation_id, completion, None)
 
 

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from durable_retry.engine.operations.idempotency import (
     RECORD_MOVES,
     ClaimAnswer,
+    ClaimRequest,
+    KeyCompletion,
     KeyRecord,
     KeyRecordState,
     claim,
@@ -50,25 +52,19 @@ steps = st.lists(
 def taken(record: KeyRecord | None, step: Step, now: Any) -> tuple[KeyRecord | None, ClaimAnswer | None]:
     """Take one step; the answer is None unless it was a claim."""
     if step.name == "claim":
-        made = claim(
-            record,
-            owner=step.owner,
-            fingerprint=step.fingerprint,
-            now=now,
-            replay=step.replay,
-        )
+        request = ClaimRequest(owner=step.owner, fingerprint=step.fingerprint, now=now, replay=step.replay)
+        made = claim(record, request)
         return made.record, made.answer
     if step.name == "complete":
         document = {"status": step.status, "by": step.owner}
-        done = complete(
-            record,
+        completion = KeyCompletion(
             owner=step.owner,
             fingerprint=step.fingerprint,
             document=document,
             now=now,
             ttl_seconds=TTL_SECONDS,
         )
-        return done, None
+        return complete(record, completion), None
     return expire(record, now=now), None
 
 

@@ -13,6 +13,8 @@ from durable_retry.engine.operations.idempotency import (
     RECORD_MOVES,
     Claim,
     ClaimAnswer,
+    ClaimRequest,
+    KeyCompletion,
     KeyRecord,
     KeyRecordMove,
     KeyRecordState,
@@ -92,7 +94,7 @@ DEAD = {"status": "dead_lettered", "operation_id": "op-1"}
 
 def claimed(record: KeyRecord | None = None, *, at: float = 0, **changes: Any) -> Claim:
     wanted: dict[str, Any] = {"owner": "one", "fingerprint": "f", "now": after(at)} | changes
-    return claim(record, **wanted)
+    return claim(record, ClaimRequest(**wanted))
 
 
 def completed(record: KeyRecord | None, *, at: float = 0, **changes: Any) -> KeyRecord:
@@ -103,7 +105,7 @@ def completed(record: KeyRecord | None, *, at: float = 0, **changes: Any) -> Key
         "now": after(at),
         "ttl_seconds": 60,
     } | changes
-    return complete(record, **wanted)
+    return complete(record, KeyCompletion(**wanted))
 
 
 IN_PROGRESS = claimed().record

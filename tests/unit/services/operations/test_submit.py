@@ -11,7 +11,7 @@ from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
 from durable_retry.engine.facts import StartUnanswered
-from durable_retry.engine.operations.idempotency import KeyRecord, KeyRecordState, claim
+from durable_retry.engine.operations.idempotency import ClaimRequest, KeyRecord, KeyRecordState, claim
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.operations import submit as submission
@@ -73,7 +73,10 @@ async def test_a_record_is_alive_or_not_at_the_instant_that_the_claim_compares_t
     expires_at = operation.created_at + timedelta(seconds=1)
 
     async def read(_hub: TaskHub, operation_id: str) -> KeyRecord:
-        claimed = claim(None, owner=operation_id, fingerprint=operation.fingerprint, now=operation.created_at)
+        request = ClaimRequest(
+            owner=operation_id, fingerprint=operation.fingerprint, now=operation.created_at
+        )
+        claimed = claim(None, request)
         return replace(
             claimed.record, state=KeyRecordState.COMPLETED, document={"a": 1}, expires_at=expires_at
         )

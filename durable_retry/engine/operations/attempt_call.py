@@ -1,0 +1,23 @@
+"""What an orchestration sends to have one attempt made."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from durable_retry.engine.base.json_forms import Form, JsonShape
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.loop import AdmissionState, StepAdmission
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptCall(JsonShape):
+    """The input of the activity `attempt`: an operation, or where to find a large one, see `start_input`."""
+
+    operation: Annotated[OperationInput | None, Form(omits_none=True)] = None
+    operation_id: Annotated[str | None, Form(omits_none=True)] = None  # with the digest alone
+    digest: Annotated[str | None, Form(omits_none=True)] = None
+    run: int = 1  # the run number of the operation; messages of older versions have none
+    attempt: int  # from 1
+    admission: Annotated[AdmissionState, Form(name="ticket")] = field(default_factory=AdmissionState)
+    # Whether the attempt is made although the deadline has passed.
+    is_owed: Annotated[bool, Form(name="owed")] = False
+    step: Annotated[StepAdmission | None, Form(omits_none=True)] = None  # of a step at another dependency
