@@ -12,7 +12,6 @@ documents, and is the entry of the table that `openapi.json` is made from.
 """
 
 import inspect
-import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -30,8 +29,7 @@ from durable_retry.binding import TaskHub, bind_hub
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.json_input import read_checked
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
-from durable_retry.engine.facts import PersonActed, TargetType
-from durable_retry.facts import report
+from durable_retry.http.acts import Act, report_act
 from durable_retry.http.answers import BodyTooLargeError, ForbiddenError, unless_known
 from durable_retry.http.callers import ANYBODY, Caller, caller_of
 from durable_retry.http.parameters import CURSOR, IF_NONE_MATCH, LIMIT, Parameter
@@ -166,21 +164,6 @@ def shown(model: AnswerModel) -> tuple[RouteAnswer, ...]:
 def accepted(model: AnswerModel, description: str, *headers: str) -> tuple[RouteAnswer, ...]:
     """Answer 202."""
     return (RouteAnswer(ACCEPTED, description, model, headers),)
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """What a caller of a route does, for the activity.
-
-    Attributes:
-        what: Words such as `archived the dead letter`.
-        id_in_answer: The member of the answer that has the target's id; an answer without it, such as that of
-            a dry run, is no act. None where the first parameter of the path is the id.
-    """
-
-    what: str
-    target: TargetType
-    id_in_answer: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,7 +322,8 @@ def _answering_function(route: Route, function: RouteFunction, refusals: Refusal
             if "body" in names:
                 given["body"] = _checked_body(route, req)
             answer = await function(**{name: given.get(name) for name in names})
-            _report_act(route, given, answer)
+            if route.act is not None and answer.status_code < INVALID:
+                report_act(route.act, given, next(map(given.get, route.path_parameters), None), answer)
             return unless_known(answer, header(req, IF_NONE_MATCH.name)) if route.is_conditional else answer
         except Exception as error:
             refusal = problem_of(error, refusals)
@@ -373,21 +357,6 @@ def _admitted_caller(route: Route, request: func.HttpRequest) -> Caller:
     if who.known_name is not None and route.changes:
         _log.info("%s called %s of %s", who.name, route.function, dict(request.route_params) or route.path)
     return who
-
-
-def _report_act(route: Route, given: Mapping[str, Any], answer: func.HttpResponse) -> None:
-    if route.act is None or answer.status_code >= INVALID:
-        return
-    document = json.loads(answer.get_body())
-    member = route.act.id_in_answer
-    target_id = given[route.path_parameters[0]] if member is None else document.get(member)
-    if target_id is None:
-        return
-    body, about = given.get("body"), document.get("operation") or document
-    reason = next((text for name in ("reason", "note", "text") if (text := getattr(body, name, None))), None)
-    dependency = given.get("dependency") or about.get("dependency")
-    who = given["who"].known_name
-    report(PersonActed(who, route.act.what, route.act.target, target_id, reason, dependency))
 
 
 def _checked_body(route: Route, request: func.HttpRequest) -> BaseModel:

@@ -45,7 +45,9 @@ def test_a_refused_act_and_a_dry_run_are_no_acts(system: System, key: str) -> No
     assert system.client.post("/api/bulk-actions", json=dry).json()["matched"] == 1
     begun = system.client.post("/api/bulk-actions", json=dry | {"dry_run": False, "note": "too old"}).json()
     action_id = begun["action_id"]
-    eventually(lambda: acts(system, action_id) == [("began a bulk action", "too old")], "it is listed")
+    eventually(
+        lambda: acts(system, action_id) == [("began to archive many dead letters", "too old")], "it is listed"
+    )
     assert listed(system, q=action_id, kind="action") == []
     assert acts(system, found) == []
 

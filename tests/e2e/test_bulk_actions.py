@@ -143,7 +143,9 @@ def test_operations_are_paused_and_resumed(system: System, key: str) -> None:
             ("pause", why["reason"])
         ]
     page = system.client.get("/api/activity", params={"q": document["action_id"]}).json()["items"]
-    assert [(entry["what"], entry["reason"]) for entry in page] == [("began a bulk action", why["reason"])]
+    assert [(entry["what"], entry["reason"]) for entry in page] == [
+        ("began to pause many operations", why["reason"])
+    ]
 
     since = system.status(ids[0])["created_at"]
     document = ended(system, started(system, action="resume", filter={"created_after": since}))

@@ -81,6 +81,11 @@ class BulkReplayBody(BulkBody):
 
     filter: FilterBody
 
+    @property
+    def dependency(self) -> str | None:
+        """The one that is meant; None for any."""
+        return self.filter.dependency
+
 
 class OperationsBody(_TurnNamesBody):
     """A choice among the operations that have not ended."""
@@ -133,6 +138,11 @@ class BulkActionBody(BulkBody, PauseOptions):
     @override
     def what(self) -> BulkAction:
         return BulkAction(self.action)
+
+    @property
+    def dependency(self) -> str | None:
+        """The one that is meant; None for any."""
+        return (self.filter or {}).get("dependency")
 
     @property
     @override

@@ -21,7 +21,7 @@ from durable_retry.console.bulk.actions import (
     start_bulk_action,
 )
 from durable_retry.console.bulk.batches import with_batch
-from durable_retry.console.bulk.bodies import BulkActionBody, BulkReplayBody
+from durable_retry.console.bulk.bodies import BulkActionBody, BulkBody, BulkReplayBody
 from durable_retry.console.bulk.document import (
     BulkActionDocument,
     BulkItemDocument,
@@ -34,6 +34,7 @@ from durable_retry.console.bulk.replay import preview_patch
 from durable_retry.engine.base.answers import Answer, Page
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.facts import TargetType
+from durable_retry.http.acts import Act
 from durable_retry.http.answers import ConflictError, json_answer, required, sentence
 from durable_retry.http.callers import Caller
 from durable_retry.http.parameters import CURSOR, LIMIT
@@ -41,7 +42,6 @@ from durable_retry.http.refusals import Refusals
 from durable_retry.http.routes import (
     OK,
     PAGING,
-    Act,
     Declaration,
     Query,
     RouteAnswer,
@@ -87,6 +87,11 @@ def _started_answer(started: StartedBulkAction | StartedBulkReplay) -> func.Http
     return json_answer(started, HTTPStatus.ACCEPTED, headers)
 
 
+def _begun(body: BulkBody) -> str:
+    verb = "change and replay" if body.patch else body.what.value.replace("_", " ")
+    return f"began to {verb} many {'dead letters' if body.what.is_of_dead_letters else 'operations'}"
+
+
 _ITEMS: Final[Declaration] = {"parameters": PAGING, "answers": page(Page[BulkItemDocument])}
 
 
@@ -96,7 +101,7 @@ async def _items_answer(hub: TaskHub, action_id: str, query: Query) -> func.Http
 
 @replay_routes.post(
     "dead-letters/replays",
-    act=Act("began a bulk replay", TargetType.BULK_ACTION, "replay_id"),
+    act=Act(_begun, TargetType.BULK_ACTION, "replay_id"),
     body=BulkReplayBody,
     answers=_answers_to_start(StartedBulkReplay, MatchedDeadLetters),
 )
@@ -158,7 +163,7 @@ async def _required_bulk_replay(hub: TaskHub, replay_id: str) -> BulkReplayDocum
 
 @action_routes.post(
     "bulk-actions",
-    act=Act("began a bulk action", TargetType.BULK_ACTION, "action_id"),
+    act=Act(_begun, TargetType.BULK_ACTION, "action_id"),
     body=BulkActionBody,
     answers=_answers_to_start(StartedBulkAction, BulkMatches),
 )

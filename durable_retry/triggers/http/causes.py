@@ -1,6 +1,7 @@
 """HTTP: root causes of dead letters: acknowledge, assign, resolve and annotate them."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import azure.functions as func
 from pydantic import Field
@@ -12,9 +13,10 @@ from durable_retry.engine.dead_letters.record import FullError
 from durable_retry.engine.dead_letters.replay import NoteText
 from durable_retry.engine.facts import TargetType
 from durable_retry.errors import ContendedError, NoSuchCauseError, StorageRefusedError
+from durable_retry.http.acts import Act
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.http.callers import Caller
-from durable_retry.http.routes import OK, Act, Declaration, RouteAnswer, Routes, shown
+from durable_retry.http.routes import OK, Declaration, RouteAnswer, Routes, shown
 from durable_retry.services.dead_letters import causes
 from durable_retry.triggers.http.dead_letters import NoteBody
 
@@ -45,13 +47,19 @@ class AssignBody(CauseBody):
     to: Annotated[Label | None, Field(description="Who looks into it; null for nobody.")]
 
 
-def _changed(what: str, body: type[Strict], *, body_required: bool = True) -> Declaration:
+def _changed(
+    what: str | Callable[[Any], str], body: type[Strict], *, body_required: bool = True
+) -> Declaration:
     return {
         "act": Act(what, TargetType.CAUSE),
         "body": body,
         "body_required": body_required,
         "answers": (RouteAnswer(OK, "The cause after the change.", DeadLetterGroup),),
     }
+
+
+def _assigned(body: AssignBody) -> str:
+    return "assigned the cause to nobody" if body.to is None else f"assigned the cause to {body.to}"
 
 
 @routes.get("dead-letters/groups/{group}", answers=shown(CauseDocument))
@@ -69,7 +77,7 @@ async def acknowledge_cause(group: str, body: CauseBody, who: Caller) -> func.Ht
     return json_answer(await causes.acknowledge(group, who.known_name, body.note))
 
 
-@routes.post("dead-letters/groups/{group}/assign", **_changed("assigned the cause", AssignBody))
+@routes.post("dead-letters/groups/{group}/assign", **_changed(_assigned, AssignBody))
 async def assign_cause(group: str, body: AssignBody, who: Caller) -> func.HttpResponse:
     """Say who looks into a cause."""
     return json_answer(await causes.assign(group, body.to, who.known_name, body.note))

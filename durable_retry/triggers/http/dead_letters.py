@@ -35,6 +35,7 @@ from durable_retry.errors import (
     StorageRefusedError,
     UnreadableDeadLetterError,
 )
+from durable_retry.http.acts import Act
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.http.callers import Caller
 from durable_retry.http.parameters import (
@@ -50,7 +51,6 @@ from durable_retry.http.parameters import (
 )
 from durable_retry.http.routes import (
     OK,
-    Act,
     Declaration,
     Query,
     RouteAnswer,

@@ -12,10 +12,10 @@ from durable_retry.engine.base.names import EventState
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.outbox import EventFilter, OutboxEvent, OutboxEventDocument
 from durable_retry.errors import NoSuchEventError, UnreadableEventError
+from durable_retry.http.acts import Act
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, CURSOR, LIMIT, one_of, text
 from durable_retry.http.routes import (
-    Act,
     Query,
     RouteAnswer,
     Routes,

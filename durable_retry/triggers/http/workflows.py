@@ -25,6 +25,7 @@ from durable_retry.errors import (
     UnreadableDeadLetterError,
     WrongSagaStateError,
 )
+from durable_retry.http.acts import Act
 from durable_retry.http.answers import (
     REPLAYED,
     ConflictError,
@@ -40,7 +41,6 @@ from durable_retry.http.routes import (
     AWAY,
     KEY_REUSED,
     PAGING,
-    Act,
     Declaration,
     Query,
     Routes,
