@@ -40,7 +40,7 @@ def test_a_cause_is_taken_over_and_resolved_and_says_when_it_came_back(
 
 
 def test_one_change_to_many_is_seen_before_they_are_replayed(window: Window, seen: System, key: str) -> None:
-    found = [dead_letter(seen, f"{key}-{number}", "/status/413") for number in range(2)]
+    found = [dead_letter(seen, f"{key}-{number}", "/status/416") for number in range(2)]
     window.open(f"replays/new?rate=50&group={shown(seen, found[0])['group']}")
     add = window.button("Add the change")
     window.page.get_by_label("Place").fill("/request/json/none")
@@ -53,7 +53,7 @@ def test_one_change_to_many_is_seen_before_they_are_replayed(window: Window, see
     window.page.get_by_label("Place").fill("/request/path")
     window.page.get_by_label("Value, or where from").fill("/echo")
     add.click()
-    expect(preview.locator("li li")).to_have_text(['/request/path "/status/413" → "/echo"'] * 2)
+    expect(preview.locator("li li")).to_have_text(['/request/path "/status/416" → "/echo"'] * 2)
     window.button("Replay 2…").click()
     window.dialog().get_by_role("button", name="Replay 2").click()
     expect(window.page.locator(".headline .badge")).to_have_text("Completed")

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.long
 
 
 def test_a_circuit_is_switched_with_a_reason_that_the_trail_keeps(window: Window, seen: System) -> None:
-    window.open("circuits/switched")
+    window.open("circuits/held")
     window.button("Hold open").click()
     window.dialog().get_by_role("button", name="Hold open").click()
     expect(window.dialog()).to_be_visible()  # a reason is missing
@@ -26,7 +26,7 @@ def test_a_circuit_is_switched_with_a_reason_that_the_trail_keeps(window: Window
     window.page.get_by_label("Why?").fill("done")
     window.dialog().get_by_role("button", name="Close").click()
     expect(window.page.locator(".headline .badge")).to_have_text("Closed")
-    trail = seen.client.get("/api/circuits/switched").json()["audit"]
+    trail = seen.client.get("/api/circuits/held").json()["audit"]
     assert [entry["reason"] for entry in trail] == ["done", "maintenance"]
 
 
