@@ -87,6 +87,10 @@ def _dependencies(document: Mapping[str, Any]) -> str:
     """Lay the dependencies out, those that ail first."""
     operations = document["operations"] or {"by_dependency": {}}
     waiting = _waiting_of(document)
+    letters = document["dead_letters"]
+
+    def dead(name: str) -> int | None:
+        return None if letters is None else letters["by_dependency"].get(name, {"open": 0})["open"]
 
     def row(circuit: Mapping[str, Any]) -> tuple[Any, ...]:
         name, ratio = circuit["dependency"], circuit["failure_ratio"]
@@ -98,16 +102,19 @@ def _dependencies(document: Mapping[str, Any]) -> str:
             None if ratio is None else f"{ratio:.0%} of {circuit['calls']}",
             None if share["amplification"] is None else f"{share['amplification']:.2f}",
             sum(waiting.get(name, {}).values()),
+            dead(name),
             None if until is None else _in(until),
             circuit["reason"] if circuit["state"] in _AILING else None,
         )
 
     def urgency(circuit: Mapping[str, Any]) -> tuple[bool, int, str]:
         name = circuit["dependency"]
-        return circuit["state"] not in _AILING, -sum(waiting.get(name, {}).values()), name
+        # What refuses requests ails too, and opens no circuit.
+        held = sum(waiting.get(name, {}).values()) + (dead(name) or 0)
+        return circuit["state"] not in _AILING, -held, name
 
     rows = map(row, sorted(document["circuits"] or (), key=urgency))
-    headers = ("DEPENDENCY", "CIRCUIT", "FAILED", "ATTEMPTS", "WAITING", "NEXT", "REASON")
+    headers = ("DEPENDENCY", "CIRCUIT", "FAILED", "ATTEMPTS", "WAITING", "DEAD", "NEXT", "REASON")
     return table(headers, rows, empty="no dependency is known")
 
 

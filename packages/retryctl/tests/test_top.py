@@ -50,6 +50,7 @@ OVERVIEW: Final[dict[str, Any]] = {
     ],
     "dead_letters": {
         "open": 532,
+        "by_dependency": {"payments": {"open": 532}},
         "groups": [
             {
                 "count": 532,
@@ -102,8 +103,8 @@ def test_what_ails_comes_first_with_what_waits_and_what_failed() -> None:
     assert "in 15 min: 20 attempts, 10 failed, 9 ended" in text
     assert "firing  532 open dead letters  10 min ago" in text
     rows = {line.split("  ")[0]: " ".join(line.split()) for line in text.splitlines() if line}
-    assert rows["payments"] == "payments open 50% of 10 1.50 7 in 2 min failures"
-    assert rows["cards"] == "cards closed - - 0 - -"
+    assert rows["payments"] == "payments open 50% of 10 1.50 7 532 in 2 min failures"
+    assert rows["cards"] == "cards closed - - 0 0 - -"
     assert text.index("\npayments") < text.index("\ncards")
     assert rows["4"] == "4 waiting_circuit payments - -"
     assert rows["3"] == "3 waiting_retry payments in 30 s order-42"

@@ -81,8 +81,11 @@ def test_selected_operations_are_paused_and_resumed(window: Window, seen: System
 def test_selected_operations_are_cancelled(window: Window, seen: System, key: str) -> None:
     ids = waiting_pair(seen, key)
     begin_on_pair(window, key, "Cancel")
+    tab = window.page.locator("#tabs a[aria-current]")
+    expect(tab).to_have_text("Operations")
     window.dialog().get_by_role("button", name="Cancel 2").click()
     expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    expect(tab).to_have_text("Operations")
     for each in ids:
         seen.until(each, "cancelled")
     window.open("replays")

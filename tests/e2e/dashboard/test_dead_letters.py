@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.support.app import System, dead_letter, shown
 from tests.support.browser import Window
@@ -56,6 +56,18 @@ def test_a_dead_letter_is_edited_and_replayed_with_what_changed_in_view(
 
 
 @pytest.mark.long
+def test_an_axis_names_no_instant_twice(window: Window, seen: System, key: str) -> None:
+    found = dead_letter(seen, key)
+
+    def brief(route: Route) -> None:
+        record = route.fetch().json()
+        route.fulfill(json=record | {"attempts": [record["attempts"][0] | {"duration_ms": 1.4}]})
+
+    window.page.route(f"**/api/dead-letters/{found}", brief)
+    window.open(f"dead-letters/{found}")
+    expect(window.card("Attempts").locator(".axis span")).to_have_text(["0 s", "+1 ms"])
+
+
 def test_typed_text_outlives_the_polls(window: Window, seen: System, key: str) -> None:
     found = dead_letter(seen, key)
     window.open(f"dead-letters/{found}?edit=1")

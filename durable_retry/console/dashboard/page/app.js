@@ -21,7 +21,8 @@ import { policyView } from "./views/policy.js";
 import { batchesView, batchView, sagasView, sagaView } from "./views/workflows.js";
 
 // A view gets the route and answers {title, seconds, load(signal, update), render(data)}. `load` gives the data, and
-// may call `update(data)` before with what it has so far, and after with what took longer.
+// may call `update(data)` before with what it has so far, and after with what took longer. `tab`, or `tabOf(data)`, names
+// the tab where that is not the first part of its path.
 const VIEWS = [
   [/^$/, overviewView],
   [/^find$/, findView],
@@ -70,7 +71,7 @@ function navigate() {
   const [view, parameters] = find(route.path);
   const place = view ? view({ ...route, parameters, reload: () => poller?.soon() }) : nowhere(route.path);
   document.title = `${place.title} · Durable Retry`;
-  markTab(route.path.split("/")[0]);
+  markTab(place.tab ?? route.path.split("/")[0]);
   document.getElementById("jump-field").value = (route.path === "find" && route.query.q) || "";
   if (!isSamePlace) main.replaceChildren();
   if (!main.hasChildNodes()) show(main, frame(place, h("p", { class: "loading" }, "Loading…")));
@@ -85,7 +86,11 @@ function navigate() {
 
 async function refresh(place, signal) {
   try {
-    const update = (data) => signal.aborted || show(main, frame(place, [unread(data), place.render(data)]));
+    const update = (data) => {
+      if (signal.aborted) return;
+      if (place.tabOf) markTab(place.tabOf(data));
+      show(main, frame(place, [unread(data), place.render(data)]));
+    };
     update(await place.load(signal, update));
     return true;
   } catch (error) {
@@ -130,6 +135,7 @@ function markTab(name) {
   const tab = ["replays", "causes"].includes(name) ? "dead-letters" : name;
   for (const link of document.querySelectorAll("#tabs a")) {
     if (link.dataset.tab === tab) {
+      if (link.ariaCurrent) continue; // It is drawn again and again, and a person may have scrolled on.
       link.setAttribute("aria-current", "page");
       link.scrollIntoView({ block: "nearest", inline: "nearest" });
     } else link.removeAttribute("aria-current");

@@ -116,7 +116,9 @@ function bar(span, scale, y, height) {
 }
 
 function axis(begin, end) {
-  const marks = [0, 0.25, 0.5, 0.75, 1];
+  // Labels are whole milliseconds: a shorter span has room for fewer of them.
+  const parts = [4, 2, 1].find((count) => count <= end - begin);
+  const marks = Array.from({ length: parts + 1 }, (_, index) => index / parts);
   return h("div", { class: "axis", "aria-hidden": "true" },
     marks.map((part) => h("span", {}, part === 0 ? "0 s" : `+${duration(((end - begin) * part) / 1000)}`)));
 }

@@ -5,6 +5,7 @@ import { h } from "../dom.js";
 import { when, words } from "../format.js";
 import { filters, pageQuery, pager, table } from "../lists.js";
 import { badge, circuitLink, deadLetterLink, eventLink, operationLink, sagaLink, short } from "../pieces.js";
+import { named } from "./alerts.js";
 import { causeLink } from "./causes.js";
 
 const KINDS = ["action", "bulk", "circuit", "alert", "deployment", "settings"];
@@ -20,8 +21,8 @@ const COLUMNS = [
   { name: "When", cell: (one) => when(one.at), text: (one) => one.at },
   { name: "Kind", cell: (one) => badge(one.kind), text: (one) => one.kind },
   { name: "Who", cell: (one) => one.who ?? "–", text: (one) => one.who },
-  { name: "What", class: "wide", cell: (one) => one.what, text: (one) => one.what },
-  { name: "On", cell: targetLink, text: (one) => one.target.id },
+  { name: "What", class: "wide said", cell: (one) => one.what, text: (one) => one.what },
+  { name: "On", class: "wide", cell: targetLink, text: (one) => one.target.id },
   { name: "Dependency", cell: (one) => (one.dependency ? circuitLink(one.dependency) : "–"), text: (one) => one.dependency },
   { name: "Reason", class: "wide", cell: (one) => h("span", { class: "clip", title: one.reason }, one.reason ?? "–"), text: (one) => one.reason },
 ];
@@ -35,7 +36,7 @@ function targetLink({ target: { type, id } }) {
     case "saga": return sagaLink(id, short(id));
     case "bulk_action": return h("a", { href: `#/replays/${encodeURIComponent(id)}` }, short(id));
     case "cause": return causeLink(id, short(id));
-    case "alert": return h("a", { href: "#/alerts" }, id);
+    case "alert": return h("a", { href: "#/alerts" }, named(id));
     case "silence": return h("a", { href: "#/alerts" }, "silence");
     default: return "the app";
   }

@@ -87,7 +87,8 @@ export async function silence(condition, reload) {
   reload();
 }
 
-const named = (condition) => {
+/** A condition in words: `circuit_open_seconds:payments` as `Circuit open, payments`. */
+export const named = (condition) => {
   const [kind, dependency] = condition.split(":");
   return condition === "*" ? "All alerts" : [NAMES[kind] ?? kind, dependency].filter(Boolean).join(", ");
 };
@@ -134,7 +135,8 @@ async function tryReceivers() {
   }
 }
 
-const isTime = (condition) => condition.endsWith("_seconds") || condition === "not_starting";
+/** Whether the value of a condition is a time; that of one dependency is as its kind. */
+const isTime = (condition) => condition.split(":")[0].endsWith("_seconds") || condition === "not_starting";
 
 function settings({ thresholds, receivers }) {
   const value = ([condition, limit]) => (limit === 0 ? "off" : isTime(condition) ? `over ${duration(limit)}` : `over ${number(limit)}`);
@@ -142,5 +144,5 @@ function settings({ thresholds, receivers }) {
     ? h("ul", { class: "lines" }, receivers.map((one) => h("li", {}, words(one.format), h("span", { class: "dim" }, one.host ?? kindOf(one.receiver)))))
     : h("p", { class: "empty" }, "Nobody: alerts are in the log only. ALERT_SLACK_URL, ALERT_TEAMS_URL and ALERT_WEBHOOK_URL name receivers.");
   return h("div", { class: "pair", data: { key: "settings" } },
-    card("Thresholds", facts(Object.entries(thresholds).map((pair) => [NAMES[pair[0]] ?? pair[0], value(pair)]))), card("Receivers", list, { more: receivers.length ? button("Send a test", tryReceivers, "quiet") : null }));
+    card("Thresholds", facts(Object.entries(thresholds).map((pair) => [named(pair[0]), value(pair)]))), card("Receivers", list, { more: receivers.length ? button("Send a test", tryReceivers, "quiet") : null }));
 }

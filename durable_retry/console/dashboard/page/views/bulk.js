@@ -4,7 +4,7 @@ import { get, post, remove, segment } from "../api.js";
 import { go, h, link, toast } from "../dom.js";
 import { ago, at, atLeast, coarse, number, percent, until, when, words } from "../format.js";
 import { filters, pageQuery, pager, table, TURN } from "../lists.js";
-import { ask, badge, batchLink, button, card, deadLetterLink, eventLink, facts, FINISHED, notice, operationLink, short, STATES } from "../pieces.js";
+import { ask, badge, batchLink, button, card, deadLetterLink, eventLink, facts, FINISHED, notice, operationLink, STATES } from "../pieces.js";
 import { Paced } from "../poll.js";
 import { changeCard, patchCard, patchOf, previewCard } from "./change.js";
 
@@ -117,6 +117,7 @@ export function newBulkActionView({ path, query }) {
   const body = { action, ...(batch ? { batch_id: batch } : ids ? { ids } : { filter: wanted }), ...(patch?.length ? { patch } : {}) };
   return {
     title: `${ACTIONS[action].verb} many`,
+    tab: ACTIONS[action].list,
     seconds: 15,
     load: () => post("bulk-actions", { ...body, dry_run: true }).catch((error) => {
       if (error.status === 0) throw error;
@@ -168,11 +169,11 @@ const RESULTS = [
 const RESULTS_FILE = [...RESULTS, { name: "failed_again", text: (one) => one.failed_again }];
 const ITEMS_SECONDS = 5; // The API asks for the operation of each.
 
-const itemLink = (one) => (one.id.startsWith("dl-") ? deadLetterLink(one.id, short(one.id)) : operationLink(one.id, short(one.id)));
+const itemLink = (one) => (one.id.startsWith("dl-") ? deadLetterLink(one.id) : operationLink(one.id));
 
 function became(one) {
-  if (one.event_id) return eventLink(one.event_id, short(one.event_id));
-  return one.operation_id && one.operation_id !== one.id ? operationLink(one.operation_id, short(one.operation_id)) : h("span", { class: "dim" }, "–");
+  if (one.event_id) return eventLink(one.event_id);
+  return one.operation_id && one.operation_id !== one.id ? operationLink(one.operation_id) : h("span", { class: "dim" }, "–");
 }
 
 function standing(one) {
@@ -186,6 +187,7 @@ export function bulkActionView({ parameters: [id], path: address, query, reload 
   return {
     title: "Bulk action",
     seconds: 1,
+    tabOf: (one) => ACTIONS[one.action].list,
     load: async (signal, update) => {
       const one = await get(path, {}, signal);
       items.ask(signal, () => update(one));

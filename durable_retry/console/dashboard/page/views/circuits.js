@@ -27,18 +27,20 @@ export function byUrgency(circuits) {
 const URGENCY = { open: 0, forced_open: 0, half_open: 1, disabled: 2, closed: 3 };
 
 /** A card that leads to the circuit's page. `counted` is the summary of operations; null when not known. */
-export function circuitCard(circuit, counted) {
+export function circuitCard(circuit, counted, open = 0) {
   return h("a", { class: `circuit is-${circuit.state}`, href: link(`circuits/${encodeURIComponent(circuit.dependency)}`), data: { key: circuit.dependency } },
     h("span", { class: "circuit-name" }, h("strong", {}, circuit.dependency), badge(circuit.state)),
     ratioBar(circuit),
     h("span", { class: "circuit-numbers" },
       pair(percent(circuit.failure_ratio), "failing"), pair(number(circuit.calls), plainPlural(circuit.calls, "call")), pair(waitingFor(circuit, counted), "waiting", counted && countingNote(counted)), pair(amplificationOf(circuit, counted), "attempts", "Attempts per operation: the retry amplification")),
-    next(circuit));
+    next(circuit),
+    // What refuses requests ails too, and opens no circuit.
+    open ? h("span", { class: "circuit-next" }, plural(open, "open dead letter")) : null);
 }
 
 const plainPlural = (count, one) => (count === 1 ? one : `${one}s`);
 
-/** Operations of a dependency that wait, for a retry or for the circuit. */
+/** Operations of a dependency that wait: for a retry, for the circuit or for their turn. */
 export function waitingFor(circuit, counted) {
   if (!counted) return "–";
   return number(waitingIn(counted.unfinished.by_dependency[circuit.dependency]));

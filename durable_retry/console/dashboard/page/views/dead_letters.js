@@ -27,12 +27,13 @@ const FILTERS = [
 const COLUMNS = [
   { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
   { name: "Key", class: "wide", cell: (one) => deadLetterLink(one.id, one.key), text: (one) => one.key },
+  { name: "Correlation", class: "roomy", cell: (one) => correlationLink(one.correlation_id), text: (one) => one.correlation_id },
   { name: "Reason", cell: (one) => words(one.reason), text: (one) => one.reason },
   { name: "Dependency", cell: (one) => one.dependency ?? "–", text: (one) => one.dependency },
   { name: "Detail", class: "wide", cell: (one) => h("span", { class: "clip", title: one.detail }, one.detail), text: (one) => one.detail },
   { name: "Created", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
 ];
-const FILE = [...COLUMNS, ...["id", "operation_id", "category", "group", "correlation_id", "order_key", "debounce_key", "priority", "first_failed_at"].map((name) => ({ name, text: (one) => one[name] }))];
+const FILE = [...COLUMNS, ...["id", "operation_id", "category", "group", "order_key", "debounce_key", "priority", "first_failed_at"].map((name) => ({ name, text: (one) => one[name] }))];
 
 export function deadLettersView({ path, query, reload }) {
   const counted = new Paced((signal) => get("dead-letters/count", Object.fromEntries(COUNTED.map((name) => [name, query[name]])), signal), COUNT_SECONDS);

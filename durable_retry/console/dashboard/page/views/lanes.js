@@ -82,10 +82,10 @@ function front({ front: one, front_since: since, blocked, operation, dead }) {
   const why = !blocked ? null : dead?.status === "replayed" ? "Its dead letter is being replayed." : "It ended as a dead letter. Those behind it go on when a replay of it has succeeded, or when it is archived.";
   return card("In front", [
     why ? h("p", { class: "detail" }, why) : null,
+    dead?.detail ? h("p", { class: "detail" }, dead.detail) : null,
     facts([
       ["Operation", h("span", {}, operation ? [badge(operation.status), " "] : null, operationLink(one.operation_id, operation?.key))],
       ["Dead letter", one.dead_letter_id ? deadLetterLink(one.dead_letter_id, dead ? words(dead.reason) : null) : null],
-      ["Failed with", dead?.detail],
       ["Accepted", when(one.accepted_at)], ["In front since", when(since)],
     ]),
   ], { key: "front" });

@@ -85,8 +85,8 @@ const heldNote = ({ unfinished }) => (unfinished?.by_status.waiting_circuit ? `$
 
 /** The waiting state that has the most: where a click on the sum leads. */
 function waitingMost({ unfinished }) {
-  const counts = unfinished?.by_status;
-  return counts && counts.waiting_circuit > counts.waiting_retry ? "waiting_circuit" : "waiting_retry";
+  const count = (state) => unfinished?.by_status[state] ?? 0;
+  return ["waiting_retry", "waiting_circuit", "waiting_order"].reduce((most, state) => (count(state) > count(most) ? state : most));
 }
 
 function operations({ counted }, minutes) {
@@ -110,9 +110,9 @@ function countedWords(counted) {
 
 const ratioWords = ({ amplification: ratio }) => (ratio === null ? "" : `${ratio.toFixed(2)} attempts per operation.`);
 
-function dependencies({ circuits, counted }) {
+function dependencies({ circuits, counted, letters }) {
   if (circuits.error) return card("Dependencies", notice(circuits.error));
-  const cards = circuits.map((circuit) => circuitCard(circuit, counted.error ? null : counted));
+  const cards = circuits.map((circuit) => circuitCard(circuit, counted.error ? null : counted, letters.by_dependency?.[circuit.dependency]?.open));
   return card("Dependencies", h("div", { class: "circuits" }, cards), { more: h("a", { href: link("circuits") }, "All"), kind: "bare" });
 }
 
@@ -162,6 +162,6 @@ function outbox(events) {
     ? h("p", {}, `${words(atLeast(events.pending, events.pending_complete))} pending, the oldest `, ago(oldest.pending_since), ": ", eventLink(oldest.event_id, oldest.type))
     : h("p", { class: "empty" }, "Nothing is waiting to be sent.");
   const bad = events.latest_failed.map((event) => h("li", { data: { key: event.event_id } },
-    badge("failed"), h("span", {}, eventLink(event.event_id, event.type), " ", h("small", { class: "dim" }, event.detail ?? "")), ago(event.created_at)));
+    badge("failed"), eventLink(event.event_id, event.type), ago(event.created_at), h("small", { class: "dim line" }, event.detail ?? "")));
   return card("Outbox", [waiting, bad.length ? h("ul", { class: "lines" }, bad) : null], { more });
 }

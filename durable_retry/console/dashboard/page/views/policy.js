@@ -47,7 +47,7 @@ function form(path, query, dependencies) {
   const change = (event) => go(path, { ...query, [event.target.name]: event.target.value });
   const on = { change };
   const names = dependencies.map((one) => [one.name, one.name]);
-  const choices = (names_) => [["", "as in dependencies.toml"], ...names_.map((name) => [name, name])];
+  const choices = (names_) => [["", "as configured"], ...names_.map((name) => [name, name])];
   return h("form", { class: "filters", data: { key: "policy" }, on: { submit: (event) => event.preventDefault() } },
     fieldOf({ name: "dependency", label: "Dependency", value: query.dependency ?? "", choices: [...names, ["(none)", "none"]], on }),
     CHOICES.map(([name, label, values]) => fieldOf({ name, label, value: query[name] ?? "", choices: choices(values), optional: true, on })),

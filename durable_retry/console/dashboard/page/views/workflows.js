@@ -28,10 +28,12 @@ const BATCHES = [
   { name: "Key", class: "hidden", cell: () => "", text: (one) => one.key },
   { name: "Ended", class: "number", cell: (one) => `${number(endedOf(one.counts))} of ${number(one.counts.total)}`, text: (one) => endedOf(one.counts) },
   { name: "Succeeded", class: "number", cell: (one) => number(one.counts.succeeded), text: (one) => one.counts.succeeded },
+  { name: "Failed", class: "number", cell: (one) => number(failedOf(one.counts)), text: (one) => failedOf(one.counts) },
   { name: "Started", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
   { name: "Finished", cell: (one) => ago(one.finished_at), text: (one) => one.finished_at },
 ];
 
+const failedOf = (counts) => counts.dead_lettered + counts.cancelled;
 const endedOf = (counts) => FINISHED.reduce((sum, state) => sum + counts[state], 0);
 
 export function batchesView({ path, query }) {
@@ -71,7 +73,7 @@ export function batchView({ parameters: [id], path, query }) {
 
 /** Why the batch counts as failed; nothing while it does not. */
 function verdict({ status, counts, tolerated_failures: tolerated }) {
-  const failed = counts.dead_lettered + counts.cancelled;
+  const failed = failedOf(counts);
   if (failed <= tolerated) return null;
   const parts = [["dead_lettered", "became dead letters"], ["cancelled", "were cancelled"]].filter(([state]) => counts[state]).map(([state, did]) => `${number(counts[state])} ${did}`);
   const words = status === "failed" ? "It counts as failed" : "It will count as failed";
