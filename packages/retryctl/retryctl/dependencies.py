@@ -1,7 +1,7 @@
 """Commands about dependencies, their circuits and their policies, and about the app's health."""
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -116,8 +116,33 @@ def metrics(api: Api, args: Namespace, screen: Screen) -> int:
         for each in document["dependencies"]
     ]
     headers = ("DEPENDENCY", "ATTEMPTS", "FAILED", "RETRIES", "AMPLIFIED", "P50", "P95")
-    screen.show(document, table((*headers, "ENDED", "OPERATION P50", "P95", "OPENINGS"), rows))
+    shown = [table((*headers, "ENDED", "OPERATION P50", "P95", "OPENINGS"), rows)]
+    screen.show(document, "\n\n".join([*shown, *_priorities_and_debounces(document["dependencies"])]))
     return errors.OK
+
+
+def _priorities_and_debounces(dependencies: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield tables of what happened by priority and to debounce keys, each where there is any."""
+    rows = [
+        (
+            each["dependency"],
+            priority,
+            of_one["started"],
+            of_one["waits"]["count"],
+            span(of_one["waits"]["seconds"]),
+            *(_milliseconds(of_one["operation_ms"][share]) for share in ("p50", "p95")),
+        )
+        for each in dependencies
+        for priority, of_one in each.get("by_priority", {}).items()
+    ]
+    if rows:
+        headers = ("DEPENDENCY", "PRIORITY", "ACCEPTED", "WAITS", "WAITED", "OPERATION P50", "P95")
+        yield table(headers, rows)
+    names = ("debounce_replaced", "debounce_ran")
+    counts = [(each["dependency"], *(each.get(name, 0) for name in names)) for each in dependencies]
+    debounced = [row for row in counts if any(row[1:])]
+    if debounced:
+        yield table(("DEPENDENCY", "DEBOUNCED AWAY", "RAN AFTER DEBOUNCE"), debounced)
 
 
 def change_circuit(api: Api, args: Namespace, screen: Screen) -> int:
