@@ -105,6 +105,11 @@ class IntakeSettings(SettingsGroup):
 
     service_bus_queue: str = setting("Queue to read.")
     service_bus_connection: str = setting("Its connection.", secret=True)
+    service_bus_sessions: str = setting(
+        "`true`: the queue requires sessions, which the host then reads one message after the other.",
+        "false",
+        choices=("true", "false"),
+    )
     event_hub: str = setting("Event hub to read.")
     event_hub_connection: str = setting("Its connection.", secret=True)
     event_hub_consumer_group: str = setting("Consumer group.", "$Default")

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 from unittest.mock import patch
 
 import pytest
@@ -24,6 +24,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.operations.naming import visible
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.sources.arrivals import LagThresholds
 from durable_retry.errors import TaskHubUnavailableError
@@ -77,7 +78,7 @@ class Ends:
 
 
 @contextmanager
-def ends(*, hub_is_away: bool = False) -> Iterator[Ends]:
+def ends(*, hub_is_away: bool = False, **more: Any) -> Iterator[Ends]:
     found = Ends(hub_is_away)
     intake.cache_clear()
     with (
@@ -85,7 +86,7 @@ def ends(*, hub_is_away: bool = False) -> Iterator[Ends]:
         patch.object(
             intake_module,
             "intake_settings",
-            lambda: IntakeSettings(intake_task_hub_lag_seconds=0, intake_dependency_lag_seconds=0),
+            lambda: IntakeSettings(intake_task_hub_lag_seconds=0, intake_dependency_lag_seconds=0, **more),
         ),
         patch.object(intake_module, "submit", found.submit),
         patch.object(intake_module, "keep_message", found.keep),
@@ -119,9 +120,8 @@ def by_queue(body: bytes, _: Any) -> Awaitable[None]:
 
 def by_service_bus(body: bytes, _: Any) -> Awaitable[None]:
     metadata = metadata_of(UserProperties={}, MessageId="m", DeliveryCount=1)
-    message = ServiceBusMessageInConverter.decode(Datum(body, "bytes"), trigger_metadata=metadata)
-    run: Any = operations_service_bus
-    return run._function._func(message, hub="hub")  # type: ignore[no-any-return] # as above
+    message: Any = ServiceBusMessageInConverter.decode(Datum(body, "bytes"), trigger_metadata=metadata)
+    return operations_service_bus(message, TaskHub("hub"))
 
 
 def by_event_grid(body: bytes, _: Any) -> Awaitable[None]:
@@ -263,3 +263,56 @@ async def test_the_last_run_keeps_what_no_delivery_will_bring_again(source: str,
     with ends(hub_is_away=True) as found:
         await BATCHES[source](body, context(is_last_run=True))
     assert len(found.kept) == 2 or (source == "cosmos_db" and len(found.kept) == 1)
+
+
+def of_session(number: int, session_id: str | None) -> Awaitable[None]:
+    # The host sends texts as such, and no value for what a message has not.
+    session = None if session_id is None else Datum(session_id, "string")
+    metadata = metadata_of(UserProperties={}, DeliveryCount=1) | {
+        "MessageId": Datum(f"m-{number}", "string"),
+        "SessionId": session,
+    }
+    message: Any = ServiceBusMessageInConverter.decode(Datum(GOOD, "bytes"), trigger_metadata=metadata)
+    return operations_service_bus(message, TaskHub("hub"))
+
+
+LONG: Final = "\u00e9" * 128
+"""A session id as long as Service Bus takes one; escaped, it is longer than an order key may be."""
+
+
+@pytest.mark.parametrize(
+    ("session_id", "order_key"),
+    [
+        ("basket 7", "service_bus:orders/x:basket%207"),
+        ("0", "service_bus:orders/x:0"),
+        ("", None),
+        (None, None),
+        (LONG, visible(f"service_bus:orders/x:{LONG}")),
+    ],
+)
+async def test_messages_of_a_session_have_one_order_key(
+    session_id: str | None, order_key: str | None
+) -> None:
+    place: dict[str, Any] = {"service_bus_queue": "orders/x", "service_bus_connection": "c"}
+    with ends(intake_order="order_key", **place) as found:
+        for number in range(2):
+            await of_session(number, session_id)
+    assert [each.order_key for each in found.started] == [order_key] * 2
+
+
+ORDER_KEYS: Final = {"event_hubs": "event_hubs:clicks:0", "kafka": "kafka:t:0"}
+
+
+@pytest.mark.parametrize("source", ORDER_KEYS)
+async def test_events_of_a_partition_have_one_order_key(source: str) -> None:
+    place: dict[str, Any] = {"event_hub": "clicks", "event_hub_connection": "c"}
+    with ends(intake_order="order_key", **place) as found:
+        await BATCHES[source](GOOD, context(is_last_run=False))
+    assert [each.order_key for each in found.started] == [ORDER_KEYS[source]] * 2
+
+
+@pytest.mark.parametrize("source", [*SINGLE, *BATCHES])
+async def test_without_the_setting_nothing_has_an_order_key(source: str) -> None:
+    with ends(intake_order="partition") as found:
+        await (SINGLE | BATCHES)[source](GOOD, context(is_last_run=False))
+    assert {each.order_key for each in found.started} == {None}

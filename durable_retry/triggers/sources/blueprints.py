@@ -74,7 +74,9 @@ def _kafka_options(settings: IntakeSettings) -> dict[str, Any]:
 SOURCES: Final[Mapping[str, Callable[[IntakeSettings], df.Blueprint]]] = {
     QUEUE_SOURCE: lambda _: messages.queue_blueprint,
     messages.EVENT_GRID: lambda _: messages.event_grid_blueprint,
-    messages.SERVICE_BUS: lambda _: messages.service_bus_blueprint,
+    messages.SERVICE_BUS: lambda settings: messages.service_bus_blueprint(
+        has_sessions=settings.service_bus_sessions == "true"
+    ),
     EVENT_HUBS: lambda settings: event_hubs_blueprint(
         settings.intake_retries, settings.event_hub_consumer_group
     ),

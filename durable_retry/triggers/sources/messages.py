@@ -21,7 +21,6 @@ from durable_retry.settings.storage_account import STORAGE
 
 queue_blueprint = df.Blueprint()
 event_grid_blueprint = df.Blueprint()
-service_bus_blueprint = df.Blueprint()
 
 SERVICE_BUS: Final = "service_bus"
 EVENT_GRID: Final = "event_grid"
@@ -64,13 +63,24 @@ async def operations_poison(message: func.QueueMessage) -> None:
         await return_poison(message.get_body())
 
 
-@service_bus_blueprint.service_bus_queue_trigger(
-    arg_name="message",
-    queue_name=IntakeSettings.reference_to("service_bus_queue"),
-    connection=IntakeSettings.name_of("service_bus_connection"),
-    data_type=func.DataType.BINARY,
-)
-@bind_hub(service_bus_blueprint)
+def service_bus_blueprint(*, has_sessions: bool) -> df.Blueprint:
+    """Return the blueprint of Service Bus.
+
+    Args:
+        has_sessions: Whether the queue requires sessions: no receiver reads both kinds of queues.
+    """
+    blueprint = df.Blueprint()
+    trigger = blueprint.service_bus_queue_trigger(
+        arg_name="message",
+        queue_name=IntakeSettings.reference_to("service_bus_queue"),
+        connection=IntakeSettings.name_of("service_bus_connection"),
+        data_type=func.DataType.BINARY,
+        is_sessions_enabled=has_sessions,
+    )
+    trigger(bind_hub(blueprint)(operations_service_bus))
+    return blueprint
+
+
 async def operations_service_bus(message: func.ServiceBusMessage, hub: TaskHub) -> None:
     """Start the operation that a Service Bus message holds.
 

@@ -121,7 +121,7 @@ def kafka_arrivals(events: Sequence[func.KafkaEvent]) -> Iterator[Arrival]:
             body=event.get_body() or b"",  # None: a deletion, in a compacted topic
             place=event.topic or IntakeSettings.reference_to("kafka_topic"),
             native_id=f"{event.topic}-{event.partition}-{event.offset}" if named else "",
-            partition=f"{event.topic}-{event.partition}",
+            partition="" if event.partition is None else str(event.partition),
             may_be_left=True,
             trace=trace_in(dict(_kafka_headers(event.headers))),
         )

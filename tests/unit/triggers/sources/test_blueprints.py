@@ -63,6 +63,16 @@ def retries(function: Any) -> dict[str, Any]:
     return {name: value for name, value in policy.items() if value is not None and name != "setting_name"}
 
 
+@pytest.mark.parametrize(("setting", "expected"), [({}, False), ({"SERVICE_BUS_SESSIONS": "true"}, True)])
+def test_a_queue_with_sessions_is_read_session_by_session(
+    monkeypatch: pytest.MonkeyPatch, setting: dict[str, str], *, expected: bool
+) -> None:
+    for name, value in (CONNECTED | setting).items():
+        monkeypatch.setenv(name, value)
+    trigger = registered()["operations_service_bus"].get_trigger().get_dict_repr()
+    assert trigger["isSessionsEnabled"] is expected
+
+
 def test_without_settings_there_are_the_queues_and_event_grid() -> None:
     found = {name: function.get_trigger().get_binding_name() for name, function in registered().items()}
     assert found == ALWAYS
