@@ -8,6 +8,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Request, Route, expect
 
+from scripts.processes import eventually
 from tests.e2e.dashboard.conftest import SETTINGS
 from tests.support.app import System, dead_letter, operation
 from tests.support.browser import MIDDLE, NARROW, WIDE, Window
@@ -85,15 +86,17 @@ def test_a_page_asks_seldom_and_a_hidden_one_never(
 
 
 def test_what_is_known_is_not_sent_again_and_asked_for_less_often(browser: Browser, seen: System) -> None:
+    # The list of what was sent follows the end of its operation.
+    eventually(lambda: seen.client.get("/api/outbox?status=sent").json()["items"], "an event was sent")
     with Window(browser, seen.url) as window:
         answers: list[int] = []
         window.page.clock.install()
         window.page.on("response", lambda answer: answers.append(answer.status))
         window.open("outbox?status=sent")
+        expect(window.page.locator("tbody tr").first).to_be_visible()
         answers.clear()
         assert len(asked_in(window, 60)) <= 6
         assert set(answers) == {304}
-        expect(window.page.locator("tbody tr").first).to_be_visible()
 
 
 def test_the_keyboard_is_enough(window: Window, seen: System) -> None:
