@@ -45,6 +45,16 @@ CITED = re.compile(
     r"`((?:tests/)?(?:unit|property|replay|integration|fault|e2e)/[\w/]+\.py|packages/\w+/tests/[\w/]+\.py)"
     r"(?:::(\w+))?`"
 )
+FOLDERS = (
+    "activities",
+    "bench",
+    "durable_retry",
+    "entities",
+    "orchestrators",
+    "packages",
+    "scripts",
+    "tests",
+)
 NAME = re.compile(r"\$\{(\w+)\}")
 OPERATION_KEYS = {"dependency", "handler", "items", "steps", "filter"}
 
@@ -141,6 +151,21 @@ def test_every_test_that_a_document_names_is_there() -> None:
                 missing.append(f"{document.name}: {path}::{name}")
     assert missing == []
     assert named > 30
+
+
+def test_every_name_in_the_readme_of_a_folder_is_in_its_code() -> None:
+    """Names of classes, of private functions, and of what has two words or more."""
+    files = [file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")]
+    words = {word for file in files for word in (file.stem, *re.findall(r"\w+", file.read_text()))}
+    named = [
+        (document.name, name)
+        for document in documents()
+        if document.name.startswith(FOLDERS)
+        for quoted in re.findall(r"`([^`\n]+)`", document.text)
+        for name in re.findall(r"\b(?:_?[a-z]+(?:_[a-z]+)+|_[a-z]+|(?:[A-Z][a-z]+){2,})\b", quoted)
+    ]
+    assert len(named) > 100
+    assert [(page, name) for page, name in named if name not in words] == []
 
 
 def test_every_row_of_the_failure_modes_names_a_test() -> None:
