@@ -18,6 +18,9 @@ def test_a_blocked_lane_shows_its_queue_and_goes_on_when_the_dead_letter_is_arch
     window.open(f"operations/{waiting[1]}")
     headline = window.page.locator(".headline")
     expect(headline).to_contain_text("waits for its turn in the lane of")
+    timeline = window.card("Timeline")
+    expect(timeline).to_contain_text("Waited for its turn")
+    expect(timeline).to_contain_text(f"is in front, and ended as the dead letter {letter}")
     headline.locator(f"a[title='{key}']").click()
 
     expect(window.page.locator("h1")).to_have_text(key)

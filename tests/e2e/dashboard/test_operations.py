@@ -74,6 +74,24 @@ def test_an_operation_shows_why_it_waits_and_counts_down(window: Window, seen: S
     expect(window.button("Cancel")).to_have_count(0)
 
 
+def test_an_operation_is_paused_with_a_reason_and_an_end(window: Window, seen: System, key: str) -> None:
+    operation_id = seen.accepted(key, "/echo", delay_seconds=3_600, deadline_seconds=60)
+    seen.until(operation_id, "scheduled")
+    window.open(f"operations/{operation_id}")
+    expect(window.card("Timeline")).to_contain_text("begins in")
+    expect(window.card("About")).to_contain_text(re.compile(r"Begins.* · in "))
+    window.button("Pause").click()
+    window.dialog().get_by_label("Why").fill("the supplier moves")
+    window.dialog().get_by_label("For how many seconds").fill("600")
+    window.dialog().get_by_label("Deadline").select_option("stops meanwhile")
+    window.dialog().get_by_role("button", name="Pause it").click()
+    expect(window.page.locator(".headline")).to_contain_text(re.compile(r"goes on in (9|10) min"))
+    expect(window.card("Done by people")).to_contain_text("the supplier moves")
+    assert seen.until(operation_id, "paused")["actions"][-1]["reason"] == "the supplier moves"
+    window.button("Resume").click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Scheduled")
+
+
 def test_an_operation_is_cancelled_after_asking(window: Window, seen: System, key: str) -> None:
     operation_id = seen.accepted(key, "/fail/9", dependency="patient")
     seen.until(operation_id, "waiting_retry")

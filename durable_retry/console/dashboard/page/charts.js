@@ -3,7 +3,7 @@
 import { h, s } from "./dom.js";
 import { at, duration, now, number, percent, plural, time, until, words } from "./format.js";
 import { overTime } from "./over_time.js";
-import { FINISHED } from "./pieces.js";
+import { FINISHED, untilWords } from "./pieces.js";
 
 // From the ground up: what went well lies low, what needs a look lies on top.
 const ORDER = ["succeeded", "cancelled", "pending", "scheduled", "paused", "running", "waiting_retry", "waiting_circuit", "waiting_order", "dead_lettered"];
@@ -72,8 +72,10 @@ export function spansOf(document) {
     last = from + attempt.duration_ms;
     spans.push({ kind: attempt.category ? "failed" : "succeeded", from, to: last, attempt });
   });
-  const next = document.next_attempt_at ? Date.parse(document.next_attempt_at) : null;
-  if (next) spans.push(...waitsBetween(document, attempts.at(-1), document.attempt_count + 1, last, next, document.next_attempt_at));
+  const { next_attempt_at: next, status } = document;
+  // Nobody can say when the turn of one comes that waits in a lane.
+  const end = next ? Date.parse(next) : status === "waiting_order" ? now() : null;
+  if (end) spans.push(...waitsBetween(document, attempts.at(-1), document.attempt_count + 1, last, end, next && { at: next, words: untilWords(status) }));
   return spans;
 }
 
@@ -141,7 +143,7 @@ const WAIT_WORDS = { retry: "Waited", circuit: "Waited for the circuit", retry_b
 function waitWords({ kind, from, to, reasons, times, pending }) {
   const name = pending ? (kind === "retry" ? "Waiting" : WAIT_WORDS[kind]) : WAIT_WORDS[kind];
   return h("div", { class: "said" }, h("strong", {}, `${name} ${duration((to - from) / 1000)}`),
-    pending ? h("span", { class: "countdown" }, "next attempt ", until(pending)) : null,
+    pending ? h("span", { class: "countdown" }, pending.words, until(pending.at)) : null,
     times > 1 ? h("span", { class: "dim" }, `refused ${times} times`) : null,
     reasons.length ? h("p", {}, "Because: ", reasons.join("; ")) : null);
 }

@@ -8,6 +8,10 @@ export const STATES = ["pending", "scheduled", "paused", "running", "waiting_ret
 export const WAITING = ["scheduled", "waiting_retry", "waiting_circuit", "waiting_order"];
 export const FINISHED = ["succeeded", "dead_lettered", "cancelled"];
 
+const UNTIL = { scheduled: "begins ", paused: "goes on " };
+/** What an operation in a state does when its wait is over. */
+export const untilWords = (status) => UNTIL[status] ?? "next attempt ";
+
 /** A state as a word with a mark: colour is never the only difference between states. */
 export const badge = (state) => h("span", { class: `badge is-${state}` }, words(state));
 

@@ -20,7 +20,7 @@ export const ACTIONS = {
     says: "The present wait of every waiting operation that matches ends; a circuit that is open still refuses it." },
   pause: { verb: "Pause", did: "Paused", one: "operation", list: "operations", kind: "main", fields: [
     { name: "reason", label: "Why", optional: true },
-    { name: "for_seconds", label: "For how many seconds", type: "number", min: 1, optional: true, hint: "Until somebody resumes them, if left empty." },
+    { name: "for_seconds", label: "For how many seconds", type: "number", min: 1, optional: true, hint: "Until it is resumed, if left empty." },
     { name: "stops_deadline", label: "Deadline", optional: true, choices: [["", "goes on"], ["true", "stops meanwhile"]] }],
     says: "Every operation that matches and has not ended does nothing until it is resumed. An attempt under way ends first." },
   resume: { verb: "Resume", did: "Resumed", one: "paused operation", list: "operations", kind: "main",
@@ -153,7 +153,7 @@ function dryRun({ matched, complete }, action, body, rate) {
 }
 
 /** What was filled in, as the API takes it. */
-function optionsOf({ for_seconds: seconds, stops_deadline: stops, ...texts }) {
+export function optionsOf({ for_seconds: seconds, stops_deadline: stops, ...texts }) {
   const given = Object.fromEntries(Object.entries(texts).filter(([, text]) => text));
   return { ...given, ...(seconds ? { for_seconds: Number(seconds) } : {}), ...(stops ? { stops_deadline: true } : {}) };
 }

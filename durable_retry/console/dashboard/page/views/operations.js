@@ -5,8 +5,8 @@ import { timeline } from "../charts.js";
 import { go, h, link, toast } from "../dom.js";
 import { ago, at, number, until, when, words } from "../format.js";
 import { filters, pageQuery, pager, SHARED, table } from "../lists.js";
-import { ask, badge, button, card, circuitLink, copier, correlationLink, deadLetterLink, eventLink, facts, FINISHED, json, laneLink, mono, operationLink, sharedLink, short, STATES, WAITING } from "../pieces.js";
-import { onAll, selection } from "./bulk.js";
+import { ask, badge, button, card, circuitLink, copier, correlationLink, deadLetterLink, eventLink, facts, FINISHED, json, laneLink, mono, operationLink, sharedLink, short, STATES, untilWords, WAITING } from "../pieces.js";
+import { ACTIONS, onAll, optionsOf, selection } from "./bulk.js";
 
 const COLUMNS = [
   { name: "State", cell: (one) => badge(one.status), text: (one) => one.status },
@@ -115,15 +115,15 @@ function headline(one, path, reload) {
     if (await ask({ title: "Cancel this operation?", words, action: "Cancel it", kind: "danger" })) act("cancel", "Cancelling.");
   };
   const pause = async () => {
-    const given = await ask({ title: "Pause this operation?", words: "An attempt that is under way ends first. The deadline goes on.", fields: [{ name: "reason", label: "Why", optional: true }], action: "Pause it" });
-    if (given) act("pause", "Pausing.", given.reason ? { reason: given.reason } : {});
+    const given = await ask({ title: "Pause this operation?", words: "An attempt that is under way ends first.", fields: ACTIONS.pause.fields, action: "Pause it" });
+    if (given) act("pause", "Pausing.", optionsOf(given));
   };
   return h("div", { class: "headline", data: { key: "headline" } },
     h("div", { class: "headline-words" }, badge(one.status), h("strong", { class: "key" }, one.key || one.operation_id),
       one.replaced_by ? h("span", {}, "replaced by ", operationLink(one.replaced_by, short(one.replaced_by))) : null,
       one.waits_for ? h("span", {}, "waits for the circuit of ", circuitLink(one.waits_for)) : null,
       one.status === "waiting_order" ? h("span", {}, "waits for its turn in the lane of ", laneLink(one.order_key)) : null,
-      one.next_attempt_at ? h("span", { class: "countdown" }, UNTIL[one.status] ?? "next attempt ", until(one.next_attempt_at)) : null),
+      one.next_attempt_at ? h("span", { class: "countdown" }, untilWords(one.status), until(one.next_attempt_at)) : null),
     h("div", { class: "actions" },
       WAITING.includes(one.status) ? button(one.status === "scheduled" ? "Start now" : "Retry now", () => act("retry-now", "Retrying now."), "main") : null,
       one.status === "paused" ? button("Resume", () => act("resume", "Resuming."), "main") : null,
@@ -138,7 +138,6 @@ function dead(one) {
 }
 
 const DONE = { cancel: "Cancelled", retry_now: "Retried now", pause: "Paused", resume: "Resumed" };
-const UNTIL = { scheduled: "begins ", paused: "goes on " };
 
 /** Who did what to it. */
 function actions(one) {
@@ -215,7 +214,7 @@ function about(one) {
     ...(one.order_key ? [["Order key", h("span", {}, laneLink(one.order_key), " · ", h("a", { href: link("operations", { order_key: one.order_key }) }, "all in this order"))]] : []),
     ["Attempts", number(one.attempt_count)],
     ["Accepted", when(one.created_at)],
-    ...(one.start_at ? [["Begins", when(one.start_at)]] : []),
+    ...(one.start_at ? [["Begins", h("span", {}, at(one.start_at), one.status === "scheduled" ? [" · ", until(one.start_at)] : null)]] : []),
     ["Changed", when(one.updated_at)],
     ["Deadline", one.deadline_at ? h("span", {}, at(one.deadline_at), FINISHED.includes(one.status) ? "" : " · ", FINISHED.includes(one.status) ? "" : until(one.deadline_at)) : "none"],
   ]));
