@@ -80,8 +80,26 @@ def list_sagas(api: Api, args: Namespace, screen: Screen) -> int:
 def show_saga(api: Api, args: Namespace, screen: Screen) -> int:
     """Show a saga, step by step."""
     document = api.get("sagas", args.id)
-    screen.show(document, _saga_text(document))
+    screen.show(document, "\n".join([_saga_text(document), *_wait(api, document)]))
     return errors.OK
+
+
+def _wait(api: Api, saga: Mapping[str, Any]) -> list[str]:
+    """Say what the operation that runs waits for: a saga runs one at a time."""
+    parts = (part for step in saga["steps"] for part in (step, step["compensation"] or {}))
+    running = [part["operation_id"] for part in parts if part.get("status") == "running"]
+    if not running:
+        return []
+    try:
+        operation = api.get("operations", running[0])
+    except errors.ApiError:
+        return []  # It has not begun.
+    if operation["next_attempt_at"] is None:
+        return []
+    is_held = operation["status"] == "waiting_circuit"
+    circuit = operation.get("waits_for") or operation["dependency"]
+    what = f"waits for the circuit of {circuit}, looks again" if is_held else "next attempt"
+    return [f"{operation['key']}  {what} {instant(operation['next_attempt_at'])}"]
 
 
 def restart_saga(api: Api, args: Namespace, screen: Screen) -> int:

@@ -358,30 +358,3 @@ def test_another_refusal_asks_for_no_names() -> None:
     conflict = answers({"title": "Conflict", "status": 409, "detail": ""}, 409)
     run = Run(conflict, "circuits", "open", "payments", "--reason", "r")
     assert (run.code, len(run.requests)) == (1, 1)
-
-
-def test_a_saga_whose_compensation_has_not_begun_is_shown() -> None:
-    step = {"name": "reserve", "status": "running", "effect": "none", "error": None}
-    saga = {"saga_id": "saga-1", "status": "running", "steps": [step | {"compensation": {"status": None}}]}
-    assert Run(answers(saga), "saga", "show", "saga-1").out.splitlines()[-1].split() == [
-        *("reserve", "running", "none", "-", "-")
-    ]
-
-
-def test_a_saga_is_restarted_and_shows_what_runs_and_its_restarts() -> None:
-    answer = {"saga_id": "saga-1", "restart": 2, "from_step": "a", "runs": ["a", "c"], "keeps": []}
-    run = Run(answers(answer), "saga", "restart", "saga-1", "--from-step", "c", "--note", "mended")
-    assert run.out.splitlines() == ["saga-1  restart 2", "runs   a, c", "keeps  none"]
-    note = {"number": 1, "requested_at": "2026-11-21T09:00:00Z", "runs": [], "note": "mended", "by": "ada"}
-    saga = {"saga_id": "saga-1", "status": "succeeded", "steps": [], "restarts": [note]}
-    shown = Run(answers(saga), "saga", "show", "saga-1").out
-    assert "restarted 2026-11-21T09:00:00Z by ada, ran no step: mended" in shown
-    confirmed = saga | {"restarts": [note | {"confirmed": {"a": "undone"}}]}
-    shown = Run(answers(confirmed), "saga", "show", "saga-1").out
-    assert "by ada, ran no step, confirmed a as undone: mended" in shown
-    words = ("--confirm", "a=undone", "--confirm", "b=c=stands")
-    run = Run(answers(answer), "saga", "restart", "saga-1", *words)
-    assert json.loads(run.requests[-1].content) == {"confirmed": {"a": "undone", "b=c": "stands"}}
-    assert "STEP=undone" in Run(answers(answer), "saga", "restart", "saga-1", "--confirm", "a=gone").err
-    elsewhere = saga | {"restarts": [note | {"requested_at": "2026-11-21T10:00:00+01:00"}]}
-    assert "restarted 2026-11-21T09:00:00Z" in Run(answers(elsewhere), "--utc", "saga", "show", "saga-1").out

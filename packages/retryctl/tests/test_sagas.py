@@ -1,0 +1,71 @@
+"""Sagas: shown, with what runs waits for, and restarted."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.retryctl import Run, answers
+
+
+def test_a_saga_whose_compensation_has_not_begun_is_shown() -> None:
+    step = {"name": "reserve", "status": "pending", "effect": "none", "error": None}
+    saga = {"saga_id": "saga-1", "status": "running", "steps": [step | {"compensation": {"status": None}}]}
+    assert Run(answers(saga), "saga", "show", "saga-1").out.splitlines()[-1].split() == [
+        *("reserve", "pending", "none", "-", "-")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("operation", "said"),
+    [
+        (
+            {"status": "waiting_circuit", "waits_for": "ledger"},
+            ["undo  waits for the circuit of ledger, looks again"],
+        ),
+        ({"status": "waiting_circuit"}, ["undo  waits for the circuit of payments, looks again"]),
+        ({"status": "waiting_retry"}, ["undo  next attempt"]),
+        ({"status": "running", "next_attempt_at": None}, []),
+        (None, []),
+    ],
+)
+def test_a_saga_says_what_its_compensation_waits_for(operation: Any, said: list[str]) -> None:
+    at = "2026-11-21T09:00:00Z"
+    running = {"operation_id": "op-1", "status": "running"}
+    step = {
+        "name": "reserve",
+        "status": "succeeded",
+        "effect": "stands",
+        "error": None,
+        "compensation": running,
+    }
+    saga = {"saga_id": "saga-1", "status": "compensating", "steps": [step]}
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if "/operations/" not in request.url.path:
+            return httpx.Response(200, json=saga)
+        shown = {"key": "undo", "dependency": "payments", "next_attempt_at": at, **(operation or {})}
+        return httpx.Response(404 if operation is None else 200, json=shown)
+
+    lines = Run(respond, "--utc", "saga", "show", "saga-1").out.splitlines()
+    assert lines[3:] == [f"{each} {at}" for each in said]
+
+
+def test_a_saga_is_restarted_and_shows_what_runs_and_its_restarts() -> None:
+    answer = {"saga_id": "saga-1", "restart": 2, "from_step": "a", "runs": ["a", "c"], "keeps": []}
+    run = Run(answers(answer), "saga", "restart", "saga-1", "--from-step", "c", "--note", "mended")
+    assert run.out.splitlines() == ["saga-1  restart 2", "runs   a, c", "keeps  none"]
+    note = {"number": 1, "requested_at": "2026-11-21T09:00:00Z", "runs": [], "note": "mended", "by": "ada"}
+    saga = {"saga_id": "saga-1", "status": "succeeded", "steps": [], "restarts": [note]}
+    shown = Run(answers(saga), "saga", "show", "saga-1").out
+    assert "restarted 2026-11-21T09:00:00Z by ada, ran no step: mended" in shown
+    confirmed = saga | {"restarts": [note | {"confirmed": {"a": "undone"}}]}
+    shown = Run(answers(confirmed), "saga", "show", "saga-1").out
+    assert "by ada, ran no step, confirmed a as undone: mended" in shown
+    words = ("--confirm", "a=undone", "--confirm", "b=c=stands")
+    run = Run(answers(answer), "saga", "restart", "saga-1", *words)
+    assert json.loads(run.requests[-1].content) == {"confirmed": {"a": "undone", "b=c": "stands"}}
+    assert "STEP=undone" in Run(answers(answer), "saga", "restart", "saga-1", "--confirm", "a=gone").err
+    elsewhere = saga | {"restarts": [note | {"requested_at": "2026-11-21T10:00:00+01:00"}]}
+    assert "restarted 2026-11-21T09:00:00Z" in Run(answers(elsewhere), "--utc", "saga", "show", "saga-1").out
