@@ -202,7 +202,7 @@ def _follow_delivery(sending: Sending, delivery: Delivery, result: LapResult) ->
     elif isinstance(action, RequestSlot):
         slot = yield from request_slot(asking, action)
         state, action = after(delivery.operation, state, slot, sending.now, sending.form)
-    moved = replace(delivery, state=state)
+    moved = delivery.moved(state)
     match action:
         case Done():
             sending.without(delivery)

@@ -36,7 +36,7 @@ from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput, deadline_of
-from durable_retry.engine.retry.history import PastAttempt
+from durable_retry.engine.retry.history import PastAttempt, WaitKind
 from durable_retry.engine.retry.loop import RetryState
 from durable_retry.engine.retry.policy import PRESETS, Timeouts
 
@@ -105,6 +105,15 @@ class Delivery:
         """Since when it waits for the circuit of its destination; None while it does not."""
         waits = self.state.history.waits
         return waits[-1].began_at if self.state.admission.waiting and waits else None
+
+    def moved(self, state: RetryState) -> Self:
+        """Return the delivery with a later state of its retry loop.
+
+        Waits for our own side are dropped: nobody is shown those of an event, and the orchestration of 0.1.0,
+        which runs again when a release is taken back, cannot read them.
+        """
+        waits = tuple(wait for wait in state.history.waits if wait.kind is not WaitKind.OWN_FAILURE)
+        return replace(self, state=replace(state, history=replace(state.history, waits=waits)))
 
     def released(self, now: datetime) -> Self:
         """Return the delivery after its circuit changed: due now, to be admitted or refused again."""

@@ -31,6 +31,7 @@ from durable_retry.engine.outbox import (
     signed_headers,
     unreadable_event,
 )
+from durable_retry.engine.retry.history import History, PastWait, WaitKind
 from durable_retry.engine.retry.loop import RetryState
 from durable_retry.engine.retry.policy import PRESETS
 from tests.support.builders import NOON, PAYMENTS, after
@@ -177,6 +178,16 @@ def test_an_event_goes_on_with_the_trace_of_its_operation() -> None:
 
 def test_a_delivery_whose_circuit_changed_is_due_now() -> None:
     assert a_delivery(due_in=600).released(NOON).due_at == NOON
+
+
+def test_a_delivery_keeps_its_waits_but_those_for_our_own_side() -> None:
+    waits = [
+        PastWait(before_attempt=1, kind=kind, began_at=NOON, until=after(1), delay_reasons=())
+        for kind in (WaitKind.CIRCUIT, WaitKind.OWN_FAILURE, WaitKind.RETRY_BUDGET)
+    ]
+    moved = a_delivery().moved(RetryState(history=History(waits=tuple(waits)), due_at=after(2)))
+    assert moved.due_at == after(2)
+    assert moved.state.history.waits == (waits[0], waits[2])
 
 
 SECRET = Secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
