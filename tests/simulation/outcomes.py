@@ -139,10 +139,19 @@ def _is_recorded(story: Story, end: RunEnd, document: Any) -> bool:
 
 
 def _without_instants(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out when the last turn was made, when it took note of what people did, and the times of waits."""
+    """Leave out when the last turn was made, when it took note of what people did, and the times of waits.
+
+    And by how much the turn that decided a wait was late, which its reasons say.
+    """
     actions = [action | {"at": ""} for action in document.get("actions", ())]
-    waits = [wait | {"began_at": "", "until": ""} for wait in document.get("waits", ())]
-    return {**document, "updated_at": "", "actions": actions, "waits": waits}
+    waits = [_without_lateness(wait) | {"began_at": "", "until": ""} for wait in document.get("waits", ())]
+    attempts = [_without_lateness(attempt) for attempt in document.get("attempts", ())]
+    return {**document, "updated_at": "", "actions": actions, "waits": waits, "attempts": attempts}
+
+
+def _without_lateness(part: Mapping[str, Any]) -> dict[str, Any]:
+    reasons = [reason for reason in part["delay_reasons"] or () if "nothing here worked" not in reason]
+    return {**part, "delay_reasons": reasons}
 
 
 def records_expire(story: Story) -> Iterator[str]:
