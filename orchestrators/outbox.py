@@ -9,7 +9,7 @@ one destination follow each other; a destination that is down delays another one
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, assert_never
 
 import azure.durable_functions as df
@@ -208,6 +208,8 @@ def _follow_delivery(sending: Sending, delivery: Delivery, result: LapResult) ->
             sending.without(delivery)
         case DeadLetter():
             yield from _give_up(sending, moved, action)
+        case Wait() if action.stops_deadline:
+            sending.put_back(moved.with_later_deadline(timedelta(seconds=action.delay_seconds)))
         case Wait() | AttemptNow() | RequestProbe() | RequestSlot():
             sending.put_back(moved)
         case _ as never:

@@ -254,7 +254,12 @@ class Run:
         kind = _RETRY if wait.kind is None else wait.kind.value
         if not self.ctx.is_replaying:
             report(WaitBegun(self.operation, kind, wait.until, wait.reasons))
+        deadline_at = self.operation.deadline_at
         yield from self._wait_until(wait.until, began_at, state)
+        if wait.stops_deadline and deadline_at is not None:
+            # A pause of the operation itself may have moved it for a part of the wait.
+            held = deadline_at + (self.now - began_at)
+            self._move_deadline(max(self.operation.deadline_at or held, held))
         if not self.ctx.is_replaying:
             due_at = self.state.due_at or wait.until
             late_seconds = (self.now - due_at).total_seconds() if self.now >= due_at else None
@@ -322,10 +327,13 @@ class Run:
         if self.state.due_at is not None:
             # What was due meanwhile is not late.
             self.state = replace(self.state, due_at=max(self.state.due_at, self.now))
-        if pause.stops_deadline:
-            self.operation = self.operation.with_later_deadline(self.now - began_at)
-            # Attempts would read the operation with the deadline that it was accepted with.
-            self.digest, self.has_later_deadline = None, True
+        if pause.stops_deadline and self.operation.deadline_at is not None:
+            self._move_deadline(self.operation.deadline_at + (self.now - began_at))
+
+    def _move_deadline(self, deadline_at: datetime) -> None:
+        self.operation = replace(self.operation, deadline_at=deadline_at)
+        # Attempts would read the operation with the deadline that it was accepted with.
+        self.digest, self.has_later_deadline = None, True
 
     def _takes_turn(self, turn: Any) -> bool:
         self.turn = None

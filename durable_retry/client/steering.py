@@ -36,10 +36,14 @@ class Steering(Flows):
 
     @Method
     def open_circuit(
-        self, dependency: str, *, reason: str, for_seconds: float | None = None
+        self, dependency: str, *, reason: str, for_seconds: float | None = None, stops_deadline: bool = False
     ) -> Flow[CircuitChange]:
-        """Hold a circuit open, until it is changed again unless `for_seconds` is given."""
-        return self._control_circuit(dependency, "open", reason, for_seconds)
+        """Hold a circuit open, until it is changed again unless `for_seconds` is given.
+
+        With `stops_deadline` the deadlines of operations that wait for it stop meanwhile.
+        """
+        more = {"stops_deadline": True} if stops_deadline else {}
+        return self._control_circuit(dependency, "open", reason, for_seconds, **more)
 
     @Method
     def close_circuit(self, dependency: str, *, reason: str) -> Flow[CircuitChange]:
@@ -59,9 +63,9 @@ class Steering(Flows):
         return self._control_circuit(dependency, "reset", reason)
 
     def _control_circuit(
-        self, dependency: str, verb: str, reason: str, for_seconds: float | None = None
+        self, dependency: str, verb: str, reason: str, for_seconds: float | None = None, **more: bool
     ) -> Flow[CircuitChange]:
-        body = {"reason": reason, **({} if for_seconds is None else {"for_seconds": for_seconds})}
+        body = {"reason": reason, **({} if for_seconds is None else {"for_seconds": for_seconds}), **more}
         return self._act(CircuitChange, "circuits", dependency, verb, body=body)
 
     @ListMethod

@@ -22,7 +22,7 @@ import hmac
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Annotated, Any, Final, Self
 
@@ -114,6 +114,10 @@ class Delivery:
         """
         waits = tuple(wait for wait in state.history.waits if wait.kind is not WaitKind.OWN_FAILURE)
         return replace(self, state=replace(state, history=replace(state.history, waits=waits)))
+
+    def with_later_deadline(self, by: timedelta) -> Self:
+        """Return the delivery with so much more time; more than it waits, when the wait is ended early."""
+        return replace(self, operation=self.operation.with_later_deadline(by))
 
     def released(self, now: datetime) -> Self:
         """Return the delivery after its circuit changed: due now, to be admitted or refused again."""

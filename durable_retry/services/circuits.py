@@ -40,6 +40,8 @@ class ManualControlBody(Strict):
         reason: Why, for the audit; 200 characters of it are kept.
         for_seconds: How long opening or disabling lasts; None means until the next manual change. Closing and
             resetting have no length.
+        stops_deadline: Whether the deadlines of operations that wait for it stop while it is held open.
+            Without meaning for everything else.
         epoch: The epoch of the circuit as the caller saw it; in any other nothing is changed. None changes it
             anyway.
     """
@@ -50,6 +52,7 @@ class ManualControlBody(Strict):
         str, Field(max_length=2_000), checked(lambda text: None if text.strip() else "must say why")
     ]
     for_seconds: Annotated[float, Field(gt=0, le=_YEAR_SECONDS)] | None = None
+    stops_deadline: bool = False
     epoch: Annotated[int, Field(ge=1)] | None = None
 
 
@@ -101,7 +104,15 @@ async def control_circuit(
         setting = "circuit.enabled = false in dependencies.toml"
         raise UnchangeableCircuitError(f"the circuit of {dependency.name} is switched off by {setting}")
     await _check_epoch(hub, dependency, body.epoch)
-    action = ManualAction(control, clock.now(), by, body.reason.strip(), body.for_seconds, body.epoch)
+    action = ManualAction(
+        control,
+        clock.now(),
+        by,
+        body.reason.strip(),
+        body.for_seconds,
+        body.epoch,
+        stops_deadline=body.stops_deadline or None,
+    )
     message = ManualControlMessage(action)
     await CircuitEntity(hub, dependency.name).control(message)
     if control in _RELEASING:

@@ -213,7 +213,7 @@ def test_each_mistake_is_one_of_what_the_app_has() -> None:
 def test_a_mistake_shows_in_small_worlds(mistake: Mistake) -> None:
     worlds = range(mistake.bound)
     shown = (seed for seed in worlds if found_in(seed, small_size(seed), mistake.patch()))
-    # Of one that is broken without the mistake it would say nothing.
+    # A world that is broken without the mistake says nothing about it.
     assert any(found_in(seed, small_size(seed)) is None for seed in shown)
 
 

@@ -92,9 +92,12 @@ class Desk:
         *,
         received_at: float | None = None,
         epoch: int | None = None,
+        stops_deadline: bool | None = None,
     ) -> None:
         """Send a manual control; it arrives at once unless `received_at` says when."""
-        message = ManualControlMessage(ManualAction(control, after(at), "ana", reason, for_seconds, epoch))
+        message = ManualControlMessage(
+            ManualAction(control, after(at), "ana", reason, for_seconds, epoch, stops_deadline)
+        )
         self.breaker = message.apply(self.breaker, after(at if received_at is None else received_at))
 
     def read(self, at: float, *, ahead: float = 0) -> Snapshot:

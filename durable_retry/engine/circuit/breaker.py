@@ -162,6 +162,13 @@ class Breaker(JsonShape):
     # Start of the first break since it last let calls through; None while it does, and where an older version
     # opened it.
     first_opened_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
+    # Whether deadlines stop while it is held open by hand, see `ManualAction`; kept when that is over.
+    stops_deadline: Annotated[bool | None, Form(omits_none=True)] = None
+
+    @property
+    def holds_deadlines(self) -> bool:
+        """Whether the deadlines of operations that wait for it stop now."""
+        return self.state is CircuitState.FORCED_OPEN and self.stops_deadline is True
 
     @property
     def closed_to_calls_since(self) -> datetime | None:

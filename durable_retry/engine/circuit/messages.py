@@ -119,6 +119,7 @@ def snapshot_of(
         reopened_at=_reopened_at(current, clock),
         troubled=current.window.totals(clock).failures > 0,
         reason=current.reason,
+        holds_deadlines=current.holds_deadlines,
         budget=budget_snapshot(
             current.budget,
             now=now - ahead,

@@ -87,6 +87,7 @@ class Snapshot:
     reopened_at: datetime | None = None
     troubled: bool = False  # the window holds failures, so workers hold no results back
     reason: str = ""  # why it is in this state, for a person
+    holds_deadlines: bool = False  # whether the deadlines of operations that wait for it stop now
     budget: BudgetSnapshot | None = None  # level of the retry budget; None when it was never read
     # What was left of the dependency's rate limit; None when no worker reported it as low.
     quota: Quota | None = None
@@ -175,6 +176,8 @@ class Refused(JsonShape):
     waiting: int  # how many operations wait for that, as far as known
     until: MsInstant  # when this operation asks again: its release time after `base`
     reason: str  # for the operation's status
+    # Whether the operation's deadline stops until then; None means that it goes on.
+    stops_deadline: Annotated[bool | None, Form(omits_none=True)] = None
 
     def by_clock_ahead(self, difference: timedelta) -> "Refused":
         """Return the refusal by a clock that is ahead by this much."""
@@ -271,9 +274,10 @@ class _Seen:
         if until <= self.now:
             return None
         # The operation asks again now and then even if the end is far: a person may close the circuit early.
-        return self._refuse_until(
+        held = self._refuse_until(
             min(until, self.now + longest), f"the circuit is held open: {self.snapshot.reason}"
         )
+        return replace(held, stops_deadline=True) if self.snapshot.holds_deadlines else held
 
     def broken(self) -> Refused | None:
         retry_at = self.snapshot.retry_at or self.now

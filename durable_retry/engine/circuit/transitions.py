@@ -213,7 +213,8 @@ def probe_requested(
     now = breaker.clock or received_at
     found = _obstacle_to_calls(breaker, now, settings)
     if found is not None:
-        return breaker, refused(request.operation_id, found[0], breaker.waiting, found[1])
+        refusal = refused(request.operation_id, found[0], breaker.waiting, found[1])
+        return breaker, replace(refusal, stops_deadline=breaker.holds_deadlines or None)
     if breaker.state is not CircuitState.HALF_OPEN:
         return breaker, Permitted(epoch=breaker.epoch)
     for lease in breaker.leases:
@@ -262,6 +263,9 @@ class ManualAction(JsonShape):
     # The epoch of the circuit that the person saw: in any other the action changes nothing. None means that
     # it applies whatever the circuit did meanwhile.
     epoch: Annotated[int | None, Form(omits_none=True)] = None
+    # Whether the deadlines of operations that wait for it stop while it is held open; None means that they go
+    # on. Ignored for everything but opening.
+    stops_deadline: Annotated[bool | None, Form(omits_none=True)] = None
 
 
 def apply_manual_action(breaker: Breaker, action: ManualAction, received_at: datetime) -> Breaker:
@@ -287,6 +291,8 @@ def apply_manual_action(breaker: Breaker, action: ManualAction, received_at: dat
     if breaker.audit.overtakes(entry, now):
         return replace(current, audit=breaker.audit.with_entry(entry))
     changed = _after_control(current, entry, now)
+    if action.control is ManualControl.OPEN:
+        changed = replace(changed, stops_deadline=action.stops_deadline)
     # A control whose time was over before its message arrived ends at once.
     return advanced(replace(changed, audit=breaker.audit.with_entry(entry)), received_at)
 

@@ -60,6 +60,7 @@ class Wait:
     delay_seconds: float  # from now until then
     reasons: tuple[str, ...]  # why then, each a few words, in the order in which they were weighed
     kind: WaitKind | None = None  # what blocks the attempt; None for the pause before a retry
+    stops_deadline: bool = False  # whether the time of the wait is added to the deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,10 @@ def while_blocked(
         case Refused():
             constraint = circuit_constraint(operation, blocked, now, form)
             refusal = f"the circuit of {operation.dependency} refuses attempts"
-            return _wait_or_give_up(operation, [constraint], now, refusal, kind=WaitKind.CIRCUIT)
+            stops = blocked.stops_deadline is True
+            return _wait_or_give_up(
+                operation, [constraint], now, refusal, kind=WaitKind.CIRCUIT, stops_deadline=stops
+            )
         case BudgetPostponed():
             constraint = budget_constraint(operation, blocked, now, form)
             spent = "; ".join(constraint.reasons)
@@ -260,14 +264,17 @@ def _wait_or_give_up(
     now: datetime,
     why: str,
     kind: WaitKind | None = None,
+    *,
+    stops_deadline: bool = False,
 ) -> Wait | DeadLetter:
     """Wait for the latest of all constraints, unless the attempt after the wait would miss the deadline."""
     until = max(constraint.at for constraint in constraints)
-    if operation.deadline_at is not None and until > latest_start(operation.deadline_at, operation.timeouts):
+    deadline_at = None if stops_deadline else operation.deadline_at
+    if deadline_at is not None and until > latest_start(deadline_at, operation.timeouts):
         needed = seconds_text(operation.timeouts.connect_seconds)
         late = f"the next attempt, at {to_rfc3339(until)}, would have less than {needed} to connect"
         return _too_late(operation, f"{late} before the deadline; {why}")
-    return Wait(until, (until - now).total_seconds(), reasons_of(constraints), kind)
+    return Wait(until, (until - now).total_seconds(), reasons_of(constraints), kind, stops_deadline)
 
 
 def _failure_text(outcome: AttemptOutcome) -> str:

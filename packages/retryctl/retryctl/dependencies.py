@@ -7,7 +7,7 @@ from typing import Any
 
 from retryctl import errors
 from retryctl.api import Api
-from retryctl.documents import given_options, retry_table
+from retryctl.documents import given_options, pause_options, retry_table
 from retryctl.errors import UsageError
 from retryctl.layout import cell, cells, facts, instant, state, table
 from retryctl.screen import Screen, plot_waits, span
@@ -147,7 +147,7 @@ def _priorities_and_debounces(dependencies: Sequence[Mapping[str, Any]]) -> Iter
 
 def change_circuit(api: Api, args: Namespace, screen: Screen) -> int:
     """Open, close, disable or reset a circuit."""
-    body = given_options(args, "reason", "for_seconds")
+    body = pause_options(args)
     document = api.post("circuits", args.dependency, args.action, body=body)
     duration = "" if args.for_seconds is None else f" for {span(args.for_seconds)}"
     screen.show(document, f"{args.dependency}  {args.action}{duration}: {cell(args.reason)}")

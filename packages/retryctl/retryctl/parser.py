@@ -181,10 +181,16 @@ def _add_circuits(commands: Commands) -> None:
         command = add_command(group, action, dependencies.change_circuit, words)
         command.add_argument("dependency")
         command.add_argument("--reason", required=True, help="why; kept in the circuit's history")
-        command.set_defaults(action=action, for_seconds=None)
+        command.set_defaults(action=action, for_seconds=None, stop_deadline=False)
         if action in {"open", "disable"}:
             command.add_argument(
                 "--for-seconds", type=float, metavar="SECONDS", help="default: until the next manual change"
+            )
+        if action == "open":
+            command.add_argument(
+                "--stop-deadline",
+                action="store_true",
+                help="add the time of waiting to deadlines",
             )
 
 

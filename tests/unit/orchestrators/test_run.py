@@ -1,7 +1,8 @@
 """What an operation does when the circuit or the retry budget holds it up."""
 
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -82,6 +83,27 @@ def test_a_break_beyond_the_deadline_is_not_waited_for() -> None:
     ended = Stage(operation, blocked(OPEN)).run()
     assert ended["dead_letter"]["reason"] == "DeadlineExceeded"
     assert ended["attempt_count"] == 0
+
+
+HELD: Final = replace(OPEN, stops_deadline=True)
+"""The dependency is paused until `BREAK_OVER`, and deadlines stop."""
+
+
+def test_a_pause_of_the_dependency_that_stops_deadlines_is_waited_for() -> None:
+    operation = an_operation(deadline_at=NOON + timedelta(seconds=20))
+    waited = BREAK_OVER - NOON
+    ended = Stage(operation, blocked(HELD)).run()
+    assert ended["status"] == "succeeded"
+    assert ended["deadline_at"] == to_rfc3339(NOON + timedelta(seconds=20) + waited)
+
+
+def test_the_time_for_which_operation_and_dependency_are_paused_counts_once() -> None:
+    stage = Stage(an_operation(deadline_at=NOON + timedelta(seconds=20)), blocked(HELD))
+    stage.run_until_waiting()
+    stage.raise_event("pause", {"by": "ada", "for_seconds": 5, "stops_deadline": True})
+    ended = stage.run()
+    assert ended["status"] == "succeeded"
+    assert ended["deadline_at"] == to_rfc3339(NOON + timedelta(seconds=20) + (BREAK_OVER - NOON))
 
 
 def test_a_probe_goes_with_the_circuits_own_permit() -> None:

@@ -203,6 +203,15 @@ def test_a_circuit_held_open_is_asked_again_now_and_then(for_seconds: float | No
     answer = ask(desk.read(0), 0)
     assert isinstance(answer, Refused)
     assert (answer.base, answer.reason) == (after(base), "the circuit is held open: drill")
+    assert answer.stops_deadline is None
+
+
+def test_an_operation_is_told_that_its_deadline_stops_while_the_circuit_is_held_open() -> None:
+    desk = Desk()
+    desk.control(0, ManualControl.OPEN, 60, stops_deadline=True)
+    answer = ask(desk.read(0), 0)
+    assert isinstance(answer, Refused)
+    assert answer.stops_deadline is True
 
 
 def test_a_hold_that_ends_between_reading_and_asking_calls_for_a_probe() -> None:

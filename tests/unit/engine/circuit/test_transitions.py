@@ -155,6 +155,19 @@ def test_a_request_that_finds_it_held_open_comes_back_in_time(for_seconds: float
     assert isinstance(answer, Refused)
     assert answer.base == after(base)
     assert answer.reason == "the circuit is held open: drill"
+    assert answer.stops_deadline is None
+
+
+def test_a_hold_that_stops_deadlines_says_so_until_it_is_over() -> None:
+    desk = Desk()
+    desk.control(0, ManualControl.OPEN, 60, stops_deadline=True)
+    answers = [desk.ask(5)]
+    desk.control(10, ManualControl.OPEN, 60)
+    answers.append(desk.ask(15))
+    assert [isinstance(each, Refused) and each.stops_deadline for each in answers] == [True, None]
+    desk.control(20, ManualControl.OPEN, 10, stops_deadline=True)
+    assert desk.breaker.holds_deadlines
+    assert not desk.read(31).holds_deadlines
 
 
 @pytest.mark.parametrize("desk", [Desk(), tripped()])

@@ -175,10 +175,11 @@ function headline(circuit, path, reload) {
     const [title, words, isTimed] = SWITCHES[which];
     const fields = [{ name: "reason", label: "Why?", hint: "Kept in the audit trail." }];
     if (isTimed) fields.push({ name: "seconds", label: "For how many seconds?", type: "number", min: 1, optional: true, hint: "Empty: until the next manual change." });
+    if (which === "open") fields.push({ name: "stops", label: "Deadlines of what waits for it", optional: true, choices: [["", "go on"], ["true", "stop meanwhile"]] });
     const given = await ask({ title: `${title}: ${circuit.dependency}`, words, fields, action: title, kind: which === "open" ? "danger" : "main" });
     if (!given) return;
     try {
-      await post(`${path}/${which}`, { reason: given.reason, ...(given.seconds ? { for_seconds: Number(given.seconds) } : {}) });
+      await post(`${path}/${which}`, { reason: given.reason, ...(given.seconds ? { for_seconds: Number(given.seconds) } : {}), ...(given.stops ? { stops_deadline: true } : {}) });
       toast(`${title}: requested.`);
     } catch (error) {
       toast([error.message, ...error.lines].join(" "), "bad");
