@@ -118,7 +118,11 @@ async def control_circuit(
     if control in _RELEASING:
         await start_release(hub, dependency.name, message)
     return CircuitChange(
-        dependency=dependency.name, action=control, reason=body.reason, for_seconds=body.for_seconds
+        dependency=dependency.name,
+        action=control,
+        reason=body.reason,
+        for_seconds=body.for_seconds,
+        stops_deadline=body.stops_deadline,
     )
 
 

@@ -64,6 +64,10 @@ class CircuitDocument(CircuitFigures):
     waiting: int
     expires_at: Instant | None
     audit: tuple[AuditEntry, ...]
+    stops_deadline: Annotated[
+        bool | None,
+        Field(description="true while it is held open and deadlines stop meanwhile", exclude_if=is_none),
+    ] = None
     unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
 
@@ -74,6 +78,9 @@ class CircuitChange(Answer):
     action: ManualControl
     reason: str
     for_seconds: float | None
+    stops_deadline: Annotated[
+        bool, Field(description="Whether deadlines of operations that wait for it stop meanwhile.")
+    ]
 
 
 def view_of(
@@ -114,6 +121,7 @@ def view_of(
         waiting=current.remaining_waiting(clock),
         expires_at=current.expires_at,
         audit=current.audit.entries[::-1],
+        stops_deadline=current.holds_deadlines or None,
         unreadable=unreadable,
     )
 

@@ -59,8 +59,9 @@ export function next(circuit) {
   if (circuit.unreadable) return h("span", { class: "circuit-next", title: circuit.unreadable }, "its state cannot be read");
   if (circuit.throttled_until) return h("span", { class: "circuit-next" }, "throttled: the dependency asked for a pause, ends ", until(circuit.throttled_until));
   if (circuit.state === "half_open") return h("span", { class: "circuit-next" }, "a probe is under way");
-  if (circuit.retry_at) return h("span", { class: "circuit-next" }, circuit.state === "open" ? "next probe " : "set by hand, ends ", until(circuit.retry_at));
-  if (circuit.state === "forced_open") return h("span", { class: "circuit-next" }, "held open until somebody closes it");
+  const deadlines = circuit.stops_deadline ? "; deadlines stop meanwhile" : "";
+  if (circuit.retry_at) return h("span", { class: "circuit-next" }, circuit.state === "open" ? "next probe " : "set by hand, ends ", until(circuit.retry_at), deadlines);
+  if (circuit.state === "forced_open") return h("span", { class: "circuit-next" }, "held open until somebody closes it", deadlines);
   return null;
 }
 
