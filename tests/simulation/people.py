@@ -437,11 +437,14 @@ class People:
         self.app.hub.start(REGULAR, f"{REGULAR}-{number}", given, replaces_ended=False)
 
     async def electrician(self) -> None:
-        """Open circuits by hand and close them again."""
+        """Open circuits by hand and close them again; every other time deadlines stop meanwhile."""
+        stops = False
         while self.world.seconds < self.world.storm_ends - self.world.scale.storm_seconds * 0.1:
             await asyncio.sleep(self.world.rng.uniform(*self.world.scale.electrician_seconds))
             dependency = self.world.rng.choice(DEPENDENCIES_HELD)
-            await self.call("open", {"reason": "maintenance"}, dependency=dependency)
+            stops = not stops
+            body = {"reason": "maintenance", "stops_deadline": stops}
+            await self.call("open", body, dependency=dependency)
             at_least = (
                 5 if self.world.happens(self.world.chances.hasty) else self.world.clock_difference.seconds
             )

@@ -150,7 +150,8 @@ def change_circuit(api: Api, args: Namespace, screen: Screen) -> int:
     body = pause_options(args)
     document = api.post("circuits", args.dependency, args.action, body=body)
     duration = "" if args.for_seconds is None else f" for {span(args.for_seconds)}"
-    screen.show(document, f"{args.dependency}  {args.action}{duration}: {cell(args.reason)}")
+    deadlines = ", deadlines stop meanwhile" if args.stop_deadline else ""
+    screen.show(document, f"{args.dependency}  {args.action}{duration}{deadlines}: {cell(args.reason)}")
     return errors.OK
 
 

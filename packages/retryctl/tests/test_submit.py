@@ -53,6 +53,12 @@ def test_an_operation_is_paused_and_resumed() -> None:
     assert Run(answered, "resume", "op-1").out == "op-1  resume requested\n"
 
 
+def test_a_dependency_is_paused_with_the_deadlines_of_what_waits_for_it() -> None:
+    run = Run(answers({}, 202), "circuits", "open", "payments", "--reason", "it moves", "--stop-deadline")
+    assert json.loads(run.requests[0].content) == {"reason": "it moves", "stops_deadline": True}
+    assert run.out == "payments  open, deadlines stop meanwhile: it moves\n"
+
+
 @pytest.mark.parametrize(
     ("argv", "sent"),
     [
