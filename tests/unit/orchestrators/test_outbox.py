@@ -7,6 +7,7 @@ import pytest
 
 from durable_retry.engine.base.names import Category, EventState
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
+from durable_retry.engine.circuit.snapshot import Refused
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.outbox import StoredEvent, event_id_for
@@ -96,6 +97,17 @@ def test_no_event_goes_early_where_timers_fire_early() -> None:
     stage.run()
     assert stage.now >= after(1.7)
     assert stage.turns < 10
+
+
+@pytest.mark.parametrize(("stops", "attempts"), [(None, 1), (True, 3)])
+def test_a_paused_dependency_may_stop_the_deadline_of_an_event(*, stops: bool | None, attempts: int) -> None:
+    until = after(2 * PAYMENTS.timeouts.deadline_seconds)
+    held = Refused(base=until, waiting=0, until=until, reason="it is held open", stops_deadline=stops)
+    world = World(an_event(1, dependency="payments", path="/"))
+    world.answers["op-1.1"] = [{"stopped": blocked_to_json(held)}, failing(1)]
+    played(world)
+    assert len(world.attempts) == attempts
+    assert ("op-1.1" in world.given_up) is (stops is None)
 
 
 @pytest.mark.parametrize(("form", "waits"), [(2, False), (3, True)])
