@@ -192,10 +192,15 @@ def nothing_while_paused(story: Story) -> Iterator[str]:
                 yield f"{operation_id} called {target} at {call.at}, paused from {since} to {until}"
 
 
+_PUNCTUAL_SECONDS: Final = 30.0
+"""No message and no attempt takes longer where nothing is late."""
+
+
 def pauses_are_noted(story: Story) -> Iterator[str]:
     """An operation that went on for long after a pause was accepted shows that it was paused."""
     # The event may come late, and what is under way ends first, such as a call of the limiter and its answer.
-    late = 3 * timedelta(seconds=story.world.scale.latest_seconds) + story.world.clock_difference
+    longest = story.world.scale.latest_seconds if story.world.chances.late else _PUNCTUAL_SECONDS
+    late = 3 * timedelta(seconds=longest) + story.world.clock_difference
     for end in story.ends:
         accepted_at = story.people.paused.get(end.operation.operation_id)
         if accepted_at is None or accepted_at < end.operation.created_at + story.world.clock_difference:

@@ -124,6 +124,8 @@ class Chances:
             *([] if _is_ordered(seed) else ["ordered"]),
             *([] if seed % BOUNCING_EVERY == _BOUNCING and seed % 8 != _ROLLED_BACK else ["bouncing"]),
             *(["storage_fails", "full", "slow"] if seed % (2 * REPORTING_EVERY) == _REPORTING else []),
+            # What is late at most says little of pauses, so in half of these worlds nothing is.
+            *(["late", "crash", "turn_lost", "hub_fails"] if seed % (2 * PATIENT_EVERY) == _PATIENT else []),
             *(["early", "dead_batch"] if seed % 8 == _ROLLED_BACK else ["rolled_back"]),
         }
         rough = 1 if seed % 3 else _ROUGH

@@ -21,6 +21,7 @@ from durable_retry.engine.base.names import PAUSE_EVENT, OperationState
 from durable_retry.engine.circuit import transitions
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.reporters import Reporters
+from durable_retry.engine.facts import Fact, StartUnanswered
 from durable_retry.engine.limits import limiter
 from durable_retry.engine.limits.limiter import Limiter, SlotLease, SlotPostponed, SlotRequest
 from durable_retry.engine.limits.settings import LimitSettings
@@ -37,9 +38,12 @@ from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.workflows import restart as saga_restart
 from durable_retry.engine.workflows.shapes import Saga
 from durable_retry.executor_guard import Execution
+from durable_retry.facts import report
+from durable_retry.services import order_lanes
 from durable_retry.services.attempt import call as handler_calls
 from durable_retry.services.attempt import http_request as http_attempt
 from durable_retry.services.attempt.call import Calls
+from durable_retry.services.operations import submit as submissions
 from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.stores.operations import results
 from durable_retry.stores.operations import writes as operation_writes
@@ -60,11 +64,13 @@ class Mistake:
         name: What goes wrong, in a few words.
         patch: Makes it.
         bound: How many small worlds may pass before one shows it.
+        is_rough: Whether larger, rough worlds show it, and no small one within reason.
     """
 
     name: str
     patch: Callable[[], Any]
     bound: int = 500
+    is_rough: bool = False
 
 
 async def _marker_without_token(run_id: str, attempt: int, now: datetime, *_more: Any) -> Marked | None:
@@ -79,6 +85,11 @@ async def _marker_without_token(run_id: str, attempt: int, now: datetime, *_more
     known = await tables.read(operation_writes.TABLE, keys["PartitionKey"], keys["RowKey"])
     text = "" if known is None else contents.unpacked("outcome", known)
     return Marked(json.loads(text) if text else None)
+
+
+def _reported_but_unanswered(fact: Fact) -> None:
+    if not isinstance(fact, StartUnanswered):
+        report(fact)
 
 
 async def _is_over(_calls: Calls) -> None:
@@ -112,7 +123,7 @@ ONCE: Final = (
     Mistake(
         "marker without token",
         lambda: patch("durable_retry.services.attempt.attempt.insert_marker", _marker_without_token),
-        2_000,
+        is_rough=True,
     ),
     Mistake("start race", lambda: patch.object(TaskHub, "starts_are_atomic", new=True), 100),
     Mistake("another kind", lambda: patch.object(executor_guard, "_is_of_another_kind", _is_never), 1_500),
@@ -121,7 +132,8 @@ ONCE: Final = (
     Mistake("step left behind", lambda: patch.multiple(Calls, finish_steps=_is_over, end_steps=_is_over)),
     Mistake("step twice", lambda: patch.object(handler_calls, "_is_repeatable_step", _is_always)),
     Mistake("result not read", lambda: patch("durable_retry.services.workflows.whole_result", _as_it_is)),
-    Mistake("start not noted", lambda: patch.object(operation_notes, "_note_unanswered", _is_never)),
+    # Who subscribed in an earlier world hears of it still: the report is what must be missing.
+    Mistake("start not noted", lambda: patch.object(submissions, "report", _reported_but_unanswered)),
     Mistake("refusal retried", lambda: patch.object(tables, "_raise_refusal", lambda *_: None), 300),
 )
 """The app had them, and no test saw them."""
@@ -181,6 +193,20 @@ def _but_what_was_undone(saga: Saga, first: int) -> Iterator[int]:
     yield from (at for at, step in enumerate(saga.steps) if at >= first or not step.may_have_acted)
 
 
+@contextmanager
+def _without_giving_back() -> Iterator[None]:
+    # Who looks at a lane finds a turn that was not given back, so that a lost message leaves nothing behind.
+    with (
+        patch.object(operation, "give_turn_back", lambda *_: None),
+        patch.object(order_lanes, "_look_along", _look_at_nobody),
+    ):
+        yield
+
+
+async def _look_at_nobody(*_given: Any) -> int:
+    return 0
+
+
 PLAUSIBLE: Final = (
     Mistake(
         "undone counts as done",
@@ -201,7 +227,7 @@ PLAUSIBLE: Final = (
     Mistake("pause taken twice", lambda: patch.object(Pause, "is_over", _is_never)),
     Mistake("pause overlooked", lambda: patch.object(Run, "hold", _goes_on)),
     Mistake("turn for everybody", lambda: patch.object(order_lane, "taken", _taken_by_all)),
-    Mistake("turn kept", lambda: patch.object(operation, "give_turn_back", lambda *_: None)),
+    Mistake("turn kept", _without_giving_back),
     Mistake(
         "order not blocked",
         lambda: patch.object(OperationInput, "blocks_its_order", property(lambda _operation: False)),
