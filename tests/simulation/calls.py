@@ -199,7 +199,7 @@ _PUNCTUAL_SECONDS: Final = 30.0
 def pauses_are_noted(story: Story) -> Iterator[str]:
     """An operation that went on for long after a pause was accepted shows that it was paused."""
     # The event may come late, and what is under way ends first, such as a call of the limiter and its answer.
-    longest = story.world.scale.latest_seconds if story.world.chances.late else _PUNCTUAL_SECONDS
+    longest = _PUNCTUAL_SECONDS if story.world.is_punctual else story.world.scale.latest_seconds
     late = 3 * timedelta(seconds=longest) + story.world.clock_difference
     for end in story.ends:
         accepted_at = story.people.paused.get(end.operation.operation_id)

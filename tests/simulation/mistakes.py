@@ -64,12 +64,14 @@ class Mistake:
         name: What goes wrong, in a few words.
         patch: Makes it.
         bound: How many small worlds may pass before one shows it.
+        first: The seed with which the worlds begin, for a mistake that few of them show.
         is_rough: Whether larger, rough worlds show it, and no small one within reason.
     """
 
     name: str
     patch: Callable[[], Any]
     bound: int = 500
+    first: int = 0
     is_rough: bool = False
 
 
@@ -133,7 +135,12 @@ ONCE: Final = (
     Mistake("step twice", lambda: patch.object(handler_calls, "_is_repeatable_step", _is_always)),
     Mistake("result not read", lambda: patch("durable_retry.services.workflows.whole_result", _as_it_is)),
     # Who subscribed in an earlier world hears of it still: the report is what must be missing.
-    Mistake("start not noted", lambda: patch.object(submissions, "report", _reported_but_unanswered)),
+    Mistake(
+        "start not noted",
+        lambda: patch.object(submissions, "report", _reported_but_unanswered),
+        bound=100,
+        first=3_100,
+    ),
     Mistake("refusal retried", lambda: patch.object(tables, "_raise_refusal", lambda *_: None), 300),
 )
 """The app had them, and no test saw them."""

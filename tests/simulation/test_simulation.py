@@ -211,7 +211,7 @@ def test_each_mistake_is_one_of_what_the_app_has() -> None:
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("mistake", [*ONCE, *PLAUSIBLE], ids=lambda mistake: mistake.name)
 def test_a_mistake_shows_in_its_worlds(mistake: Mistake) -> None:
-    worlds = ROUGH if mistake.is_rough else range(mistake.bound)
+    worlds = ROUGH if mistake.is_rough else range(mistake.first, mistake.first + mistake.bound)
 
     def size(seed: int) -> int:
         return FEW if mistake.is_rough else small_size(seed)

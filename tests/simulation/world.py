@@ -102,6 +102,7 @@ class World:
         storm_ends: Of the present life, in seconds since the beginning.
         has_skew: Whether clocks differ in it.
         is_crowded: Whether all callers come at once and want the same.
+        is_punctual: Whether no message is late in it.
         deploys: When another version of the code was deployed, in seconds: first the last release's.
         mistakes: What must never be seen, as it was seen.
         read: Operations that attempts read from the hub, by digest.
@@ -120,6 +121,7 @@ class World:
     storm_ends: float = 0.0
     has_skew: bool = False
     is_crowded: bool = False
+    is_punctual: bool = False
     deploys: list[float] = field(default_factory=list)
     mistakes: list[str] = field(default_factory=list)
     read: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -131,6 +133,7 @@ class World:
         self.rng = Random(self.seed)  # noqa: S311 - chance, not secrets
         self.has_skew = self.chances.skewed > 0
         self.is_crowded = self.chances.crowded > 0
+        self.is_punctual = self.chances.late == 0
 
     @property
     def seconds(self) -> float:
