@@ -136,11 +136,12 @@ class Run:
     def attempt_call(self) -> AttemptCall:
         """Return what the activity `attempt` takes for the next attempt."""
         operation, history, step = self.operation, self.state.history, self.state.step
+        is_sent = self.digest is None
         # Events go out after success only, so an attempt does not carry them.
-        sent = replace(operation, on_success=()) if self.digest is None else None
+        bare = replace(operation, on_success=()) if is_sent and operation.on_success else operation
         return AttemptCall(
-            operation=sent,
-            operation_id=operation.operation_id if sent is None else None,
+            operation=bare if is_sent else None,
+            operation_id=None if is_sent else operation.operation_id,
             digest=self.digest,
             run=operation.run,
             attempt=history.next_attempt,

@@ -290,9 +290,7 @@ def apply_manual_action(breaker: Breaker, action: ManualAction, received_at: dat
         return current
     if breaker.audit.overtakes(entry, now):
         return replace(current, audit=breaker.audit.with_entry(entry))
-    changed = _after_control(current, entry, now)
-    if action.control is ManualControl.OPEN:
-        changed = replace(changed, stops_deadline=action.stops_deadline)
+    changed = _after_control(current, action, entry, now)
     # A control whose time was over before its message arrived ends at once.
     return advanced(replace(changed, audit=breaker.audit.with_entry(entry)), received_at)
 
@@ -305,10 +303,10 @@ def _end_of_control(action: ManualAction, now: datetime) -> datetime | None:
     return from_ms(to_ms(begins_at + timedelta(seconds=action.for_seconds)))
 
 
-def _after_control(breaker: Breaker, entry: AuditEntry, now: datetime) -> Breaker:
-    match entry.control:
+def _after_control(breaker: Breaker, action: ManualAction, entry: AuditEntry, now: datetime) -> Breaker:
+    match action.control:
         case ManualControl.OPEN:
-            return _held_open(breaker, entry, now)
+            return replace(_held_open(breaker, entry, now), stops_deadline=action.stops_deadline)
         case ManualControl.DISABLE:
             free = freed(breaker, CircuitMove.DISABLE, now, reason=entry.reason, by=entry.by)
             return replace(free, expires_at=entry.until)
