@@ -91,8 +91,14 @@ async def restart_saga(hub: TaskHub, saga_id: str, body: RestartBody, by: str | 
     _check_compensations(today)
     again = restarted(today, body, clock.now(), by)
     _check_results(again, parts)
-    await _archive_dead_letters(hub, again, parts, by)
-    await _start(hub, again, before)
+    token = await _write(again, before)
+    try:
+        # Not before it is written: without a restart they are all that a person can replay.
+        await _archive_dead_letters(hub, again, parts, by)
+    except WrongSagaStateError:
+        await end_restart(saga_id, token, saga.to_json())
+        raise
+    await _start(hub, again, token)
     return answer_of(again)
 
 
@@ -233,13 +239,18 @@ async def _put_away(hub: TaskHub, name: str, dead_letter_id: str, by: str | None
                 raise WrongSagaStateError(f"an operation of step {name} {detail}") from error
 
 
-async def _start(hub: TaskHub, saga: Saga, before: LatestRestart | None) -> None:
-    """Write the restart down and start a run: it runs what is written, also where another start was late."""
+async def _write(saga: Saga, before: LatestRestart | None) -> str:
+    """Write a restart down and return its token."""
     token = uuid.uuid4().hex
     try:
         await write_restart(saga, token, before)
     except RestartedElsewhereError:
         raise WrongSagaStateError(_BY_SOMEBODY_ELSE) from None
+    return token
+
+
+async def _start(hub: TaskHub, saga: Saga, token: str) -> None:
+    """Start the run of a restart: it runs what is written, also where another start was late."""
     given = {"saga": saga.to_json(), "restart": token}
     is_started = await hub.start_instance(SAGA, saga.saga_id, given, again=True)
     latest = await latest_restart(saga.saga_id)

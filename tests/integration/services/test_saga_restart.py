@@ -1,0 +1,102 @@
+"""The order in which a restart of a saga is written, its dead letters are archived and its run is started."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from azure.core.exceptions import AzureError
+from durabletask.client import OrchestrationStatus
+
+from durable_retry.engine.base.names import SAGA
+from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.dead_letters.record import Status, WrongStatusError
+from durable_retry.engine.workflows.restart import RestartBody
+from durable_retry.engine.workflows.shapes import Saga, SagaStep
+from durable_retry.errors import WrongSagaStateError
+from durable_retry.services import saga_restart
+from durable_retry.services.workflows import refuse_item
+from durable_retry.settings.configuration import using
+from durable_retry.stores.dead_letters.records import dead_letter_id_of, find_dead_letter
+from durable_retry.stores.saga_restarts import RestartStage, latest_restart
+from durable_retry.stores.task_hub import TaskHub, close_clients
+from tests.support.builders import NOON, an_operation
+from tests.support.hub import task_hub_stage
+
+pytestmark = pytest.mark.usefixtures("storage")
+
+
+@dataclass(frozen=True, slots=True)
+class FailedSaga:
+    """A saga that is over since its only step was refused, which left a dead letter."""
+
+    hub: TaskHub
+    saga_id: str
+    letter_id: str
+
+    async def restart(self) -> Any:
+        return await saga_restart.restart_saga(self.hub, self.saga_id, RestartBody(), "ada")
+
+    async def letter_status(self) -> Status:
+        letter = await find_dead_letter(self.letter_id)
+        assert letter is not None
+        return letter.status
+
+
+@pytest.fixture
+async def failed() -> AsyncIterator[FailedSaga]:
+    name = uuid4().hex
+    operation = an_operation(operation_id=f"op-{name}", key=name)
+    step = SagaStep(name="charge", operation=operation)
+    saga = Saga(
+        saga_id=f"saga-{name}",
+        steps=(step.ended(await refuse_item(operation, "no", NOON), None),),
+        created_at=NOON,
+    )
+    with task_hub_stage(parts=True) as stage:
+        await stage.binding.start_instance(SAGA, saga.saga_id, {"saga": saga.to_json()}, again=False)
+        async with asyncio.timeout(60):
+            while not await _is_over(stage.binding, saga.saga_id):  # noqa: ASYNC110 # asks over gRPC
+                await asyncio.sleep(0.02)
+        with using(parse_config("", {})):
+            yield FailedSaga(stage.binding, saga.saga_id, dead_letter_id_of(operation.to_json()))
+        await close_clients()
+
+
+async def _is_over(hub: TaskHub, saga_id: str) -> bool:
+    instance = await hub.read_instance(saga_id)
+    return instance is not None and instance.runtime_status is OrchestrationStatus.COMPLETED
+
+
+async def test_a_restart_that_cannot_be_written_archives_nothing(
+    failed: FailedSaga, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise AzureError("away")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(saga_restart, "write_restart", away)
+        with pytest.raises(AzureError):
+            await failed.restart()
+    assert await failed.letter_status() is Status.OPEN
+    assert (await failed.restart()).runs == ("charge",)
+    assert await failed.letter_status() is Status.ARCHIVED
+
+
+async def test_a_written_restart_whose_step_was_just_replayed_is_over_and_the_next_one_runs(
+    failed: FailedSaga, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def was_replayed(*_: object) -> None:
+        raise WrongStatusError(Status.REPLAYED)
+
+    with monkeypatch.context() as race:
+        race.setattr(saga_restart, "archive", was_replayed)
+        with pytest.raises(WrongSagaStateError, match="just replayed"):
+            await failed.restart()
+    refused = await latest_restart(failed.saga_id)
+    assert refused is not None
+    assert refused.stage is RestartStage.ENDED
+    assert (await saga_restart.begin_run(failed.saga_id, refused.token))["restart"] is None
+    assert (await failed.restart()).restart == 1
