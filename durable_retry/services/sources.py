@@ -24,7 +24,7 @@ from azure.core.exceptions import AzureError
 
 from durable_retry import clock
 from durable_retry.engine.base.json_input import MalformedJsonError
-from durable_retry.engine.base.names import DeadLetterReason, OrderOnFailure
+from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.envelope import parse_envelope
 from durable_retry.engine.operations.operation import OperationInput
@@ -39,7 +39,7 @@ from durable_retry.engine.sources.arrivals import (
 )
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.operations.submit import KeyReused, Started, submit
-from durable_retry.settings.configuration import app_settings, dependencies, targets
+from durable_retry.settings.configuration import app_settings, targets
 from durable_retry.settings.sources import IntakeSettings, intake_settings
 from durable_retry.stores.dead_letters.records import keep_message
 from durable_retry.stores.operations.status import document_of
@@ -249,8 +249,11 @@ class Intake:
         Raises:
             InvalidInputError: It starts none.
         """
-        order_key = arrival.order_key if self.settings.gives_order_keys else None
-        naming = Naming(fields=tuple(self.settings.pointers_for(arrival.source)), own=arrival.name)
+        naming = Naming(
+            fields=tuple(self.settings.pointers_for(arrival.source)),
+            own=arrival.name,
+            order_key=arrival.order_key if self.settings.gives_order_keys else None,
+        )
 
         def read_document(document: Any) -> OperationInput:
             return read_operation(
@@ -262,11 +265,7 @@ class Intake:
                 trace=arrival.trace,
             )
 
-        operation = read_message(arrival.body, read_document, max_bytes=app_settings().max_body_bytes)
-        if order_key is None:
-            return operation
-        on_failure = dependencies().dependencies[operation.dependency].order_on_failure
-        return operation.with_order_key(order_key, OrderOnFailure(on_failure))
+        return read_message(arrival.body, read_document, max_bytes=app_settings().max_body_bytes)
 
     async def _submit_arrival(
         self, hub: TaskHub, arrival: Arrival, operation: OperationInput

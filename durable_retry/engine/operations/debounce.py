@@ -128,6 +128,9 @@ class DebouncePlace(JsonShape):
     begins: bool = False  # whether it begins at once, and asks no more
 
 
+_IN_ORDER: Final = "cannot stand beside order_key, or that of its source: those in an order are not replaced"
+
+
 def debounce_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
     """Check what the members of a submission say together about its debounce."""
     given = [name for name in ("debounce_key", "debounce_seconds") if document.get(name) is not None]
@@ -135,7 +138,7 @@ def debounce_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
         if given and document.get(name) is not None:
             yield Problem(f"/{name}", f"cannot stand beside {given[0]}: one of them says when it begins")
     if given and document.get("order_key") is not None:
-        yield Problem(f"/{given[0]}", "cannot stand beside order_key: those in an order are not replaced")
+        yield Problem(f"/{given[0]}", _IN_ORDER)
     if given == ["debounce_key"]:
         yield Problem("/debounce_seconds", "is required beside debounce_key")
     if given == ["debounce_seconds"]:

@@ -82,7 +82,7 @@ DIFFERENT_KEYS: Final = Problem("/key", "differs from the header Idempotency-Key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
-    """What may name a submission, beside the key in its body."""
+    """What may name a submission, and its order, beside what is in its body."""
 
     own: ScopedKey  # the name that its source gives it, such as a message id, or one that was generated
     is_new: bool = False  # whether `own` was generated just now, so that nothing can have used it
@@ -90,6 +90,13 @@ class Naming:
     key: str | None = None  # the caller's, of the header Idempotency-Key; None without one
     # JSON pointers into the body; the key is made of the values there. Empty where ids are trusted.
     fields: tuple[str, ...] = ()
+    order_key: str | None = None  # its source's, which a body without one gets; None where that gives none
+
+    def with_order_key(self, payload: Any) -> Any:
+        """Return a body with the order key of its source, unless it has one."""
+        if self.order_key is None or not isinstance(payload, dict) or payload.get("order_key") is not None:
+            return payload
+        return payload | {"order_key": self.order_key}
 
     def gave_new_key(self, operation: OperationInput) -> bool:
         """Whether an operation has the key that was generated here, so that nothing can have used it."""
@@ -140,7 +147,7 @@ def parse(
         InvalidInputError: With every mistake; pointers lead into what was sent.
     """
     try:
-        request = parse_operation(envelope.payload)
+        request = parse_operation(naming.with_order_key(envelope.payload))
     except InvalidInputError as error:
         problems = [*error.problems, *_unknown_names(envelope.payload, targets)]
         raise InvalidInputError(

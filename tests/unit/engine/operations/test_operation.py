@@ -439,9 +439,3 @@ def test_what_follows_a_failure_in_an_order_is_that_of_the_operation_or_of_its_d
     assert (
         submitted(skipped, order_key="c", order_on_failure="block").order_on_failure is OrderOnFailure.BLOCK
     )
-
-
-def test_an_order_key_of_its_own_is_kept() -> None:
-    ordered = an_operation().with_order_key("event_hubs:orders:3", OrderOnFailure.BLOCK)
-    assert (ordered.order_key, ordered.blocks_its_order) == ("event_hubs:orders:3", True)
-    assert ordered.with_order_key("another", OrderOnFailure.SKIP) is ordered

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import pytest
 
+from durable_retry.engine.base.names import OrderOnFailure
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.config.dependencies_file import parse_config
@@ -263,3 +264,29 @@ def test_an_operation_that_keeps_its_policy_is_checked_as_any_other() -> None:
     reserved = {"method": "POST", "path": "/x", "headers": {"X-Api-Key": "mine"}}
     with pytest.raises(InvalidInputError, match="is set by the app"):
         check_target(parse_operation(CALL | {"request": reserved}), TARGETS)
+
+
+def from_partition(document: Any) -> OperationInput:
+    """Read a message of a partition whose source gives an order key."""
+    naming = Naming(own=OWN, order_key="event_hubs:orders:3")
+    return read_operation(parse_envelope(document), naming, TARGETS, source="event_hubs", now=NOON)
+
+
+def test_a_source_gives_an_order_key_to_what_has_none() -> None:
+    assert from_partition(CALL).order_key == "event_hubs:orders:3"
+    assert from_partition(EVENT).order_key == "event_hubs:orders:3"
+    assert from_partition(CALL | {"order_key": "own"}).order_key == "own"
+    assert from_partition(CALL | {"order_on_failure": "skip"}).order_on_failure is OrderOnFailure.SKIP
+
+
+def test_what_members_say_together_counts_with_the_order_key_of_the_source_too() -> None:
+    """A message that is debounced would let a later one of its partition overtake it."""
+    with pytest.raises(InvalidInputError) as refused:
+        from_partition(EVENT | {"data": CALL | {"debounce_key": "k", "debounce_seconds": 5}})
+    assert [problem.pointer for problem in refused.value.problems] == ["/data/debounce_key"]
+
+
+@pytest.mark.parametrize("document", [[], "text", 5, None])
+def test_what_is_no_body_gets_no_order_key(document: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        from_partition(document)
