@@ -316,7 +316,7 @@ def _end_as_dead_letter(run: Run, decision: DeadLetter) -> Turns[dict[str, Any]]
     if run.operation.undoes is not None:
         decision = _compensation_failed(run.operation.undoes, decision)
     entry = {
-        "operation": _with_steps_run(run.operation).to_json(),
+        "operation": _for_a_replay(run, decision).to_json(),
         "category": decision.category.value,
         "reason": decision.reason.value,
         "detail": decision.detail,
@@ -332,8 +332,10 @@ def _end_as_dead_letter(run: Run, decision: DeadLetter) -> Turns[dict[str, Any]]
     return _finish_operation(run, OperationState.DEAD_LETTERED, dead_letter=summary)
 
 
-def _with_steps_run(operation: OperationInput) -> OperationInput:
-    # A replay continues the steps of this run.
+def _for_a_replay(run: Run, decision: DeadLetter) -> OperationInput:
+    # A replay continues the steps of this run, and does not undo what it did.
+    acted = run.may_have_acted or decision.category is Category.AMBIGUOUS
+    operation = replace(run.operation, acted_before=acted or None)
     return operation if operation.handler is None else replace(operation, steps_run=operation.remembered_run)
 
 

@@ -163,6 +163,11 @@ class Run:
             trace=self.operation.trace,
         )
 
+    @property
+    def may_have_acted(self) -> bool:
+        """Whether an attempt ended without a clear refusal, in this run or an earlier one."""
+        return self.operation.acted_before is True or self.state.may_have_acted
+
     def follow(self, result: LapResult, step_at: str | None = None) -> Action:
         """Move the retry loop on by a result, of a step at another dependency or not; return what to do."""
         self.state, action = after(self.operation, self.state, result, self.now, self.form, step_at=step_at)
@@ -185,7 +190,12 @@ class Run:
     def status(self, state: OperationState, **more: Any) -> OperationStatus:
         """Return the status of this moment."""
         return OperationStatus(
-            operation=self.operation, state=state, history=self.state.history, updated_at=self.now, **more
+            operation=self.operation,
+            state=state,
+            history=self.state.history,
+            updated_at=self.now,
+            may_have_acted=self.may_have_acted,
+            **more,
         )
 
     def show(self, state: OperationState, *, next_attempt_at: datetime | None = None) -> None:

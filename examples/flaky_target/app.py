@@ -1,8 +1,8 @@
 """A downstream service that fails on request. It is a tool for trying and testing, and is never deployed.
 
 The first `times` tries of one idempotency key get the named trouble; every later try is answered 200 with an
-echo. Any HTTP method works. Tries are counted per key and path, so one key may meet several paths;
-without a key they are counted per path and query.
+echo, or with the status that the query names as `then`. Any HTTP method works. Tries are counted per key and
+path, so one key may meet several paths; without a key they are counted per path and query.
 
 | path | the first `times` tries | query |
 |---|---|---|
@@ -100,12 +100,14 @@ class FlakyTarget:
         return await self.show_outage(request)
 
     async def misbehave(self, request: Request) -> Response:
-        """Gives the first tries of a key the trouble that the path names, and the echo to later ones."""
+        """Gives the first tries of a key the trouble of the path, and `then` or the echo to later ones."""
         trouble = TROUBLES.get(request.path_params["trouble"])
         if trouble is None:
             raise HTTPException(404, f"no such trouble; there are {', '.join(TROUBLES)}")
         in_trouble = request.state.arrived.number <= request.path_params["times"]
-        return await (trouble if in_trouble else echo)(request)
+        if in_trouble or "then" not in request.query_params:
+            return await (trouble if in_trouble else echo)(request)
+        return await answer_status(request, int(number_in_query(request, "then", 200)))
 
     async def always(self, request: Request) -> Response:
         """Answers every try with the status in the path."""

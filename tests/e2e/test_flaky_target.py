@@ -26,6 +26,10 @@ def test_fail_answers_the_status_so_often_and_then_echoes(client: httpx.Client) 
     assert last["received"] == {"amount": 5}
 
 
+def test_later_tries_are_answered_as_the_query_says(client: httpx.Client) -> None:
+    assert statuses(client, "/fail/1?then=422", 3) == [503, 422, 422]
+
+
 def test_throttle_says_how_long_to_wait(client: httpx.Client) -> None:
     answer = client.post("/throttle/1?retry_after=3")
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "3")

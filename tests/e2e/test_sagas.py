@@ -11,13 +11,16 @@ from tests.support.app import System
 OVER = {"succeeded", "compensated", "compensation_failed"}
 
 
-def call(path: str, dependency: str = "flaky") -> dict[str, Any]:
-    return {"dependency": dependency, "request": {"method": "POST", "path": path, "json": {}}}
+def call(path: str, dependency: str = "flaky", query: dict[str, str] | None = None) -> dict[str, Any]:
+    request = {"method": "POST", "path": path, "query": query or {}, "json": {}}
+    return {"dependency": dependency, "request": request}
 
 
-def step(name: str, path: str = "/echo", undo: str | None = "/echo") -> dict[str, Any]:
+def step(
+    name: str, path: str = "/echo", undo: str | None = "/echo", query: dict[str, str] | None = None
+) -> dict[str, Any]:
     compensation = {} if undo is None else {"compensation": call(undo)}
-    return {"name": name, "operation": call(path), **compensation}
+    return {"name": name, "operation": call(path, query=query), **compensation}
 
 
 def submitted(system: System, key: str, *steps: dict[str, Any]) -> httpx.Response:
@@ -77,6 +80,25 @@ def test_a_compensation_that_cannot_succeed_is_a_dead_letter_and_the_others_stil
     failed = system.status(document["steps"][1]["compensation"]["operation_id"])
     assert failed["dead_letter"]["reason"] == "CompensationFailed"
     assert document["saga_id"] in failed["dead_letter"]["detail"]
+
+
+def test_a_failed_step_is_undone_whose_earlier_attempt_may_have_acted(system: System, key: str) -> None:
+    """The first try of `charge` loses its connection once it has been received, the second is refused."""
+    steps = [step("reserve"), step("charge", "/drop/1", query={"then": "422"}), step("ship")]
+    document = over(system, submitted(system, key, *steps).json()["saga_id"])
+    assert document["status"] == "compensated"
+    assert [each["effect"] for each in document["steps"]] == ["undone", "undone", "none"]
+    assert tries(system, document) == [1, 2, 0]
+    assert tries(system, document, "compensation") == [1, 1, 0]
+    charge = system.status(document["steps"][1]["operation_id"])
+    assert (charge["dead_letter"]["category"], charge["may_have_acted"]) == ("malformed", True)
+
+
+def test_a_throttled_step_that_is_refused_then_has_nothing_to_undo(system: System, key: str) -> None:
+    steps = [step("reserve"), step("charge", "/throttle/1", query={"retry_after": "0", "then": "422"})]
+    document = over(system, submitted(system, key, *steps).json()["saga_id"])
+    assert [each["effect"] for each in document["steps"]] == ["undone", "none"]
+    assert tries(system, document, "compensation") == [1, 0]
 
 
 def test_a_repeated_saga_is_the_same_saga(system: System, key: str) -> None:

@@ -84,11 +84,6 @@ MAX_VALUES_CHARS: Final = 16_384
 VALUES: Final = "values"
 """Member of the result of an answer that was cut: the parts that a saga wants, by JSON pointer."""
 
-_REFUSALS: Final = frozenset(
-    {Category.MALFORMED, Category.UNAUTHORIZED, Category.NOT_FOUND, Category.BUSINESS_RULE}
-)
-"""Categories after which the dependency has certainly done nothing; of a handler only its own `Rejected`."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion(JsonShape):
@@ -99,9 +94,9 @@ class Completion(JsonShape):
     category: Category | None = None  # the category of a dead letter, else None
     attempt_count: int = 0  # counted attempts in all
     error: str | None = None  # why it did not succeed, as one line; None when it did
-    # Whether a handler failed in a way that says nothing of what it did before: by a bug, by a result that
-    # cannot be stored, or by an answer to one of its calls.
-    handler_failed: bool = False
+    # Whether the dependency may have done something although the operation did not succeed: one of its
+    # attempts ended without a clear refusal, in this run or an earlier one.
+    may_have_acted: bool = False
     # The wanted parts of the result of a success, by JSON pointer; None when there are none.
     values: Annotated[Mapping[str, Any] | None, Form(omits_none=True)] = None
 
@@ -109,12 +104,6 @@ class Completion(JsonShape):
     def succeeded(self) -> bool:
         """Whether the operation succeeded."""
         return self.status is OperationState.SUCCEEDED
-
-    @property
-    def may_have_acted(self) -> bool:
-        """Whether the dependency may have done something although the operation did not succeed."""
-        refused = self.category in _REFUSALS and not self.handler_failed
-        return not self.succeeded and self.attempt_count > 0 and not refused
 
     @classmethod
     def of(cls, document: Mapping[str, Any], wanted: Iterable[str] = ()) -> Self | None:
@@ -127,13 +116,14 @@ class Completion(JsonShape):
             return None
         dead_letter = document["dead_letter"] or {}
         category = dead_letter.get("category")
+        may_have_acted = document.get("may_have_acted", False) or category == Category.AMBIGUOUS
         return cls(
             operation_id=document["operation_id"],
             status=status,
             category=None if category is None else Category(category),
             attempt_count=document["attempt_count"],
             error=_error_text(status, dead_letter),
-            handler_failed=_has_handler_failed(document, dead_letter),
+            may_have_acted=may_have_acted and status is not OperationState.SUCCEEDED,
             values=values_at(document.get("result"), wanted) or None,
         )
 
@@ -150,14 +140,6 @@ def values_at(result: Any, pointers: Iterable[str]) -> dict[str, Any]:
             if len(json.dumps({**values, pointer: value})) <= MAX_VALUES_CHARS:
                 values[pointer] = value
     return values
-
-
-def _has_handler_failed(document: Mapping[str, Any], dead_letter: Mapping[str, Any]) -> bool:
-    if dead_letter.get("reason") != DeadLetterReason.REJECTED_BY_HANDLER:
-        return False
-    # An attempt that ended with `Rejected` has no status; a refused call of the handler's own has one.
-    answered = any(attempt["status_code"] is not None for attempt in document["attempts"][-1:])
-    return dead_letter.get("category") != Category.BUSINESS_RULE or answered
 
 
 def _error_text(status: OperationState, dead_letter: Mapping[str, Any]) -> str | None:

@@ -1,5 +1,6 @@
 """What people and callers see of operations."""
 
+import operator
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
@@ -82,6 +83,14 @@ class ListedOperation(Answer):
     events: tuple[EventNote, ...]
     created_at: Instant
     updated_at: Instant
+    may_have_acted: Annotated[
+        bool,
+        Field(
+            exclude_if=operator.not_,
+            description="Whether an attempt, of this run or an earlier one, ended without a clear refusal: "
+            "the dependency may have acted. Left out where none did, and after success.",
+        ),
+    ] = False
     waits: Annotated[tuple[PastWait, ...], Field(exclude_if=is_empty)] = ()
     actions: Annotated[
         tuple[PastAction, ...],

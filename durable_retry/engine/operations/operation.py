@@ -106,6 +106,8 @@ class OperationInput(JsonShape):
     debounce: Annotated[Debounce | None, Form(omits_none=True)] = None
     # Who goes first where operations wait; None is `normal`.
     priority: Annotated[Priority | None, Form(omits_none=True)] = None
+    # Whether an earlier run of it, or one with its key, may have acted; None for not.
+    acted_before: Annotated[bool | None, Form(omits_none=True)] = None
     # The run number that the claim of the key gave; 1 before the claim. Not stored: it travels beside the
     # operation, where older versions ignore it.
     run: Annotated[int, Form(is_stored=False)] = 1
@@ -148,12 +150,6 @@ class OperationInput(JsonShape):
     def blocks_its_order(self) -> bool:
         """Whether those behind it wait when it ends as a dead letter."""
         return self.order_key is not None and self.order_on_failure is not OrderOnFailure.SKIP
-
-    def with_order_key(self, order_key: str, on_failure: OrderOnFailure) -> Self:
-        """Return the operation with an order key and what follows its failure, unless it has one."""
-        if self.order_key is not None:
-            return self
-        return replace(self, order_key=order_key, order_on_failure=on_failure)
 
     def in_run(self, run: int) -> Self:
         """Return the operation with this run number."""

@@ -51,6 +51,7 @@ class OperationStatus:
     dead_letter: Mapping[str, Any] | None = None  # `{"id", "category", "reason"}`; None unless dead-lettered
     events: tuple[Mapping[str, Any], ...] = ()  # `{"event_id", "type", "state"}` of each follow-up message
     replaced_by: str | None = None  # the later operation of its debounce key; None unless one replaced it
+    may_have_acted: bool = False  # whether an attempt ended without a clear refusal, in any run
 
     def to_json(self) -> dict[str, Any]:
         """Return what is stored: the document of `GET /api/operations/{operation_id}` without its content.
@@ -74,6 +75,7 @@ class OperationStatus:
             events=tuple(EventNote.model_validate(event, strict=False) for event in self.events),
             created_at=operation.created_at,
             updated_at=self.updated_at,
+            may_have_acted=self.may_have_acted and self.state is not OperationState.SUCCEEDED,
             waits=history.waits,
             actions=history.actions or (),
             handler=operation.handler,
@@ -150,6 +152,7 @@ _MOVING: Final = (
     "status",
     "attempt_count",
     "attempts",
+    "may_have_acted",
     "waits",
     "actions",
     "next_attempt_at",

@@ -135,6 +135,25 @@ class AttemptOutcome(JsonShape):
     # What the dependency says is left of its rate limit; None when it does not. Not stored either.
     rate_left: Annotated[RateLeft | None, Form(is_stored=False)] = None
 
+    def is_clear_refusal(self, handler: str | None) -> bool:
+        """Whether the dependency has certainly done nothing; of a handler only its own `Rejected` says so."""
+        if handler is not None:
+            # A refused call of the handler's own, which has a status, says nothing of what it did before.
+            return self.category is Category.BUSINESS_RULE and self.status_code is None
+        return self.category in _REFUSALS
+
+
+_REFUSALS: Final = frozenset(
+    {
+        Category.MALFORMED,
+        Category.UNAUTHORIZED,
+        Category.NOT_FOUND,
+        Category.BUSINESS_RULE,
+        Category.THROTTLED,
+    }
+)
+"""Categories of answers by which a dependency says that it did nothing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastAttempt(JsonShape):
@@ -178,6 +197,9 @@ class History(JsonShape):
     # Attempts that ended by a step with a policy of its own: they use up nothing of the operation's; None for
     # none.
     step_failures: Annotated[int | None, Form(omits_none=True)] = None
+    # Whether an attempt so far ended without a clear refusal, so that the dependency may have acted; None for
+    # not.
+    may_have_acted: Annotated[bool | None, Form(omits_none=True)] = None
     # The latest actions of people, at most `KEPT_ACTIONS`, oldest first; None for none.
     actions: Annotated[tuple[PastAction, ...] | None, Form(omits_none=True)] = None
 
@@ -208,6 +230,10 @@ class History(JsonShape):
         """Add a counted attempt; beyond `KEPT_ATTEMPTS` the oldest is dropped."""
         kept = (*self.attempts, record)[-KEPT_ATTEMPTS:]
         return replace(self, attempts=kept, attempt_count=record.number, own_failures=0, failure=failure)
+
+    def with_unclear_end(self) -> Self:
+        """Note that an attempt ended without a clear refusal."""
+        return self if self.may_have_acted else replace(self, may_have_acted=True)
 
     def with_step_failure(self) -> Self:
         """Note that the latest attempt ended by a step with a policy of its own."""

@@ -184,6 +184,11 @@ class RetryState(JsonShape):
     # The same of a step of the next attempt, at another dependency; None when none was blocked.
     step: Annotated[StepAdmission | None, Form(omits_none=True)] = None
 
+    @property
+    def may_have_acted(self) -> bool:
+        """Whether the call may have taken effect: a handler that a step holds up has begun."""
+        return self.history.may_have_acted is True or self.step is not None
+
     def admission_at(self, step_at: str | None) -> AdmissionState:
         """Return what it has reached at a step's dependency; None means the operation's own."""
         if step_at is None:
@@ -261,11 +266,13 @@ def _after(
         case AttemptOutcome():
             decision = after_attempt(operation, state.history, result, now, state.due_at)
             history = record(_with_late_start(state, result), result, _with_late_turn(decision, result, now))
+            if result.counted and not result.is_clear_refusal(operation.handler):
+                history = history.with_unclear_end()
             left = AdmissionState() if result.counted else _uncounted(state.admission, result.unsent)
             return _state_with_decision(history, left, decision, now)
         case WorkerFailed():
             decision = after_own_failure(operation, state.history, result.error, now)
-            history = state.history.with_own_failure()
+            history = state.history.with_own_failure().with_unclear_end()
             return _state_with_decision(history, _uncounted(state.admission), decision, now)
         case NeedsProbe() | NeedsSlot():
             # The slot that it had was given back after the attempt's answer.

@@ -102,16 +102,15 @@ def with_confirmed(saga: Saga, confirmed: Mapping[str, ConfirmedEffect]) -> Saga
 def _with_found(step: SagaStep, found: ConfirmedEffect | None) -> SagaStep:
     if found is None or step.undone is None:
         return step
-    if found == "stands":
-        return replace(step, undone=without_effect(step.undone))
-    return replace(
-        step, undone=replace(step.undone, status=OperationState.SUCCEEDED, category=None, error=None)
-    )
+    undone = without_effect(step.undone)
+    if found == "undone":
+        undone = replace(undone, status=OperationState.SUCCEEDED, error=None)
+    return replace(step, undone=undone)
 
 
 def without_effect(end: Completion) -> Completion:
     """Return the end of a compensation of which nothing is left: it ran, so the next one has a new name."""
-    return replace(end, status=OperationState.CANCELLED, category=None, attempt_count=0)
+    return replace(end, status=OperationState.CANCELLED, category=None, may_have_acted=False)
 
 
 def restarted(saga: Saga, body: RestartBody, now: datetime, by: str | None) -> Saga:
@@ -163,6 +162,7 @@ def _run_again(step: SagaStep, prefix: str) -> SagaStep:
         keeps_key = step.effect in {Effect.UNKNOWN, Effect.STANDS}
         key = operation.sent_key if keeps_key else None
         operation = _renamed(operation, f"{prefix}.do.{step.name}", downstream_key=key)
+        operation = replace(operation, acted_before=keeps_key or None)
     compensation = _next_compensation(step, prefix)
     return replace(step, operation=operation, compensation=compensation, done=None, undone=None)
 

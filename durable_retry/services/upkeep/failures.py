@@ -256,7 +256,7 @@ async def keep_failed(instance: Instance, now: datetime) -> KeptFailure:
         return await _keep_unreadable(instance, letter["detail"])
     # Before its first turn a document shows the first run, which is not the run that would have been.
     steps_run = document.get(STEPS_RUN, 1)
-    operation = replace(operation, steps_run=None if steps_run == 1 else steps_run)
+    operation = replace(operation, steps_run=None if steps_run == 1 else steps_run, acted_before=True)
     entry = {"operation": operation.to_json(), "attempts": document["attempts"], **letter}
     del entry["id"]  # It is made of the entry.
     dead_letter_id = await keep_operation(entry, now)

@@ -24,6 +24,7 @@ from durable_retry.engine.workflows.shapes import (
 from tests.support.builders import NOON, an_operation
 
 FATES = st.sampled_from(["succeeds", "refused", "exhausted", "ambiguous", "cancelled", "never_tried"])
+_MAY_HAVE_ACTED = frozenset({"exhausted", "ambiguous", "cancelled"})
 
 
 def part(name: str) -> OperationInput:
@@ -40,7 +41,11 @@ def completion_of(fate: str, operation: OperationInput) -> Completion:
         "never_tried": (OperationState.DEAD_LETTERED, Category.DEADLINE_EXCEEDED, 0),
     }[fate]
     return Completion(
-        operation_id=operation.operation_id, status=status, category=category, attempt_count=attempts
+        operation_id=operation.operation_id,
+        status=status,
+        category=category,
+        attempt_count=attempts,
+        may_have_acted=fate in _MAY_HAVE_ACTED,
     )
 
 

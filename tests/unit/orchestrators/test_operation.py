@@ -233,6 +233,46 @@ def test_what_is_useless_or_unsafe_to_repeat_is_attempted_once(category: Categor
     assert stage.made("attempt") == 1
 
 
+def ending_in(*categories: Category) -> Activities:
+    """Return activities whose attempts end in these categories, one after the other."""
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        if name == "dead_letter":
+            return "dl-1"
+        return outcome(given["attempt"], category=categories[given["attempt"] - 1], error="no")
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("earlier", "may_have_acted"), [(Category.TRANSIENT, True), (Category.THROTTLED, False)]
+)
+def test_what_an_earlier_attempt_may_have_done_goes_with_the_end_and_with_a_replay(
+    earlier: Category, *, may_have_acted: bool
+) -> None:
+    stage = Stage(an_operation(reports_to="saga-1"), ending_in(earlier, Category.MALFORMED))
+    document = stage.run()
+    assert document["dead_letter"]["category"] == "malformed"
+    assert document.get("may_have_acted", False) is may_have_acted
+    ((_, _, report),) = stage.sent
+    assert report["may_have_acted"] is may_have_acted
+    (letter,) = [given for name, given in stage.activities if name == "dead_letter"]
+    assert letter["operation"].get("acted_before", False) is may_have_acted
+
+
+def test_a_replay_that_is_refused_does_not_undo_what_the_run_before_it_did() -> None:
+    stage = Stage(an_operation(acted_before=True), ending_in(Category.MALFORMED))
+    completion = Completion.of(stage.run())
+    assert completion is not None
+    assert completion.may_have_acted
+
+
+def test_a_success_does_not_say_that_it_may_have_acted() -> None:
+    stage = Stage(an_operation(), failing(1))
+    assert stage.run_until_waiting()["may_have_acted"] is True
+    assert "may_have_acted" not in stage.run()
+
+
 def test_a_wait_past_the_deadline_is_not_begun() -> None:
     stage = Stage(an_operation(deadline_at=NOON + timedelta(seconds=11)), failing(99))
     document = stage.run()

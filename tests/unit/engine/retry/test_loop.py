@@ -253,6 +253,45 @@ def test_executions_that_sent_nothing_are_known_to_the_next_until_the_attempt_is
     assert state.admission.unsent is None
 
 
+@pytest.mark.parametrize("handler", [None, "h"])
+@pytest.mark.parametrize(
+    ("result", "request_acted", "handler_acted"),
+    [
+        (an_outcome(Category.TRANSIENT), True, True),
+        (an_outcome(Category.AMBIGUOUS), True, True),
+        (an_outcome(None), True, True),
+        (WorkerFailed("the worker failed"), True, True),
+        (an_outcome(Category.TRANSIENT, counted=False), False, False),
+        (an_outcome(Category.DEADLINE_EXCEEDED, counted=False), False, False),
+        (an_outcome(Category.THROTTLED, status_code=429), False, True),
+        (an_outcome(Category.MALFORMED, status_code=400), False, True),
+        (an_outcome(Category.BUSINESS_RULE, status_code=409), False, True),
+        (an_outcome(Category.BUSINESS_RULE, status_code=None), False, False),
+    ],
+)
+def test_an_attempt_without_a_clear_refusal_may_have_acted(
+    result: LapResult, handler: str | None, *, request_acted: bool, handler_acted: bool
+) -> None:
+    """A bug of a handler comes after whatever it did before; so does the refusal of one of its calls."""
+    state, _ = after(an_operation(handler=handler), RetryState(), result, NOON, FORM)
+    assert state.may_have_acted is (request_acted if handler is None else handler_acted)
+    assert RetryState.from_json(state.to_json()).may_have_acted is state.may_have_acted
+
+
+def test_what_one_attempt_may_have_done_is_not_forgotten_by_others() -> None:
+    state = RetryState()
+    for category in (Category.TRANSIENT, Category.THROTTLED, Category.TRANSIENT, Category.MALFORMED):
+        state, _ = following(an_outcome(category), state)
+    assert state.may_have_acted
+    state, _ = following(an_outcome(Category.MALFORMED))
+    assert not state.may_have_acted
+
+
+def test_a_handler_that_a_step_holds_up_may_have_acted() -> None:
+    state, _ = after(an_operation(handler="h"), RetryState(), REFUSED, NOON, FORM, step_at="other")
+    assert state.may_have_acted
+
+
 def test_a_refusal_ends_it() -> None:
     _, action = following(an_outcome(Category.MALFORMED))
     assert isinstance(action, DeadLetter)

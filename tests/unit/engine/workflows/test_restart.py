@@ -23,7 +23,13 @@ NAMES = ("reserve", "announce", "charge", "ship")
 
 def end(category: Category | None = None) -> Completion:
     status = OperationState.SUCCEEDED if category is None else OperationState.DEAD_LETTERED
-    return Completion(operation_id="op-x", status=status, category=category, attempt_count=1)
+    return Completion(
+        operation_id="op-x",
+        status=status,
+        category=category,
+        attempt_count=1,
+        may_have_acted=category is Category.AMBIGUOUS,
+    )
 
 
 DONE, REFUSED, AMBIGUOUS = end(), end(Category.BUSINESS_RULE), end(Category.AMBIGUOUS)
@@ -82,6 +88,7 @@ def test_what_may_have_taken_effect_keeps_its_key_at_the_dependency_through_ever
     assert second.steps[0].operation.sent_key == "do-reserve"
     assert second.steps[0].operation.key == "saga-1.restart-2.do.reserve"
     assert [each.number for each in second.restarts or ()] == [1, 2]
+    assert [each.steps[0].operation.acted_before for each in (saga, second)] == [True, True]
 
 
 def test_a_chosen_step_and_those_behind_it_run_again_even_if_they_stand_under_the_same_key() -> None:
@@ -124,7 +131,7 @@ def test_the_document_has_the_restarts_and_none_before_the_first() -> None:
 
 
 def in_doubt() -> Saga:
-    cancelled = replace(end(), status=OperationState.CANCELLED)
+    cancelled = replace(end(), status=OperationState.CANCELLED, may_have_acted=True)
     return a_saga((DONE, cancelled), (DONE, DONE), (REFUSED, None))
 
 
@@ -162,6 +169,11 @@ def test_only_what_is_in_doubt_is_confirmed() -> None:
     ]
     with pytest.raises(InvalidInputError, match="in doubt: none"):
         with_confirmed(failed(), {"ship": "undone"})
+
+
+def test_what_runs_again_with_a_new_key_has_not_acted_before() -> None:
+    saga = again(a_saga((DONE, DONE), (REFUSED, None)))
+    assert [step.operation.acted_before for step in saga.steps] == [None, None]
 
 
 def test_a_compensation_of_which_nothing_is_left_leaves_a_step_that_stands() -> None:

@@ -37,7 +37,11 @@ REFUSED = Completion(
     attempt_count=1,
 )
 UNKNOWN = Completion(
-    operation_id="op-1", status=OperationState.DEAD_LETTERED, category=Category.AMBIGUOUS, attempt_count=1
+    operation_id="op-1",
+    status=OperationState.DEAD_LETTERED,
+    category=Category.AMBIGUOUS,
+    attempt_count=1,
+    may_have_acted=True,
 )
 
 
