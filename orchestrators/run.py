@@ -147,6 +147,7 @@ class Run:
             attempt=history.next_attempt,
             admission=replace(self.state.admission, asks_for_slot=True),
             is_owed=is_owed(history, self.form),
+            acted_before=self.may_have_acted or None,
             step=step,
         )
 

@@ -187,7 +187,9 @@ async def deliver(
 
 
 def _plan_of_delivery(delivery: Delivery, number: int, dependency: Dependency) -> Plan:
-    return Plan(delivery.operation, number, dependency, start_clock(delivery.operation))
+    # A later attempt tells a conflict with the one before, whose end nobody learnt, from a refusal.
+    operation = replace(delivery.operation, acted_before=delivery.state.may_have_acted or None)
+    return Plan(operation, number, dependency, start_clock(operation))
 
 
 async def _send_to_queue(plan: Plan, queue: str, event: StoredEvent) -> AttemptOutcome:

@@ -62,6 +62,9 @@ def test_a_failure_ends_as_its_category_says(system: System, key: str, case: Cas
     [
         "/fail/1?status=502",
         "/fail/1?status=425",
+        "/fail/1?status=404&retry_after=0.1&form=ms",
+        "/fail/1?status=409&retry_after=0.1&form=ms",
+        "/fail/1?status=423&retry_after=0.1&form=ratelimit",
         "/hang/1?seconds=10",
         "/slow/1?seconds=10",
         "/drop/1?when=before_body",
@@ -75,6 +78,14 @@ def test_a_passing_trouble_is_retried_when_the_dependency_deduplicates(
     done = system.until(system.accepted(key, path), "succeeded")
     assert [attempt["category"] for attempt in done["attempts"]] == ["transient", None]
     assert system.target.received(key)["count"] == 2
+
+
+def test_a_conflict_after_a_timeout_of_the_same_key_is_no_refusal(system: System, key: str) -> None:
+    operation_id = system.accepted(key, "/hang/1?seconds=10&then=409")
+    ended = system.until(operation_id, "dead_lettered")
+    assert ended["dead_letter"]["reason"] == "RetriesExhausted"
+    assert [attempt["category"] for attempt in ended["attempts"]] == ["transient"] * 3
+    assert ended["attempts"][-1]["status_code"] == 409
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ How reporting affects the shared ratio is in `docs/circuit.md`; when a process r
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, assert_never
+from typing import Annotated, Final, assert_never
 
 from durable_retry.engine.adaptive import Observed
 from durable_retry.engine.base.json_forms import Form, JsonRow, JsonShape, MsInstant
@@ -13,7 +13,9 @@ from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.sliding_window import SlidingWindow
 from durable_retry.engine.pace import Quota
 
-_SERVER_ERRORS = 500
+_SERVER_ERRORS: Final = 500
+_OF_TROUBLE: Final = frozenset({408, 425, 460, 499})
+"""The 4xx that speak of time and of lost connections."""
 
 
 class CallHealth(StrEnum):
@@ -28,25 +30,22 @@ def call_health(category: Category | None, status_code: int | None) -> CallHealt
     """Return how a call counts, by its category; None is a success.
 
     A dependency that rejects a request is healthy. Throttling is an instruction and not a failure: it pauses
-    the circuit and changes no ratio. An ambiguous outcome is a failure when it was a timeout, a broken
-    connection (no status code) or a server error: the request's effect is unknown, but the dependency's
-    trouble is not.
+    the circuit and changes no ratio. A transient or ambiguous outcome is a failure when it was a timeout, a
+    broken connection (no status code) or a server error; a 4xx that says "not now" is an answer.
     """
     match category:
         case None | Category.MALFORMED | Category.UNAUTHORIZED | Category.NOT_FOUND | Category.BUSINESS_RULE:
             return CallHealth.SUCCESS
-        case Category.TRANSIENT:
-            return CallHealth.FAILURE
-        case Category.AMBIGUOUS:
-            return _health_of_ambiguous(status_code)
+        case Category.TRANSIENT | Category.AMBIGUOUS:
+            return _health_by_status(status_code)
         case Category.THROTTLED | Category.CIRCUIT_OPEN | Category.DEADLINE_EXCEEDED:
             return CallHealth.SILENT
         case _ as never:
             assert_never(never)
 
 
-def _health_of_ambiguous(status_code: int | None) -> CallHealth:
-    if status_code is None or status_code >= _SERVER_ERRORS or status_code in {408, 425}:
+def _health_by_status(status_code: int | None) -> CallHealth:
+    if status_code is None or status_code >= _SERVER_ERRORS or status_code in _OF_TROUBLE:
         return CallHealth.FAILURE
     return CallHealth.SUCCESS
 

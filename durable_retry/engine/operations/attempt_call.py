@@ -20,4 +20,6 @@ class AttemptCall(JsonShape):
     admission: Annotated[AdmissionState, Form(name="ticket")] = field(default_factory=AdmissionState)
     # Whether the attempt is made although the deadline has passed.
     is_owed: Annotated[bool, Form(name="owed")] = False
+    # Whether an earlier attempt of the same key ended without a clear refusal; None for not.
+    acted_before: Annotated[bool | None, Form(omits_none=True)] = None
     step: Annotated[StepAdmission | None, Form(omits_none=True)] = None  # of a step at another dependency

@@ -155,9 +155,10 @@ class OperationInput(JsonShape):
         """Return the operation with this run number."""
         return self if run == self.run else replace(self, run=run)
 
-    def to_attempt(self, run: int, now: datetime, *, is_owed: bool) -> Self:
+    def to_attempt(self, run: int, now: datetime, *, is_owed: bool, acted_before: bool = False) -> Self:
         """Return what an attempt of a run makes; one that is owed after the deadline has its whole time."""
         operation = self.in_run(run)
+        operation = replace(operation, acted_before=True) if acted_before else operation
         is_late = self.deadline_at is not None and now >= self.deadline_at
         return replace(operation, deadline_at=None) if is_owed and is_late else operation
 

@@ -5,10 +5,15 @@ again? A request is *unprotected* when repeating it could do its work twice: POS
 that deduplicates on no header. For an unprotected request:
 
 - not sent (no connection, or none free in the pool): safe for any method, `transient`;
-- refused before processing (408, 425, 429, 503): safe for any method, `transient` or `throttled`;
+- refused before processing (503, and 4xx but 460 and 499): safe for any method;
 - sent, then silence or a broken answer (read and write timeouts, a lost connection): `ambiguous`;
 - 500, 502, 504 and every other 5xx that is `transient` otherwise: a server failed while it processed the
-  request, or a proxy stopped waiting for it: `ambiguous`.
+  request, or a proxy stopped waiting for it: `ambiguous`;
+- 460 and 499, by which a proxy says that the one before it went away while the request was on: `ambiguous`.
+
+A 4xx with a usable hint says "not now": 403 and 429 are `throttled`, others `transient`. 409 after an attempt
+of the same key whose end is unknown is `transient`: a dependency that deduplicates answers so while the first
+request is under way. 421 (the wrong server for this host) is `malformed`: every attempt goes the same way.
 
 The entries of `classify` in dependencies.toml take precedence over all of this, also over `ambiguous`: an
 owner who writes `500 = "transient"` states that a repeat is safe there.
@@ -32,8 +37,15 @@ _BY_STATUS: Final[Mapping[int, Category]] = {
 }
 """Answers that are not what `_by_class` says of their class."""
 
-_REFUSED_UNPROCESSED: Final = frozenset({408, 425, 503})
-"""`transient` answers by which the dependency says that it did not process the request."""
+_CALLER_LEFT: Final = frozenset({460, 499})
+"""The only 4xx that are no refusals: a proxy (AWS's balancer, nginx) lost the one that asked it."""
+
+_UNAVAILABLE: Final = 503
+
+_PAUSING: Final = frozenset({403, _UNAVAILABLE})
+"""`throttled` where they say for how long; 429 always is."""
+
+_CONFLICT: Final = 409
 
 
 class Sent(StrEnum):
@@ -124,19 +136,42 @@ def classify_status(
     *,
     retry_hint: RetryHint | None = None,
     unprotected: bool = False,
+    after_unknown: bool = False,
     overrides: Mapping[str, Category] | None = None,
 ) -> Category | None:
-    """Classify an answer by its status, the dependency's `classify` first; None means success."""
+    """Classify an answer by its status, the dependency's `classify` first; None means success.
+
+    Args:
+        after_unknown: Whether an earlier attempt of the same key may have acted, or be under way.
+    """
     override = (overrides or {}).get(str(status_code))
     if override is not None:
         return override
     if 200 <= status_code < 300:  # noqa: PLR2004  the class of success is known by these numbers
         return None
-    if status_code == 503 and retry_hint is not None and retry_hint.is_usable:  # noqa: PLR2004  known by its number
-        return Category.THROTTLED
     category = _BY_STATUS.get(status_code) or _by_class(status_code)
-    unknown_effect = category is Category.TRANSIENT and status_code not in _REFUSED_UNPROCESSED
-    return Category.AMBIGUOUS if unprotected and unknown_effect else category
+    unclear = category is Category.TRANSIENT or status_code in _CALLER_LEFT
+    if unprotected and unclear and not (status_code == _UNAVAILABLE or is_refusal(status_code)):
+        return Category.AMBIGUOUS
+    if retry_hint is not None and retry_hint.is_usable:
+        return _hinted(category, status_code)
+    return Category.TRANSIENT if after_unknown and status_code == _CONFLICT else category
+
+
+def _hinted(category: Category, status_code: int) -> Category:
+    if status_code in _PAUSING:
+        return Category.THROTTLED
+    return Category.TRANSIENT if is_4xx(status_code) and category is not Category.THROTTLED else category
+
+
+def is_refusal(status_code: int) -> bool:
+    """Whether an answer says that the dependency did nothing; no 5xx does, as proxies send them too."""
+    return is_4xx(status_code) and status_code not in _CALLER_LEFT
+
+
+def is_4xx(status_code: int) -> bool:
+    """Whether an answer blames the request."""
+    return 400 <= status_code < 500  # noqa: PLR2004  a class of codes
 
 
 def classify_failure(

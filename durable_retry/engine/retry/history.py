@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Self
 from durable_retry.engine.base.json_forms import Form, JsonShape
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.pace import RateLeft
+from durable_retry.engine.retry.classify import is_4xx, is_refusal
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.engine.retry.retry_after import RetryHint
 
@@ -126,6 +127,8 @@ class AttemptOutcome(JsonShape):
     failure: Annotated[FailureDetail | None, Form(omits_none=True)] = None
     # The name of this execution, when it sent nothing and may have left its marker; else None.
     unsent: Annotated[str | None, Form(omits_none=True)] = None
+    # Whether nothing of the request left; None where it may have, and where an answer came.
+    never_sent: Annotated[bool | None, Form(omits_none=True)] = None
     # Whether a handler failed by a mistake in its code, which shows nothing of the dependency. Not stored:
     # only the worker's report to the circuit needs it.
     is_our_bug: Annotated[bool, Form(is_stored=False)] = False
@@ -140,7 +143,9 @@ class AttemptOutcome(JsonShape):
         if handler is not None:
             # A refused call of the handler's own, which has a status, says nothing of what it did before.
             return self.category is Category.BUSINESS_RULE and self.status_code is None
-        return self.category in _REFUSALS
+        if self.status_code is not None and self.category is not None and is_4xx(self.status_code):
+            return is_refusal(self.status_code)
+        return self.never_sent is True or self.category in _REFUSALS
 
 
 _REFUSALS: Final = frozenset(

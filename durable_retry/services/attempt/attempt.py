@@ -54,7 +54,9 @@ async def attempt_operation(hub: TaskHub, call: AttemptCall) -> AttemptOutcome |
         errors.TaskHubUnavailableError: The task hub did not answer.
     """
     sent = call.operation or await read_by_digest(hub, call.operation_id or "", call.digest or "")
-    operation = sent.to_attempt(call.run, clock.now(), is_owed=call.is_owed)
+    operation = sent.to_attempt(
+        call.run, clock.now(), is_owed=call.is_owed, acted_before=call.acted_before is True
+    )
     number, admission = call.attempt, call.admission
     gate = StepGate(hub, operation, number, call.step)
     answer: AttemptOutcome | Blocked | BlockedStep

@@ -179,7 +179,11 @@ def _outcome_of_refusal(plan: Plan, error: Exception, answer: FailedAnswer) -> A
     else:
         unprotected = is_unprotected(answer.method, plan.deduplication_header)
     category = classify_status(
-        answer.status_code, retry_hint=hint, unprotected=unprotected, overrides=plan.dependency.classify
+        answer.status_code,
+        retry_hint=hint,
+        unprotected=unprotected,
+        after_unknown=plan.operation.acted_before is True,
+        overrides=plan.dependency.classify,
     )
     body = error_text(answer.body, plan.dependency)
     return plan.outcome(

@@ -20,7 +20,7 @@ from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.completion import VALUES, values_at
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.request import is_unprotected
-from durable_retry.engine.retry.classify import classify_failure, classify_status, names_of
+from durable_retry.engine.retry.classify import Sent, classify_failure, classify_status, names_of
 from durable_retry.engine.retry.constraints import attempt_seconds
 from durable_retry.engine.retry.history import AttemptOutcome, FailureDetail
 from durable_retry.engine.retry.retry_after import parse_rate_left, parse_retry_after, parse_used_up
@@ -309,7 +309,10 @@ def _outcome_of_failure(plan: Plan, error: BaseException, progress: SendProgress
         overrides=plan.dependency.classify,
     )
     return plan.outcome(
-        category=classified.category, error=error_line(error, plan.dependency), counted=classified.counted
+        category=classified.category,
+        error=error_line(error, plan.dependency),
+        counted=classified.counted,
+        never_sent=classified.sent is Sent.NO or None,
     )
 
 
@@ -319,6 +322,7 @@ def _outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
         answer.status_code,
         retry_hint=hint,
         unprotected=needs_marker(plan),
+        after_unknown=plan.operation.acted_before is True,
         overrides=plan.dependency.classify,
     )
     rate_left = parse_rate_left(answer.headers, now=clock.now())

@@ -86,6 +86,9 @@ async def test_the_files_headers_and_credentials_are_sent_and_a_callers_cannot_r
         ("/status/500", {}, Category.TRANSIENT, 500),
         ("/throttle/9", {}, Category.THROTTLED, 429),
         ("/fail/9", {"status": 503, "retry_after": 2}, Category.THROTTLED, 503),
+        ("/fail/9", {"status": 403, "retry_after": 2}, Category.THROTTLED, 403),
+        ("/fail/9", {"status": 423, "retry_after": 2, "form": "ms"}, Category.TRANSIENT, 423),
+        ("/fail/9", {"status": 404, "retry_after": 2, "form": "ratelimit"}, Category.TRANSIENT, 404),
         ("/redirect/9", {}, Category.MALFORMED, 307),
         ("/drop/999", {}, Category.TRANSIENT, None),
     ],
@@ -113,6 +116,16 @@ async def test_what_is_left_of_a_rate_limit_is_read_from_successes_and_refusals(
     await attempted(key, f"/quota/2?of={key}")
     refused = await attempted(key, f"/quota/2?of={key}")
     assert (refused.category, refused.rate_left) == (Category.THROTTLED, None)
+
+
+async def test_a_conflict_after_an_attempt_whose_end_is_unknown_passes(key: str) -> None:
+    outcome = await attempted(key, "/status/409", acted_before=True)
+    assert (outcome.category, outcome.status_code) == (Category.TRANSIENT, 409)
+
+
+async def test_who_was_never_connected_sent_nothing(key: str) -> None:
+    assert (await attempted(key, "/echo", dependency="nowhere", method="GET")).never_sent
+    assert (await attempted(key, "/drop/999")).never_sent is None
 
 
 async def test_a_dependencys_own_classification_stands_above_the_table(key: str) -> None:

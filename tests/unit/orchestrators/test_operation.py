@@ -258,6 +258,8 @@ def test_what_an_earlier_attempt_may_have_done_goes_with_the_end_and_with_a_repl
     assert report["may_have_acted"] is may_have_acted
     (letter,) = [given for name, given in stage.activities if name == "dead_letter"]
     assert letter["operation"].get("acted_before", False) is may_have_acted
+    calls = [given.get("acted_before") for name, given in stage.activities if name == "attempt"]
+    assert calls == [None, may_have_acted or None]
 
 
 def test_a_replay_that_is_refused_does_not_undo_what_the_run_before_it_did() -> None:

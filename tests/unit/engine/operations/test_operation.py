@@ -422,6 +422,8 @@ def test_an_attempt_that_is_owed_after_the_deadline_has_its_whole_time() -> None
     late = an_operation(deadline_at=NOON)
     assert late.to_attempt(2, NOON, is_owed=True) == replace(late, run=2, deadline_at=None)
     assert late.to_attempt(2, NOON, is_owed=False) == replace(late, run=2)
+    known = late.to_attempt(1, NOON, is_owed=False, acted_before=True)
+    assert known == replace(late, acted_before=True)
     assert late.to_attempt(1, NOON - timedelta(seconds=1), is_owed=True) == late
 
 

@@ -9,6 +9,7 @@ from durable_retry.engine.retry.classify import (
     classify_failure,
     classify_handler_failure,
     classify_status,
+    is_refusal,
 )
 from durable_retry.engine.retry.retry_after import RetryHint
 
@@ -34,12 +35,43 @@ def test_every_status_code_is_classified_as_the_contract_says(status_code: int) 
     assert classify_status(status_code) == expected
 
 
-def test_503_with_retry_after_is_throttled() -> None:
-    assert classify_status(503, retry_hint=RetryHint(0)) is Category.THROTTLED
+@pytest.mark.parametrize("unprotected", [True, False])
+@pytest.mark.parametrize("status_code", set(range(400, 500)) - {460, 499} | {503})
+def test_a_refusal_with_a_usable_hint_means_later(status_code: int, *, unprotected: bool) -> None:
+    expected = Category.THROTTLED if status_code in {403, 429, 503} else Category.TRANSIENT
+    assert classify_status(status_code, retry_hint=RetryHint(0), unprotected=unprotected) is expected
 
 
-def test_503_with_an_unreadable_retry_after_is_transient() -> None:
-    assert classify_status(503, retry_hint=RetryHint(0, "", ("ignored",))) is Category.TRANSIENT
+@pytest.mark.parametrize("status_code", range(100, 600))
+def test_a_hint_that_cannot_be_read_changes_nothing(status_code: int) -> None:
+    unreadable = RetryHint(0, "", ("ignored",))
+    assert classify_status(status_code, retry_hint=unreadable) == classify_status(status_code)
+
+
+@pytest.mark.parametrize("status_code", {*range(100, 400), *range(500, 600)} - {503})
+def test_a_hint_changes_nothing_about_other_answers(status_code: int) -> None:
+    assert classify_status(status_code, retry_hint=RetryHint(0)) == classify_status(status_code)
+
+
+@pytest.mark.parametrize("unprotected", [True, False])
+def test_a_conflict_with_an_attempt_whose_end_is_unknown_passes(*, unprotected: bool) -> None:
+    assert classify_status(409, after_unknown=True, unprotected=unprotected) is Category.TRANSIENT
+    rule = {"409": Category.BUSINESS_RULE}
+    assert classify_status(409, after_unknown=True, overrides=rule) is Category.BUSINESS_RULE
+
+
+@pytest.mark.parametrize("status_code", set(range(100, 600)) - {409})
+def test_an_unknown_end_changes_nothing_about_other_answers(status_code: int) -> None:
+    assert classify_status(status_code, after_unknown=True) == classify_status(status_code)
+
+
+@pytest.mark.parametrize("hint", [None, RetryHint(1)])
+@pytest.mark.parametrize("status_code", [460, 499])
+def test_a_proxy_that_lost_its_caller_says_nothing_of_the_effect(
+    status_code: int, hint: RetryHint | None
+) -> None:
+    assert classify_status(status_code, retry_hint=hint, unprotected=True) is Category.AMBIGUOUS
+    assert not is_refusal(status_code)
 
 
 @pytest.mark.parametrize("status_code", [500, 502, 504, 507, 599])
