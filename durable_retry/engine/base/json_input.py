@@ -123,9 +123,14 @@ def _is_plainly_fit(document: Any) -> bool:
 
 def size_problem(document: Any, most_bytes: int) -> Problem | None:
     """Return that the shortest text of a JSON document is larger than it may be; None when it is not."""
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-    is_larger = len(text.encode("utf-8", "surrogatepass")) > most_bytes
+    is_larger = json_size(document) > most_bytes
     return Problem("", f"is larger than {most_bytes} bytes") if is_larger else None
+
+
+def json_size(document: Any) -> int:
+    """Return how many bytes the shortest text of a JSON document has."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def plain_json(value: Any, pointer: str = "") -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from jsonpointer import JsonPointer, JsonPointerException
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from durable_retry.engine.base.json_input import json_problems
+from durable_retry.engine.base.json_input import json_problems, json_size
 from durable_retry.engine.base.validation import (
     InvalidInputError,
     Problem,
@@ -74,16 +74,33 @@ type Patch = Annotated[
 ]
 
 
-def patched(content: Any, steps: Iterable[PatchStep]) -> Any:
+def patched(content: Any, steps: Iterable[PatchStep], *, most_bytes: int) -> Any:
     """Return a document as a patch changes it.
 
+    Args:
+        most_bytes: The largest document, as JSON; one that is larger already must not grow.
+
     Raises:
-        InvalidInputError: The patch does not fit the document; the pointer is the place in the document.
+        InvalidInputError: The patch does not fit the document, or makes it too large or too deep; the pointer
+            is the place in the document.
     """
+    if problems := json_problems(content):  # a message may be of any depth, and copying it goes by recursion
+        raise _misfit("", f"the document {problems[0].detail}")
     document = deepcopy(content)
+    most_bytes = max(most_bytes, json_size(content))
     for step in steps:
         _change(document, step)
+        if step.op not in {"test", "remove"}:
+            _refuse_growth(document, step, most_bytes)
     return document
+
+
+def _refuse_growth(document: Any, step: PatchStep, most_bytes: int) -> None:
+    # After each step: a copy of the document into itself doubles it, so fifty of them would never end.
+    if problems := json_problems(document):
+        raise _misfit(step.path, f"after this step the document {problems[0].detail}")
+    if json_size(document) > most_bytes:
+        raise _misfit(step.path, f"after this step the document is larger than {most_bytes} bytes")
 
 
 def _change(document: Any, step: PatchStep) -> None:

@@ -7,11 +7,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from durable_retry.engine.base.json_input import json_problems
+from durable_retry.engine.base.json_input import json_problems, json_size
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.unreadable import read_or
@@ -38,6 +39,8 @@ type NoteText = Annotated[str, Field(min_length=1, max_length=4_000)]
 
 _BODIES: Final = frozenset({"json", "body"})
 _MAX_CHANGES: Final = 100
+# Room for the largest content before and after: more is only the same names again, in each pointer.
+_MAX_CHANGES_BYTES: Final = 300_000
 
 
 class ReplayOptions(Strict):
@@ -98,7 +101,7 @@ class ReplayBody(ReplayOptions):
         return frozenset(self.model_fields_set) - _OPTIONS
 
 
-def _with_patch(edits: ReplayBody, record: KeptDeadLetter, masking: Masking) -> ReplayBody:
+def _with_patch(edits: ReplayBody, record: KeptDeadLetter, masking: Masking, most_bytes: int) -> ReplayBody:
     """Return edits in which the parts that a patch changed stand.
 
     People see masks, so a patch meets masks too: it cannot copy or compare what is masked.
@@ -108,7 +111,7 @@ def _with_patch(edits: ReplayBody, record: KeptDeadLetter, masking: Masking) -> 
     if edits.edits:
         raise InvalidInputError([Problem("/patch", "is not taken beside edited parts")])
     shown = _editable_content(record, masking)
-    after = patched(shown, edits.patch)
+    after = patched(shown, edits.patch, most_bytes=most_bytes)
     if wrong := sorted(after.keys() ^ shown.keys()):
         raise InvalidInputError(Problem(f"/{name}", "cannot be added or removed") for name in wrong)
     if "request" in after and not isinstance(after["request"], dict):
@@ -128,13 +131,18 @@ def _editable_content(record: KeptDeadLetter, masking: Masking) -> dict[str, Any
     return {name: content[name] for name in content.keys() & EDITABLE}
 
 
-def whole_edits(edits: ReplayBody, record: KeptDeadLetter, masking: Masking) -> ReplayBody:
+def whole_edits(
+    edits: ReplayBody, record: KeptDeadLetter, masking: Masking, *, most_bytes: int
+) -> ReplayBody:
     """Return edits with the parts that a patch changed, and with what is kept in place of masks.
+
+    Args:
+        most_bytes: The largest content that a patch may make.
 
     Raises:
         InvalidInputError: The patch does not fit, or a mask stands for nothing that is known.
     """
-    edits = _with_patch(edits, record, masking)
+    edits = _with_patch(edits, record, masking, most_bytes)
     written = {name: getattr(edits, name) for name in edits.edits}
     if problems := json_problems(written):  # before anything walks it by recursion
         raise InvalidInputError(problems)
@@ -256,13 +264,15 @@ def _compared_content(content: Mapping[str, Any]) -> str:
 
 
 def changes_between(before: Any, after: Any) -> tuple[EditedValue, ...]:
-    """List the differences between two JSON documents, at most the first hundred.
+    """List the differences between two JSON documents, the first hundred in 300,000 bytes at most.
 
     A side on which the value is missing lacks its key.
     """
     found: list[EditedValue] = []
-    for change in _differences_between((), before, after):
-        if len(found) == _MAX_CHANGES:
+    left_bytes = _MAX_CHANGES_BYTES
+    for change in islice(_differences_between((), before, after), _MAX_CHANGES):
+        left_bytes -= json_size(change)
+        if left_bytes < 0:
             break
         found.append(change)
     return tuple(found)

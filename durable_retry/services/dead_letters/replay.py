@@ -43,7 +43,7 @@ from durable_retry.facts import report
 from durable_retry.services.operations.submit import KeyReused, submit
 from durable_retry.services.outbox import resend, was_resent
 from durable_retry.services.sources import intake
-from durable_retry.settings.configuration import masking_of, targets
+from durable_retry.settings.configuration import app_settings, masking_of, targets
 from durable_retry.stores.dead_letters.intents import Intent, Purpose, finish_change, intents_of
 from durable_retry.stores.dead_letters.records import (
     begin_move,
@@ -239,7 +239,8 @@ def prepare(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepare
         UnknownTargetError: Its dependency or handler is not known.
         InvalidInputError: With everything else that is wrong with it, such as a mask left in what was edited.
     """
-    edits = whole_edits(edits, record, masking_of(record.dependency))
+    masking, most_bytes = masking_of(record.dependency), app_settings().max_body_bytes
+    edits = whole_edits(edits, record, masking, most_bytes=most_bytes)
     if record.operation is None:
         return _replay_of_message(record, edits)
     if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:

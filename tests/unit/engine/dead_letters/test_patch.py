@@ -7,6 +7,8 @@ import pytest
 from durable_retry.engine.base.validation import InvalidInputError, Strict, validated
 from durable_retry.engine.dead_letters.patch import Patch, patched
 
+MOST_BYTES = 1_000
+
 
 class Body(Strict):
     patch: Patch
@@ -36,7 +38,7 @@ def content() -> dict[str, Any]:
 )
 def test_a_step_changes_one_place(step: dict[str, Any], place: str, expected: Any) -> None:
     before = content()
-    after = patched(before, steps(step))["input"]
+    after = patched(before, steps(step), most_bytes=MOST_BYTES)["input"]
     assert after[place] == expected
     assert {name: after[name] for name in before["input"] if name in after and name != place} == {
         name: value for name, value in before["input"].items() if name != place
@@ -45,7 +47,8 @@ def test_a_step_changes_one_place(step: dict[str, Any], place: str, expected: An
 
 
 def test_what_is_removed_is_gone() -> None:
-    assert "to" not in patched(content(), steps({"op": "remove", "path": "/input/to"}))["input"]
+    after = patched(content(), steps({"op": "remove", "path": "/input/to"}), most_bytes=MOST_BYTES)
+    assert "to" not in after["input"]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +79,7 @@ def test_what_is_removed_is_gone() -> None:
 )
 def test_a_step_that_does_not_fit_names_the_place(step: dict[str, Any], pointer: str, detail: str) -> None:
     with pytest.raises(InvalidInputError) as refusal:
-        patched(content(), steps(step))
+        patched(content(), steps(step), most_bytes=MOST_BYTES)
     assert [(each.pointer, each.detail) for each in refusal.value.problems] == [(pointer, detail)]
 
 
@@ -104,3 +107,47 @@ def test_what_is_no_step_is_refused(step: dict[str, Any], pointer: str) -> None:
     with pytest.raises(InvalidInputError) as refusal:
         steps(step)
     assert [each.pointer for each in refusal.value.problems] == [pointer]
+
+
+def copies(number: int, source: str = "/input") -> Patch:
+    """Steps that copy a part of the document into itself, each under a name of its own."""
+    return steps(*({"op": "copy", "from": source, "path": f"/input/{each}"} for each in range(number)))
+
+
+def nested(levels: int) -> list[dict[str, Any]]:
+    """Steps that nest values, each in the one before: no step has a deep value, and the document is small."""
+    return [{"op": "add", "path": "/input/to" + "/a" * (level + 1), "value": {}} for level in range(levels)]
+
+
+@pytest.mark.parametrize("number", [12, 20, 50])
+def test_a_patch_that_doubles_the_document_ends_at_the_step_that_makes_it_too_large(number: int) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        patched(content(), copies(number), most_bytes=MOST_BYTES)
+    (problem,) = refusal.value.problems
+    assert (problem.pointer, problem.detail) == (
+        "/input/4",
+        "after this step the document is larger than 1000 bytes",
+    )
+
+
+@pytest.mark.parametrize("op", ["add", "replace"])
+def test_values_that_add_up_are_too_large_as_well(op: str) -> None:
+    with pytest.raises(InvalidInputError, match="larger than 1000 bytes"):
+        patched(content(), steps({"op": op, "path": "/input/amount", "value": "x" * 1_000}), most_bytes=1_000)
+
+
+def test_steps_that_nest_one_value_in_the_other_end_where_the_document_is_too_deep() -> None:
+    with pytest.raises(InvalidInputError, match="after this step the document nests deeper than 48 levels"):
+        patched(content(), steps(*nested(50)), most_bytes=100_000)
+
+
+def test_a_message_too_deep_to_be_copied_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="the document nests deeper than 48 levels"):
+        patched({"message": deep(5_000)}, copies(1), most_bytes=100_000)
+
+
+def test_a_document_that_was_large_before_may_be_changed_and_may_not_grow() -> None:
+    smaller = steps({"op": "replace", "path": "/input/amount", "value": 6})
+    assert patched(content(), smaller, most_bytes=10)["input"]["amount"] == 6
+    with pytest.raises(InvalidInputError, match="larger than"):
+        patched(content(), copies(1), most_bytes=10)

@@ -29,6 +29,7 @@ TARGETS = Targets(
     {},
     (),
 )
+MOST_BYTES = 65_536
 LATER = NOON + timedelta(hours=1)
 RECORD = of_operation("dl-1", an_entry("op-1"), NOON)
 
@@ -108,7 +109,7 @@ def test_an_edit_of_what_was_shown_keeps_what_stands_behind_its_masks() -> None:
     entry = an_entry("op-1", request={"method": "POST", "path": "/", "json": {"pin": "1234", "n": 1}})
     record = of_operation("dl-1", entry, NOON)
     body = ReplayBody(request={"json": {"pin": "***", "n": 2}}, note="n")
-    edits = whole_edits(body, record, Masking())
+    edits = whole_edits(body, record, Masking(), most_bytes=MOST_BYTES)
     assert edits.request == {"json": {"pin": "1234", "n": 2}}
     assert (edits.edits, edits.note) == (frozenset({"request"}), "n")
 
@@ -117,12 +118,12 @@ def test_an_edit_that_nests_without_end_is_refused_before_it_is_walked() -> None
     record = of_operation("dl-1", an_entry("op-1"), NOON)
     deep = json.loads("[" * 3_000 + "]" * 3_000)
     with pytest.raises(InvalidInputError, match=r"/request/json/0.* nests deeper than 48 levels"):
-        whole_edits(ReplayBody(request={"json": deep}), record, Masking())
+        whole_edits(ReplayBody(request={"json": deep}), record, Masking(), most_bytes=MOST_BYTES)
 
 
 def test_an_edit_of_what_is_not_there_is_left_to_validation() -> None:
     record = of_operation("dl-1", an_entry("op-1"), NOON)
-    assert whole_edits(ReplayBody(message="***"), record, Masking()).message == "***"
+    assert whole_edits(ReplayBody(message="***"), record, Masking(), most_bytes=MOST_BYTES).message == "***"
 
 
 def test_key_and_dependency_cannot_be_edited() -> None:
@@ -149,6 +150,11 @@ def test_changes_are_listed_place_by_place(before: Any, after: Any, changes: Any
 
 def test_changes_have_an_end() -> None:
     assert len(changes_between({}, {str(number): number for number in range(500)})) == 100
+
+
+def test_changes_below_long_names_have_an_end_too() -> None:
+    name = "x" * 60_000
+    assert len(changes_between({name: {}}, {name: {str(number): number for number in range(500)}})) == 4
 
 
 def test_a_correlation_id_of_an_older_version_with_spaces_at_its_ends_can_be_replayed() -> None:
@@ -207,7 +213,7 @@ def test_a_replay_under_a_configuration_without_its_dependency_is_refused() -> N
 
 
 def with_steps(record: KeptDeadLetter, *written: dict[str, Any], masking: Masking = MASKED) -> ReplayBody:
-    return whole_edits(edits(patch=list(written)), record, masking)
+    return whole_edits(edits(patch=list(written)), record, masking, most_bytes=MOST_BYTES)
 
 
 def test_a_patch_changes_a_part_of_the_request_and_leaves_the_rest() -> None:
@@ -282,4 +288,4 @@ def test_a_patch_keeps_the_kind_of_content(step: dict[str, Any], pointer: str) -
 def test_a_patch_and_edited_parts_are_not_given_together() -> None:
     both = edits(patch=[{"op": "remove", "path": "/request/json"}], request={})
     with pytest.raises(InvalidInputError, match="beside edited parts"):
-        whole_edits(both, RECORD, MASKED)
+        whole_edits(both, RECORD, MASKED, most_bytes=MOST_BYTES)
