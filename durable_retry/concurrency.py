@@ -1,10 +1,13 @@
 """What belongs to one event loop, how many things a function does at once, and for how long."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
 from weakref import WeakKeyDictionary
+
+_log = logging.getLogger(__name__)
 
 
 class LoopOwned[T]:
@@ -49,6 +52,39 @@ async def map_bounded[T, R](function: Callable[[T], Awaitable[R]], items: Iterab
             return await function(item)
 
     return await asyncio.gather(*map(call, items))
+
+
+async def settle_all[T, R](
+    function: Callable[[T], Awaitable[R]], items: Iterable[T], most: int
+) -> tuple[list[R], list[Exception]]:
+    """Call a function with each item as `map_bounded` does, and wait for all; return results and errors."""
+
+    async def settled(item: T) -> R | Exception:
+        try:
+            return await function(item)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not keep the other items back
+            return error
+
+    ended = await map_bounded(settled, items, most)
+    errors = [each for each in ended if isinstance(each, Exception)]
+    return [each for each in ended if not isinstance(each, Exception)], errors
+
+
+async def run_each(steps: Iterable[Callable[[], Awaitable[object]]]) -> None:
+    """Run steps one after the other, also those behind one that fails.
+
+    Raises:
+        Exception: The first error, when all have ended; the log has the others.
+    """
+    raise_first((await settle_all(lambda step: step(), steps, 1))[1])
+
+
+def raise_first(errors: Sequence[Exception]) -> None:
+    """Raise the first of some errors, if there is one, and log the others."""
+    for error in errors[1:]:
+        _log.warning("failed as well: %s", error, exc_info=error)
+    if errors:
+        raise errors[0]
 
 
 _NO_LIMIT: Final = nullcontext()

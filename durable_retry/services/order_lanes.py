@@ -9,10 +9,12 @@ import logging
 from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum, auto
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 from durable_retry import clock
+from durable_retry.concurrency import raise_first, settle_all
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import OperationState
@@ -84,19 +86,21 @@ async def look_at_lanes(hub: TaskHub, seconds: float) -> None:
     Also where nobody waits: a message that came late may have left somebody there.
 
     Raises:
-        TaskHubUnavailableError: The task hub did not answer; the next run looks from the same place.
+        TaskHubUnavailableError: The task hub did not answer for a page, or for a lane: those behind are
+            looked at, and that one in the next round.
     """
-    until = clock.monotonic_seconds() + seconds
-    begun = place = (await rounds.read_round(operation_index.TABLE, _PLACE)).after
+    until, errors = clock.monotonic_seconds() + seconds, list[Exception]()
+    place = (await rounds.read_round(operation_index.TABLE, _PLACE)).after
     while True:
         page, following = await lanes_after(hub, None if place == rounds.FIRST else place)
-        for lane in page:
-            await _look_along(hub, lane)
-        place = following or rounds.FIRST
+        begun, place = place, following or rounds.FIRST
+        # Before the look: a page that takes all of the time must not take the next run's as well.
+        if place != begun:
+            await rounds.write_round(operation_index.TABLE, rounds.Round(place), _PLACE)
+        errors += (await settle_all(partial(_look_along, hub), page, 1))[1]
         if following is None or clock.monotonic_seconds() >= until:
             break
-    if place != begun:
-        await rounds.write_round(operation_index.TABLE, rounds.Round(place), _PLACE)
+    raise_first(errors)
 
 
 _PLACE: Final = "lanes"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
-from durable_retry.concurrency import LoopOwned, map_bounded
+from durable_retry.concurrency import LoopOwned, raise_first, settle_all
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import (
@@ -365,9 +365,10 @@ async def sweep(hub: TaskHub, now: datetime) -> int:
     _swept_empty.get().pop(hub, None)
     due = [note for note in notes if note.noted_at <= now - SWEPT_AFTER]
     ids = (note.outbox_id for note in due)
-    started = await map_bounded(partial(start_sending, hub), ids, _STARTS_AT_ONCE)
-    if cursor != begin:
+    started, errors = await settle_all(partial(start_sending, hub), ids, _STARTS_AT_ONCE)
+    if cursor != begin:  # also behind one that cannot be started: its turn comes again with the next round
         await write_sweep_cursor(cursor)
+    raise_first(errors)
     if begin is None and not notes:
         _swept_empty.get()[hub] = now
     return sum(started)

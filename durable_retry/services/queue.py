@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from durable_retry.concurrency import raise_first, settle_all
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE, DeadLetterReason
 from durable_retry.engine.operations.envelope import EnvelopeName, ParsedEnvelope
 from durable_retry.engine.operations.naming import ScopedKey, envelope_scope, explicit_scope, visible
@@ -15,7 +16,7 @@ from durable_retry.engine.sources.arrivals import Arrival
 from durable_retry.services.sources import Refusal, keep_refused
 from durable_retry.settings.configuration import targets
 from durable_retry.settings.sources import max_dequeue_count
-from durable_retry.stores.storage.queues import delete_taken, send_message, take_left
+from durable_retry.stores.storage.queues import TakenMessage, delete_taken, send_message, take_left
 
 # The source of an envelope that is made here.
 _ENQUEUE_SOURCE: Final = "/api/operations/enqueue"
@@ -74,9 +75,12 @@ async def return_poison(body: bytes) -> None:
 
 async def keep_left_poison() -> None:
     """Keep what is left in `operations-poison` and was delivered too often to come again."""
-    for message in await take_left(POISON_QUEUE, max_dequeue_count()):
+
+    async def keep(message: TakenMessage) -> None:
         await keep_poison(message.id, message.body)
         await delete_taken(POISON_QUEUE, message)
+
+    raise_first((await settle_all(keep, await take_left(POISON_QUEUE, max_dequeue_count()), 1))[1])
 
 
 async def keep_poison(message_id: str, body: bytes) -> None:

@@ -9,12 +9,14 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import azure.functions as func
 
 from durable_retry import clock
 from durable_retry.binding import TaskHub, bind_hub
+from durable_retry.concurrency import run_each
 from durable_retry.engine.base.names import QUEUE_SOURCE
 from durable_retry.engine.sources.arrivals import Arrival
 from durable_retry.engine.sources.schedules import ScheduledOperation
@@ -49,8 +51,7 @@ async def watch(hub: TaskHub) -> None:
         if done[Recovery.DEAD_LETTER]:
             _log.error("%d orchestrations that ended badly: dead letters", done[Recovery.DEAD_LETTER])
     finally:
-        for step in EACH_MINUTE:
-            await step(hub, clock.now())
+        await run_each(partial(step, hub, clock.now()) for step in EACH_MINUTE)
 
 
 @blueprint.upkeep_timer("30 * * * * *")
@@ -64,9 +65,8 @@ async def outbox_sweeper(hub: TaskHub) -> None:
 @blueprint.upkeep_timer("45 */5 * * * *")
 async def maintenance(hub: TaskHub) -> None:
     """Every five minutes: finish what a crash cut off, then remove what is past its retention."""
-    if registration().wants(QUEUE_SOURCE):
-        await keep_left_poison()
-    await run_maintenance(hub, clock.now())
+    queue = [keep_left_poison] if registration().wants(QUEUE_SOURCE) else []
+    await run_each([*queue, partial(run_maintenance, hub, clock.now())])
 
 
 @blueprint.upkeep_timer("0 20 * * * *")

@@ -1,10 +1,11 @@
 """What belongs to one event loop, and how much a function does at once."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from durable_retry.concurrency import LoopOwned, map_bounded
+from durable_retry.concurrency import LoopOwned, map_bounded, run_each, settle_all
 
 
 def test_each_loop_has_a_value_of_its_own() -> None:
@@ -46,3 +47,33 @@ async def test_the_first_failure_is_raised() -> None:
 
     with pytest.raises(ValueError, match="1"):
         await map_bounded(fail, [1, 2], 1)
+
+
+async def test_all_are_waited_for_and_errors_stand_beside_the_results() -> None:
+    async def halved(number: int) -> int:
+        if number % 2:
+            raise ValueError(number)
+        await asyncio.sleep(0)
+        return number // 2
+
+    results, errors = await settle_all(halved, range(5), 2)
+    assert (results, [str(each) for each in errors]) == ([0, 1, 2], ["1", "3"])
+
+
+async def test_steps_behind_one_that_fails_run_and_its_error_is_raised_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ran: list[str] = []
+
+    def step(name: str, error: Exception | None = None) -> Callable[[], Awaitable[None]]:
+        async def run() -> None:
+            ran.append(name)
+            if error is not None:
+                raise error
+
+        return run
+
+    with pytest.raises(KeyError, match="first"):
+        await run_each([step("a", KeyError("first")), step("b"), step("c", OSError("second")), step("d")])
+    assert ran == ["a", "b", "c", "d"]
+    assert [record.getMessage() for record in caplog.records] == ["failed as well: second"]

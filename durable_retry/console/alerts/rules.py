@@ -181,6 +181,10 @@ class Alert(JsonShape):
             and self.deliveries.get(each, first).is_due(now)
         ]
 
+    def tries_of(self, receiver: str) -> int:
+        """Return how often its message to a receiver was tried."""
+        return self.deliveries.get(receiver, AlertDelivery()).tries
+
     def trying(self, receivers: Iterable[str], now: datetime) -> Self:
         """Return the alert with one more try of each of these receivers; stored before the try begins."""
         begun = {}

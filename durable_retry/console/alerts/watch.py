@@ -14,14 +14,14 @@ cannot both begin a try: each writes the row under the version that it read.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
-from durable_retry.concurrency import LoopOwned
+from durable_retry.concurrency import LoopOwned, raise_first, settle_all
 from durable_retry.console.activity.watch import note_alert
 from durable_retry.console.alerts.health import HealthMetrics, own_thresholds, seconds_since, show
 from durable_retry.console.alerts.rules import Alert, Silence, alert_changes, new_values
@@ -223,7 +223,7 @@ def _log_alert(alert: Alert) -> None:
     _log.log(level, "alert %s %s: %s, threshold %s", *values, extra=extra)
 
 
-# The time for all messages of one run; the next run sends the rest.
+# The time for the messages of one run to one receiver; the next run sends the rest.
 _RUN_SECONDS: Final = 15.0
 
 
@@ -233,30 +233,44 @@ async def _send_due_alerts(hub: TaskHub, now: datetime) -> None:
     if not by_name:
         return
     silences, settings = await list_silences(now), alert_settings()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_RUN_SECONDS):
-            for alert in (await known_alerts()).values():
-                # In a quiet hour, only the end of an incident is sent.
-                if alert.is_raised and settings.is_quiet(alert.kind, now):
-                    continue
-                if alert.due(by_name, now, silences):
-                    await _send_alert(hub, alert, by_name, now, silences)
+    alerts = [
+        alert
+        for alert in (await known_alerts()).values()
+        # In a quiet hour, only the end of an incident is sent.
+        if not (alert.is_raised and settings.is_quiet(alert.kind, now))
+    ]
+
+    async def send(target: Target) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_RUN_SECONDS):
+                # What was tried least comes first: a message that hangs must not keep the others waiting.
+                for alert in sorted(alerts, key=lambda alert: alert.tries_of(target.name)):
+                    if alert.due([target.name], now, silences):
+                        await _send_alert(hub, alert, target, now, silences)
+
+    # Each receiver has the time for itself: one that hangs keeps only its own messages waiting.
+    raise_first((await settle_all(send, by_name.values(), len(by_name)))[1])
+
+
+# Messages of one alert to several receivers change one row: in turn, each needs no second look at it.
+_rows: Final = LoopOwned(asyncio.Lock)
 
 
 async def _send_alert(
-    hub: TaskHub, alert: Alert, targets: Mapping[str, Target], now: datetime, silences: Sequence[Silence]
+    hub: TaskHub, alert: Alert, target: Target, now: datetime, silences: Sequence[Silence]
 ) -> None:
-    begun: list[str] = []
-
     def begin(found: Alert) -> Alert:
-        begun[:] = found.due(targets, now, silences) if found.id == alert.id else []
-        return found.trying(begun, now)
+        is_due = found.id == alert.id and found.due([target.name], now, silences)
+        return found.trying([target.name], now) if is_due else found
 
-    if not await change_alert(alert.condition, begin):
-        return
-    sent = await asyncio.gather(*(send_alert_to(hub, alert, targets[name], now) for name in begun))
-    ended = dict(zip(begun, sent, strict=True))
-    for name, failure in ended.items():
-        if failure is not None:
-            _log.warning("the alert %s did not reach %s: %s", alert.id, name, failure.detail)
-    await change_alert(alert.condition, lambda found: found.tried(ended) if found.id == alert.id else found)
+    async with _rows.get():
+        if not await change_alert(alert.condition, begin):
+            return
+    failure = await send_alert_to(hub, alert, target, now)
+    if failure is not None:
+        _log.warning("the alert %s did not reach %s: %s", alert.id, target.name, failure.detail)
+    ended = {target.name: failure}
+    async with _rows.get():
+        await change_alert(
+            alert.condition, lambda found: found.tried(ended) if found.id == alert.id else found
+        )

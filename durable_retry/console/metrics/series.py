@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from durable_retry import clock
+from durable_retry.concurrency import run_each
 from durable_retry.console.metrics.figures import (
     DependencyMetrics,
     MetricsDocument,
@@ -57,10 +59,13 @@ async def metrics_between(
 
 async def keep_metrics(_hub: TaskHub, now: datetime) -> None:
     """Fold minutes into hours, and remove what is past its time: a step of upkeep."""
-    await fold_metrics(now, STEP_SECONDS)
+    await run_each((partial(fold_metrics, now, STEP_SECONDS), partial(_remove_past, now, STEP_SECONDS)))
+
+
+async def _remove_past(now: datetime, seconds: float) -> None:
     kept_for = retention_settings().metrics_for
     if kept_for is not None:
-        until = clock.monotonic_seconds() + STEP_SECONDS
+        until = clock.monotonic_seconds() + seconds
         while await remove_old_metrics(now - kept_for) >= ROWS_PER_STEP and clock.monotonic_seconds() < until:
             pass
 

@@ -15,7 +15,6 @@ terminate an orchestration through the platform, and with it what was accepted. 
 terminated does not go on: it would send again what was to be stopped, and what it has left is still open.
 """
 
-import asyncio
 import json
 import logging
 from collections import Counter
@@ -24,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from itertools import batched
+from functools import partial
 from typing import Any, Final
 
 from azure.core.exceptions import AzureError
@@ -32,6 +31,7 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry import clock
+from durable_retry.concurrency import raise_first, settle_all
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import (
     BATCH,
@@ -110,21 +110,26 @@ async def recover(hub: TaskHub, now: datetime, seconds: float = RUN_SECONDS) -> 
     In a hub with very many the time is up before the end, and the next run goes on there.
 
     Raises:
-        TaskHubUnavailableError: The task hub did not answer; the next run goes on.
+        TaskHubUnavailableError: The task hub did not answer for a page, or for an instance: the others are
+            followed up, and that one in the next round.
         azure.core.exceptions.AzureError: Storage did not.
     """
     until = clock.monotonic_seconds() + seconds
     place = (await rounds.read_round(operation_index.TABLE, _PLACE)).after
-    done: Counter[Recovery] = Counter()
+    done, errors = Counter[Recovery](), list[Exception]()
     following = place
-    while following == place or (following != rounds.FIRST and clock.monotonic_seconds() < until):
-        found, following = await _page_of_failed(hub, following)
-        for some in batched(found, _AT_ONCE, strict=False):
-            done.update(await asyncio.gather(*(_recover_instance(hub, state, now) for state in some)))
-        if following == rounds.FIRST:
-            break
-    if following != place:
-        await rounds.write_round(operation_index.TABLE, rounds.Round(following), _PLACE)
+    try:
+        while following == place or (following != rounds.FIRST and clock.monotonic_seconds() < until):
+            found, following = await _page_of_failed(hub, following)
+            recovered, failed = await settle_all(partial(_recover_instance, hub, now=now), found, _AT_ONCE)
+            done.update(recovered)
+            errors += failed
+            if following == rounds.FIRST:
+                break
+    finally:  # Also when the time is up: one that hangs must not keep those behind it waiting again.
+        if following != place:
+            await rounds.write_round(operation_index.TABLE, rounds.Round(following), _PLACE)
+    raise_first(errors)
     return done
 
 

@@ -28,6 +28,7 @@ from typing import Final
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
+from durable_retry.concurrency import raise_first, run_each, settle_all
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import RETENTION
 from durable_retry.errors import TaskHubUnavailableError
@@ -70,8 +71,12 @@ LOOK_SECONDS: Final = 5.0
 STEP_SECONDS: Final = 25.0
 """How long one activity of the orchestration runs."""
 
+_INTENTS: Final = "intents"
+
 SETTLED_AFTER: Final = timedelta(minutes=2)
 """A younger intent belongs to a change that is still under way."""
+
+MAINTENANCE_EVERY: Final = timedelta(minutes=5)
 
 ROUND_EVERY: Final = timedelta(hours=1)
 
@@ -110,17 +115,18 @@ async def run_maintenance(hub: TaskHub, now: datetime) -> None:
     Raises:
         TaskHubUnavailableError: Something is left for the next run.
     """
-    finished = await finish_left_over(hub, now)
-    for step in EACH_ROUND:
-        await step(hub, now)
-    await look_at_lanes(hub, STEP_SECONDS)
-    await add_lost(hub, now, STEP_SECONDS)
-    await complete_lost(hub, now, STEP_SECONDS)
-    if finished:
-        _log.info("finished %d changes", finished)
-    for kind in RetentionKind:
-        if kind is not RetentionKind.RECORDS:  # They have a timer of their own.
-            await look_at(hub, kind, now)
+    steps_: list[Callable[[], Awaitable[object]]] = [
+        partial(finish_left_over, hub, now),
+        *(partial(step, hub, now) for step in EACH_ROUND),
+        partial(look_at_lanes, hub, STEP_SECONDS),
+        partial(add_lost, hub, now, STEP_SECONDS),
+        partial(complete_lost, hub, now, STEP_SECONDS),
+        # Records have a timer of their own.
+        *(partial(look_at, hub, kind, now) for kind in RetentionKind if kind is not RetentionKind.RECORDS),
+    ]
+    # Each run begins one step later: the last are reached also when `functionTimeout` cuts every run short.
+    first = int(now.timestamp() / MAINTENANCE_EVERY.total_seconds()) % len(steps_)
+    await run_each(steps_[first:] + steps_[:first])
 
 
 async def look_at(hub: TaskHub, kind: RetentionKind, now: datetime) -> None:
@@ -129,10 +135,15 @@ async def look_at(hub: TaskHub, kind: RetentionKind, now: datetime) -> None:
     Raises:
         TaskHubUnavailableError: The task hub did not answer; the next run goes on.
     """
-    for shard in range(SHARDS.get(kind, 1)):
-        part = RetentionPart(kind, shard)
-        if await remove_past(hub, part, now, LOOK_SECONDS):
-            await hub.start_instance(RETENTION, part.instance_id, {"kind": kind, "shard": shard}, again=True)
+    await run_each(
+        partial(_look_at_part, hub, RetentionPart(kind, shard), now) for shard in range(SHARDS.get(kind, 1))
+    )
+
+
+async def _look_at_part(hub: TaskHub, part: RetentionPart, now: datetime) -> None:
+    if await remove_past(hub, part, now, LOOK_SECONDS):
+        given = {"kind": part.kind, "shard": part.shard}
+        await hub.start_instance(RETENTION, part.instance_id, given, again=True)
 
 
 async def remove_past(hub: TaskHub, part: RetentionPart, now: datetime, seconds: float) -> bool:
@@ -188,8 +199,18 @@ async def finish_left_over(hub: TaskHub, now: datetime) -> int:
     Raises:
         TaskHubUnavailableError: A replay could not be started; it is tried again by the next run.
     """
-    due = [intent for intent in await left_over(INTENTS_PER_RUN) if intent.begun_at <= now - SETTLED_AFTER]
-    return sum([await _finish_change(hub, intent) for intent in due])
+    place = await rounds.read_round(operation_index.TABLE, _INTENTS)
+    intents, following = await left_over(
+        INTENTS_PER_RUN, None if place.after == rounds.FIRST else place.after
+    )
+    if (behind := following or rounds.FIRST) != place.after:
+        await rounds.write_round(operation_index.TABLE, rounds.Round(behind), _INTENTS)
+    due = [intent for intent in intents if intent.begun_at <= now - SETTLED_AFTER]
+    finished, errors = await settle_all(partial(_finish_change, hub), due, 1)
+    if any(finished):
+        _log.info("finished %d changes", sum(finished))
+    raise_first(errors)
+    return sum(finished)
 
 
 async def _finish_change(hub: TaskHub, intent: Intent) -> bool:

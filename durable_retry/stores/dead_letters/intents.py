@@ -51,10 +51,10 @@ async def finish_change(intent: Intent) -> None:
     await tables.delete(INDEX_TABLE, _PARTITION, intent.key)
 
 
-async def left_over(limit: int) -> list[Intent]:
-    """Return at most `limit` intents."""
-    page = await tables.rows_between(INDEX_TABLE, _PARTITION, limit=limit)
-    return contents.readable(INDEX_TABLE, page.rows, _intent_of_row)
+async def left_over(limit: int, cursor: str | None = None) -> tuple[list[Intent], str | None]:
+    """Return at most `limit` intents, and the cursor of the next ones; None at the end."""
+    page = await tables.rows_between(INDEX_TABLE, _PARTITION, limit=limit, cursor=cursor)
+    return contents.readable(INDEX_TABLE, page.rows, _intent_of_row), page.cursor
 
 
 async def intents_of(dead_letter_id: str) -> list[Intent]:

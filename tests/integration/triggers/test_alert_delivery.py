@@ -14,7 +14,8 @@ import pytest
 from durable_retry import clock
 from durable_retry.console.alerts import board, sending
 from durable_retry.console.alerts import watch as alerts
-from durable_retry.console.alerts.rules import Alert, HealthMetric, Silence, alert_changes
+from durable_retry.console.alerts.rules import Alert, Failure, HealthMetric, Silence, alert_changes
+from durable_retry.console.alerts.sending import Target, send_alert_to
 from durable_retry.console.alerts.store import (
     KEPT_INCIDENTS,
     change_alert,
@@ -35,6 +36,7 @@ from durable_retry.engine.outbox import signature
 from durable_retry.settings.alerts import AlertSettings, Format, Receiver
 from durable_retry.stores.dead_letters.list import count_dead_letters
 from durable_retry.stores.dead_letters.records import keep_operation, move_dead_letter
+from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import an_entry
 from tests.support.hub import TaskHubStage
 
@@ -319,3 +321,34 @@ async def test_a_test_goes_to_every_receiver_and_says_what_became_of_it(
     ]
     assert "nothing is wrong" in inbox.bodies("/ours")[0]["text"]
     assert await known_alerts() == {}
+
+
+async def test_a_receiver_that_hangs_keeps_only_its_own_messages_waiting(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, inbox: Inbox
+) -> None:
+    """Its time of a run ends while it hangs in the first message; the next run begins with the others."""
+    settle_on(
+        monkeypatch,
+        inbox.receiver(Format.WEBHOOK, "/hangs"),
+        inbox.receiver(Format.SLACK, "/slack"),
+        dead_letter_age_seconds=1,
+        retries_exhausted_per_hour=1,
+    )
+    tried: list[str] = []
+    real = send_alert_to
+
+    async def send(binding: TaskHub, alert: Alert, target: Target, now: datetime) -> Failure | None:
+        if isinstance(target, Receiver) and target.format is Format.WEBHOOK:
+            tried.append(alert.condition)
+            await asyncio.Event().wait()
+        return await real(binding, alert, target, now)
+
+    monkeypatch.setattr(alerts, "send_alert_to", send)
+    monkeypatch.setattr(alerts, "_RUN_SECONDS", 0.5)
+    for number in range(2):
+        await keep(number)
+    raised = {alert.condition for alert in await alerts.check_alerts(hub.binding, NOW)}
+    assert len(raised) == len(inbox.bodies("/slack")) == 3
+    for minute in range(1, 3):
+        await alerts.check_alerts(hub.binding, NOW + minute * MINUTE)
+    assert (set(tried), len(tried)) == (raised, 3)

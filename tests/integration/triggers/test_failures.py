@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from azure.core.exceptions import HttpResponseError
 from durabletask import task
 from durabletask.client import OrchestrationStatus
 
@@ -28,6 +29,7 @@ from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
 from durable_retry.services.dead_letters.replay import replay_dead_letter
 from durable_retry.services.operations.submit import Replayed, submit
+from durable_retry.services.upkeep import failures
 from durable_retry.services.upkeep.failures import Recovery, recover
 from durable_retry.services.upkeep.histories import purge_others
 from durable_retry.settings.configuration import using
@@ -430,4 +432,32 @@ async def test_a_run_that_is_cut_off_is_continued_by_the_next_one() -> None:
         assert await recover(hub.binding, NOW, seconds=0) == {Recovery.STARTED_ANEW: 1}
         assert await recover(hub.binding, NOW, seconds=0) == {}
         assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
+        await close_clients()
+
+
+async def test_one_that_cannot_be_followed_up_keeps_no_other_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails, or hangs until the time of the run is over: the others are followed up, now or next."""
+    with task_hub_stage(instead={OPERATION: failing_at_once, SAGA: failing_at_once}) as hub:
+        await hub.binding.start_instance(SAGA, "saga-1", {"saga": {}}, again=False)
+        await failed(hub, "op-test", start_input(an_operation()))
+        await hub.binding.wait_for_end("saga-1", 20)
+        real = failures._recover_operation
+
+        async def refuse(*_: Any) -> Recovery:
+            raise HttpResponseError("too large")
+
+        monkeypatch.setattr(failures, "_recover_operation", refuse)
+        with pytest.raises(HttpResponseError):
+            await recover(hub.binding, NOW)
+        assert (await hub.binding.read_instance("saga-1")).input["restarts"] == 1  # type: ignore[union-attr]
+
+        async def hang(*_: Any) -> Recovery:
+            raise asyncio.CancelledError
+
+        monkeypatch.setattr(failures, "_recover_operation", hang)
+        await hub.binding.wait_for_end("saga-1", 20)
+        with pytest.raises(asyncio.CancelledError):
+            await recover(hub.binding, NOW)
+        assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
+        monkeypatch.setattr(failures, "_recover_operation", real)
         await close_clients()

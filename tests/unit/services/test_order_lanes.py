@@ -1,5 +1,6 @@
 """Since when a lane has been blocked, by the dead letter in front of it, and for how long upkeep looks."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime
@@ -12,6 +13,7 @@ from durable_retry.engine.base.instants import to_ms
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status, of_operation
 from durable_retry.engine.order_lanes.document import BlockedLanes
 from durable_retry.engine.order_lanes.lane import Lane, Place, joined, left
+from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services import order_lanes
 from durable_retry.services.order_lanes import find_blocked, look_at_lanes
 from durable_retry.stores.storage import clients as storage_clients
@@ -126,3 +128,22 @@ async def test_upkeep_looks_at_lanes_for_a_while_and_goes_on_where_it_stopped(
         await look_at_lanes(HUB, seconds)
         assert pages.looked_at == expected
         pages.looked_at.clear()
+
+
+@pytest.mark.parametrize("error", [TaskHubUnavailableError("away"), asyncio.CancelledError()])
+async def test_a_lane_that_cannot_be_looked_at_keeps_no_other_from_its_look(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """A run that ends within a lane, by its error or by the end of its time, does not begin there again."""
+    pages = Pages(monkeypatch)
+
+    async def fail(_: TaskHub, operation_id: str) -> dict[str, Any]:
+        if operation_id == "op-lane-0":
+            raise error
+        return await pages.find_status(HUB, operation_id)
+
+    monkeypatch.setattr(order_lanes, "find_status", fail)
+    with pytest.raises(type(error)):
+        await look_at_lanes(HUB, 0.0)
+    await look_at_lanes(HUB, 0.0)
+    assert pages.looked_at == ["op-lane-1"]

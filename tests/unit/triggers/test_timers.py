@@ -7,6 +7,7 @@ import pytest
 from azure.core.exceptions import AzureError, ServiceRequestError
 
 from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.services.upkeep.failures import Recovery
 from durable_retry.triggers import timers
 from durable_retry.triggers.timers import last_fire
 
@@ -59,6 +60,25 @@ async def test_alerts_are_checked_also_when_what_failed_could_not_be_followed_up
     monkeypatch.setattr(timers, "EACH_MINUTE", (check_alerts,))
     await fired(timers.watch)
     check_alerts.assert_awaited_once()
+
+
+async def test_a_step_of_the_minute_that_fails_keeps_no_other_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    note_changes = AsyncMock()
+    monkeypatch.setattr(timers, "recover", AsyncMock(return_value={Recovery.DEAD_LETTER: 0}))
+    monkeypatch.setattr(timers, "EACH_MINUTE", (AsyncMock(side_effect=AzureError("away")), note_changes))
+    await fired(timers.watch)
+    note_changes.assert_awaited_once()
+
+
+async def test_maintenance_runs_also_when_the_queue_of_poison_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run_maintenance = AsyncMock()
+    monkeypatch.setattr(timers, "registration", lambda: SimpleNamespace(wants=lambda _: True))
+    monkeypatch.setattr(timers, "keep_left_poison", AsyncMock(side_effect=AzureError("away")))
+    monkeypatch.setattr(timers, "run_maintenance", run_maintenance)
+    await fired(timers.maintenance)
+    run_maintenance.assert_awaited_once()
 
 
 async def test_a_mistake_in_a_timer_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

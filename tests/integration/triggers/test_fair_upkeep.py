@@ -1,0 +1,142 @@
+"""Maintenance: what fails, or takes all of the time, keeps nothing else waiting for ever."""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
+from azure.core.exceptions import HttpResponseError
+
+from durable_retry import clock
+from durable_retry.engine.dead_letters.transitions import archived
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.services import outbox
+from durable_retry.services.dead_letters.replay import finish_replay
+from durable_retry.services.order_lanes import look_at_lanes
+from durable_retry.services.upkeep import rounds as maintenance
+from durable_retry.services.upkeep.lost_ends import complete_lost
+from durable_retry.services.upkeep.lost_notes import add_lost
+from durable_retry.services.upkeep.rounds import (
+    RetentionKind,
+    finish_left_over,
+    look_at,
+    run_maintenance,
+)
+from durable_retry.settings.upkeep import RetentionSettings
+from durable_retry.stores.dead_letters.intents import Intent, Purpose, begin_change, left_over
+from durable_retry.stores.dead_letters.records import find_dead_letter, keep_operation, move_dead_letter
+from durable_retry.stores.operations.writes import commit_success
+from durable_retry.stores.task_hub import TaskHub
+from tests.support.builders import an_entry
+from tests.support.hub import TaskHubStage
+
+pytestmark = pytest.mark.usefixtures("own_tables")
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def clock_at_now() -> Iterator[None]:
+    with clock.reading(lambda: NOW):
+        yield
+
+
+async def keep(number: int) -> str:
+    return await keep_operation(an_entry(f"op-{number}"), NOW - timedelta(minutes=number))
+
+
+async def test_intents_that_cannot_be_finished_keep_no_other_waiting(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as one run takes fail: the next run takes those behind them."""
+    kept = sorted([await keep(number) for number in range(3)])
+    for dead_letter_id in kept:
+        await begin_change(dead_letter_id, Purpose.MOVE)
+    real = finish_replay
+
+    async def broken(binding: TaskHub, intent: Intent) -> None:
+        if intent.dead_letter_id == kept[0]:
+            raise HttpResponseError("refused")
+        await real(binding, intent)
+
+    monkeypatch.setattr(maintenance, "finish_replay", broken)
+    monkeypatch.setattr(maintenance, "INTENTS_PER_RUN", 1)
+    with pytest.raises(HttpResponseError):
+        await finish_left_over(hub.binding, NOW + timedelta(hours=1))
+    for _ in range(2):
+        assert await finish_left_over(hub.binding, NOW + timedelta(hours=1)) == 1
+    assert [intent.dead_letter_id for intent in (await left_over(10))[0]] == [kept[0]]
+
+
+async def test_a_step_of_maintenance_that_fails_keeps_no_other_back(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = await keep(1)
+    await move_dead_letter(old, lambda record: archived(record, NOW - timedelta(days=31)))
+    settings = RetentionSettings(dead_letter_retention_days=30, history_retention_days=0)
+    monkeypatch.setattr(maintenance, "retention_settings", lambda: settings)
+    for name in ("finish_left_over", "look_at_lanes", "add_lost", "complete_lost"):
+        monkeypatch.setattr(maintenance, name, AsyncMock(side_effect=HttpResponseError(name)))
+    with pytest.raises(HttpResponseError):
+        await run_maintenance(hub.binding, NOW)
+    assert await find_dead_letter(old) is None
+
+
+async def test_each_run_of_maintenance_begins_one_step_later(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is cut off at its first step keeps no other step waiting for ever."""
+    begun: list[partial[Any]] = []
+
+    async def cut_off(steps: Iterable[partial[Any]]) -> None:
+        begun.append(next(iter(steps)))
+
+    monkeypatch.setattr(maintenance, "run_each", cut_off)
+    for number in range(30):
+        await run_maintenance(hub.binding, NOW + number * maintenance.MAINTENANCE_EVERY)
+    assert {step.func for step in begun} >= {finish_left_over, look_at_lanes, add_lost, complete_lost}
+    kinds = {step.args[1] for step in begun if step.func is look_at}
+    assert kinds == set(RetentionKind) - {RetentionKind.RECORDS}
+
+
+async def test_a_part_that_cannot_be_removed_keeps_no_other_part_waiting(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[int] = []
+
+    async def refuse_first(_: TaskHub, part: maintenance.RetentionPart, *__: Any) -> bool:
+        if part.shard == 0:
+            raise HttpResponseError("refused")
+        removed.append(part.shard)
+        return False
+
+    monkeypatch.setattr(maintenance, "remove_past", refuse_first)
+    with pytest.raises(HttpResponseError):
+        await look_at(hub.binding, RetentionKind.MARKERS, NOW)
+    assert removed == [1, 2, 3]
+
+
+async def test_an_outbox_that_cannot_be_started_keeps_no_other_waiting(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = {"type": "charge.completed", "queue": "charge-events", "data": 1}
+    for number in range(3):
+        await commit_success(f"op-{number}", {}, [], [event], NOW, correlation_id=None, trace=None)
+    started: list[str] = []
+
+    async def start(_: TaskHub, outbox_id: str) -> bool:
+        started.append(outbox_id)
+        if len(started) == 1:
+            raise TaskHubUnavailableError("not this one")
+        return True
+
+    monkeypatch.setattr(outbox, "start_sending", start)
+    monkeypatch.setattr(outbox, "NOTES_PER_SWEEP", 1)
+    later = NOW + timedelta(hours=1)
+    with pytest.raises(TaskHubUnavailableError):
+        await outbox.sweep(hub.binding, later)
+    for _ in range(12):  # the lists of the index are read one after the other
+        await outbox.sweep(hub.binding, later)
+    assert len(set(started[:3])) == 3
