@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Final, Literal, cast, get_args, overload
 
 import httpx
@@ -37,37 +38,64 @@ the submission, the result and the fence."""
 
 
 class HandlerFailure(Exception):  # noqa: N818 - `classify` of a dependency may name it
-    """The base of what a handler raises when it did not succeed."""
+    """The base of what a handler raises when it did not succeed.
+
+    Raises:
+        TypeError: Where it is made, if the message is no text.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        if not isinstance(message, str):
+            raise TypeError(f"{type(self).__name__}: message must be text, not {type(message).__name__}")
+        super().__init__(message)
 
 
-class Transient(HandlerFailure):
+class _Delayed(HandlerFailure):
+    def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = None if retry_after is None else _seconds(type(self).__name__, retry_after)
+
+
+def _seconds(of: str, retry_after: object) -> float:
+    if isinstance(retry_after, bool) or not isinstance(retry_after, Real):
+        kind = type(retry_after).__name__
+        raise TypeError(f"{of}: retry_after must be a number of seconds, not {kind}")
+    seconds = float(retry_after)
+    if not math.isfinite(seconds):
+        raise InvalidInputError(
+            [Problem("/retry_after", f"must be a finite number of seconds, not {seconds}")]
+        )
+    return seconds
+
+
+class Transient(_Delayed):
     """The same call may succeed later.
 
         raise Transient("the warehouse is counting its stock", retry_after=30)
 
     Args:
         message: Shown in the attempt; never put a secret here.
-        retry_after: Seconds in which not to try again; None leaves it to the policy.
+        retry_after: Seconds in which not to try again, 0 if it is negative; None leaves it to the policy.
+
+    Raises:
+        TypeError: Where it is made, if an argument is of another kind.
+        InvalidInputError: Where it is made, if `retry_after` is not finite.
     """
 
-    def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
 
-
-class Throttled(HandlerFailure):
+class Throttled(_Delayed):
     """The dependency wants fewer calls: all calls to it pause for `retry_after` seconds.
 
         raise Throttled("the quota of this minute is used up", retry_after=20)
 
     Args:
         message: Shown in the attempt; never put a secret here.
-        retry_after: Seconds in which nobody calls it; None leaves the next try to the policy.
-    """
+        retry_after: Seconds in which nobody calls it, 0 if it is negative; None leaves the next try to the
+            policy.
 
-    def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
+    Raises:
+        As `Transient`.
+    """
 
 
 class Rejected(HandlerFailure):

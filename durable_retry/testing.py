@@ -36,6 +36,7 @@ from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Done
 from durable_retry.engine.retry.history import PastAttempt
 from durable_retry.engine.retry.loop import RetryState, after
 from durable_retry.handler_registry import Function, Handler, find_handler, handler_of
+from durable_retry.services.attempt.functions import Interruption
 from durable_retry.services.attempt.handler import attempt_handler
 from durable_retry.services.attempt.heartbeat import CURRENT
 from durable_retry.services.attempt.http_client import close_clients, sending_over
@@ -103,11 +104,11 @@ class FakeStep:
         self.calls.append((args, kwargs))
         result = self._results.pop(0) if len(self._results) > 1 else self._results[0]
         if isinstance(result, BaseException):
-            raise result.with_traceback(None)  # else it would grow with each call
+            raise BaseException.with_traceback(result, None)  # else it would grow with each call
         return result
 
 
-class Crash(BaseException):
+class Crash(Interruption):
     """An answer at which the process dies: the request was received, and nothing of the attempt goes on."""
 
 
@@ -163,7 +164,7 @@ class FakeDependency:
         progress.sent = not isinstance(answer, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
         match answer:
             case BaseException():
-                raise answer.with_traceback(None)  # else it would grow with each request
+                raise BaseException.with_traceback(answer, None)  # else it would grow with each request
             case httpx.Response():
                 return answer
             case Slow(seconds, later):

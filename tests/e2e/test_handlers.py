@@ -86,6 +86,23 @@ def test_any_other_exception_is_transient(tailored: System, key: str) -> None:
     assert done["result"] == {"value": {"correlation_id": "order-42", "has_time": True}}
 
 
+def test_a_handler_that_exits_after_a_post_without_an_answer_does_not_post_again(
+    tailored: System, key: str
+) -> None:
+    ended = tailored.until(accepted(tailored, key, "exits", {}), "dead_lettered")
+    assert (ended["dead_letter"]["reason"], ended["attempt_count"]) == ("AmbiguousOutcome", 1)
+    assert "SystemExit: 1" in ended["attempts"][0]["error"]
+    assert tailored.target.received(key)["count"] == 1
+
+
+def test_a_handler_that_exits_in_a_thread_fails_and_no_other_is_disturbed(tailored: System, key: str) -> None:
+    other = accepted(tailored, f"{key}-other", "transient", {"retry_after": 0.5})
+    ended = tailored.until(accepted(tailored, key, "exits-in-a-thread", {}), "dead_lettered")
+    assert (ended["dead_letter"]["reason"], ended["attempt_count"]) == ("RetriesExhausted", 3)
+    assert ended["attempts"][0]["error"] == "SystemExit: out of paper"
+    assert tailored.until(other, "succeeded")["attempt_count"] == 2
+
+
 def test_an_input_that_does_not_fit_is_refused_mistake_by_mistake(tailored: System, key: str) -> None:
     answer = post(tailored, key, "place-order", {"order": "!", "amount": 0, "colour": "red"})
     assert answer.status_code == 400

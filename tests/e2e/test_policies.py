@@ -81,7 +81,7 @@ def test_dependencies_are_shown_with_their_policies_and_without_secrets(tailored
     answer = tailored.client.get("/api/dependencies")
     assert answer.status_code == 200
     shown = {one["name"]: one for one in answer.json()["items"]}
-    assert sorted(shown) == ["endless", "flaky", "forgetful", "guarded"]
+    assert sorted(shown) == ["endless", "flaky", "forgetful", "guarded", "once"]
     assert shown["endless"]["retry"]["max_attempts"] == -1
     assert shown["guarded"]["auth"]["header"] == "Authorization"
     assert shown["guarded"]["headers"]["Accept"] == "application/json"

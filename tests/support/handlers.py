@@ -1,5 +1,8 @@
 """Handlers with each kind of outcome; the tests name this module in the app setting HANDLERS."""
 
+import sys
+
+import httpx
 from pydantic import BaseModel, ConfigDict
 
 import durable_retry
@@ -43,6 +46,22 @@ async def broken(wish: Wish, call: Call) -> dict[str, object]:
     if call.attempt <= wish.attempts:
         raise RuntimeError("quantity")
     return {"correlation_id": call.correlation_id, "has_time": 0 < call.seconds_left <= 5}
+
+
+@durable_retry.operation("exits", dependency="once")
+async def exits(_wish: Wish, call: Call) -> None:
+    """Posts, gets no answer in time, and exits."""
+    try:
+        headers = {"Idempotency-Key": call.key}  # only for the record of the target
+        await call.client.post("/hang/999", params={"seconds": 5}, headers=headers, timeout=0.2)
+    except httpx.TimeoutException:
+        sys.exit(1)
+
+
+@durable_retry.operation("exits-in-a-thread", dependency="flaky")
+def exits_in_a_thread(_wish: Wish) -> None:
+    """Exits."""
+    sys.exit("out of paper")
 
 
 class Trip(BaseModel):

@@ -22,8 +22,11 @@ owner who writes `500 = "transient"` states that a repeat is safe there.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from functools import partial
+from itertools import chain
+from typing import Any, Final
 
+from durable_retry.engine.base.foreign import look
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.retry.retry_after import RetryHint
 
@@ -208,18 +211,29 @@ def classify_handler_failure(
     return Classification(override) if override is not None else _first_known(names, _BY_CODE) or _LOST
 
 
+_MOST_WRAPPED: Final = 8
+"""Exceptions inside of each other; one may be its own `orig`."""
+
+
 def names_of(error: BaseException) -> list[str]:
     """Return the names by which an exception is classified, those of its own class first.
 
     Each class has three: `redis.exceptions.ConnectionError`, `redis.ConnectionError`, `ConnectionError`. The
     driver's exception, which SQLAlchemy wraps and has at `orig`, says more and comes first.
     """
-    driver = getattr(error, "orig", None)
-    found = names_of(driver) if isinstance(driver, BaseException) else []
-    for cls in type(error).__mro__:
-        package = cls.__module__.partition(".")[0]
-        found += [f"{cls.__module__}.{cls.__name__}", f"{package}.{cls.__name__}", cls.__name__]
-    return list(dict.fromkeys(found))
+    wrapped = [error]
+    for _ in range(_MOST_WRAPPED):
+        driver: Any = look(partial(getattr, wrapped[-1], "orig", None), None)
+        if not issubclass(type(driver), BaseException):
+            break
+        wrapped.append(driver)
+    classes = [cls for each in reversed(wrapped) for cls in type(each).__mro__]
+    return list(dict.fromkeys(chain.from_iterable(map(_names_of_class, classes))))
+
+
+def _names_of_class(cls: type) -> tuple[str, ...]:
+    module, name = look(lambda: str(cls.__module__), ""), look(lambda: str(cls.__name__), "")
+    return f"{module}.{name}", f"{module.partition('.')[0]}.{name}", name
 
 
 def _first_known[T](names: Iterable[str], table: Mapping[str, T]) -> T | None:

@@ -58,7 +58,7 @@ class StepGate:
         self,
         plan: Plan,
         call: Callable[[], Awaitable[Any]],
-        outcome_of: Callable[[Plan, Exception], AttemptOutcome],
+        outcome_of: Callable[[Plan, BaseException], AttemptOutcome],
     ) -> Any:
         """Return what a step's call returns, if the dependency of its plan admits it.
 

@@ -20,6 +20,7 @@ from azure.core.exceptions import AzureError
 from pydantic import TypeAdapter
 
 from durable_retry import clock
+from durable_retry.engine.base.foreign import look
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.heartbeat import HEARTBEAT, begin_heartbeats, report_progress
 from durable_retry.engine.operations.steps import (
@@ -39,10 +40,10 @@ from durable_retry.errors import ContendedError
 from durable_retry.handlers import Call, Step
 from durable_retry.services.attempt.admission import StepBlockedError, StepGate
 from durable_retry.services.attempt.call_transport import CallTransport, Seen
+from durable_retry.services.attempt.functions import CANCEL_SECONDS, Interruption, members_of, run_function
 from durable_retry.services.attempt.heartbeat import Heartbeat
 from durable_retry.services.attempt.http_client import make_client
 from durable_retry.services.attempt.http_request import Plan
-from durable_retry.services.attempt.threads import run_function
 from durable_retry.settings.configuration import find_dependency
 from durable_retry.signatures import (
     SignatureError,
@@ -61,14 +62,11 @@ _log = logging.getLogger(__name__)
 MAX_STEPS: Final = 100
 """In one attempt of a handler."""
 
-# For a step to end that was cancelled; one that does not is left behind.
-_CANCEL_SECONDS: Final = 2.0
-
 type ChangeStep = Callable[[str, StepRule], Awaitable[RememberedStep]]
 """`await change(name, rule)`: changes the record of one step, see `stores.operations.steps.change_step`."""
 
 
-class StepInterrupted(BaseException):
+class StepInterrupted(Interruption):
     """The attempt must not go on. Not an `Exception`, so that a handler does not catch it by accident."""
 
 
@@ -124,7 +122,7 @@ class Calls:
     plan: Plan
     change: ChangeStep
     gate: StepGate
-    outcome_of: Callable[[Plan, Exception], AttemptOutcome]
+    outcome_of: Callable[[Plan, BaseException], AttemptOutcome]
     stopped: Exception | None = None
     seen: Seen = field(default_factory=Seen)
     errors: list[Exception] = field(default_factory=list)
@@ -134,7 +132,8 @@ class Calls:
     _active: dict[asyncio.Event, asyncio.Task[Any] | None] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
     _running: dict[str, _RunningStep] = field(default_factory=dict)
-    _failed: list[tuple[Exception, FailedStep]] = field(default_factory=list)
+    _transports: list[CallTransport] = field(default_factory=list)
+    _failed: list[tuple[BaseException, FailedStep]] = field(default_factory=list)
 
     def call(self, repeatable: bool | None = None) -> Call:  # noqa: FBT001 - as `operation` has it
         """Return the `Call` that is passed to the handler, which may say whether it may run twice."""
@@ -171,9 +170,10 @@ class Calls:
         except (ContendedError, AzureError) as error:
             self._log_not_noted("a heartbeat", error)
 
-    def failed_step(self, error: Exception) -> FailedStep:
-        """Return the step by which the handler failed."""
-        found = (step for raised, step in self._failed if raised in (error, error.__cause__))
+    def failed_step(self, error: BaseException) -> FailedStep:
+        """Return the step by which the handler failed, when it raised an error that is no group."""
+        cause = look(lambda: error.__cause__, None)
+        found = (step for raised, step in self._failed if raised is error or raised is cause)
         return next(found, FailedStep(self.plan))
 
     async def finish_steps(self) -> None:
@@ -192,15 +192,17 @@ class Calls:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=_CANCEL_SECONDS)
+            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
 
     async def cut_off(self) -> FailedStep:
-        """Note that the attempt's time is over; return the running step, one with a policy of its own first.
+        """End the attempt, whose time is over; return the running step, one with a policy of its own first.
 
         Raises:
             StepInterrupted: A step was running that must not run again.
         """
         await self.end_steps()
+        for transport in self._transports:
+            transport.is_over = True
         for running in self._running.values():
             if running.ending is None and not running.is_repeatable:
                 name = running.begun.name
@@ -249,11 +251,12 @@ class Calls:
             raise self._stop_steps(error) from error
         except Exception as error:
             self.errors.append(error)
-            if transport.may_have_acted:
-                self.seen.may_have_acted = True
+            if transport.own.may_have_acted:
+                self.seen.has_lost = True
                 del self._running[step.name]
                 raise
-            self._failed.append((error, FailedStep(plan, step.name, running.failure)))
+            failed = FailedStep(plan, step.name, running.failure)
+            self._failed += [(each, failed) for each in (error, *members_of(error))]
             ending = partial(fail, begun=begun)
             self._running[step.name] = replace(running, ending=ending)
             await self._note_end_of_step(begun, ending)
@@ -339,6 +342,7 @@ class Calls:
         attempt: int,
         run_step: Callable[[Step], Awaitable[Any]],
     ) -> Call:
+        self._transports.append(transport)
         call = Call(
             key=transport.key,
             attempt=attempt,

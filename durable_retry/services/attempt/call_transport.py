@@ -32,46 +32,78 @@ class Seen:
     """What the requests of one attempt show.
 
     Attributes:
-        may_have_acted: Whether a request failed that must not be sent again, and may have taken effect.
+        has_lost: Whether a request failed that must not be sent again, and may have taken effect.
+        under_way: How many such requests have no answer yet.
         rate_left: What the latest answer says is left of the dependency's rate limit; None when none did.
     """
 
-    may_have_acted: bool = False
+    has_lost: bool = False
+    under_way: int = 0
     rate_left: RateLeft | None = None
+
+    @property
+    def may_have_acted(self) -> bool:
+        """Whether an attempt that failed must not be made again."""
+        return self.has_lost or self.under_way > 0
 
 
 class CallTransport(httpx.AsyncBaseTransport):
-    """Sends the requests of one call over the pooled connections; closing it leaves them open."""
+    """Sends the requests of one call over the pooled connections; closing it leaves them open.
+
+    Attributes:
+        own: What its requests show, beside those of the whole attempt.
+        is_over: Whether it sends nothing more, since another attempt may run.
+    """
 
     def __init__(self, plan: Plan, seen: Seen, key: str, *, is_repeatable: bool) -> None:
         self.key = key
-        self.may_have_acted = False
+        self.own = Seen()
+        self.is_over = False
         self._plan = plan
         self._seen = seen
         self._is_repeatable = is_repeatable
         self._inner = transport_of(plan.dependency)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send one request, with what every request carries unless the handler set that header itself."""
+        """Send one request, with what every request carries unless the handler set that header itself.
+
+        Raises:
+            TimeoutError: The attempt is over.
+        """
+        if self.is_over:
+            raise TimeoutError("this attempt is over; another one may run")
         for name, value in own_headers(self._plan, self.key).items():
             request.headers.setdefault(name, value)
-        progress = SendProgress()
-        request.extensions[PROGRESS] = progress
         # A handler may say of a step that it must not run twice although the dependency deduplicates.
         is_once = not self._is_repeatable and is_unprotected(request.method, "")
         request.extensions[_SENT_ONCE] = is_once
-        try:
-            answer = await self._inner.handle_async_request(request)
-        except BaseException as error:
-            if is_once and progress.sent:
-                self._note_failure(error)
-            raise
+        answer = await (self._answer_once(request) if is_once else self._answer(request, SendProgress()))
         left = parse_rate_left(answer.headers, now=clock.now())
         self._seen.rate_left = left or self._seen.rate_left
-        if is_once:
-            self._note_status(answer)
-            answer.stream = _WatchedStream(answer.stream, self._note_failure)
         return answer
+
+    async def _answer(self, request: httpx.Request, progress: SendProgress) -> httpx.Response:
+        request.extensions[PROGRESS] = progress
+        return await self._inner.handle_async_request(request)
+
+    async def _answer_once(self, request: httpx.Request) -> httpx.Response:
+        progress = SendProgress()
+        self._count(1)
+        try:
+            answer = await self._answer(request, progress)
+        except BaseException as error:
+            if progress.sent:
+                self._note_failure(error)
+            raise
+        finally:
+            self._count(-1)
+        self._note_status(answer)
+        answer.stream = _WatchedStream(answer.stream, self._note_failure)
+        return answer
+
+    def _count(self, under_way: int) -> None:
+        for seen in (self.own, self._seen):
+            seen.under_way += under_way
 
     def _note_failure(self, error: BaseException) -> None:
         names = names_of(error)
@@ -87,7 +119,7 @@ class CallTransport(httpx.AsyncBaseTransport):
 
     def _note_category(self, category: Category | None) -> None:
         if category is Category.AMBIGUOUS:
-            self.may_have_acted = self._seen.may_have_acted = True
+            self.own.has_lost = self._seen.has_lost = True
 
 
 class _WatchedStream(httpx.AsyncByteStream):

@@ -1,14 +1,18 @@
 """The answer that an exception of an HTTP library is about, whichever library a handler calls with.
 
-None of the libraries is imported: their exceptions are known by their packages and by what they carry.
+None of the libraries is imported: their exceptions are known by their packages and by what they carry. What
+an exception does not let be read counts as missing.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from durable_retry.engine.base.foreign import look, plain_text
+
 _PACKAGES: Final = frozenset({"httpx", "requests", "aiohttp", "azure"})
 _BODY_CHARS: Final = 1_024
+_STATUSES: Final = range(100, 1_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +36,30 @@ def answer_of(error: BaseException) -> FailedAnswer | None:
 
     It is at `error.response` (httpx, requests, azure.core), or in the exception itself (aiohttp).
     """
+    return look(lambda: _answer_of(error), None)
+
+
+def _answer_of(error: BaseException) -> FailedAnswer | None:
     packages = {cls.__module__.partition(".")[0] for cls in type(error).__mro__}
     if not packages & _PACKAGES:
         return None
     response = getattr(error, "response", None)
     response = error if response is None else response
     status = getattr(response, "status_code", None) or getattr(response, "status", None)
-    if not isinstance(status, int):
+    if not (isinstance(status, int) and status in _STATUSES):
         return None
-    headers = getattr(response, "headers", None) or {}
     return FailedAnswer(
-        status,
-        {str(name).lower(): str(value) for name, value in headers.items()},
-        _method_of(error, response),
-        _body_of(response),
+        int(status),
+        look(lambda: _headers_of(response), {}),
+        look(lambda: _method_of(error, response), ""),
+        look(lambda: _body_of(response), "")
+        or look(lambda: plain_text(getattr(response, "message", "")), ""),
     )
+
+
+def _headers_of(response: Any) -> dict[str, str]:
+    headers = getattr(response, "headers", None) or {}
+    return {plain_text(name).lower(): plain_text(value) for name, value in headers.items()}
 
 
 def _method_of(error: BaseException, response: Any) -> str:
@@ -60,8 +73,5 @@ def _method_of(error: BaseException, response: Any) -> str:
 def _body_of(response: Any) -> str:
     if getattr(response, "_content_consumed", True) is False:
         return ""  # A stream of requests: its text would be read here, on the event loop.
-    try:
-        text = response.text() if callable(getattr(response, "text", None)) else response.text
-    except Exception:  # noqa: BLE001 - a body that was not read, or not in time, is missing: nothing else is
-        return str(getattr(response, "message", ""))
-    return str(text)[:_BODY_CHARS]
+    text = response.text() if callable(getattr(response, "text", None)) else response.text
+    return plain_text(text)[:_BODY_CHARS]

@@ -1,7 +1,7 @@
 """One attempt that is a handler: it is run, and what it returns or raises becomes an outcome."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -12,7 +12,9 @@ from azure.core.exceptions import AzureError
 from pydantic import TypeAdapter, ValidationError
 
 from durable_retry import clock
+from durable_retry.engine.base.foreign import look, name_of
 from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.request import is_unprotected
 from durable_retry.engine.operations.steps import StepStoppedError
@@ -33,15 +35,16 @@ from durable_retry.services.attempt.admission import StepGate
 from durable_retry.services.attempt.call import Calls, ChangeStep, FailedStep, StepInterrupted
 from durable_retry.services.attempt.call_transport import may_repeat_work
 from durable_retry.services.attempt.failed_answers import FailedAnswer, answer_of
+from durable_retry.services.attempt.functions import NoFreeThreadError, members_of, run_function
 from durable_retry.services.attempt.http_client import EscapedBaseUrlError
 from durable_retry.services.attempt.http_request import (
+    ERROR_CHARS,
     Plan,
     error_line,
     error_text,
     failure_body,
     failure_traceback,
 )
-from durable_retry.services.attempt.threads import NoFreeThreadError, run_function
 from durable_retry.settings.configuration import targets
 from durable_retry.signatures import stored_result
 from durable_retry.stores.operations.steps import change_step
@@ -62,6 +65,9 @@ _BUGS: Final = (
     ZeroDivisionError,
     InvalidInputError,  # an event, a write or an outcome that can never be committed
 )
+
+_REFUSED_HERE: Final = (ValidationError, EscapedBaseUrlError)
+"""Exceptions of our own libraries by which a document or an address can never be used."""
 
 _log = logging.getLogger(__name__)
 
@@ -126,35 +132,68 @@ async def _run_within_time_limit(plan: Plan, handler: Handler, calls: Calls) -> 
                 raise
             await calls.finish_steps()
         return plan.outcome(result=_result_document(returned, handler.signature.result))
-    except (ValidationError, EscapedBaseUrlError) as error:
-        outcome = plan.outcome(category=Category.MALFORMED, error=error_line(error, plan.dependency))
-    except Exception as error:  # noqa: BLE001 - any other error of a handler is transient: docs/handlers.md
+    except Exception as error:  # noqa: BLE001 - whatever the function let out is its failure: docs/handlers.md
         if limit.expired() and (ended := _outcome_of_cut_off(plan, handler, error)) is not None:
             return ended
-        failed = await calls.cut_off() if limit.expired() else calls.failed_step(error)
+        cut_off = await calls.cut_off() if limit.expired() else None
+        outcome = _outcome_of_raised(handler, calls, error, cut_off)
+    return _ambiguous_outcome(outcome) if calls.seen.may_have_acted else outcome
+
+
+def _outcome_of_raised(
+    handler: Handler, calls: Calls, error: Exception, cut_off: FailedStep | None
+) -> AttemptOutcome:
+    members, outcomes = members_of(error), []
+    for member in members:
+        failed = cut_off or calls.failed_step(member)
         outcome = replace(
-            _outcome_of_error(handler, failed.plan, error),
+            _outcome_of_member(handler, failed.plan, member),
             step=failed.policy,
-            is_elsewhere=failed.plan.dependency is not plan.dependency,
-            failure=_failure_detail(failed, error),
+            is_elsewhere=failed.plan.dependency is not calls.plan.dependency,
+            failure=_failure_detail(failed, member, member if len(members) == 1 else error),
         )
-    if calls.seen.may_have_acted:
-        return _ambiguous_outcome(outcome)
-    hints = filter(None, [outcome.retry_hint, *map(_retry_hint_of, calls.errors)])
-    return replace(outcome, retry_hint=max(hints, key=lambda hint: hint.delay_seconds, default=None))
+        outcomes.append(outcome)
+    outcome = _most_final(outcomes)
+    of_steps = (_retry_hint_of(member) for each in calls.errors for member in members_of(each))
+    return replace(outcome, retry_hint=_longest([outcome.retry_hint, *of_steps]))
 
 
-def _failure_detail(failed: FailedStep, error: Exception) -> FailureDetail:
-    dependency, answer = failed.plan.dependency, answer_of(error)
+def _outcome_of_error(handler: Handler, plan: Plan, error: BaseException) -> AttemptOutcome:
+    return _most_final([_outcome_of_member(handler, plan, member) for member in members_of(error)])
+
+
+_FINALITY: Final = {Category.TRANSIENT: 0, Category.THROTTLED: 1, Category.AMBIGUOUS: 3}
+"""2 for all others: they will never succeed."""
+
+
+def _most_final(outcomes: list[AttemptOutcome]) -> AttemptOutcome:
+    """Return the outcome of what was raised at once: the most final one, with the longest hint of all."""
+    ordered = sorted(outcomes, key=lambda each: -_FINALITY.get(each.category or Category.TRANSIENT, 2))
+    if len(ordered) == 1:
+        return ordered[0]
+    lines = "; ".join(dict.fromkeys(each.error or "" for each in ordered))
+    return replace(
+        ordered[0],
+        error=cut_text(f"{len(ordered)} errors: {lines}", ERROR_CHARS),
+        retry_hint=_longest([each.retry_hint for each in ordered]),
+    )
+
+
+def _longest(hints: Iterable[RetryHint | None]) -> RetryHint | None:
+    return max(filter(None, hints), key=lambda hint: hint.delay_seconds, default=None)
+
+
+def _failure_detail(failed: FailedStep, member: BaseException, raised: BaseException) -> FailureDetail:
+    dependency, answer = failed.plan.dependency, answer_of(member)
     return FailureDetail(
         step=failed.name,
         body=None if answer is None else failure_body(answer.body, dependency),
-        traceback=failure_traceback(error, dependency),
+        traceback=failure_traceback(raised, dependency),
     )
 
 
 def _outcome_of_cut_off(plan: Plan, handler: Handler, error: Exception) -> AttemptOutcome | None:
-    if isinstance(error.__cause__, NoFreeThreadError):
+    if isinstance(look(lambda: error.__cause__, None), NoFreeThreadError):
         detail = "no thread was free for a function that is not async"
         return plan.outcome(category=Category.TRANSIENT, error=detail, counted=False)
     if handler.repeatable is False:
@@ -172,12 +211,13 @@ def _ambiguous_outcome(outcome: AttemptOutcome) -> AttemptOutcome:
     return replace(outcome, category=Category.AMBIGUOUS, error=error, retry_hint=None, step=None)
 
 
-def _outcome_of_refusal(plan: Plan, error: Exception, answer: FailedAnswer) -> AttemptOutcome:
+def _outcome_of_refusal(plan: Plan, error: BaseException, answer: FailedAnswer) -> AttemptOutcome:
     hint = _retry_hint_of(error)
-    if isinstance(error, httpx.HTTPStatusError):
-        unprotected = may_repeat_work(plan, error.request)
-    else:
+    request = _request_of(error)
+    if request is None:
         unprotected = is_unprotected(answer.method, plan.deduplication_header)
+    else:
+        unprotected = may_repeat_work(plan, request)
     category = classify_status(
         answer.status_code,
         retry_hint=hint,
@@ -189,50 +229,63 @@ def _outcome_of_refusal(plan: Plan, error: Exception, answer: FailedAnswer) -> A
     return plan.outcome(
         category=category or Category.TRANSIENT,
         status_code=answer.status_code,
-        error=f"{type(error).__name__}: {body}" if body else error_line(error, plan.dependency),
+        error=f"{name_of(error)}: {body}" if body else error_line(error, plan.dependency),
         retry_hint=hint,
     )
 
 
-def _outcome_of_error(handler: Handler, plan: Plan, error: Exception) -> AttemptOutcome:
-    names = names_of(error)
-    answer = answer_of(error)
-    if answer is not None and not plan.dependency.classify.keys() & set(names):
-        return _outcome_of_refusal(plan, error, answer)
-    if isinstance(error, _BUGS) and not plan.dependency.classify.keys() & set(names):
-        _log.error(
-            "handler %s has a bug, seen in %s",
-            handler.name,
-            plan.operation.operation_id,
-            exc_info=error,
-            extra=fields_of(plan.operation, {}),
-        )
-        line = f"bug in handler {handler.name}: {error_line(error, plan.dependency)}"
-        return plan.outcome(category=Category.MALFORMED, error=line, is_our_bug=True)
+def _outcome_of_member(handler: Handler, plan: Plan, error: BaseException) -> AttemptOutcome:
+    """Return the outcome of an error that is no group; by its own type, since what it shows may lie."""
+    names, line = names_of(error), error_line(error, plan.dependency)
+    if not plan.dependency.classify.keys() & set(names):
+        if issubclass(type(error), _REFUSED_HERE):
+            return plan.outcome(category=Category.MALFORMED, error=line)
+        if (answer := answer_of(error)) is not None:
+            return _outcome_of_refusal(plan, error, answer)
+        if issubclass(type(error), _BUGS):
+            _log_bug(handler, plan, error)
+            line = f"bug in handler {handler.name}: {line}"
+            return plan.outcome(category=Category.MALFORMED, error=line, is_our_bug=True)
     classified = _classify_error(plan, error, names)
-    return plan.outcome(
-        category=classified.category,
-        error=error_line(error, plan.dependency),
-        retry_hint=_retry_hint_of(error),
+    return plan.outcome(category=classified.category, error=line, retry_hint=_retry_hint_of(error))
+
+
+def _log_bug(handler: Handler, plan: Plan, error: BaseException) -> None:
+    write = partial(
+        _log.error,
+        "handler %s has a bug, seen in %s",
+        handler.name,
+        plan.operation.operation_id,
+        exc_info=error,
+        extra=fields_of(plan.operation, {}),
     )
+    look(write, None)
 
 
-def _retry_hint_of(error: Exception) -> RetryHint | None:
+def _retry_hint_of(error: BaseException) -> RetryHint | None:
     if (answer := answer_of(error)) is not None:
         return parse_retry_after(answer.headers, status_code=answer.status_code, now=clock.now())
-    seconds = error.retry_after if isinstance(error, Transient | Throttled) else None
-    return None if seconds is None else hint_from_handler(seconds)
+    if not issubclass(type(error), Transient | Throttled):
+        return None
+    seconds = look(partial(getattr, error, "retry_after"), None)
+    return None if seconds is None else look(lambda: hint_from_handler(float(seconds)), None)
 
 
-def _classify_error(plan: Plan, error: Exception, names: list[str]) -> Classification:
+def _request_of(error: BaseException) -> httpx.Request | None:
+    # `request` of an error raises where there is none.
+    request = look(partial(getattr, error, "_request", None), None)
+    return request if issubclass(type(request), httpx.Request) else None
+
+
+def _classify_error(plan: Plan, error: BaseException, names: list[str]) -> Classification:
     """Classify a failure: that of a request by the table of requests, others by what the handler raised.
 
     Every attempt of a handler counts: what it sent before it failed is not known here.
     """
     overrides = plan.dependency.classify
-    if not isinstance(error, httpx.RequestError | httpx.InvalidURL):
+    if not issubclass(type(error), httpx.RequestError | httpx.InvalidURL):
         return classify_handler_failure(names, overrides=overrides)
-    request = getattr(error, "_request", None)  # `request` raises where there is none
+    request = _request_of(error)
     unprotected = request is not None and may_repeat_work(plan, request)
     return classify_failure(names, unprotected=unprotected, overrides=overrides)
 
@@ -243,7 +296,7 @@ def _result_document(returned: Any, adapter: TypeAdapter[Any]) -> dict[str, Any]
     Raises:
         InvalidInputError: What it returned cannot be stored or sent as it is.
     """
-    outcome = returned if isinstance(returned, Outcome) else Outcome(returned)
+    outcome = returned if issubclass(type(returned), Outcome) else Outcome(returned)
     value, _ = stored_result(adapter, outcome.value, "/value")
     result: dict[str, Any] = {"value": value}
     if writes := [write.to_json() for write in outcome.writes]:

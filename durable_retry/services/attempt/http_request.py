@@ -12,6 +12,7 @@ from typing import Any, Final
 import httpx
 
 from durable_retry import clock
+from durable_retry.engine.base.foreign import look, name_of, plain_text, text_of
 from durable_retry.engine.base.json_input import json_problems, read_json
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import MASK, Secret
@@ -31,7 +32,8 @@ from durable_retry.settings.configuration import app_settings
 # A shorter value protects nothing, and masking it would riddle innocent text.
 _SHORTEST_SECRET_CHARS: Final = 6
 
-_ERROR_CHARS: Final = 300
+ERROR_CHARS: Final = 300
+"""The line of an error in a status document has no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +128,9 @@ def _hidden_of(dependency: Dependency) -> _Hidden:
 
 def error_line(error: BaseException, dependency: Dependency) -> str:
     """Return an exception's name and message as one line, without secrets."""
-    message = " ".join(str(error).split())
-    line = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    return safe_text(line, dependency)[:_ERROR_CHARS]
+    message = " ".join(text_of(error).split())
+    line = f"{name_of(error)}: {message}" if message else name_of(error)
+    return safe_text(line, dependency)[:ERROR_CHARS]
 
 
 def _secret_texts(dependency: Dependency) -> list[str]:
@@ -219,8 +221,9 @@ def failure_body(body: str, dependency: Dependency) -> str | None:
 
 def failure_traceback(error: BaseException, dependency: Dependency) -> str:
     """Return where a handler failed: the end of the traceback, without secrets."""
-    lines = format_exception(error, limit=-_FAILURE_FRAMES)
-    return safe_text("".join(lines), dependency)[-_FAILURE_CHARS:]
+    lines = look(lambda: format_exception(error, limit=-_FAILURE_FRAMES), [name_of(error)])
+    # More than is kept, so that no credential is cut before it is masked.
+    return safe_text(plain_text("".join(lines)[-2 * _FAILURE_CHARS :]), dependency)[-_FAILURE_CHARS:]
 
 
 def safe_text(text: str, dependency: Dependency) -> str:

@@ -20,9 +20,10 @@ from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts
 from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Throttled, Transient
-from durable_retry.services.attempt import threads
+from durable_retry.services.attempt import functions
 from durable_retry.services.attempt.admission import health_shown_by
 from durable_retry.services.attempt.attempt import make_attempt
+from durable_retry.services.attempt.functions import Interruption
 from durable_retry.services.attempt.http_client import sending_over
 from durable_retry.settings.configuration import using
 from durable_retry.stores.storage import clients as storage_clients
@@ -177,6 +178,19 @@ async def test_what_may_have_taken_effect_stays_unknown_whatever_the_handler_rai
     assert (await run(ship)).category is not Category.AMBIGUOUS
 
 
+async def test_a_request_that_is_under_way_when_its_handler_fails_may_have_acted() -> None:
+    async def ship(_order: ShipOrder, call: Call) -> None:
+        posts.append(asyncio.create_task(call.client.post("/hang/999", params={"seconds": 5})))
+        await asyncio.sleep(0)
+        raise RuntimeError("something else")
+
+    posts: list[asyncio.Task[Any]] = []
+    categories = [(await run(ship, dependency=name)).category for name in ("unsafe", "safe")]
+    for post in posts:
+        post.cancel()
+    assert categories == [Category.AMBIGUOUS, Category.TRANSIENT]
+
+
 class BrokenBody(httpx.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         yield b"{"
@@ -323,7 +337,7 @@ async def test_an_answer_that_raised_for_its_status_is_classified_by_it(
     assert outcome.retry_hint.delay_seconds == 7
 
 
-class DeathError(BaseException):
+class DeathError(Interruption):
     """The process died: nothing of the attempt runs after it."""
 
 
@@ -378,7 +392,7 @@ async def test_an_attempt_for_which_no_thread_was_free_costs_nothing(
     def ship(_order: ShipOrder) -> None:
         raise AssertionError("it must not run")
 
-    monkeypatch.setattr(threads, "_free", LoopOwned(lambda: asyncio.Semaphore(0)))
+    monkeypatch.setattr(functions, "_free", LoopOwned(lambda: asyncio.Semaphore(0)))
     for options in ({}, {"repeatable": False}):
         outcome = await run(
             ship, options=options, timeouts=Timeouts(connect_seconds=0.05, attempt_seconds=0.05)

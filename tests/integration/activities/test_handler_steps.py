@@ -21,6 +21,7 @@ from durable_retry.handlers import Call, Rejected, Throttled, Transient
 from durable_retry.services.attempt.admission import health_shown_by
 from durable_retry.services.attempt.attempt import make_attempt
 from durable_retry.services.attempt.call import StepInterrupted
+from durable_retry.services.attempt.functions import Interruption
 from durable_retry.stores.operations.steps import steps_shown
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables
@@ -109,7 +110,7 @@ def two_steps(script: Script, **options: Any) -> Function:
     return ship
 
 
-class DeathError(BaseException):
+class DeathError(Interruption):
     """The process died: nothing of the attempt runs after it."""
 
 

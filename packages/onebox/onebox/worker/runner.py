@@ -45,10 +45,6 @@ _SLOW_SECONDS: Final = 0.1
 _UUID_FORM_BITS: Final = 0xF << 76 | 0b11 << 62
 _UUID_FORM: Final = 4 << 76 | 0b10 << 62
 
-# What would end a task or an event loop if it left a function: it fails the function alone. An app may leak
-# the cancellation of something that it awaited, or call sys.exit.
-_ESCAPES: Final = (SystemExit, KeyboardInterrupt, asyncio.CancelledError)
-
 OUT_OF_TIME: Final = "FunctionTimeoutException"
 """The type of the failure of a function that ran longer than functionTimeout."""
 
@@ -126,7 +122,14 @@ def caught_exceptions() -> Iterator[list[Caught]]:
 def failure_of(error: BaseException) -> Failure:
     """Describe an exception of the app's code."""
     trace = "".join(traceback.format_exception(type(error), error, _users_frames(error.__traceback__)))
-    return Failure(type(error).__name__, str(error), trace.rstrip())
+    return Failure(type(error).__name__, _text_of(error), trace.rstrip())
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001 - the text is code of the app, too
+        return "(its text cannot be read)"
 
 
 def _users_frames(frame: TracebackType | None) -> TracebackType | None:
@@ -260,7 +263,7 @@ class Runner:
         token = invocation_id_cv.set(invocation_id)
         try:
             return call()
-        except (Exception, *_ESCAPES) as error:  # noqa: BLE001 - the app may raise anything, but not end the host
+        except BaseException as error:  # noqa: BLE001 - the app may raise anything, but not end the host
             failure = failure_of(error)
             raise FunctionFailedError(failure) from None
         finally:
@@ -297,10 +300,11 @@ class Runner:
                 )
             except TimeoutError:
                 raise FunctionFailedError(_out_of_time(function, self._timeout_seconds)) from None
-            except _ESCAPES as escaped:
-                task = asyncio.current_task()
-                if isinstance(escaped, asyncio.CancelledError) and task is not None and task.cancelling():
-                    raise  # it is the caller that gave up
+            except BaseException as escaped:
+                # What would end a task or an event loop fails the function alone. An app may leak the
+                # cancellation of something that it awaited, or call sys.exit.
+                if _is_from_outside(escaped):
+                    raise
                 raise FunctionFailedError(failure_of(escaped)) from None
         if ok:
             return Result(returned, dict(outputs))
@@ -330,6 +334,15 @@ def text_datum(text: str) -> Any:
 def json_datum(text: str) -> Any:
     """Wrap JSON text the way the host passes it to a worker."""
     return Datum(text, "json")
+
+
+def _is_from_outside(error: BaseException) -> bool:
+    """Whether it is no error of the function: the caller gave up, or the event loop is gone."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return True
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def _rpc_exception(failure: Failure | None) -> Any:

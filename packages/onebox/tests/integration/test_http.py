@@ -60,7 +60,7 @@ def test_a_response_that_http_cannot_carry_is_500(onebox: OneboxProcess) -> None
     onebox.until_logged("unsendable: its response cannot be sent: ")
 
 
-@pytest.mark.parametrize("how", ["exit", "interrupt", "cancel"])
+@pytest.mark.parametrize("how", ["exit", "interrupt", "cancel", "close", "other", "mute"])
 def test_a_function_that_leaves_fails_alone(onebox: OneboxProcess, how: str) -> None:
     assert onebox.client.get("/api/leaves", params={"how": how}).status_code == 500
     assert onebox.client.get("/api/leaves", params={"how": how, "later": ""}).text == "later"

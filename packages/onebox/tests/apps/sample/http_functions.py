@@ -62,10 +62,22 @@ def unsendable(req: func.HttpRequest) -> func.HttpResponse:  # noqa: ARG001 # th
     return func.HttpResponse("x", headers={"X-Name": "日本"})
 
 
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
 @blueprint.route(methods=["GET"])
 async def leaves(req: func.HttpRequest) -> str:
     """Raise what would end a task or an event loop, here or (`?later`) in a task of its own."""
-    how = {"exit": SystemExit(3), "interrupt": KeyboardInterrupt(), "cancel": asyncio.CancelledError()}
+    how = {
+        "exit": SystemExit(3),
+        "interrupt": KeyboardInterrupt(),
+        "cancel": asyncio.CancelledError(),
+        "close": GeneratorExit(),
+        "other": BaseException(),
+        "mute": MuteError(),
+    }
     if "later" in req.params:
         asyncio.get_running_loop().call_soon(_throw, how[req.params["how"]])
         return "later"

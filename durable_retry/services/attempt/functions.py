@@ -1,0 +1,150 @@
+"""Functions of the app's own: sync ones run in threads, so that they hold up nobody, async ones in tasks.
+
+A task of its own shows what a function lets out: a cancellation in it came from the function, one of the
+caller's task from outside.
+"""
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Callable
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+from threading import Thread
+from typing import Any, Final
+
+from durable_retry.concurrency import LoopOwned
+from durable_retry.engine.base.foreign import look, name_of, text_of
+
+MOST_THREADS: Final = 32
+"""At once in one process; the platform runs at most that many sync functions of its own, too."""
+
+CANCEL_SECONDS: Final = 2.0
+"""For what was cancelled to end; what does not is left behind."""
+
+_free: Final = LoopOwned[asyncio.Semaphore](lambda: asyncio.Semaphore(MOST_THREADS))
+
+
+class NoFreeThreadError(asyncio.CancelledError):
+    """A call was cancelled before a thread was free for it: it has not begun."""
+
+
+class Interruption(BaseException):
+    """Ends an attempt from within its function, for a reason that is not the function's."""
+
+
+class LetOutError(Exception):
+    """A function let out what is no `Exception`, such as `SystemExit`: `let_out`, also the cause."""
+
+    def __init__(self, let_out: BaseException) -> None:
+        super().__init__(f"{name_of(let_out)}: {text_of(let_out)}".removesuffix(": "))
+        self.let_out = self.__cause__ = let_out
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How a function ended: what it raised stays a value, which no event loop stumbles over."""
+
+    returned: Any = None
+    raised: BaseException | None = None
+
+
+async def run_function(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return what a function returns.
+
+    Cancelling it leaves behind a thread, which nobody can stop, and a task that does not end within 2 s. A
+    thread counts until it ends.
+
+    Raises:
+        NoFreeThreadError: It was cancelled before it began.
+        asyncio.CancelledError: It was cancelled from outside.
+        Interruption: The function must not go on.
+        LetOutError: The function let out what is no `Exception`.
+        Exception: What the function raised.
+    """
+    if inspect.iscoroutinefunction(function):
+        ended = await _run_in_task(function, args, kwargs)
+    else:
+        ended = await _run_in_thread(function, args, kwargs)
+        if ended.raised is None and look(partial(inspect.isawaitable, ended.returned), otherwise=False):
+            ended = await _run_in_task(_awaited, (ended.returned,), {})
+    if ended.raised is None:
+        return ended.returned
+    raise _as_error(ended.raised)
+
+
+def _as_error(raised: BaseException) -> BaseException:
+    if issubclass(type(raised), Exception):
+        return raised
+    return next(
+        (each for each in members_of(raised) if issubclass(type(each), Interruption)), LetOutError(raised)
+    )
+
+
+def members_of(error: BaseException) -> list[BaseException]:
+    """Return what is inside of a group, however deep, and of a `LetOutError`; else the error itself."""
+    found, pending = [], [error]
+    while pending:
+        each = pending.pop()
+        if issubclass(type(each), BaseExceptionGroup):
+            # By the base class: a subclass may show something else.
+            pending.extend(reversed(BaseExceptionGroup.exceptions.__get__(each)))
+        elif type(each) is LetOutError:
+            pending.append(each.let_out)
+        else:
+            found.append(each)
+    return found
+
+
+async def _run_in_task(function: Callable[..., Any], args: Any, kwargs: Any) -> _Ended:
+    task = asyncio.create_task(_end_of(function, args, kwargs))
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task], timeout=CANCEL_SECONDS)
+        if not task.done():
+            raise
+        if isinstance(raised := task.result().raised, asyncio.CancelledError):
+            raise raised from None
+    return task.result()
+
+
+async def _end_of(function: Callable[..., Any], args: Any, kwargs: Any) -> _Ended:
+    try:
+        return _Ended(returned=await function(*args, **kwargs))
+    except BaseException as error:  # noqa: BLE001 - it is raised where the function is awaited
+        return _Ended(raised=error)
+
+
+async def _awaited(returned: Any) -> Any:
+    return await returned
+
+
+async def _run_in_thread(function: Callable[..., Any], args: Any, kwargs: Any) -> _Ended:
+    free = _free.get()
+    try:
+        await free.acquire()
+    except asyncio.CancelledError as error:
+        raise NoFreeThreadError from error
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[_Ended] = loop.create_future()
+    context = copy_context()
+
+    def end(result: _Ended) -> None:
+        free.release()
+        if not ended.done():
+            ended.set_result(result)
+
+    def run() -> None:
+        try:
+            result = _Ended(returned=context.run(function, *args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - as above
+            result = _Ended(raised=error)
+        with contextlib.suppress(RuntimeError):  # The loop has ended; nobody waits any more.
+            loop.call_soon_threadsafe(end, result)
+
+    # A daemon: a process that ends does not wait for a function that has been given up.
+    Thread(target=run, daemon=True, name=f"operation {getattr(function, '__name__', '')}").start()
+    return await ended

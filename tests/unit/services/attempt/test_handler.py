@@ -1,0 +1,388 @@
+"""Whatever a handler lets out is the failure of its attempt: counted, shown, and ended by the policy."""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+import durable_retry
+from durable_retry import handler_registry
+from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.handlers import Call, HandlerFailure, Rejected, Throttled, Transient
+from durable_retry.testing import Crash, FakeDependency, FakeStep, HandlerRun, run_handler
+
+CONFIG = """
+[dependencies.shop]
+base_url = "https://shop.example.com"
+retry = { strategy = "fixed", initial_seconds = 1, max_attempts = 2, jitter = "none" }
+timeouts = { attempt_seconds = 5, deadline_seconds = 0 }
+idempotency = { header = "" }
+
+[dependencies.depot]
+base_url = "https://depot.example.com"
+classify = { OutOfStock = "business_rule" }
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handler_registry, "_handlers", {})
+
+
+async def run(
+    function: Callable[..., Any],
+    dependency: FakeDependency | Mapping[str, FakeDependency] | None = None,
+    **more: Any,
+) -> HandlerRun:
+    handler_registry._handlers.clear()
+    durable_retry.operation("sell", dependency="shop")(function)
+    return await run_handler("sell", {}, dependency, config=CONFIG, **more)
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class ExitingTextError(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(1)
+
+
+class NoTextError(Exception):
+    def __str__(self) -> str:
+        return 7  # type: ignore[return-value] # noqa: PLE0307 - that is the point
+
+
+class UnreadableError(httpx.HTTPStatusError):
+    """Each attribute that somebody may look at raises."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self, "unreadable")
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class LiarError(Exception):
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("of no class")
+
+    @__class__.setter
+    def __class__(self, _value: Any) -> None: ...
+
+
+class UnreadableHint(Transient):
+    @property
+    def retry_after(self) -> Any:
+        raise RuntimeError("no hint")
+
+    @retry_after.setter
+    def retry_after(self, _value: Any) -> None: ...
+
+
+class OwnOrigError(Exception):
+    @property
+    def orig(self) -> Exception:
+        return self
+
+
+class NoModuleError(Exception):
+    __module__ = None  # type: ignore[assignment]
+
+
+def spoilt(hint: Any) -> Transient:
+    error = Transient("later")
+    error.retry_after = hint
+    return error
+
+
+def half_answer() -> Exception:
+    class Odd:
+        status_code = 503
+
+        @property
+        def headers(self) -> Any:
+            raise RuntimeError("no headers")
+
+        text = MuteError()
+
+    error = type("HTTPError", (Exception,), {"__module__": "requests.exceptions", "response": Odd()})
+    return error("half an answer")  # type: ignore[no-any-return]
+
+
+KINDS: dict[str, tuple[Callable[[], BaseException], str]] = {
+    "exit": (lambda: SystemExit(1), "SystemExit: 1"),
+    "interrupt": (KeyboardInterrupt, "KeyboardInterrupt"),
+    "generator exit": (GeneratorExit, "GeneratorExit"),
+    "cancelled": (lambda: asyncio.CancelledError("inside"), "CancelledError: inside"),
+    "base": (lambda: BaseException("bare"), "BaseException: bare"),
+    "base group": (
+        lambda: BaseExceptionGroup("g", [SystemExit(2), KeyboardInterrupt()]),
+        "2 errors: SystemExit: 2; KeyboardInterrupt",
+    ),
+    "stop": (lambda: StopIteration(3), "RuntimeError: coroutine raised StopIteration"),
+    "async stop": (lambda: StopAsyncIteration(3), "StopAsyncIteration: 3"),
+    "mute": (MuteError, "MuteError: (its text cannot be read)"),
+    "exiting text": (ExitingTextError, "ExitingTextError: (its text cannot be read)"),
+    "text of a number": (NoTextError, "NoTextError: (its text cannot be read)"),
+    "half a pair": (lambda: ValueError("a\ud800"), "ValueError: a\\ud800"),
+    "unreadable": (UnreadableError, "UnreadableError: unreadable"),
+    "liar": (LiarError, "LiarError"),
+    "hint": (lambda: UnreadableHint("later"), "UnreadableHint: later"),
+    "hint of text": (lambda: spoilt("soon"), "Transient: later"),
+    "hint of an object": (lambda: spoilt(object()), "Transient: later"),
+    "its own origin": (OwnOrigError, "OwnOrigError"),
+    "of no module": (NoModuleError, "NoModuleError"),
+    "half an answer": (half_answer, "HTTPError: half an answer"),
+}
+kinds = pytest.mark.parametrize(("make", "line"), KINDS.values(), ids=KINDS)
+
+
+def is_exhausted(run: HandlerRun, line: str) -> bool:
+    letter = run.dead_letter
+    assert letter is not None
+    assert [attempt.error for attempt in run.attempts] == [line] * 2
+    return (letter.category, letter.reason) == (Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED)
+
+
+@kinds
+async def test_what_an_async_handler_lets_out_is_counted(
+    make: Callable[[], BaseException], line: str
+) -> None:
+    async def sell() -> None:
+        raise make()
+
+    assert is_exhausted(await run(sell), line)
+
+
+@kinds
+async def test_what_a_sync_handler_lets_out_is_counted(make: Callable[[], BaseException], line: str) -> None:
+    def sell() -> None:
+        raise make()
+
+    assert is_exhausted(await run(sell), line)
+
+
+async def alone(step: Awaitable[Any]) -> Any:
+    return await step
+
+
+@kinds
+@pytest.mark.parametrize("awaited", [alone, asyncio.gather], ids=["alone", "side by side"])
+async def test_what_a_step_lets_out_is_counted(
+    make: Callable[[], BaseException], line: str, awaited: Callable[..., Awaitable[Any]]
+) -> None:
+    async def sell(call: Call) -> None:
+        await awaited(call.step("pay", FakeStep(1)))
+
+    ended = await run(sell, steps={"pay": FakeStep(make())})
+    assert is_exhausted(ended, line)
+    assert [(step["status"], step["attempts"]) for step in ended.steps] == [("failed", 2)]
+
+
+async def test_a_step_that_exits_is_an_exception_to_its_handler() -> None:
+    async def sell(call: Call) -> str:
+        try:
+            await call.step("pay", FakeStep(1))
+        except Exception as error:  # noqa: BLE001 - what it is is the question
+            return str(error)
+        return "paid"
+
+    assert (await run(sell, steps={"pay": FakeStep(SystemExit("no"))})).result == "SystemExit: no"
+
+
+@pytest.mark.parametrize("make", [lambda: SystemExit(1), KeyboardInterrupt, asyncio.CancelledError])
+async def test_a_request_that_may_have_acted_is_not_sent_again_whatever_is_let_out(
+    make: Callable[[], BaseException],
+) -> None:
+    async def sell(call: Call) -> None:
+        with contextlib.suppress(httpx.ReadTimeout):
+            await call.client.post("/sales")
+        raise make()
+
+    shop = FakeDependency(httpx.ReadTimeout("no answer"))
+    ended = await run(sell, shop)
+    assert ended.dead_letter is not None
+    assert ended.dead_letter.reason is DeadLetterReason.AMBIGUOUS_OUTCOME
+    assert len(shop.requests) == 1
+
+
+async def test_a_handler_that_cancels_itself_was_not_cancelled_from_outside() -> None:
+    async def sell() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel("by itself")
+        await asyncio.sleep(0)
+
+    assert is_exhausted(await run(sell), "CancelledError: by itself")
+
+
+async def test_an_attempt_that_is_cancelled_from_outside_has_no_outcome() -> None:
+    async def sell() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    begun = asyncio.Event()
+    attempt = asyncio.create_task(run(sell))
+    await begun.wait()
+    attempt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+
+
+async def test_a_process_that_dies_is_no_failure_of_its_handler_even_in_a_group_of_tasks() -> None:
+    async def sell(call: Call) -> str:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(call.client.get("/stock"))
+        return f"attempt {call.attempt}"
+
+    assert (await run(sell, FakeDependency(Crash(), 200))).result == "attempt 1"
+
+
+class OutOfStock(Exception): ...  # noqa: N818 - the configuration names it
+
+
+MEMBERS: dict[str, tuple[Callable[[], BaseException], Category, str]] = {
+    "refused": (
+        lambda: ExceptionGroup("", [Transient("busy"), Rejected("no such order")]),
+        Category.BUSINESS_RULE,
+        "2 errors: Rejected: no such order; Transient: busy",
+    ),
+    "deep": (
+        lambda: ExceptionGroup(
+            "", [Transient("busy"), ExceptionGroup("", [ValueError("x"), Rejected("never")])]
+        ),
+        Category.BUSINESS_RULE,
+        "3 errors: Rejected: never; Transient: busy; ValueError: x",
+    ),
+    "throttled": (
+        lambda: ExceptionGroup("", [Transient(), Throttled()]),
+        Category.THROTTLED,
+        "2 errors: Throttled; Transient",
+    ),
+    "bug": (
+        lambda: ExceptionGroup("", [Transient("busy"), TypeError("int")]),
+        Category.MALFORMED,
+        "2 errors: bug in handler sell: TypeError: int; Transient: busy",
+    ),
+    "exit": (
+        lambda: BaseExceptionGroup("", [SystemExit(1), Rejected("no")]),
+        Category.BUSINESS_RULE,
+        "2 errors: Rejected: no; SystemExit: 1",
+    ),
+    "alone": (
+        lambda: ExceptionGroup("", [Rejected("no")]),
+        Category.BUSINESS_RULE,
+        "Rejected: no",
+    ),
+}
+members = pytest.mark.parametrize(("make", "category", "line"), MEMBERS.values(), ids=MEMBERS)
+
+
+@members
+async def test_of_a_group_the_most_final_member_decides(
+    make: Callable[[], BaseException], category: Category, line: str
+) -> None:
+    async def sell() -> None:
+        raise make()
+
+    (attempt,) = (await run(sell, retry={"max_attempts": 1})).attempts
+    assert (attempt.category, attempt.error) == (category, line)
+
+
+@members
+async def test_of_a_group_that_a_step_raises_the_most_final_member_decides(
+    make: Callable[[], BaseException], category: Category, line: str
+) -> None:
+    async def sell(call: Call) -> None:
+        await call.step("pay", FakeStep(1))
+
+    ended = await run(sell, steps={"pay": FakeStep(make())}, retry={"max_attempts": 1})
+    assert [(attempt.category, attempt.error) for attempt in ended.attempts] == [(category, line)]
+
+
+async def test_the_longest_wait_of_a_group_counts() -> None:
+    async def sell(call: Call) -> str:
+        if call.attempt == 1:
+            raise ExceptionGroup("", [Transient(retry_after=30), Throttled(retry_after=4), ValueError()])
+        return "sold"
+
+    assert (await run(sell)).waits == [30.0]
+
+
+async def test_what_was_refused_in_a_group_of_tasks_is_refused() -> None:
+    async def refused() -> None:
+        raise Rejected("no such order")
+
+    async def sell() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(refused())
+
+    ended = await run(sell)
+    assert ended.dead_letter is not None
+    assert (ended.dead_letter.category, ended.attempt_count) == (Category.BUSINESS_RULE, 1)
+
+
+async def test_a_member_of_a_group_is_classified_by_the_dependency_of_its_step() -> None:
+    async def sell(call: Call) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(call.step("count", FakeStep(OutOfStock()), dependency="depot"))
+            group.create_task(asyncio.sleep(0))
+
+    ended = await run(sell, {"shop": FakeDependency(), "depot": FakeDependency()})
+    assert [attempt.category for attempt in ended.attempts] == [Category.BUSINESS_RULE]
+
+
+async def test_a_handler_that_does_not_end_when_it_is_cancelled_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("durable_retry.services.attempt.functions.CANCEL_SECONDS", 0.01)
+
+    async def sell(call: Call) -> None:
+        while not released.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await released.wait()
+        with pytest.raises(TimeoutError, match="over"):
+            await call.client.post("/sales")
+        late.set()
+
+    released, late = asyncio.Event(), asyncio.Event()
+    durable_retry.operation("sell", dependency="shop", timeout=0.05)(sell)
+    shop = FakeDependency(200)
+    ended = await run_handler("sell", {}, shop, config=CONFIG, retry={"max_attempts": 1})
+    assert [attempt.error for attempt in ended.attempts] == ["TimeoutError"]
+    released.set()
+    await late.wait()
+    assert shop.requests == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "words"),
+    [
+        (Transient, {"retry_after": "3"}, "Transient: retry_after must be a number of seconds, not str"),
+        (Throttled, {"retry_after": True}, "Throttled: retry_after must be a number of seconds, not bool"),
+        (Throttled, {"retry_after": []}, "Throttled: retry_after must be a number of seconds, not list"),
+        (Transient, {"retry_after": math.nan}, "/retry_after: must be a finite number"),
+        (Transient, {"retry_after": math.inf}, "/retry_after: must be a finite number"),
+        (Rejected, {"message": 404}, "Rejected: message must be text, not int"),
+        (Transient, {"message": ValueError("x")}, "Transient: message must be text, not ValueError"),
+        (Rejected, {"retry_after": 3}, "retry_after"),
+    ],
+)
+def test_a_wrong_argument_is_refused_where_it_is_given(
+    kind: type[HandlerFailure], given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        kind(**given)
+
+
+def test_a_wait_may_lie_in_the_past() -> None:
+    assert Transient(retry_after=-1).retry_after == -1
