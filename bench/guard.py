@@ -1,4 +1,7 @@
-"""A guard against regressions: processor time of a healthy operation, in jobs of the SDK alone.
+"""A guard against regressions: what an operation costs, beside what `guard.json` records.
+
+Counts are exact: turns, activities, entity operations, requests to storage and history events of an operation
+of each kind. Processor time is that of a healthy operation in jobs of the SDK alone.
 
 Rates of different machines do not compare. The ratio of two processor times in one run nearly does, if both
 run much code. A loop over one turn of the SDK does not: where others use the processor's caches, an operation
@@ -9,20 +12,29 @@ import asyncio
 import json
 import statistics
 import sys
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from bench import cost
 from bench.numbers import Row, Table
 from bench.peers.benchmark import HEALTHY, Run, Work, running
 from bench.peers.systems import DURABLE_RETRY, System, durable_retry, durabletask
+from docs import sizing
 
 RECORD: Final = Path(__file__).with_name("guard.json")
-TOLERANCE: Final = 0.2
+TOLERANCE: Final = 0.1
+MOST_RUNS: Final = 3
+"""Processor time is measured again so often before it counts as dearer: 17 runs gave 0.88 to 1.15 of their
+median, as what else the machine does takes the processor's caches from them."""
 WARM_UP_OPERATIONS = 50
 SLICES = 10
+
+type Counts = Mapping[str, Mapping[str, int]]
+"""What is counted, by the kind of the operation and by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,33 +45,80 @@ class Cost:
     sdk_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What an operation costs, as it is recorded."""
+
+    sdk_jobs_per_operation: float
+    counts: Counts
+
+
 async def compare(folder: Path, operations: int) -> list[Table]:
-    """Measures the ratio and compares it with the recorded one.
+    """Measures what an operation costs and compares it with what is recorded.
 
     Args:
         folder: Where the systems keep their data and logs.
-        operations: How many to run, at least 10.
+        operations: How many to run for the processor time, at least 10.
 
     Raises:
-        SystemExit: It is more than a fifth above it.
+        SystemExit: Something is more than a tenth above it.
     """
-    recorded: float = json.loads(await asyncio.to_thread(RECORD.read_text))["sdk_jobs_per_operation"]
-    costs = await measure(folder, operations)
+    recorded = Price(**json.loads(await asyncio.to_thread(RECORD.read_text)))
+    counts = await counted(folder)
+    dearer = list(dearer_counts(counts, recorded.counts))
+    costs = await _cheapest(folder, operations, recorded.sdk_jobs_per_operation)
     ratio = sdk_jobs_per_operation(costs)
-    if is_regression(ratio, recorded):
+    if is_dearer(ratio, recorded.sdk_jobs_per_operation):
+        dearer.append(f"healthy: {ratio:.2f} jobs of the SDK, recorded {recorded.sdk_jobs_per_operation:.2f}")
+    if dearer:
         raise SystemExit(
-            f"guard: a healthy operation costs {ratio:.2f} jobs of the SDK, "
-            f"more than {1 + TOLERANCE:g} times the recorded {recorded:.2f}"
+            f"guard: an operation costs over {1 + TOLERANCE:g} times what is recorded: {'; '.join(dearer)}"
         )
-    return [_table(operations, costs, recorded)]
+    return [_counts_table(counts), _table(operations, costs, recorded.sdk_jobs_per_operation)]
 
 
 async def record(folder: Path, operations: int) -> list[Table]:
-    """Measures the ratio and makes it the recorded one; arguments as for `compare`."""
-    costs = await measure(folder, operations)
-    recorded = round(sdk_jobs_per_operation(costs), 2)
-    await asyncio.to_thread(RECORD.write_text, json.dumps({"sdk_jobs_per_operation": recorded}) + "\n")
-    return [_table(operations, costs, recorded)]
+    """Measures what an operation costs and records it; arguments as for `compare`."""
+    counts = await counted(folder)
+    runs = [await measure(folder / f"run-{number}", operations) for number in range(MOST_RUNS)]
+    costs = sorted(runs, key=sdk_jobs_per_operation)[MOST_RUNS // 2]
+    price = Price(round(sdk_jobs_per_operation(costs), 2), counts)
+    await asyncio.to_thread(RECORD.write_text, json.dumps(asdict(price), indent=2) + "\n")
+    return [_counts_table(counts), _table(operations, costs, price.sdk_jobs_per_operation)]
+
+
+async def counted(folder: Path) -> Counts:
+    """Returns what operations cost in counts; those of storage as docs/sizing.py counts them."""
+    (own := folder / "counts").mkdir()
+    return {kind: counts_of(each) for kind, each in (await cost.operation_costs(own)).items()}
+
+
+def counts_of(measured: cost.Cost) -> Mapping[str, int]:
+    """Returns what an operation cost by name, with its requests to storage."""
+    counts = {name: count or 0 for name, count in asdict(measured).items()}
+    steps = sizing.Cost(
+        counts["turns"], counts["activities"], counts["entity_operations"], counts["table_requests"]
+    ).steps()
+    return counts | {"storage_requests": round(sum(steps.values()))}
+
+
+def dearer_counts(counts: Counts, recorded: Counts) -> Iterator[str]:
+    """Yields what is more than a tenth above what is recorded, or was never recorded."""
+    for kind, of_kind in counts.items():
+        for name, count in of_kind.items():
+            before = recorded.get(kind, {}).get(name)
+            if before is None or is_dearer(count, before):
+                yield f"{kind}: {count} {name.replace('_', ' ')}, recorded {before}"
+
+
+async def _cheapest(folder: Path, operations: int, recorded: float) -> list[Cost]:
+    """Measures processor time until it is within the tolerance, `MOST_RUNS` times at most."""
+    runs: list[list[Cost]] = []
+    while len(runs) < MOST_RUNS:
+        runs.append(await measure(folder / f"run-{len(runs)}", operations))
+        if not is_dearer(sdk_jobs_per_operation(runs[-1]), recorded):
+            break
+    return min(runs, key=sdk_jobs_per_operation)
 
 
 def sdk_jobs_per_operation(costs: list[Cost]) -> float:
@@ -67,9 +126,9 @@ def sdk_jobs_per_operation(costs: list[Cost]) -> float:
     return statistics.median(each.operation_seconds / each.sdk_seconds for each in costs)
 
 
-def is_regression(ratio: float, recorded: float) -> bool:
-    """Whether a measured ratio is more than a fifth over the recorded one."""
-    return ratio > recorded * (1 + TOLERANCE)
+def is_dearer(measured: float, recorded: float) -> bool:
+    """Whether what was measured is more than a tenth over what is recorded."""
+    return measured > recorded * (1 + TOLERANCE)
 
 
 async def measure(folder: Path, operations: int) -> list[Cost]:
@@ -92,8 +151,18 @@ async def measure(folder: Path, operations: int) -> list[Cost]:
 
 def _running(name: str, served: System, folder: Path) -> AbstractAsyncContextManager[Run]:
     """Starts a system in a folder of its own, with the Python of this project."""
-    (own := folder / name).mkdir()
+    (own := folder / name).mkdir(parents=True)
     return running(name, served, own, Work("warm", WARM_UP_OPERATIONS, HEALTHY), sys.executable)
+
+
+def _counts_table(counts: Counts) -> Table:
+    names = next(iter(counts.values()))
+    rows = tuple(
+        Row(name.replace("_", " "), "1", tuple(str(of_kind[name]) for of_kind in counts.values()))
+        for name in names
+    )
+    notes = ("Storage requests as docs/sizing.md counts them, until it ends.",)
+    return Table("What an operation costs in counts", tuple(counts), rows, notes)
 
 
 def _table(operations: int, costs: list[Cost], recorded: float) -> Table:
