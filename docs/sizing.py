@@ -23,8 +23,28 @@ MEASURED_REQUESTS: Final = 32
 """Storage requests of an operation that succeeds at once, from its post until it ends."""
 PLAIN_REQUESTS: Final = 15
 """Storage requests of a plain orchestration with one activity."""
-IDLE_REQUESTS_PER_MINUTE: Final = 200
-"""Storage requests of an app that has nothing to do."""
+# Measured on Microsoft's backend (AzureStorage 2.11.2) with Azurite (2026-11-27), when nothing had happened
+# for five minutes.
+IDLE: Final = {
+    "polls of the control queues": (27, "4 queues, each every 10 s: turns, entities and timers that are due"),
+    "leases of the partitions": (24, "4 rows, each every 10 s: another instance takes over within 30 s"),
+    "reads of the partitions": (6, "every 10 s: how the partitions are shared out"),
+    "lease of the app": (2, "one app runs the task hub"),
+    "polls of the work-item queue": (6, "every 10 s: activities"),
+    "polls of `operations`": (30, "every 2 s: an operation from the queue begins within them"),
+    "polls of `operations-poison`": (30, "the same interval: the host has one for all queues"),
+    "the watch, in the task hub": (9, "what failed, by 6 kinds; its health; the circuits of 2 dependencies"),
+    "the watch, in the app's tables": (
+        8,
+        "open dead letters in 4 parts, alerts 2, where it goes on, the index",
+    ),
+    "the sweep of the outbox": (5, "pending events in 4 parts, where it goes on"),
+    "maintenance": (12, "58 every five minutes, the hourly rounds of what has no list included"),
+}
+"""Storage requests a minute of an app that has nothing to do, by kind, and what each kind is for."""
+IDLE_REQUESTS_PER_MINUTE: Final = sum(requests for requests, _ in IDLE.values())
+MOST_IDLE_REQUESTS: Final = 180
+"""What they may come to, for one instance with four partitions."""
 
 # Requests of one step, as counted in AzureStorageOrchestrationService.cs, OrchestrationSessionManager.cs
 # and AzureTableTrackingStore.cs: there in the methods that create, complete, lock, deduplicate and purge.
@@ -248,6 +268,11 @@ def tables(benchmarks: str) -> dict[str, str]:
     ]
     return {
         "steps": _table(["an operation that", *names, "counted", "until it ends", "upkeep", "in all"], steps),
+        "idle": _table(
+            ["kind", "requests a minute", "what it is for"],
+            [[kind, f"{requests}", why] for kind, (requests, why) in IDLE.items()]
+            + [["**together**", f"**{IDLE_REQUESTS_PER_MINUTE}**", ""]],
+        ),
         "limits": _table(["partitions", *limits(mix, 4), "the least"], capacities),
         "storage": _plans(on_storage(mix, rate) for rate in RATES),
         "scheduler": _plans(on_scheduler(mix, rate) for rate in RATES),

@@ -5,10 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from docs.sizing import IDLE
 from durable_retry import clock
 from durable_retry.console.alerts.watch import check_alerts, read_health_metrics
 from durable_retry.services.outbox import sweep
 from durable_retry.services.upkeep.failures import recover
+from durable_retry.services.upkeep.rounds import MAINTENANCE_EVERY, run_maintenance
 from durable_retry.stores.dead_letters.records import keep_operation
 from durable_retry.stores.operations.writes import commit_success
 from tests.support.asked import Asked, counting
@@ -18,7 +20,8 @@ from tests.support.hub import TaskHubStage
 
 NOW = datetime(2026, 9, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-TABLE_REQUESTS = 13  # 30 before the sweep and the watch remembered that they had found nothing
+LISTED = {kind: requests for kind, (requests, _) in IDLE.items()}  # of docs/sizing.md
+TABLE_REQUESTS = LISTED["the watch, in the app's tables"] + LISTED["the sweep of the outbox"]
 HUB_CALLS = 8  # six prefixes of what may have failed, the hub's health, one circuit
 
 
@@ -46,6 +49,15 @@ async def test_an_idle_minute_asks_for_little(hub: TaskHubStage) -> None:
     asked = await asked_in_a_minute(hub, NOW + MINUTE)
     assert asked.storage <= TABLE_REQUESTS
     assert asked.hub <= HUB_CALLS
+
+
+async def test_an_idle_hour_of_maintenance_asks_for_no_more_than_the_sizing_lists(hub: TaskHubStage) -> None:
+    begun = [NOW + number * MAINTENANCE_EVERY for number in range(13)]  # an hour, after the first run
+    await run_maintenance(hub.binding, begun[0])
+    with counting() as asked:
+        for now in begun[1:]:
+            await run_maintenance(hub.binding, now)
+    assert asked.storage <= 60 * LISTED["maintenance"]
 
 
 async def test_what_comes_after_an_idle_minute_is_seen_in_the_next(hub: TaskHubStage) -> None:

@@ -15,6 +15,7 @@ from docs.sizing import (
     IDLE_REQUESTS_PER_MINUTE,
     INSTANCE_OPERATIONS,
     MEASURED_REQUESTS,
+    MOST_IDLE_REQUESTS,
     PLAIN_REQUESTS,
     RATES,
     RECORD,
@@ -55,6 +56,10 @@ def test_the_page_has_the_assumptions_of_the_model() -> None:
     assert f"{MEASURED_REQUESTS} storage requests" in text
     assert f"one activity took {PLAIN_REQUESTS}" in text
     assert f"about {IDLE_REQUESTS_PER_MINUTE} storage requests a minute" in text
+
+
+def test_an_idle_app_costs_no_more_than_it_may() -> None:
+    assert IDLE_REQUESTS_PER_MINUTE <= MOST_IDLE_REQUESTS
 
 
 def test_the_operation_that_was_measured_costs_what_was_measured() -> None:
