@@ -38,12 +38,12 @@ class OrderLane(DurableEntity):
     def join(self, message: dict[str, Any]) -> None:
         """Give an accepted operation its place."""
         before, place = self._read(message)
-        self._store_lane(before, joined(before, place))
+        self._store_lane(before, joined(before, place, message.get("after")))
 
     def take(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return whether an operation has its turn: the JSON form of a `Turn`."""
         before, place = self._read(message)
-        lane, turn = taken(before, place)
+        lane, turn = taken(before, place, message.get("after"))
         self._store_lane(before, lane, told=place)
         return turn.to_json()
 

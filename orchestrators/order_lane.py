@@ -1,17 +1,20 @@
 """The turn of an operation in the lane of its order key: asked for, waited for, and given back.
 
-One awaited call of the entity `order_lane` when the lane is free. Who finds somebody in front waits for the
-event that gives it the turn, which the orchestration `pass_turn` sends for the lane. The event may be lost,
-and whoever is in front may be gone: so it asks again now and then, and near the front lets it be looked at.
+One awaited call of the entity `order_lane` when the lane is free. Who finds that the operation before it was
+not seen there has it looked for, and waits behind it unless it is over. Who finds somebody in front waits for
+the event that gives it the turn, which the orchestration `pass_turn` sends for the lane. The event may be
+lost, and whoever is in front may be gone: so it asks again now and then, and near the front lets it be looked
+at.
 """
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.names import LEAVE, LOOK_AT_LANE, PASS_TURN, TAKE, TURN_EVENT
+from durable_retry.engine.base.names import JOIN, LEAVE, LOOK_AT_LANE, PASS_TURN, TAKE, TURN_EVENT
 from durable_retry.engine.order_lanes.lane import LOOKS_FROM, Turn, ask_again_seconds
 from durable_retry.engine.retry.constraints import is_over
 from durable_retry.engine.retry.decide import DeadLetter, Wait, overdue_in_order
@@ -36,33 +39,54 @@ def wait_for_turn(run: Run) -> Turns[DeadLetter | None]:
     """
     if run.state.history.order_waits and is_over(run.operation.deadline_at, run.now):
         return overdue_in_order(run.operation, run.state.history)
-    turn = yield from _ask(run)
+    turn = yield from _ask(run, after=run.operation.order_after)
+    if turn is not None and turn.missing is not None:
+        turn = yield from _fill_gap(run, turn, turn.missing)
     if turn is not None and turn.has_turn:
         run.begin_turn()
         return None
-    ahead, reasons = (0, _SILENT) if turn is None else (turn.ahead, turn.reasons)
-    yield from run.wait_in_order(_wait(run, ahead, reasons))
+    yield from run.wait_in_order(_wait(run, turn))
     if run.has_turn:
         run.begin_turn()
-    elif not run.cancel.is_complete and 0 < ahead <= LOOKS_FROM:
+    elif not run.cancel.is_complete and turn is not None and 0 < turn.ahead <= LOOKS_FROM:
         yield from _look(run)
     return None
 
 
-def _ask(run: Run) -> Turns[Turn | None]:
-    """Ask the lane; None when it does not answer, and nobody goes on then: it would be out of order."""
+def _ask(run: Run, *, after: str | None) -> Turns[Turn | None]:
+    """Ask the lane; None when it does not answer, and nobody goes on then: it would be out of order.
+
+    Args:
+        after: The operation before it, which the lane must have seen; None where somebody has looked for it.
+    """
     message = message_of(run.operation, run=run.operation.run)
     if message is None:
         return Turn(has_turn=True)
+    asked = replace(message, after=after).to_json()
     try:
-        answer = yield from call_entity(run.ctx, lane_id(message.order_key), TAKE, message.to_json())
+        answer = yield from call_entity(run.ctx, lane_id(message.order_key), TAKE, asked)
     except task.TaskFailedError:
         return None
     return Turn.from_json(answer)
 
 
-def _wait(run: Run, ahead: int, reasons: tuple[str, ...]) -> Wait:
-    until = run.now + timedelta(seconds=ask_again_seconds(ahead, run.state.history.order_waits))
+def _fill_gap(run: Run, turn: Turn, missing: str) -> Turns[Turn | None]:
+    """Bring the operation before it into the lane, where it is not over, and ask again."""
+    looked = {"order_key": run.operation.order_key, "unseen": missing}
+    try:
+        join = yield run.ctx.call_activity(function_name(LOOK_AT_LANE), input=looked)
+        if isinstance(join, dict):
+            yield from call_entity(run.ctx, lane_id(join["order_key"]), JOIN, join)
+    except task.TaskFailedError:
+        return turn  # Nobody goes on before it is known.
+    return (yield from _ask(run, after=None))
+
+
+def _wait(run: Run, turn: Turn | None) -> Wait:
+    ahead, reasons = (0, _SILENT) if turn is None else (turn.ahead, turn.reasons)
+    since = run.now if turn is None else turn.front_since or run.now
+    again_seconds = ask_again_seconds(ahead, (run.now - since).total_seconds())
+    until = run.now + timedelta(seconds=again_seconds)
     if run.operation.deadline_at is not None:
         until = max(run.now, min(until, run.operation.deadline_at))
     return Wait(until, (until - run.now).total_seconds(), reasons, WaitKind.ORDER)

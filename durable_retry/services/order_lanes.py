@@ -7,6 +7,7 @@ front let it be looked at now and then, and upkeep looks at every lane in turn.
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from enum import Enum, auto
 from functools import partial
@@ -23,18 +24,20 @@ from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.engine.order_lanes.document import BlockedLanes, ListedOrderLane, OrderLane
-from durable_retry.engine.order_lanes.lane import Lane, Place
+from durable_retry.engine.order_lanes.lane import Lane, LaneMessage, Place
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.stores.dead_letters.records import find_dead_letter
 from durable_retry.stores.operations import index as operation_index
-from durable_retry.stores.operations.status import find_status
+from durable_retry.stores.operations.status import document_of, find_status, has_ended, operation_of
 from durable_retry.stores.order_lanes import (
     drop_from_lane,
     lanes,
     lanes_after,
     leave_lane,
+    message_of,
     read_lane,
     release_lane,
+    take_number,
 )
 from durable_retry.stores.storage import rounds
 from durable_retry.stores.task_hub import TaskHub
@@ -78,6 +81,37 @@ async def _look_along(hub: TaskHub, lane: Lane) -> int:
     if over:
         _log.warning("took %d places in the order lane %s whose operations were over", over, lane.order_key)
     return over
+
+
+async def with_place(hub: TaskHub, operation: OperationInput) -> OperationInput:
+    """Return an operation with its number in its order, taken before it is started, and who is before it.
+
+    Raises:
+        TaskHubUnavailableError: There is no number; the operation was not started.
+    """
+    tail = await take_number(operation)
+    if tail is None:
+        return operation
+    before = tail.before(operation.operation_id)
+    after = None if before is None or await has_ended(hub, before) else before
+    return replace(operation, order_number=tail.number, order_after=after)
+
+
+async def find_unseen(hub: TaskHub, operation_id: str) -> LaneMessage | None:
+    """Return the join of an operation that its lane has not seen; None where nobody has to wait for it.
+
+    It was never started, or it is over and does not block those behind it.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    instance = await hub.read_instance(operation_id)
+    operation = None if instance is None else read_or(partial(operation_of, instance), lambda _: None)
+    if instance is None or operation is None:
+        return None
+    document = document_of(instance)
+    blocks = document["status"] == OperationState.DEAD_LETTERED and operation.blocks_its_order
+    return message_of(operation) if blocks or not is_finished(document) else None
 
 
 async def look_at_lanes(hub: TaskHub, seconds: float) -> None:

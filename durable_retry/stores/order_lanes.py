@@ -3,20 +3,28 @@
 Every function raises `TaskHubUnavailableError` where the task hub does not answer.
 """
 
-from collections.abc import AsyncIterator
-from datetime import datetime
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
+from typing import Final
+from weakref import WeakValueDictionary
 
+from azure.core.exceptions import AzureError
 from durabletask.entities import EntityInstanceId
 
 from durable_retry import clock
+from durable_retry.engine.base.instants import from_ms
 from durable_retry.engine.base.json_input import json_object
 from durable_retry.engine.base.names import DROP, JOIN, LEAVE, ORDER_LANE, RELEASE
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.order_lanes.lane import Lane, LaneMessage, Place, lane_of_state
+from durable_retry.engine.order_lanes.lane import Lane, LaneMessage, Place, Tail, lane_of_state, tail_after
+from durable_retry.errors import ContendedError, TaskHubUnavailableError
 from durable_retry.settings.configuration import function_name
+from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
 
 
@@ -30,15 +38,14 @@ def message_of(
     operation: OperationInput,
     *,
     run: int = 0,
-    accepted_at: datetime | None = None,
     dead_letter_id: str | None = None,
 ) -> LaneMessage | None:
     """Return what an operation says to its lane; None when it has no order key.
 
+    One that was submitted to begin later enters its lane when it begins.
+
     Args:
         run: The run number of its claim; 0 before that.
-        accepted_at: When the start was accepted, if that was another one than this; None if not. An operation
-            that was submitted to begin later enters its lane when it begins.
         dead_letter_id: What it ended as, if it blocks those behind it.
     """
     if operation.order_key is None:
@@ -46,18 +53,67 @@ def message_of(
     return LaneMessage(
         order_key=operation.order_key,
         operation_id=operation.operation_id,
-        accepted_at=operation.start_at or accepted_at or operation.created_at,
+        accepted_at=operation.start_at or operation.created_at,
         run=run,
+        number=operation.order_number,
+        after=operation.order_after,
         dead_letter_id=dead_letter_id,
     )
 
 
-async def join_lane(hub: TaskHub, operation: OperationInput, accepted_at: datetime) -> None:
-    """Give an operation its place before its submission is answered, unless it begins later.
+async def take_number(operation: OperationInput) -> Tail | None:
+    """Return the tail of its lane behind an operation about to be started; None where it takes no number.
 
-    So of two that are submitted one after the other the first has the earlier place.
+    It costs a read and a write. One that begins later joins its lane when it begins.
+
+    Raises:
+        TaskHubUnavailableError: The table does not answer; the operation was not started.
     """
-    message = message_of(operation, accepted_at=accepted_at)
+    if operation.order_key is None or operation.start_at is not None:
+        return None
+    key = lane_id(operation.order_key).key
+    # Submissions of one process meet here, not at the row, where all but one would write in vain.
+    async with _locks.setdefault(key, asyncio.Lock()):
+        try:
+            now = clock.now()
+            return await _change_tail(key, lambda tail: tail_after(tail, operation.operation_id, now))
+        except (AzureError, ContendedError) as error:
+            raise TaskHubUnavailableError(f"the order lane gives no number: {error}") from error
+
+
+TABLE: Final = "OrderLanes"
+
+# Held by those who use them.
+_locks: Final[WeakValueDictionary[str, asyncio.Lock]] = WeakValueDictionary()
+
+
+async def _change_tail(key: str, rule: Callable[[Tail | None], Tail]) -> Tail:
+    keys = {"PartitionKey": key[:2], "RowKey": key}
+    return await tables.change_row(
+        TABLE, keys, rule, read=_tail_of, write=lambda tail: {"tail": json.dumps(tail.to_json())}
+    )
+
+
+def _tail_of(row: tables.Row) -> Tail:
+    return Tail.from_json_text(row["tail"])
+
+
+async def remove_old_tails(now: datetime) -> None:
+    """Remove the tails of lanes that nobody came to for a day, in one of 256 parts: all take 21 hours."""
+    part = int(now.timestamp() // _PART_SECONDS) % 256
+    for stored in await tables.read_partition(TABLE, f"{part:02x}"):
+        if from_ms(_tail_of(stored.row).number) < now - _TAIL_KEPT:
+            row = stored.row
+            await tables.delete_version(TABLE, row["PartitionKey"], row["RowKey"], stored.etag)
+
+
+_PART_SECONDS: Final = 300
+_TAIL_KEPT: Final = timedelta(days=1)
+
+
+async def join_lane(hub: TaskHub, operation: OperationInput) -> None:
+    """Show an operation in its lane before its orchestration asks for its turn, unless it begins later."""
+    message = message_of(operation)
     if message is not None and operation.start_at is None:
         await hub.signal_entity(lane_id(message.order_key), JOIN, message.to_json())
 
@@ -116,6 +172,7 @@ def _message(lane: Lane, place: Place, dead_letter_id: str | None) -> LaneMessag
         operation_id=place.operation_id,
         accepted_at=place.accepted_at,
         run=place.run,
+        number=place.number or None,
         dead_letter_id=dead_letter_id,
     )
 

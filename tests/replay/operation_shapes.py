@@ -87,7 +87,7 @@ async def _wake(stage: TaskHubStage) -> None:
 async def _give_way(stage: TaskHubStage) -> None:
     """Stand in front of an operation's lane, and leave it a little later."""
     front = an_operation(operation_id="op-front", order_key="customer-7")
-    await join_lane(stage.binding, front, front.created_at)
+    await join_lane(stage.binding, front)
     await asyncio.sleep(2)
     lane = await read_lane(stage.binding, "customer-7")
     place = lane.front

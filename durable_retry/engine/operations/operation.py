@@ -102,6 +102,10 @@ class OperationInput(JsonShape):
     order_key: Annotated[str | None, Form(omits_none=True)] = None
     # What becomes of those behind it when it ends as a dead letter; None without an order key.
     order_on_failure: Annotated[OrderOnFailure | None, Form(omits_none=True)] = None
+    # Its number in that order, and the operation before it if that had not ended; None without an order key
+    # and where it joins its lane when it begins.
+    order_number: Annotated[int | None, Form(omits_none=True)] = None
+    order_after: Annotated[str | None, Form(omits_none=True)] = None
     # How it waits for a later one that replaces it, until `start_at` at the latest; None for not at all.
     debounce: Annotated[Debounce | None, Form(omits_none=True)] = None
     # Who goes first where operations wait; None is `normal`.

@@ -1,31 +1,34 @@
 """The lane of one order key: whose turn it is, and who waits behind it.
 
-    joined(lane, place)      at submission, so that places are in the order in which operations were accepted
-    taken(lane, place)       the operation's orchestration asks for its turn; it joins if it has not yet
-    left(lane, place)        the operation has ended; with a dead letter that blocks, it keeps its place
-    dropped(lane, place)     its owner is gone without a word
-    released(lane, ...)      the dead letter that blocks was archived
+    joined(lane, place, after)  at submission, so that a place is seen before its orchestration asks
+    taken(lane, place, after)   the operation's orchestration asks for its turn; it joins if it has not yet
+    left(lane, place)           the operation has ended; with a dead letter that blocks, it keeps its place
+    dropped(lane, place)        its owner is gone without a word
+    released(lane, ...)         the dead letter that blocks was archived
 
 The front of the queue has the turn, unless it has ended as a dead letter: then the lane is blocked until that
 is replayed to its end, or archived. A replay finds the place of its operation, and has the turn there.
+
+The order is that of the numbers that operations get before they are started (`Tail`). An operation also names
+the one before it, if that had not ended. Where the lane has not seen that one, its join is late or lost: then
+nobody behind the gap has a turn before somebody has looked what became of it.
 
 Messages to entities come twice, late and in another order (docs/decisions/entity-messages.md). So a place
 names its run, which only grows: a message of an earlier run changes nothing, and the lane remembers the
 latest operations that left, whose joins may come after their end. What it has forgotten is found to be gone.
 
-The queue is one text, `;operation:accepted_ms:run` for each place. A lane may hold 10,000 and is read and
-written by each message: as a text it needs no parsing (docs/decisions/order-lanes.md).
+The queue is one text, `;operation:accepted_ms:run:number` for each place. A lane may hold 10,000 and is read
+and written by each message: as a text it needs no parsing (docs/decisions/order-lanes.md).
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any, Final, NamedTuple, Self
 
 from durable_retry.engine.base.instants import from_ms, to_ms
 from durable_retry.engine.base.json_forms import Form, JsonRow, JsonShape, MsInstant
 from durable_retry.engine.base.text import counted
-from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
 
 MOST_PLACES: Final = 20_000
 """Places that a lane keeps, about 1.3 MB: a message of the durable client takes 4 MiB. Who comes when it is
@@ -33,8 +36,6 @@ full gets a place when it asks again."""
 
 KEPT_LEAVES: Final = 64
 """Operations that a lane remembers after they left, about 3 KB."""
-
-_LEAD_MS: Final = CLOCK_LEAD // timedelta(milliseconds=1)
 
 # A run number is milliseconds of the instant at which its start was accepted, or more, but for its rounding.
 _ROUNDING_MS: Final = 1
@@ -48,6 +49,10 @@ class LaneMessage(JsonShape):
     operation_id: str
     accepted_at: MsInstant  # or when it began, if it was submitted to begin later
     run: int = 0  # run number of its claim; 0 before that
+    # Its number in the order, which only grows in a lane; None where it joins at the end.
+    number: Annotated[int | None, Form(omits_none=True)] = None
+    # The operation before it, whose place the lane has to see first; None where there is no such.
+    after: Annotated[str | None, Form(omits_none=True)] = None
     # The dead letter that it ended as, if that blocks the lane; else None.
     dead_letter_id: Annotated[str | None, Form(omits_none=True)] = None
 
@@ -60,10 +65,16 @@ class Turn(JsonShape):
     ahead: int = 0  # how many places are before its own
     front: str | None = None  # the operation in front; None when it has the turn itself
     dead_letter_id: str | None = None  # what that has ended as and blocks the lane with; None while it runs
+    # The operation before it, where the lane has not seen that; else None.
+    missing: Annotated[str | None, Form(omits_none=True)] = None
+    # Since when somebody is in front; None where it has the turn itself.
+    front_since: Annotated[MsInstant | None, Form(omits_none=True)] = None
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why it waits, each a few words."""
+        if self.missing is not None:
+            return (f"{self.missing}, which was accepted before it, has not come to its order lane",)
         blocked = (
             "" if self.dead_letter_id is None else f", and ended as the dead letter {self.dead_letter_id}"
         )
@@ -78,17 +89,18 @@ class Place(NamedTuple):
     operation_id: str
     accepted_ms: int
     run: int
+    number: int = 0  # 0 without one
 
     @classmethod
     def of(cls, message: LaneMessage) -> Self:
         """Return the place of a message."""
-        return cls(message.operation_id, to_ms(message.accepted_at), message.run)
+        return cls(message.operation_id, to_ms(message.accepted_at), message.run, message.number or 0)
 
     @classmethod
     def read(cls, text: str) -> Self:
         """Read a place of a queue."""
-        operation_id, accepted_ms, run = text.split(":")
-        return cls(operation_id, int(accepted_ms), int(run))
+        operation_id, accepted_ms, run, number = text.split(":")
+        return cls(operation_id, int(accepted_ms), int(run), int(number))
 
     @property
     def accepted_at(self) -> datetime:
@@ -101,7 +113,7 @@ class Place(NamedTuple):
         return self.run <= other.run if other.run else self == other
 
     def __str__(self) -> str:
-        return f";{self.operation_id}:{self.accepted_ms}:{self.run}"
+        return f";{self.operation_id}:{self.accepted_ms}:{self.run}:{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +134,8 @@ class Lane(JsonShape):
     dead_letters: Mapping[str, str] = field(default_factory=dict)
     leaves: tuple[Leave, ...] = ()  # the latest, at most `KEPT_LEAVES`
     front_since: Annotated[MsInstant | None, Form(omits_none=True)] = None  # None for an empty lane
+    # Operations whose turn waits for one that the lane has not seen, by the operation; None where none does.
+    missing: Annotated[Mapping[str, str] | None, Form(omits_none=True)] = None
 
     def __len__(self) -> int:
         return self.queue.count(";")
@@ -136,6 +150,14 @@ class Lane(JsonShape):
         """The dead letter that blocks the lane; None when none does."""
         front = self.front
         return None if front is None else self.dead_letters.get(front.operation_id)
+
+    @property
+    def holder(self) -> Place | None:
+        """Who has the turn, of those whose orchestration has asked; None when nobody has."""
+        front = self.front
+        if front is None or not front.run or self.blocking is not None:
+            return None
+        return None if front.operation_id in (self.missing or {}) else front
 
     def places(self) -> Iterator[Place]:
         """Give the places, the first in front."""
@@ -166,19 +188,46 @@ class Lane(JsonShape):
     def with_place(self, place: Place) -> Self:
         """Return the lane with one more place, or the same when it is full.
 
-        The order is that of arrival, which is that of acceptance, but for a message that was late: clocks of
-        workers differ, and an instant says which of two came first only where they lie further apart than
-        clocks do. Nobody goes before the front, which may have its turn.
+        The order is that of the numbers; who has none comes last. Nobody goes before a front that may have
+        its turn.
         """
         if len(self) >= MOST_PLACES:
             return self
-        at = len(self.queue)
-        while (before := self.queue.rfind(";", 0, at)) > 0:
-            accepted_ms = Place.read(self.queue[before + 1 : at]).accepted_ms
-            if accepted_ms - place.accepted_ms <= _LEAD_MS:
+        at = self._position_of(place)
+        lane = replace(self, queue=f"{self.queue[:at]}{place}{self.queue[at:]}")
+        return lane.without_missing(place.operation_id)
+
+    def _position_of(self, place: Place) -> int:
+        """Return where in the queue a new place stands: before the first one with a higher number."""
+        at = end = len(self.queue)
+        while place.number and (begin := self.queue.rfind(";", 0, end)) >= 0:
+            other = Place.read(self.queue[begin + 1 : end])
+            is_behind = 0 < other.number <= place.number
+            if is_behind or (begin == 0 and other.operation_id not in (self.missing or {})):
                 break
-            at = before
-        return replace(self, queue=f"{self.queue[:at]}{place}{self.queue[at:]}")
+            at, end = begin if other.number else at, begin
+        return at
+
+    def has_seen(self, operation_id: str) -> bool:
+        """Whether an operation is in the lane, or was, as far as it remembers."""
+        is_here = f";{operation_id}:" in self.queue
+        return is_here or any(each.operation_id == operation_id for each in self.leaves)
+
+    def with_missing(self, operation_id: str, after: str | None) -> Self:
+        """Return the lane in which an operation waits for the one before it, unless that was seen."""
+        if after is None or self.has_seen(after) or not self.has_seen(operation_id):
+            return self
+        return replace(self, missing={**(self.missing or {}), operation_id: after})
+
+    def without_missing(self, operation_id: str) -> Self:
+        """Return the lane in which nobody waits any more for an operation that was not seen."""
+        left = {name: after for name, after in (self.missing or {}).items() if after != operation_id}
+        return self if left == (self.missing or {}) else replace(self, missing=left or None)
+
+    def without_wait(self, operation_id: str) -> Self:
+        """Return the lane in which an operation waits for nobody that was not seen."""
+        left = {name: after for name, after in (self.missing or {}).items() if name != operation_id}
+        return self if left == (self.missing or {}) else replace(self, missing=left or None)
 
     def with_run(self, known: Place, run: int) -> Self:
         """Return the lane with a later run at a place; a dead letter of an earlier one blocks no more."""
@@ -194,11 +243,12 @@ class Lane(JsonShape):
     def with_leave(self, place: Place) -> Self:
         """Return the lane that remembers the end of a run."""
         others = tuple(each for each in self.leaves if each.operation_id != place.operation_id)
-        return replace(self, leaves=(*others, Leave(place.operation_id, place.run))[-KEPT_LEAVES:])
+        lane = replace(self, leaves=(*others, Leave(place.operation_id, place.run))[-KEPT_LEAVES:])
+        return lane.without_missing(place.operation_id)
 
     def without(self, known: Place) -> Self:
         """Return the lane without a place."""
-        lane = self.with_run(known, known.run)
+        lane = self.with_run(known, known.run).without_wait(known.operation_id)
         return replace(lane, queue=lane.queue.replace(str(known), "", 1))
 
     def since(self, before: Self, now: datetime) -> Self:
@@ -210,30 +260,42 @@ class Lane(JsonShape):
         return self if is_same and self.front_since is not None else replace(self, front_since=now)
 
 
-def joined(lane: Lane, place: Place) -> Lane:
+def joined(lane: Lane, place: Place, after: str | None = None) -> Lane:
     """Give an operation that was accepted its place, unless it has one or is over."""
-    return lane if lane.has_left(place) or lane.place_of(place.operation_id) else lane.with_place(place)
+    if lane.has_left(place) or lane.place_of(place.operation_id):
+        return lane
+    return lane.with_place(place).with_missing(place.operation_id, after)
 
 
-def taken(lane: Lane, place: Place) -> tuple[Lane, Turn]:
-    """Return whether a run has its turn; it joins if its join has not come. Asking again changes nothing."""
+def taken(lane: Lane, place: Place, after: str | None = None) -> tuple[Lane, Turn]:
+    """Return whether a run has its turn; it joins if its join has not come. Asking again changes nothing.
+
+    Without `after` somebody has looked what became of the operation before it, or there is none.
+    """
     if lane.has_left(place):
         return lane, Turn(has_turn=False)  # Nobody waits for this answer: the message came again.
     known = lane.place_of(place.operation_id)
     if known is None:
-        lane = lane.with_place(place)
+        lane = lane.with_place(place).with_missing(place.operation_id, after)
     elif known.run < place.run:
         lane = lane.with_run(known, place.run)
+    lane = lane.without_wait(place.operation_id) if after is None else lane
     return lane, _turn_of(lane, place)
 
 
 def _turn_of(lane: Lane, place: Place) -> Turn:
-    front = lane.front
-    if front is None or front.operation_id == place.operation_id:
+    front, missing = lane.front, (lane.missing or {}).get(place.operation_id)
+    if missing is None and (front is None or front.operation_id == place.operation_id):
         return Turn(has_turn=True)
     is_kept = lane.place_of(place.operation_id) is not None
-    ahead = lane.ahead_of(place.operation_id) if is_kept else len(lane)
-    return Turn(has_turn=False, ahead=ahead, front=front.operation_id, dead_letter_id=lane.blocking)
+    return Turn(
+        has_turn=False,
+        ahead=lane.ahead_of(place.operation_id) if is_kept else len(lane),
+        front=None if front is None else front.operation_id,
+        dead_letter_id=lane.blocking,
+        missing=missing,
+        front_since=lane.front_since,
+    )
 
 
 def left(lane: Lane, place: Place, dead_letter_id: str | None) -> Lane:
@@ -266,14 +328,11 @@ def passed_to(before: Lane, after: Lane) -> Place | None:
 
     An operation whose orchestration has not asked yet is told when it asks.
     """
-    front = after.front
-    if front is None or not front.run or after.blocking is not None:
-        return None
-    was_front = before.front is not None and before.front.operation_id == front.operation_id
-    return None if was_front else front
+    holder, had_it = after.holder, before.holder
+    return None if holder and had_it and holder.operation_id == had_it.operation_id else holder
 
 
-FIRST_ASK_SECONDS: Final = 30.0
+FIRST_ASK_SECONDS: Final = 5.0
 LONGEST_ASK_SECONDS: Final = 300.0
 LAST_ASK_SECONDS: Final = 3_600.0
 SECONDS_FOR_EACH_AHEAD: Final = 3.0
@@ -284,10 +343,42 @@ LOOKS_FROM: Final = 3
 """Places in which an operation that asks again lets the front be looked at: whether it is still there."""
 
 
-def ask_again_seconds(ahead: int, times: int) -> float:
-    """Return how long an operation waits before it asks again, after it has asked so many times in vain."""
-    grown: float = min(FIRST_ASK_SECONDS * 2 ** min(times, 10), LONGEST_ASK_SECONDS)
+def ask_again_seconds(ahead: int, front_seconds: float) -> float:
+    """Return how long an operation waits before it asks again, behind a front that is there for so long.
+
+    What is lost in a lane that moves is found within seconds; a front that stays is asked for less and less.
+    """
+    grown = min(max(FIRST_ASK_SECONDS, front_seconds), LONGEST_ASK_SECONDS)
     return max(grown, min(ahead * SECONDS_FOR_EACH_AHEAD, LAST_ASK_SECONDS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail(JsonShape):
+    """The end of a lane, as submissions know it: whoever is accepted next comes behind it."""
+
+    number: int  # of the latest operation
+    recent: tuple[str, ...]  # the latest operations, at most `KEPT_IN_TAIL`, the latest last
+
+    def before(self, operation_id: str) -> str | None:
+        """Return the operation behind which another one comes; None when there is none."""
+        return next((each for each in reversed(self.recent) if each != operation_id), None)
+
+
+KEPT_IN_TAIL: Final = 16
+"""Operations by which a submission that is made again finds that it has its number. More have no use."""
+
+
+def tail_after(tail: Tail | None, operation_id: str, now: datetime) -> Tail:
+    """Return the tail behind one more operation; the same where it has a number already.
+
+    A number is milliseconds since 1970, or one more than that before it: a tail that was removed begins anew
+    above it.
+    """
+    if tail is not None and operation_id in tail.recent:
+        return tail
+    before = Tail(number=0, recent=()) if tail is None else tail
+    recent = (*before.recent, operation_id)[-KEPT_IN_TAIL:]
+    return Tail(number=max(before.number + 1, to_ms(now)), recent=recent)
 
 
 def lane_of_state(order_key: str, state: Any) -> Lane:

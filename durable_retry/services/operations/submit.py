@@ -6,10 +6,10 @@ result = await submit(hub, operation, is_new_key=naming.gave_new_key(operation))
 """
 
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.facts import StartUnanswered, SubmissionOutcome, Submitted
@@ -21,6 +21,7 @@ from durable_retry.engine.operations.status import is_finished
 from durable_retry.engine.operations.submission import Naming
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.facts import report
+from durable_retry.services.order_lanes import with_place
 from durable_retry.stores.operations.key_record import read_record
 from durable_retry.stores.operations.status import document_of
 from durable_retry.stores.order_lanes import join_lane
@@ -84,7 +85,6 @@ async def submit(hub: TaskHub, operation: OperationInput, *, is_new_key: bool = 
         outcome = _OUTCOMES[type(result)]
         span.set_attribute(OUTCOME, outcome.value)
         report(Submitted(operation, outcome))
-        await _join_lane(hub, operation, result, is_new_key=is_new_key)
     return result
 
 
@@ -93,35 +93,18 @@ async def _start_operation_once(hub: TaskHub, operation: OperationInput, *, is_n
         return known
     start_id = uuid.uuid4().hex
     try:
-        return await _start_run(hub, operation, start_id, is_new_key=is_new_key)
+        placed = await with_place(hub, operation)
+        result = await _start_run(hub, placed, start_id, is_new_key=is_new_key)
     except TaskHubUnavailableError:
         # The caller asks again, and is told then that it runs. A generated key is another then.
         if not is_new_key:
             report(StartUnanswered(operation))
         raise
-
-
-async def _join_lane(
-    hub: TaskHub, operation: OperationInput, result: SubmitResult, *, is_new_key: bool
-) -> None:
-    """Give a started operation its place in its order, also one whose first submission did not get so far.
-
-    Its orchestration joins too when it asks for its turn, and that may be after what is submitted next.
-    """
-    match result:
-        case Started():
-            accepted_at = operation.created_at
-        # Under the same key its order key may be another, and the first one counts.
-        case Replayed(document, finished=False) if document.get("order_key") == operation.order_key:
-            accepted_at = from_rfc3339(document["created_at"])
-        case _:
-            return
-    try:
-        await join_lane(hub, operation, accepted_at)
-    except TaskHubUnavailableError:
-        # Another submission of a generated key would be another operation.
-        if not is_new_key:
-            raise
+    if isinstance(result, Started):
+        # A join that is lost is made up for by whoever comes next in the order.
+        with suppress(TaskHubUnavailableError):
+            await join_lane(hub, placed)
+    return result
 
 
 async def _start_run(

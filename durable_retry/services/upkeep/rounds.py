@@ -57,6 +57,7 @@ from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations import steps
 from durable_retry.stores.operations import writes as operation_writes
 from durable_retry.stores.operations.results import REMOVED_AT_ONCE, remove_results
+from durable_retry.stores.order_lanes import remove_old_tails
 from durable_retry.stores.storage import lists, rounds
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.stores.workflows import LISTED, LISTS_TABLE, TABLE
@@ -119,6 +120,7 @@ async def run_maintenance(hub: TaskHub, now: datetime) -> None:
         partial(finish_left_over, hub, now),
         *(partial(step, hub, now) for step in EACH_ROUND),
         partial(look_at_lanes, hub, STEP_SECONDS),
+        partial(remove_old_tails, now),
         partial(add_lost, hub, now, STEP_SECONDS),
         partial(complete_lost, hub, now, STEP_SECONDS),
         # Records have a timer of their own.

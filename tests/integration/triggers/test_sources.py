@@ -169,6 +169,7 @@ async def test_a_bad_arrival_neither_fails_nor_blocks_its_neighbours(
     assert {reason for reason, _ in kept} == {"MalformedJson"}
 
 
+@pytest.mark.usefixtures("storage")
 @pytest.mark.parametrize(
     ("source", "place", "partition"),
     [("event_hubs", "orders", "3"), ("kafka", "orders", "0"), ("service_bus", "orders", "customer-7")],

@@ -207,11 +207,54 @@ def test_the_time_in_order_is_no_lateness(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(run, "report", facts.append)
     stage = behind_another()
     stage.run_until_waiting()
-    stage.now += timedelta(seconds=20)
+    stage.now += timedelta(seconds=4)
     stage.tell_lane("leave", message(run=1))
     assert [wait["kind"] for wait in stage.run()["waits"]] == ["order"]
     (ended,) = [fact for fact in facts if isinstance(fact, WaitEnded)]
-    assert (ended.kind, ended.seconds, ended.late_seconds) == ("order", 20.0, None)
+    assert (ended.kind, ended.seconds, ended.late_seconds) == ("order", 4.0, None)
+
+
+def behind_a_gap(*looks: Any) -> Stage:
+    """Return an operation whose lane has not seen the one before it, and what looks for that find."""
+    found = iter(looks)
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        is_look = name == "look_at_lane" and given.get("unseen") == "op-front"
+        return next(found) if is_look else failing(0)(name, given)
+
+    operation = an_operation(
+        order_key="customer-7", order_on_failure="block", order_number=2, order_after="op-front"
+    )
+    return Stage(operation, answer)
+
+
+def test_who_misses_the_one_before_it_goes_on_when_a_look_finds_that_it_is_over() -> None:
+    stage = behind_a_gap(None)
+    assert stage.run()["status"] == "succeeded"
+    assert said(stage) == ["take", "take", "leave"]
+    assert "waits" not in stage.output
+    assert stage.now == NOON
+
+
+def test_who_misses_the_one_before_it_lets_it_go_first() -> None:
+    """The join of that one was lost, and its orchestration has not asked yet."""
+    stage = behind_a_gap(message(number=1))
+    stage.run_until_waiting()
+    assert said(stage) == ["take", "join", "take"]
+    assert stage.tell_lane("take", message(run=1, number=1))["has_turn"]
+    stage.tell_lane("leave", message(run=1, number=1))
+    document = stage.run()
+    assert document["waits"][0]["delay_reasons"] == ["op-front is in front"]
+    assert document["status"] == "succeeded"
+
+
+def test_nobody_goes_on_before_a_look_has_found_what_became_of_the_one_before_it() -> None:
+    stage = behind_a_gap(RuntimeError("no"), None)
+    document = stage.run()
+    assert document["status"] == "succeeded"
+    (wait,) = document["waits"]
+    assert wait["delay_reasons"] == ["op-front, which was accepted before it, has not come to its order lane"]
+    assert stage.now == NOON + timedelta(seconds=5)
 
 
 def test_an_operation_is_told_of_its_turn() -> None:

@@ -4,13 +4,14 @@ from datetime import timedelta
 import pytest
 
 from durable_retry.engine.base.instants import to_ms
-from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
 from durable_retry.engine.order_lanes import lane as lanes
 from durable_retry.engine.order_lanes.lane import (
+    KEPT_IN_TAIL,
     KEPT_LEAVES,
     Lane,
     LaneMessage,
     Place,
+    Tail,
     Turn,
     ask_again_seconds,
     dropped,
@@ -18,6 +19,7 @@ from durable_retry.engine.order_lanes.lane import (
     left,
     passed_to,
     released,
+    tail_after,
     taken,
 )
 from tests.support.builders import NOON
@@ -66,17 +68,6 @@ def test_the_order_is_that_of_acceptance_and_not_of_asking() -> None:
     lane, turn = taken(lane, running("b", 1))
     assert not turn.has_turn
     assert taken(lane, running("a"))[1].has_turn
-
-
-def test_clocks_that_differ_do_not_change_the_order_of_arrival() -> None:
-    lead = CLOCK_LEAD.total_seconds()
-    assert in_order(a_lane(a_place("x"), a_place("a", lead), a_place("b", 0))) == ["op-x", "op-a", "op-b"]
-
-
-def test_a_join_that_was_long_under_way_finds_its_place_but_not_before_the_front() -> None:
-    late = CLOCK_LEAD.total_seconds() + 1
-    lane = a_lane(a_place("a", late), a_place("b", late), a_place("c", late))
-    assert in_order(joined(lane, a_place("old"))) == ["op-a", "op-old", "op-b", "op-c"]
 
 
 def test_an_end_gives_the_turn_to_the_next() -> None:
@@ -203,10 +194,96 @@ def test_ten_thousand_wait_in_a_state_of_less_than_a_megabyte() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ahead", "times", "seconds"),
-    [(1, 0, 30), (1, 1, 60), (1, 9, 300), (50, 0, 150), (50, 9, 300), (1_000, 0, 3_000), (10_000, 0, 3_600)],
+    ("ahead", "front_seconds", "seconds"),
+    [
+        (1, 0, 5),
+        (1, 60, 60),
+        (1, 900, 300),
+        (50, 0, 150),
+        (50, 900, 300),
+        (1_000, 0, 3_000),
+        (10_000, 0, 3_600),
+    ],
 )
-def test_who_waits_asks_again_the_more_seldom_the_further_behind(
-    ahead: int, times: int, seconds: int
+def test_who_waits_asks_again_the_more_seldom_the_longer_the_front_stays_and_the_further_behind(
+    ahead: int, front_seconds: float, seconds: int
 ) -> None:
-    assert ask_again_seconds(ahead, times) == seconds
+    assert ask_again_seconds(ahead, front_seconds) == seconds
+
+
+def numbered(name: str, number: int, run: int = 0) -> Place:
+    return a_place(name, run=run)._replace(number=number)
+
+
+def test_the_order_is_that_of_the_numbers_however_the_joins_come() -> None:
+    lane = joined(joined(joined(EMPTY, numbered("c", 3), "op-b"), numbered("a", 1)), numbered("b", 2), "op-a")
+    assert in_order(lane) == ["op-a", "op-b", "op-c"]
+    assert lane.missing is None
+
+
+def test_who_has_no_number_comes_last_and_is_not_overtaken_by_what_came_later() -> None:
+    lane = a_lane(numbered("a", 1), a_place("later"), numbered("c", 3), numbered("b", 2))
+    assert in_order(lane) == ["op-a", "op-later", "op-b", "op-c"]
+
+
+def test_a_number_that_was_given_twice_comes_behind_the_first() -> None:
+    assert in_order(a_lane(numbered("a", 1), numbered("b", 1))) == ["op-a", "op-b"]
+
+
+def test_nobody_has_a_turn_before_the_one_before_it_was_seen() -> None:
+    lane, turn = taken(EMPTY, numbered("b", 2, run=7), "op-a")
+    assert (turn.has_turn, turn.missing, turn.ahead, turn.front) == (False, "op-a", 0, "op-b")
+    assert turn.reasons == ("op-a, which was accepted before it, has not come to its order lane",)
+    assert Turn.from_json(turn.to_json()) == turn
+    assert Lane.from_json(lane.to_json()) == lane
+    assert taken(lane, numbered("b", 2, run=7), "op-a") == (lane, turn)
+    assert passed_to(EMPTY, lane) is None
+
+
+def test_a_join_that_comes_late_goes_before_a_front_that_waits_for_it() -> None:
+    waiting, _ = taken(EMPTY, numbered("b", 2, run=7), "op-a")
+    lane = joined(waiting, numbered("a", 1))
+    assert in_order(lane) == ["op-a", "op-b"]
+    assert taken(lane, numbered("a", 1, run=6))[1].has_turn
+    assert taken(lane, numbered("b", 2, run=7), "op-a")[1].front == "op-a"
+
+
+def test_nobody_goes_before_a_front_that_may_have_its_turn() -> None:
+    lane, _ = taken(EMPTY, numbered("b", 2, run=7))
+    assert in_order(joined(lane, numbered("a", 1))) == ["op-b", "op-a"]
+
+
+def test_the_end_of_the_one_before_it_gives_the_turn_to_who_waits_for_it() -> None:
+    waiting, _ = taken(EMPTY, numbered("b", 2, run=7), "op-a")
+    lane = left(waiting, numbered("a", 1, run=6), None)
+    assert passed_to(waiting, lane) == numbered("b", 2, run=7)
+
+
+def test_who_was_told_that_the_one_before_it_is_over_has_its_turn() -> None:
+    waiting, _ = taken(EMPTY, numbered("b", 2, run=7), "op-a")
+    lane, turn = taken(waiting, numbered("b", 2, run=7))
+    assert turn.has_turn
+    assert lane.missing is None
+    assert taken(lane, numbered("b", 2, run=7), "op-a")[1].has_turn
+
+
+def test_a_place_that_goes_waits_for_nobody_any_more() -> None:
+    waiting, _ = taken(EMPTY, numbered("b", 2, run=7), "op-a")
+    assert left(waiting, numbered("b", 2, run=7), None).missing is None
+
+
+def test_a_tail_gives_each_operation_a_higher_number_and_the_one_before_it() -> None:
+    first = tail_after(None, "op-a", NOON)
+    second = tail_after(first, "op-b", NOON - timedelta(seconds=5))
+    assert (first.number, first.before("op-a")) == (to_ms(NOON), None)
+    assert (second.number, second.before("op-b")) == (first.number + 1, "op-a")
+    assert tail_after(second, "op-b", NOON) is second
+    assert Tail.from_json(second.to_json()) == second
+
+
+def test_a_tail_remembers_the_latest_operations() -> None:
+    tail = None
+    for number in range(KEPT_IN_TAIL + 1):
+        tail = tail_after(tail, f"op-{number}", NOON)
+    assert tail is not None
+    assert (len(tail.recent), tail.recent[-1]) == (KEPT_IN_TAIL, f"op-{KEPT_IN_TAIL}")

@@ -1,0 +1,121 @@
+"""The numbers that operations of an order key get before they are started, and who is looked for."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from azure.core.exceptions import AzureError
+
+from durable_retry import clock
+from durable_retry.engine.base.names import OrderOnFailure
+from durable_retry.engine.operations.naming import operation_id_for
+from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.services.operations.submit import Replayed, Started, submit
+from durable_retry.services.order_lanes import find_unseen
+from durable_retry.stores.order_lanes import TABLE, lane_id, remove_old_tails, take_number
+from durable_retry.stores.storage import tables
+from durable_retry.stores.task_hub import close_clients
+from tests.support.builders import an_operation, failing
+from tests.support.hub import TaskHubStage, task_hub_stage
+
+pytestmark = pytest.mark.usefixtures("storage")
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[TaskHubStage]:
+    with task_hub_stage() as stage:
+        stage.answer = failing(99)
+        yield stage
+        await close_clients()
+
+
+@pytest.fixture
+def order_key() -> str:
+    return uuid4().hex
+
+
+def ordered(order_key: str, name: str, **more: Any) -> OperationInput:
+    key = f"{order_key}-{name}"
+    given = {"order_key": order_key, "order_on_failure": OrderOnFailure.BLOCK, "created_at": clock.now()}
+    return an_operation(
+        operation_id=operation_id_for("explicit", key), key=key, deadline_in=None, **given | more
+    )
+
+
+async def started(hub: TaskHubStage, operation: OperationInput) -> OperationInput:
+    """Submit an operation, and return it as it was started."""
+    assert isinstance(await submit(hub.binding, operation), Started)
+    instance = await hub.binding.read_instance(operation.operation_id)
+    assert instance is not None
+    return OperationInput.from_json(instance.input["operation"])
+
+
+async def test_each_operation_has_a_higher_number_and_names_the_one_before_it(
+    hub: TaskHubStage, order_key: str
+) -> None:
+    first = await started(hub, ordered(order_key, "a"))
+    second = await started(hub, ordered(order_key, "b", created_at=clock.now() - timedelta(hours=1)))
+    assert first.order_after is None
+    assert second.order_after == first.operation_id
+    assert (second.order_number or 0) > (first.order_number or 0) > 0
+
+
+async def test_a_submission_that_is_made_again_comes_before_nobody(hub: TaskHubStage, order_key: str) -> None:
+    first = await started(hub, ordered(order_key, "a"))
+    assert isinstance(await submit(hub.binding, ordered(order_key, "a")), Replayed)
+    second = await started(hub, ordered(order_key, "b"))
+    assert second.order_after == first.operation_id
+    assert isinstance(await submit(hub.binding, ordered(order_key, "a")), Replayed)
+    assert (await started(hub, ordered(order_key, "c"))).order_after == second.operation_id
+
+
+async def test_without_an_order_and_before_a_later_start_there_is_no_number(order_key: str) -> None:
+    assert await take_number(an_operation()) is None
+    assert await take_number(ordered(order_key, "a", start_at=clock.now())) is None
+
+
+async def test_all_that_come_at_once_have_numbers_of_their_own(order_key: str) -> None:
+    tails = await asyncio.gather(*(take_number(ordered(order_key, f"{each}")) for each in range(40)))
+    assert len({tail.number for tail in tails if tail is not None}) == 40
+
+
+async def test_without_a_number_nothing_is_started(
+    hub: TaskHubStage, order_key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise AzureError("away")
+
+    monkeypatch.setattr(tables, "read_version", away)
+    operation = ordered(order_key, "a")
+    with pytest.raises(TaskHubUnavailableError, match="no number"):
+        await submit(hub.binding, operation)
+    assert await hub.binding.read_instance(operation.operation_id) is None
+
+
+async def test_a_look_finds_whoever_the_lane_has_to_see(hub: TaskHubStage, order_key: str) -> None:
+    operation = await started(hub, ordered(order_key, "a"))
+    message = await find_unseen(hub.binding, operation.operation_id)
+    assert message is not None
+    assert (message.operation_id, message.number) == (operation.operation_id, operation.order_number)
+    assert await find_unseen(hub.binding, operation_id_for("explicit", "nobody")) is None
+    hub.answer = failing(0)
+    over = await started(hub, ordered(f"{order_key}-alone", "b"))
+    async with asyncio.timeout(60):
+        while await find_unseen(hub.binding, over.operation_id) is not None:  # noqa: ASYNC110 # asks over gRPC
+            await asyncio.sleep(0.02)
+
+
+async def test_the_tail_of_a_lane_that_nobody_came_to_for_a_day_is_removed(order_key: str) -> None:
+    await take_number(ordered(order_key, "a"))
+    key = lane_id(order_key).key
+    parts = [clock.now() + timedelta(minutes=5 * part) for part in range(256)]
+    for at in parts:
+        await remove_old_tails(at - timedelta(hours=22))
+    assert await tables.read(TABLE, key[:2], key) is not None
+    for at in parts:
+        await remove_old_tails(at + timedelta(days=1))
+    assert await tables.read(TABLE, key[:2], key) is None
