@@ -21,8 +21,9 @@ from durable_retry import clock
 from durable_retry.binding import TaskHub
 from durable_retry.client.documents import OperationFailed, OperationFields, operation_document
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.json_input import plain_json, size_problem
+from durable_retry.engine.base.json_input import size_problem
 from durable_retry.engine.base.names import CALL, OperationState
+from durable_retry.engine.base.plain_json import plain_json
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.submission import read_operation

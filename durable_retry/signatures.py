@@ -27,7 +27,9 @@ from pydantic import (
     ValidationError,
 )
 
-from durable_retry.engine.base.json_input import json_problems, plain_json
+from durable_retry.engine.base.foreign import look, name_of, text_of
+from durable_retry.engine.base.json_input import json_problems
+from durable_retry.engine.base.plain_json import json_form
 from durable_retry.engine.base.validation import InvalidInputError, Problem, problems_of
 from durable_retry.handlers import Call, Outcome
 
@@ -64,10 +66,7 @@ class Signature:
         Raises:
             InvalidInputError: It is none of the function's; pointers begin with `/input`.
         """
-        try:
-            return self.input.validate_python(document)
-        except ValidationError as error:
-            raise _invalid_input("/input", error, self.input_type) from None
+        return _read("/input", self.input_type, lambda: self.input.validate_python(document))
 
     def bound(self, document: Any, call: Call) -> inspect.BoundArguments:
         """Return the arguments for an input.
@@ -95,7 +94,10 @@ class Signature:
         given |= kwargs
         if self.model_parameter is not None and given.keys() == {self.model_parameter}:
             given = given[self.model_parameter]
-        document = self.input.dump_python(self.check_input(given), mode="json", by_alias=True)
+        taken = self.check_input(given)
+        document = _read(
+            "/input", self.input_type, lambda: self.input.dump_python(taken, mode="json", by_alias=True)
+        )
         if problems := json_problems(document):
             raise InvalidInputError([Problem(f"/input{each.pointer}", each.detail) for each in problems])
         return document
@@ -115,14 +117,14 @@ def stored_result(adapter: TypeAdapter[Any], value: Any, pointer: str) -> tuple[
     """Return a function's result as plain JSON, and as the text of that.
 
     Raises:
-        InvalidInputError: It is not what the function is annotated to return, or has no JSON form.
+        InvalidInputError: It is not what the function is annotated to return, or no JSON says exactly what it
+            is, and its annotation does not say how to read it back.
     """
-    document = plain_json(value, pointer)
+    document, changes = json_form(value, pointer)
     text = json.dumps(document)
-    try:
-        read_result(adapter, text)
-    except ValidationError as error:
-        raise _invalid_input(pointer, error, Any) from None
+    restored = _read(pointer, Any, lambda: read_result(adapter, text))
+    if changes and not look(lambda: bool(restored == value), otherwise=False):
+        raise InvalidInputError(changes)
     return document, text
 
 
@@ -136,8 +138,19 @@ def read_result(adapter: TypeAdapter[Any], text: str) -> Any:
     return adapter.validate_json(text, by_alias=True, by_name=True)
 
 
-def _invalid_input(place: str, error: ValidationError, shape: Any) -> InvalidInputError:
-    return InvalidInputError(Problem(place + each.pointer, each.detail) for each in problems_of(error, shape))
+def _read[T](place: str, shape: Any, read: Callable[[], T]) -> T:
+    """Return what the app's own types make of a document, whatever their validators raise.
+
+    Raises:
+        InvalidInputError: Each mistake below a place.
+    """
+    try:
+        return read()
+    except ValidationError as error:
+        problems = [Problem(place + each.pointer, each.detail) for each in problems_of(error, shape)]
+    except BaseException as error:  # noqa: BLE001 - a validator is code of the app, and raises anything
+        problems = [Problem(place, f"cannot be read: {name_of(error)}: {text_of(error)}")]
+    raise InvalidInputError(problems)
 
 
 @lru_cache(_KEPT)

@@ -23,8 +23,8 @@ from typing import Any, Final, assert_never
 import httpx
 
 from durable_retry import clock
-from durable_retry.engine.base.json_input import plain_json
 from durable_retry.engine.base.names import FORM, OperationState
+from durable_retry.engine.base.plain_json import plain_json
 from durable_retry.engine.base.validation import validated
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.heartbeat import HEARTBEAT

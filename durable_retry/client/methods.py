@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from durable_retry.client.flows import Answer, Flow, Flows, Pages, Request
+from durable_retry.engine.base.plain_json import plain_json
 
 _TIMEOUT_SECONDS: Final = 40.0
 """The time limit of one request: longer than the longest `Prefer: wait`."""
@@ -37,7 +38,7 @@ def _http_arguments(request: Request) -> dict[str, Any]:
         "method": request.method,
         "url": f"/{path}",
         "params": request.query,
-        "json": request.body,
+        "json": plain_json(request.body),
         "headers": request.headers,
     }
 

@@ -6,9 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 from typing import Any, Final, NoReturn
 
-from pydantic import TypeAdapter
-from pydantic_core import PydanticSerializationError
-
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of
 
 MAX_DEPTH: Final = 48
@@ -18,8 +15,6 @@ The Functions host reads at most 64 levels of a message to an activity, an orche
 what they return: Newtonsoft's default, and measured with host 4.1037. Ours put up to 7 levels around a
 document (tests/replay/test_message_depth.py); twice as many are kept for them, two for the host's wrapping.
 """
-
-_ANYTHING: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 
 
 class MalformedJsonError(InvalidInputError):
@@ -131,22 +126,6 @@ def json_size(document: Any) -> int:
     """Return how many bytes the shortest text of a JSON document has."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     return len(text.encode("utf-8", "surrogatepass"))
-
-
-def plain_json(value: Any, pointer: str = "") -> Any:
-    """Return a value of the app's own code as plain JSON, also of models; problems point below `pointer`.
-
-    Raises:
-        InvalidInputError: It has no JSON form, or none that can be stored and sent.
-    """
-    try:
-        document = _ANYTHING.dump_python(value, mode="json")
-    except (PydanticSerializationError, ValueError) as error:
-        raise InvalidInputError([Problem(pointer, f"has no JSON form: {error}")]) from error
-    problems = [Problem(pointer + each.pointer, each.detail) for each in json_problems(document)]
-    if problems:
-        raise InvalidInputError(problems)
-    return document
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -26,8 +26,9 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from durable_retry.engine.base.json_input import json_problems, plain_json
+from durable_retry.engine.base.json_input import json_problems
 from durable_retry.engine.base.names import OrderOnFailureName, PriorityName
+from durable_retry.engine.base.plain_json import plain_json
 from durable_retry.engine.base.validation import (
     HeaderName,
     HeaderValue,

@@ -157,7 +157,7 @@ class Calls:
         seconds = self.plan.limit.seconds_left
         return asyncio.timeout(seconds) if self.heartbeat is None else self.heartbeat.kept_alive(seconds)
 
-    async def _store_progress(self, text: str) -> None:
+    async def _store_progress(self, text: str) -> bool:
         execution, attempt = self._execution(HEARTBEAT), self.plan.number
         try:
             await self.change(
@@ -169,6 +169,8 @@ class Calls:
                 self.heartbeat.stop()
         except (ContendedError, AzureError) as error:
             self._log_not_noted("a heartbeat", error)
+            return False
+        return True
 
     def failed_step(self, error: BaseException) -> FailedStep:
         """Return the step by which the handler failed, when it raised an error that is no group."""

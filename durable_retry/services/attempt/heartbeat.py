@@ -12,11 +12,14 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.engine.base.json_input import plain_json
+from durable_retry.engine.base.plain_json import plain_json
 from durable_retry.engine.operations.heartbeat import progress_text
 
 # A store is written at most this often: what a crash loses, at most, against what the writes cost.
 _LONGEST_PAUSE_SECONDS: Final = 10.0
+
+# How often the last report is written at the end, until storage takes it.
+_LAST_TRIES: Final = 3
 
 
 class Heartbeat:
@@ -24,11 +27,11 @@ class Heartbeat:
 
     Args:
         seconds: The longest time without one.
-        store: Keeps what was reported last, as JSON text.
+        store: Keeps what was reported last, as JSON text; returns False where it is to be given again.
         progress: What an earlier attempt reported last; None when none did.
     """
 
-    def __init__(self, seconds: float, store: Callable[[str], Awaitable[None]], progress: Any) -> None:
+    def __init__(self, seconds: float, store: Callable[[str], Awaitable[bool]], progress: Any) -> None:
         self.progress = progress
         self._seconds, self._store = seconds, store
         self._loop = asyncio.get_running_loop()
@@ -92,22 +95,28 @@ class Heartbeat:
             self._limit = None
             writer.cancel()
             await asyncio.wait([writer])
-            await self._store_latest()
+            for _ in range(_LAST_TRIES):
+                if await self._is_latest_stored():
+                    break
 
     async def _write(self) -> None:
         while True:
             await self._reported.wait()
             self._reported.clear()
-            await self._store_latest()
+            if not await self._is_latest_stored():
+                self._reported.set()
             await asyncio.sleep(min(self._seconds / 2, _LONGEST_PAUSE_SECONDS))
 
-    async def _store_latest(self) -> None:
+    async def _is_latest_stored(self) -> bool:
+        """Store the latest report, unless that was done; return whether it is stored now."""
         text = self._latest
-        if text is not None:
-            # The end of the attempt cancels the writer in the midst of this; then the report is still there.
-            await self._store(text)
-            if self._latest is text:
-                self._latest = None
+        if text is None:
+            return True
+        # The end of the attempt cancels the writer in the midst of this; then the report is still there.
+        is_stored = await self._store(text)
+        if is_stored and self._latest is text:
+            self._latest = None
+        return is_stored
 
 
 CURRENT: Final[ContextVar[Heartbeat | None]] = ContextVar("heartbeat", default=None)

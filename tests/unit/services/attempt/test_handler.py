@@ -3,16 +3,18 @@
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Self
 
 import httpx
 import pytest
+from pydantic import BaseModel, model_validator
 
 import durable_retry
 from durable_retry import handler_registry
 from durable_retry.engine.base.names import Category, DeadLetterReason
-from durable_retry.handlers import Call, HandlerFailure, Rejected, Throttled, Transient
+from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.handlers import Call, Event, HandlerFailure, Outcome, Rejected, Throttled, Transient
 from durable_retry.testing import Crash, FakeDependency, FakeStep, HandlerRun, run_handler
 
 CONFIG = """
@@ -339,6 +341,94 @@ async def test_a_member_of_a_group_is_classified_by_the_dependency_of_its_step()
 
     ended = await run(sell, {"shop": FakeDependency(), "depot": FakeDependency()})
     assert [attempt.category for attempt in ended.attempts] == [Category.BUSINESS_RULE]
+
+
+def lazy() -> Iterator[int]:
+    yield int("its body must not run")
+
+
+RESULTS: dict[str, tuple[Callable[[], Any], str]] = {
+    "generator": (lambda: {"pages": [lazy()]}, "/pages/0: is of type generator, which has no value yet"),
+    "map": (lambda: map(str, [1]), ": is of type map, which has no value yet"),
+    "large": (lambda: [10**5_000], "/0: has more than 300 digits"),
+    "key": (lambda: {"a": {1: 2}}, "/a/1: has a key of type int"),
+    "bytes": (lambda: b"x", ": is of type bytes"),
+    "infinite": (lambda: [float("inf")], "/0: is not a finite number"),
+}
+results = pytest.mark.parametrize(("make", "words"), RESULTS.values(), ids=RESULTS)
+
+
+def is_refused_once(ended: HandlerRun, pointer: str, words: str) -> bool:
+    (attempt,) = ended.attempts
+    return attempt.category is Category.MALFORMED and f"{pointer}{words}" in (attempt.error or "")
+
+
+@results
+async def test_a_result_without_an_exact_form_is_refused_once_with_its_place(
+    make: Callable[[], Any], words: str
+) -> None:
+    async def sell() -> Any:
+        return make()
+
+    assert is_refused_once(await run(sell), "/value", words)
+
+
+@results
+async def test_a_step_without_an_exact_form_is_refused_once_with_its_place(
+    make: Callable[[], Any], words: str
+) -> None:
+    async def sell(call: Call) -> None:
+        await call.step("pay", FakeStep(1))
+
+    assert is_refused_once(await run(sell, steps={"pay": FakeStep(make())}), "/steps/pay", words)
+
+
+@results
+async def test_a_report_and_an_event_without_an_exact_form_are_refused_once_with_their_place(
+    make: Callable[[], Any], words: str
+) -> None:
+    async def sell(call: Call) -> None:
+        call.heartbeat(make())
+
+    async def tell() -> Outcome:
+        return Outcome(events=[Event.to_queue("sales", "sold", make())])
+
+    durable_retry.operation("report", dependency="shop", heartbeat_seconds=60)(sell)
+    assert is_refused_once(await run_handler("report", {}, config=CONFIG), "/progress", words)
+    assert is_refused_once(await run(tell), "/data", words)
+
+
+async def test_what_an_annotation_says_how_to_read_back_is_exact() -> None:
+    async def sell(call: Call) -> dict[int, set[bytes]]:
+        result: dict[int, set[bytes]] = await call.step("count", count)
+        return result
+
+    async def count() -> dict[int, set[bytes]]:
+        return {7: {b"x"}}
+
+    assert (await run(sell)).result == {"7": ["x"]}
+
+
+class Picky(BaseModel):
+    number: int = 0
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        raise KeyError("of the model itself")
+
+
+async def test_a_model_that_raises_when_it_is_read_refuses_its_input() -> None:
+    def sell(order: Picky) -> None: ...
+
+    with pytest.raises(InvalidInputError, match="/input: cannot be read: KeyError"):
+        await run(sell)
+
+
+async def test_a_model_that_raises_when_its_result_is_read_back_refuses_it_once() -> None:
+    def sell() -> Picky:
+        return Picky.model_construct(number=1)
+
+    assert is_refused_once(await run(sell), "/value", ": cannot be read: KeyError")
 
 
 async def test_a_handler_that_does_not_end_when_it_is_cancelled_is_left_behind(
