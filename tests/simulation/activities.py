@@ -86,7 +86,7 @@ class Activities(Messages):
 
     def _done(self, worker: str, doing: Doing, task: "asyncio.Task[Any]", execution: Execution) -> None:
         execution.ended_at = self.world.now()
-        failure = None if task.cancelled() else task.exception()
+        failure = execution.raised = None if task.cancelled() else task.exception()
         if task.cancelled() or doing.done or doing not in self._running.get(worker, []):
             return
         if failure is not None:

@@ -99,12 +99,21 @@ def attempts_leave_nothing(story: Story) -> Iterator[str]:
 
 
 def attempts_are_counted(story: Story) -> Iterator[str]:
-    """The count of attempts is that of attempts which left this side, consecutive and within the policy."""
+    """The count of attempts is that of attempts which left this side, consecutive and within the policy.
+
+    So whatever a handler lets out is the outcome of its attempt, which is not made again under its number.
+    """
+    for execution in story.app.hub.attempts:
+        if execution.raised is not None and not isinstance(execution.raised, Exception):
+            yield f"attempt {execution.given['attempt']} has no outcome: {execution.raised!r}"
     calls = {target: _calls_by_run(story, target) for target in story.app.targets}
     for end in story.ends:
         run, count = end.operation, end.document["attempt_count"]
         seen = calls[run.dependency].get(_run(run), [])
         numbers = {call.attempt for call in seen if call.execution.counts}
+        answered = {(call.attempt, id(call.execution)) for call in seen if call.execution.counts}
+        if len(answered) > len(numbers) and run.handler is not None:
+            yield f"{run.run_id} made an attempt again that had answered: {sorted(numbers)}"
         records = {record["number"]: record["category"] for record in end.document["attempts"]}
         if sorted(records) != list(range(1, count + 1)):
             yield f"{run.run_id} counts {count} attempts and shows {sorted(records)}"

@@ -41,8 +41,10 @@ from durable_retry.executor_guard import Execution
 from durable_retry.facts import report
 from durable_retry.services import order_lanes
 from durable_retry.services.attempt import call as handler_calls
+from durable_retry.services.attempt import functions, handler
 from durable_retry.services.attempt import http_request as http_attempt
 from durable_retry.services.attempt.call import Calls
+from durable_retry.services.attempt.functions import LetOutError
 from durable_retry.services.operations import submit as submissions
 from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.stores.operations import results
@@ -110,6 +112,14 @@ def _is_always(*_given: Any) -> bool:
     return True
 
 
+_outcome_of_raised: Final = handler._outcome_of_raised
+
+
+def _own_failure(given: Any, calls: Calls, error: Exception, cut_off: Any) -> AttemptOutcome:
+    outcome = _outcome_of_raised(given, calls, error, cut_off)
+    return replace(outcome, counted=not isinstance(error, LetOutError))
+
+
 _resume: Final = Run.resume
 
 
@@ -140,6 +150,10 @@ ONCE: Final = (
         lambda: patch.object(submissions, "report", _reported_but_unanswered),
         bound=100,
         first=3_100,
+    ),
+    Mistake("let out", lambda: patch.object(functions, "_as_error", lambda raised: raised), 100),
+    Mistake(
+        "let out and not counted", lambda: patch.object(handler, "_outcome_of_raised", _own_failure), 100
     ),
     Mistake("refusal retried", lambda: patch.object(tables, "_raise_refusal", lambda *_: None), 300),
 )

@@ -71,11 +71,13 @@ class Execution:
         given: The activity's input.
         counts: Whether its answer is the one that the orchestration got.
         ended_at: When it returned or raised; None when its worker died before.
+        raised: What it raised; None when it returned, or its worker died before.
     """
 
     given: dict[str, Any]
     counts: bool = False
     ended_at: datetime | None = None
+    raised: BaseException | None = None
 
 
 acting: ContextVar[Worker | None] = ContextVar("acting", default=None)
