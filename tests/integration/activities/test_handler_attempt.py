@@ -319,8 +319,8 @@ async def test_a_bug_in_a_handler_is_logged_with_its_traceback_and_says_nothing_
     [
         (429, Category.THROTTLED),
         (503, Category.THROTTLED),
-        (422, Category.MALFORMED),
-        (404, Category.NOT_FOUND),
+        (422, Category.TRANSIENT),
+        (404, Category.TRANSIENT),
     ],
 )
 async def test_an_answer_that_raised_for_its_status_is_classified_by_it(
