@@ -1,12 +1,14 @@
 """The wait that a dependency asks for, from the headers of its response.
 
-The headers are tried in this order, and the first that can be read counts:
+The headers are tried in this order, and the first that can be read counts; of a field that came twice the
+longest wait. Where seconds are usual, an epoch time, a date and a duration such as `6m0s` are read, too:
 
 1. `retry-after-ms`, `x-ms-retry-after-ms`: milliseconds, finer than the standard field;
 2. `Retry-After` (RFC 9110 section 10.2.3): seconds, or a date, counted from the response's own `Date`;
 3. `RateLimit` with nothing left (draft-ietf-httpapi-ratelimit-headers): `"p";r=0;t=30`, or without `t` the
    window `w` of the same policy in `RateLimit-Policy`; also the older `limit=10, remaining=0, reset=30`;
-4. `RateLimit-Reset`, `X-RateLimit-Reset`, with nothing remaining: seconds, or an epoch time.
+4. `RateLimit-Reset`, `X-RateLimit-Reset`, `X-RateLimit-Reset-Requests` and other vendors' fields, see
+   `_LIMITS`, with nothing remaining: the longest.
 
 What cannot be read is ignored, a negative wait counts as 0, and one over a year is cut; each leaves a note.
 
@@ -22,6 +24,7 @@ from email.utils import parsedate_tz
 from math import isnan
 from typing import Final
 
+from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.pace import RateLeft
@@ -88,6 +91,14 @@ def parse_retry_after(headers: Mapping[str, str], *, status_code: int, now: date
         seconds = read(reading)
         if seconds is not None:
             return _hint_in_range(source, seconds, reading.notes)
+    resets = [
+        (seconds, limit.shown)
+        for limit in _LIMITS
+        if (seconds := _seconds_until_reset(limit, reading)) is not None
+    ]
+    if resets:
+        seconds, source = max(resets)
+        return _hint_in_range(source, seconds, reading.notes)
     return RetryHint(0.0, "", tuple(reading.notes)) if reading.notes else None
 
 
@@ -96,7 +107,7 @@ def parse_used_up(headers: Mapping[str, str], *, now: datetime) -> RetryHint | N
 
     `Retry-After` does not count: beside a success it says when to look again at what was asked for.
     """
-    limits = {name: value for name, value in headers.items() if "ratelimit" in name.lower()}
+    limits = {name: value for name, value in headers.items() if _speaks_of_a_limit(name)}
     hint = parse_retry_after(limits, status_code=0, now=now) if limits else None
     return hint if hint is not None and hint.delay_seconds > 0 else None
 
@@ -106,10 +117,10 @@ def parse_rate_left(headers: Mapping[str, str], *, now: datetime) -> RateLeft | 
 
     When there are several policies, the one that allows the fewest calls a second counts.
     """
-    if not any("ratelimit" in name.lower() for name in headers):
+    if not any(_speaks_of_a_limit(name) for name in headers):
         return None
     reading = _Reading({name.lower(): value.strip() for name, value in headers.items()}, 0, now)
-    found = [*_policies_left(reading), *(_fields_left(reading, prefix) for prefix in _PREFIXES)]
+    found = [*_policies_left(reading), *(_fields_left(reading, limit) for limit in _LIMITS)]
     usable = [left for left in found if left is not None]
     return min(usable, key=lambda left: left.remaining / left.seconds, default=None)
 
@@ -123,45 +134,84 @@ class _Reading:
         self.now = now
         self.notes: list[str] = []
 
-    def number(self, name: str) -> float | None:
+    def longest(self, name: str, shown: str, read: Callable[[str], float | None]) -> float | None:
+        """Return the longest wait that the values of a field name, and note those that cannot be read."""
         text = self.headers.get(name)
-        if text is None:
-            return None
-        value = _number_in(text)
-        if value is None:
-            self.ignore(name, text)
-        return value
+        waits = []
+        for value in () if text is None else _values_of(text):
+            if (wait := read(value)) is None:
+                self.ignore(shown, value)
+            else:
+                waits.append(wait)
+        return max(waits, default=None)
+
+    def seconds(self, name: str, shown: str) -> float | None:
+        """Return the wait of a field in which seconds are usual."""
+        return self.longest(name, shown, lambda text: _seconds_in(text, self.now, self.now))
 
     def ignore(self, name: str, text: str) -> None:
         shown = text if text.isprintable() else repr(text)
         self.notes.append(f"{name} ignored: {cut_text(shown, 60)!r} cannot be read")
 
     def nothing_remains(self, name: str) -> bool:
-        remaining = _number_in(self.headers.get(name, ""))
+        remaining = self.longest(name, name, _number_in)
         return self.is_throttled if remaining is None else remaining <= 0
 
 
 def _seconds_from_ms(name: str) -> Callable[[_Reading], float | None]:
     def read(reading: _Reading) -> float | None:
-        value = reading.number(name)
+        value = reading.longest(name, name, _number_in)
         return None if value is None else value / 1000
 
     return read
 
 
 def _retry_after(reading: _Reading) -> float | None:
-    text = reading.headers.get("retry-after")
-    if text is None:
-        return None
-    seconds = _number_in(text)
-    if seconds is not None:
-        return seconds
-    until = parse_http_date(text)
-    if until is None:
-        reading.ignore("Retry-After", text)
-        return None
     answered = parse_http_date(reading.headers.get("date", "")) or reading.now
-    return (until - answered).total_seconds()
+    return reading.longest(
+        "retry-after", "Retry-After", lambda text: _seconds_in(text, answered, reading.now)
+    )
+
+
+_WEEKDAY: Final = re.compile(r"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*", re.IGNORECASE)
+_DURATION: Final = re.compile(
+    r"(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m(?!s))?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)s)?(?:([0-9]{1,9})ms)?"
+)
+_SECONDS_OF: Final = (86_400.0, 3_600.0, 60.0, 1.0, 0.001)
+
+
+def _values_of(text: str) -> list[str]:
+    """Return the values of a field that came more than once; the comma of a date parts none."""
+    values: list[str] = []
+    for part in (part.strip() for part in text.split(",")):
+        if values and _WEEKDAY.fullmatch(values[-1]):
+            values[-1] += f", {part}"
+        else:
+            values.append(part)
+    return values
+
+
+def _seconds_in(text: str, answered: datetime, now: datetime) -> float | None:
+    """Return the wait in a value: seconds, an epoch time, a duration or a date; None where it is none."""
+    number = _number_in(text)
+    if number is not None:
+        return _seconds_or_epoch(number, now)
+    duration = _DURATION.fullmatch(text)
+    if duration is not None and text:
+        return sum(float(part or 0) * unit for part, unit in zip(duration.groups(), _SECONDS_OF, strict=True))
+    until = parse_http_date(text)
+    if until is not None:
+        return (until - answered).total_seconds()
+    try:
+        return (from_rfc3339(text) - now).total_seconds()
+    except ValueError:
+        return None
+
+
+def _seconds_or_epoch(number: float, now: datetime) -> float:
+    if number >= _EPOCH_MILLISECONDS:
+        return number / 1000 - now.timestamp()
+    return number - now.timestamp() if number >= _EPOCH_SECONDS else number
 
 
 def _rate_limit(reading: _Reading) -> float | None:
@@ -201,21 +251,36 @@ def _policy_of(item: str, reading: _Reading) -> dict[str, float]:
     return _item_parameters(same)
 
 
-def _seconds_until_reset(prefix: str) -> Callable[[_Reading], float | None]:
-    def read(reading: _Reading) -> float | None:
-        return _until_reset(prefix, reading) if reading.nothing_remains(f"{prefix}-remaining") else None
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """The fields by which a dependency states one of its limits, in lower case."""
 
-    return read
+    shown: str  # the field of the reset as it is usually written
+    pattern: str  # of the names, with `{}` for `limit`, `remaining` and `reset`
+
+    def field(self, what: str) -> str:
+        return self.pattern.format(what)
 
 
-def _until_reset(prefix: str, reading: _Reading) -> float | None:
-    """Return the seconds until the reset that a field states in seconds or as an epoch time."""
-    value = reading.number(f"{prefix}-reset")
-    if value is None:
+_LIMITS: Final = (
+    _Limit("RateLimit-Reset", "ratelimit-{}"),
+    _Limit("X-RateLimit-Reset", "x-ratelimit-{}"),
+    _Limit("X-Rate-Limit-Reset", "x-rate-limit-{}"),
+    _Limit("X-RateLimit-Reset-Requests", "x-ratelimit-{}-requests"),
+    _Limit("X-RateLimit-Reset-Tokens", "x-ratelimit-{}-tokens"),
+    _Limit("Anthropic-RateLimit-Requests-Reset", "anthropic-ratelimit-requests-{}"),
+    _Limit("Anthropic-RateLimit-Tokens-Reset", "anthropic-ratelimit-tokens-{}"),
+)
+
+
+def _speaks_of_a_limit(name: str) -> bool:
+    return "ratelimit" in name.lower().replace("rate-limit", "ratelimit")
+
+
+def _seconds_until_reset(limit: _Limit, reading: _Reading) -> float | None:
+    if limit.field("reset") not in reading.headers or not reading.nothing_remains(limit.field("remaining")):
         return None
-    if value >= _EPOCH_MILLISECONDS:
-        return value / 1000 - reading.now.timestamp()
-    return value - reading.now.timestamp() if value >= _EPOCH_SECONDS else value
+    return reading.seconds(limit.field("reset"), limit.shown)
 
 
 def _policies_left(reading: _Reading) -> list[RateLeft | None]:
@@ -230,16 +295,15 @@ def _policy_left(item: str, reading: _Reading) -> RateLeft | None:
     return _rate_left(remaining, seconds, stated.get("limit", policy.get("q")))
 
 
-_PREFIXES: Final = ("ratelimit", "x-ratelimit")
 _FIRST_NUMBER: Final = re.compile(r"[0-9]{1,15}")
 
 
-def _fields_left(reading: _Reading, prefix: str) -> RateLeft | None:
+def _fields_left(reading: _Reading, limit: _Limit) -> RateLeft | None:
     headers = reading.headers
-    stated = _FIRST_NUMBER.match(headers.get(f"{prefix}-limit", ""))  # `100, 100;w=60` in an older draft
+    stated = _FIRST_NUMBER.match(headers.get(limit.field("limit"), ""))  # `100, 100;w=60` in an older draft
     return _rate_left(
-        _number_in(headers.get(f"{prefix}-remaining", "")),
-        _until_reset(prefix, reading),
+        _number_in(headers.get(limit.field("remaining"), "")),
+        reading.seconds(limit.field("reset"), limit.shown),
         None if stated is None else float(stated[0]),
     )
 
@@ -256,8 +320,6 @@ _FIELDS: Final[tuple[tuple[str, Callable[[_Reading], float | None]], ...]] = (
     ("x-ms-retry-after-ms", _seconds_from_ms("x-ms-retry-after-ms")),
     ("Retry-After", _retry_after),
     ("RateLimit", _rate_limit),
-    ("RateLimit-Reset", _seconds_until_reset("ratelimit")),
-    ("X-RateLimit-Reset", _seconds_until_reset("x-ratelimit")),
 )
 
 

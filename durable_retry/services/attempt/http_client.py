@@ -62,12 +62,14 @@ class BoundedResponse:
     Attributes:
         headers: As they came, names in lower case.
         is_cut: Whether there was more.
+        is_undecoded: Whether its `Content-Encoding` is false: the body is what could be decoded.
     """
 
     status_code: int
     headers: dict[str, str]
     body: bytes
     is_cut: bool
+    is_undecoded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,10 +211,15 @@ async def _exchange_request(
     try:
         # Not `dict(headers)`, which searches all of them for each name.
         headers = dict(response.headers.items())
-        body, is_cut = await _read_body_up_to(_decoded_parts(response, headers), limit_bytes)
+        body = bytearray()
+        is_undecoded = False
+        try:
+            is_cut = await _read_body_up_to(_decoded_parts(response, headers), limit_bytes, body)
+        except httpx.DecodingError:  # The answer came, and its status says what became of the request.
+            is_cut = is_undecoded = True
     finally:
         await response.aclose()
-    return BoundedResponse(response.status_code, headers, body, is_cut)
+    return BoundedResponse(response.status_code, headers, bytes(body), is_cut, is_undecoded)
 
 
 def _httpx_request(
@@ -250,13 +257,13 @@ def _decoded_parts(response: httpx.Response, headers: dict[str, str]) -> AsyncIt
     return aiter(stream)
 
 
-async def _read_body_up_to(parts: AsyncIterator[bytes], limit_bytes: int) -> tuple[bytes, bool]:
-    body = bytearray()
+async def _read_body_up_to(parts: AsyncIterator[bytes], limit_bytes: int, body: bytearray) -> bool:
     async for chunk in parts:
         body += chunk
         if len(body) > limit_bytes:
-            return bytes(body[:limit_bytes]), True
-    return bytes(body), False
+            del body[limit_bytes:]
+            return True
+    return False
 
 
 def make_client(dependency: Dependency, transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:

@@ -3,6 +3,7 @@
 A `Plan` is what an attempt calls, how much time it has, and how its errors are shown.
 """
 
+import base64
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,6 +26,8 @@ from durable_retry.engine.retry.classify import Sent, classify_failure, classify
 from durable_retry.engine.retry.constraints import attempt_seconds
 from durable_retry.engine.retry.history import AttemptOutcome, FailureDetail
 from durable_retry.engine.retry.retry_after import parse_rate_left, parse_retry_after, parse_used_up
+from durable_retry.engine.sources.arrivals import DATA_PREFIX
+from durable_retry.services.attempt.bodies import body_text
 from durable_retry.services.attempt.http_client import BoundedResponse, EscapedBaseUrlError, Request, send
 from durable_retry.services.attempt.http_pool import SendProgress
 from durable_retry.settings.configuration import app_settings
@@ -169,7 +172,8 @@ def kept_result(
     """Return the `result` of a success: `json` when the whole body is JSON and small enough, else `body`.
 
     A body that was cut, in reading or here, carries `"truncated": true`. One that is cut here has the wanted
-    parts of its JSON in `values`.
+    parts of its JSON in `values`. One that is no text is kept in base64, as a data URL, and a `note` says so;
+    another `note` says that the answer's `Content-Encoding` was false.
 
     Args:
         limit_bytes: The most of the body that is kept.
@@ -181,16 +185,38 @@ def kept_result(
         if name in _KEPT_HEADERS
     }
     result: dict[str, Any] = {"status_code": answer.status_code, "headers": headers}
+    if answer.is_undecoded:
+        result["note"] = "the answer's Content-Encoding is false: the body is what could be decoded"
     if not answer.body:
         return result
-    text = masked(answer.body[:limit_bytes].decode("utf-8", errors="replace"), dependency)
-    if answer.is_cut or len(answer.body) > limit_bytes:
+    is_cut = answer.is_cut or len(answer.body) > limit_bytes
+    text = body_text(answer.body[:limit_bytes], _content_type(answer), is_cut=is_cut)
+    if text is None:
+        return (
+            {"note": "the body is no text in UTF-8 or the declared charset"}
+            | result
+            | _as_bytes(answer, dependency, limit_bytes)
+        )
+    text = masked(text, dependency)
+    if is_cut:
         cut = result | {"body": text, "truncated": True}
         if not wanted or answer.is_cut:
             return cut
-        whole = masked(answer.body.decode("utf-8", errors="replace"), dependency)
+        whole = masked(body_text(answer.body, _content_type(answer)) or "", dependency)
         return cut | {VALUES: values_at(result | _json_of(answer, whole), wanted)}
     return result | (_json_of(answer, text) or {"body": text})
+
+
+def _as_bytes(answer: BoundedResponse, dependency: Dependency, limit_bytes: int) -> dict[str, Any]:
+    # Credentials are ASCII, and Latin-1 has a character for every byte.
+    safe = masked(answer.body.decode("latin-1"), dependency).encode("latin-1", errors="replace")
+    most = limit_bytes // 4 * 3  # what base64 makes of it fits the limit
+    kept = {"body": DATA_PREFIX + base64.b64encode(safe[:most]).decode()}
+    return kept | {"truncated": True} if answer.is_cut or len(safe) > most else kept
+
+
+def _content_type(answer: BoundedResponse) -> str:
+    return answer.headers.get("content-type", "")
 
 
 def _json_of(answer: BoundedResponse, text: str) -> dict[str, Any]:
@@ -232,7 +258,7 @@ def safe_text(text: str, dependency: Dependency) -> str:
 
 
 def _is_declared_json(answer: BoundedResponse) -> bool:
-    media_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media_type = _content_type(answer).partition(";")[0].strip().lower()
     return media_type.endswith(("/json", "+json"))
 
 
@@ -337,7 +363,10 @@ def _outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
             status_code=answer.status_code, result=result, retry_hint=used_up, rate_left=rate_left
         )
     # More than is kept, so that no credential is cut before it is masked.
-    text = answer.body[: 2 * _FAILURE_CHARS].decode("utf-8", errors="replace")
+    shown = answer.body[: 2 * _FAILURE_CHARS]
+    text = body_text(shown, _content_type(answer), is_cut=len(shown) < len(answer.body) or answer.is_cut)
+    if text is None:
+        text = shown.decode(errors="backslashreplace")
     body = failure_body(text, plan.dependency)
     return plan.outcome(
         category=category,

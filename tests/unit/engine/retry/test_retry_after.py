@@ -233,3 +233,64 @@ def test_a_success_says_when_nothing_is_left(headers: dict[str, str], seconds: f
 )
 def test_any_answer_says_what_is_left(headers: dict[str, str], left: RateLeft | None) -> None:
     assert parse_rate_left(headers, now=NOON) == left
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        (str(EPOCH + 30), 30),
+        (f"{EPOCH + 30}000", 30),
+        ("2026-11-21T12:00:30Z", 30),
+        ("2026-11-21T13:00:30+01:00", 30),
+        ("6m0s", 360),
+        ("1s", 1),
+        ("250ms", 0.25),
+        ("1d2h3m4.5s", 93_784.5),
+        ("3, 30", 30),
+        ("30,3", 30),
+        ("soon, 30", 30),
+        ("3, Sat, 21 Nov 2026 12:00:30 GMT", 30),
+        ("Sat, 21 Nov 2026 12:00:30 GMT, Saturday, 21-Nov-26 12:00:20 GMT, 1", 30),
+    ],
+)
+@pytest.mark.parametrize("field", ["Retry-After", "X-RateLimit-Reset", "X-RateLimit-Reset-Tokens"])
+def test_the_longest_readable_wait_counts_in_each_form(field: str, text: str, seconds: float) -> None:
+    assert seconds_of(429, **{field: text}) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "tomorrow", "10x", "2026-11-21T12:00:30", "9999-12-31T23:59:59-14:00"])
+def test_what_is_not_understood_leaves_a_note(text: str) -> None:
+    hint = hint_of(Retry_After=text)
+    assert hint == RetryHint(0.0, "", (f"Retry-After ignored: {text!r} cannot be read",))
+    both = hint_of(Retry_After=f"{text}, 5")
+    assert both == RetryHint(5.0, "Retry-After", (f"Retry-After ignored: {text!r} cannot be read",))
+
+
+@pytest.mark.parametrize(
+    ("remaining", "reset"),
+    [
+        ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
+        ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
+        ("x-rate-limit-remaining", "x-rate-limit-reset"),
+        ("anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-reset"),
+    ],
+)
+def test_vendors_fields_count_with_nothing_left(remaining: str, reset: str) -> None:
+    assert seconds_of(403, **{remaining: "0", reset: "30"}) == 30
+    assert seconds_of(403, **{remaining: "1", reset: "30"}) is None
+    used_up = parse_used_up({remaining: "0", reset: "30"}, now=NOON)
+    assert used_up is not None
+    assert used_up.delay_seconds == 30
+    assert parse_rate_left({remaining: "5", reset: "30"}, now=NOON) == RateLeft(5, 30, None)
+
+
+def test_of_several_limits_the_longest_wait_counts() -> None:
+    requests = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1s"}
+    tokens = {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"}
+    hint = hint_of(403, **requests, **tokens)
+    assert hint == RetryHint(360.0, "X-RateLimit-Reset-Tokens")
+
+
+def test_a_rest_that_cannot_be_read_leaves_a_note() -> None:
+    hint = hint_of(403, X_RateLimit_Remaining="none", X_RateLimit_Reset="30")
+    assert hint == RetryHint(0.0, "", ("x-ratelimit-remaining ignored: 'none' cannot be read",))

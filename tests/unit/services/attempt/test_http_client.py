@@ -113,3 +113,27 @@ async def test_a_packed_body_is_unpacked_although_nobody_asked_for_it() -> None:
     with sending_over(lambda _: httpx.MockTransport(lambda _: packed)):
         answered = await send(API, asked, seconds=5, limit_bytes=4, progress=SendProgress())
     assert (answered.body, answered.is_cut) == (b"1234", True)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "gzip, deflate"])
+@pytest.mark.parametrize("status_code", [200, 400, 503])
+async def test_an_answer_keeps_its_status_when_its_body_cannot_be_decoded(
+    encoding: str, status_code: int
+) -> None:
+    class Falsely(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            stream = httpx.ByteStream(b"not compressed at all")
+            return httpx.Response(
+                status_code, headers={"content-encoding": encoding}, stream=stream, request=request
+            )
+
+    dependency = Dependency(name=f"falsely-{encoding}-{status_code}", base_url="http://falsely.example")
+    with sending_over(lambda _: Falsely()):
+        answer = await send(
+            dependency,
+            Request(method="GET", path="/", headers={}),
+            seconds=5,
+            limit_bytes=100,
+            progress=SendProgress(),
+        )
+    assert (answer.status_code, answer.is_undecoded, answer.body) == (status_code, True, b"")

@@ -1,6 +1,7 @@
 """Secrets and errors of an HTTP attempt."""
 
 import json
+from base64 import b64decode, b64encode
 from typing import Any
 
 import pytest
@@ -128,8 +129,28 @@ def test_cookies_are_not_kept_and_secrets_are_masked() -> None:
     assert result["body"] == "***"
 
 
-def test_bytes_that_are_no_text_do_not_fail() -> None:
-    assert kept_result(answer(b"\xff\x00", "image/png"), PAYMENTS, LIMIT)["body"] == "\ufffd\x00"
+def test_bytes_that_are_no_text_are_kept_as_bytes_with_a_note() -> None:
+    result = kept_result(answer(b'{"a": "\xff"}'), PAYMENTS, LIMIT)
+    assert result["body"] == f"data:application/octet-stream;base64,{b64encode(b'{"a": "\xff"}').decode()}"
+    assert "no text" in result["note"]
+    assert not {"json", "truncated"} & result.keys()
+
+
+def test_bytes_that_are_no_text_are_cut_and_masked_too() -> None:
+    result = kept_result(answer(b"\xffsesame-open" + b"x" * 200), PAYMENTS, LIMIT)
+    assert result["truncated"]
+    kept = b64decode(result["body"].partition(",")[2])
+    assert kept.startswith(b"\xff***x")
+    assert len(result["body"].partition(",")[2]) <= LIMIT
+
+
+@pytest.mark.parametrize(
+    ("body", "charset"), [("é".encode("latin-1"), "latin-1"), (b"\xef\xbb\xbf\xc3\xa9", "utf-8")]
+)
+def test_json_is_read_in_its_charset_and_behind_a_byte_order_mark(body: bytes, charset: str) -> None:
+    text = body[:3] + b'"' + body[3:] + b'"' if body.startswith(b"\xef") else b'"' + body + b'"'
+    result = kept_result(answer(text, f"application/json; charset={charset}"), PAYMENTS, LIMIT)
+    assert result["json"] == "é"
 
 
 def test_a_refusal_is_described_in_one_short_line() -> None:
