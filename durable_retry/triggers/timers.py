@@ -106,11 +106,10 @@ def last_fire(status: Mapping[str, Any]) -> datetime | None:
     """Return when the host last fired a timer, as its record says; None when it has none."""
     try:
         last = datetime.fromisoformat(status.get("Last") or "")
-    except (ValueError, TypeError):
+        in_utc = last.replace(tzinfo=UTC) if last.tzinfo is None else last.astimezone(UTC)
+    except (ValueError, TypeError, OverflowError):
         return None
-    if last.year == _FIRST_YEAR:
-        return None
-    return last.replace(tzinfo=UTC) if last.tzinfo is None else last.astimezone(UTC)
+    return None if last.year == _FIRST_YEAR else in_utc
 
 
 def _timer_function(

@@ -148,3 +148,24 @@ def test_a_path_and_a_method_that_are_not_there_have_a_problem_body(system: Syst
     answer = system.client.put("/api/operations/op-1")
     assert_problem(answer, 405)
     assert answer.headers["allow"] == "GET"
+
+
+OUT_OF_RANGE = ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00"]
+
+
+@pytest.mark.parametrize("instant", OUT_OF_RANGE)
+def test_an_instant_that_its_offset_moves_out_of_the_calendar_is_refused_in_a_body(
+    system: System, key: str, instant: str
+) -> None:
+    answer = system.client.post("/api/operations", json=operation(key, "/echo") | {"start_at": instant})
+    assert_problem(answer, 400)
+    assert pointers(answer) == {"/start_at"}
+
+
+@pytest.mark.parametrize("instant", OUT_OF_RANGE)
+@pytest.mark.parametrize("name", ["created_after", "created_before"])
+@pytest.mark.parametrize("route", ["operations", "dead-letters", "outbox"])
+def test_an_instant_that_its_offset_moves_out_of_the_calendar_is_refused_in_a_query(
+    system: System, route: str, name: str, instant: str
+) -> None:
+    assert_problem(system.client.get(f"/api/{route}", params={name: instant}), 400)

@@ -22,11 +22,18 @@ def to_rfc3339(instant: datetime) -> str:
 
 
 def from_rfc3339(text: str) -> datetime:
-    """Read an RFC 3339 instant, in UTC; ValueError where it is no date and time, or has no offset."""
+    """Read an RFC 3339 instant, in UTC.
+
+    Raises:
+        ValueError: It is no date and time of the years 1 to 9999, or has no offset.
+    """
     instant = datetime.fromisoformat(text)
     if instant.tzinfo is None:
         raise ValueError(f"{text!r} has no offset from UTC")
-    return instant if instant.tzinfo is UTC else instant.astimezone(UTC)
+    try:
+        return instant if instant.tzinfo is UTC else instant.astimezone(UTC)
+    except OverflowError:  # its own offset moves it out of the years 1 to 9999
+        raise ValueError(f"{text!r} is no instant of the years 1 to 9999 in UTC") from None
 
 
 def optional_to_rfc3339(instant: datetime | None) -> str | None:
@@ -63,8 +70,11 @@ def microseconds(instant: datetime) -> int:
 
 
 def from_microseconds(number: int) -> datetime:
-    """Return the aware UTC instant of microseconds since 1970."""
-    return _EPOCH + number * _MICROSECOND
+    """Return the aware UTC instant of microseconds since 1970; ValueError after the year 9999."""
+    try:
+        return _EPOCH + number * _MICROSECOND
+    except OverflowError:
+        raise ValueError(f"{number} is no instant of the years 1 to 9999") from None
 
 
 def oldest_first(instant: datetime) -> str:

@@ -1,13 +1,18 @@
 """Whatever strangers send: no parser raises anything but its own error, and no form hides a difference."""
 
 import json
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
 from posixpath import normpath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from hypothesis import assume, given
+import pytest
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from durable_retry.engine.base.instants import from_age, from_rfc3339, optional_from_rfc3339
 from durable_retry.engine.base.json_input import read_json
 from durable_retry.engine.base.validation import (
     InvalidInputError,
@@ -58,7 +63,7 @@ def test_reading_the_wish_for_a_wait_never_raises_and_stays_sane(
     assert hint is None or 0 <= hint.delay_seconds <= MAX_HINT_SECONDS
 
 
-@given(st.integers(0, 10**9))
+@given(st.integers(0, 10**9 - 1))  # From here on it is an epoch time.
 def test_plain_seconds_are_taken_as_they_are(seconds: int) -> None:
     hint = parse_retry_after({"Retry-After": str(seconds)}, status_code=503, now=NOON)
     assert hint is not None
@@ -211,3 +216,28 @@ def test_a_status_always_fits(errors: list[str], reasons: list[str], first: int)
     fitted = fitted_status({"status": "waiting_retry", "attempts": history.to_json()["attempts"]})
     assert size_bytes(fitted) <= MAX_BYTES
     assert len(fitted["attempts"]) == min(len(errors), 20)
+
+
+WITH_OFFSETS = st.builds(
+    "{}{}".format,
+    st.datetimes().map(lambda at: at.isoformat()),
+    st.sampled_from(["Z", "+14:00", "-14:00", "+23:59", "-23:59", ""]),
+)
+READERS = {
+    from_rfc3339: datetime,
+    optional_from_rfc3339: datetime,
+    from_age: datetime,
+    parse_http_date: datetime | None,
+}
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
+@given(text=st.text() | WITH_OFFSETS | numbers | dates)
+@example(text="9999-12-31T23:59:59-14:00")
+@example(text="0001-01-01T00:00:00+14:00")
+@example(text="-99999999999999999999")
+def test_a_parser_of_text_gives_a_value_or_a_value_error(reader: Callable[[str], Any], text: str) -> None:
+    with suppress(ValueError):
+        value = reader(text)
+        assert isinstance(value, READERS[reader])
+        assert not isinstance(value, datetime) or value.utcoffset() == timedelta(0)
