@@ -95,13 +95,27 @@ def decoded(text: str) -> str:
     """Return a queue message's JSON text: many SDKs write messages in base64, and host.json says `none`.
 
     JSON never looks like base64 of JSON: it begins with a brace, which the alphabet of base64 does not have.
+    A byte order mark is left out, before the text and in it.
     """
-    stripped = text.strip()
+    stripped = text.strip().removeprefix(_BYTE_ORDER_MARK)
+    if stripped.startswith("{"):
+        return stripped
     try:
-        inside = "" if stripped.startswith("{") else base64.b64decode(stripped, validate=True).decode()
-    except ValueError:  # not base64, or not UTF-8 in it
+        inside = _text_in_base64(stripped)
+    except ValueError:  # not base64, or no text in it
         return text
     return inside if inside.lstrip().startswith("{") else text
+
+
+_BYTE_ORDER_MARK: Final = "\ufeff"
+_URL_SAFE: Final = str.maketrans("-_", "+/")
+
+
+def _text_in_base64(text: str) -> str:
+    """Read base64 in any of its forms: in lines, with url-safe letters, without padding (RFC 4648)."""
+    digits = "".join(text.split()).translate(_URL_SAFE).rstrip("=")
+    inside = base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
+    return inside.decode(json.detect_encoding(inside)).removeprefix(_BYTE_ORDER_MARK)
 
 
 def plain_body(body: bytes) -> bytes:

@@ -24,7 +24,7 @@ from azure.core.exceptions import AzureError
 
 from durable_retry import clock
 from durable_retry.engine.base.json_input import MalformedJsonError
-from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.base.names import QUEUE_SOURCE, DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.envelope import parse_envelope
 from durable_retry.engine.operations.operation import OperationInput
@@ -232,7 +232,8 @@ class Intake:
         try:
             return await self._submit_arrival(hub, arrival, self.operation_of(arrival))
         except MalformedJsonError as error:
-            return Refusal(DeadLetterReason.MALFORMED_JSON, str(error))
+            tried = "; nor is it base64 of JSON" if arrival.source == QUEUE_SOURCE else ""
+            return Refusal(DeadLetterReason.MALFORMED_JSON, f"{error}{tried}")
         except UnknownTargetError as error:
             return Refusal(DeadLetterReason.UNKNOWN_DEPENDENCY, str(error))
         except InvalidInputError as error:

@@ -143,6 +143,8 @@ def _parsed_quiet_hours(text: Any) -> Any:
     if found is None:
         raise ValueError(f"must look like 22:00-07:00 or 22:00-07:00 Europe/Berlin, not {text!r}")
     begin, end, zone = found.groups("UTC")
+    if begin == end:
+        raise ValueError(f"begins and ends at {begin}, which is no time at all")
     try:
         return QuietHours(time.fromisoformat(begin), time.fromisoformat(end), ZoneInfo(zone))
     except (ValueError, ZoneInfoNotFoundError, OSError) as error:

@@ -44,6 +44,14 @@ def test_the_same_key_for_another_request_is_refused_while_it_runs_and_after(
     assert system.target.received(key)["count"] == 2
 
 
+def test_a_repetition_shows_the_request_of_the_first(system: System, key: str) -> None:
+    first, second = ({"json": {"order": 7, "sent_at": minute}} for minute in (1, 2))
+    system.until(system.accepted(key, "/echo", dependency="by_order", request=first), "succeeded")
+    again = system.post(key, "/echo", dependency="by_order", request=second)
+    assert is_replay(again)
+    assert again.json()["request"]["json"] == first["json"]
+
+
 def test_the_order_of_members_does_not_make_another_request(system: System, key: str) -> None:
     system.accepted(key, "/echo", request={"json": {"a": 1, "b": [2, 3]}})
     again = system.post(key, "/echo", request={"json": {"b": [2, 3], "a": 1}})

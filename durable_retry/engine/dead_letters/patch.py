@@ -109,12 +109,8 @@ def _change(document: Any, step: PatchStep) -> None:
         value = deepcopy(_value_at(document, step.source))
     match step.op:
         case "test":
-            # As text, since to Python true and 1 are the same.
-            wanted, found = (
-                json.dumps(each, sort_keys=True) for each in (value, _value_at(document, step.path))
-            )
-            if found != wanted:
-                raise _misfit(step.path, f"is not {wanted:.100}")
+            if not _is_same(_value_at(document, step.path), value):
+                raise _misfit(step.path, f"is not {json.dumps(value, sort_keys=True):.100}")
         case "remove":
             _remove(document, step.path)
         case "replace":
@@ -125,6 +121,15 @@ def _change(document: Any, step: PatchStep) -> None:
             _put(document, step.path, value, is_new=True)
         case _:
             _put(document, step.path, value, is_new=True)
+
+
+def _is_same(found: Any, value: Any) -> bool:
+    """Compare as RFC 6902, section 4.6: numbers by their value. To Python true is 1, too, and to JSON not."""
+    if isinstance(found, dict) and isinstance(value, dict):
+        return found.keys() == value.keys() and all(_is_same(found[name], value[name]) for name in found)
+    if isinstance(found, list) and isinstance(value, list):
+        return len(found) == len(value) and all(map(_is_same, found, value))
+    return isinstance(found, bool) is isinstance(value, bool) and bool(found == value)
 
 
 def _misfit(pointer: str, detail: str) -> InvalidInputError:

@@ -18,6 +18,7 @@ from durable_retry.engine.base.names import (
     OperationState,
 )
 from durable_retry.engine.facts import ActedOn
+from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.document import OperationDocument, SteeredOperation
 from durable_retry.engine.operations.operation import OperationInput, content_of
 from durable_retry.engine.operations.pause import Pause
@@ -25,7 +26,7 @@ from durable_retry.engine.operations.status import is_finished
 from durable_retry.errors import InstanceEndedError, NoSuchOperationError, WrongOperationStateError
 from durable_retry.facts import report
 from durable_retry.services.dead_letters.replay import replays_of
-from durable_retry.settings.configuration import masking_of
+from durable_retry.settings.configuration import find_dependency, masking_of
 from durable_retry.stores.operations.status import find_status, whole_document_of, with_parts
 from durable_retry.stores.task_hub import TaskHub
 
@@ -106,9 +107,24 @@ async def end_within(hub: TaskHub, operation_id: str, seconds: float) -> Operati
     return None if ended is None else OperationDocument.read(await with_parts(whole_document_of(ended)))
 
 
-async def ended_document(operation: OperationInput, document: dict[str, Any]) -> OperationDocument:
-    """Return a stored last document with what it was to do, which a submission of the same key says again."""
-    content = content_of(operation.to_json(), masking_of(operation.dependency))
+async def ended_document(
+    hub: TaskHub, operation: OperationInput, document: dict[str, Any]
+) -> OperationDocument:
+    """Return a stored last document with what the operation was to do.
+
+    A submission of the same key says it again. Where its fingerprint leaves parts out, the first one's is
+    shown, while its history is kept.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    dependency = find_dependency(operation.dependency)
+    if dependency is not None and dependency.idempotency.fingerprint:
+        instance = await hub.read_instance(operation.operation_id)
+        written = {} if instance is None else written_operation(instance.input)
+    else:
+        written = operation.to_json()
+    content = content_of(written, masking_of(operation.dependency)) if written else {}
     return OperationDocument.read(await with_parts(document | content))
 
 

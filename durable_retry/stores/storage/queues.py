@@ -7,6 +7,7 @@ can read the message: plain text with `none`, else base64, the host's default.
 """
 
 import base64
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -44,7 +45,7 @@ async def send_message(queue: str, text: str, *, hidden_seconds: int | None = No
         MessageRefusedError: It is too large, or the queue's name is invalid.
         azure.core.exceptions.AzureError: A failure that may pass.
     """
-    encoded = base64.b64encode(text.encode()).decode() if encodes_queue_messages() else text
+    encoded = base64.b64encode(text.encode()).decode() if encodes_queue_messages() else _fit_for_xml(text)
     size = len(encoded.encode())
     if size > MAX_MESSAGE_BYTES:
         raise MessageRefusedError(f"the message has {size} bytes; a queue takes {MAX_MESSAGE_BYTES}")
@@ -54,6 +55,15 @@ async def send_message(queue: str, text: str, *, hidden_seconds: int | None = No
         if error.status_code in _REFUSED_STATUSES:
             raise MessageRefusedError(f"the queue {queue} refused it: {error.reason}") from error
         raise
+
+
+# XML 1.0 (section 2.2) has no place for them, so a queue that holds one can be read by nobody.
+_NO_XML: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def _fit_for_xml(text: str) -> str:
+    """Escape what XML cannot carry, as JSON does inside its strings: six characters for U+FFFF."""
+    return _NO_XML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _send_message(queue: str, encoded: str, hidden_seconds: int | None) -> None:

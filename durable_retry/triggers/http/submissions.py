@@ -216,7 +216,7 @@ async def _answer_to_submission(
         case KeyReused():
             raise KeyReusedError
         case Replayed(document, finished=True):
-            return json_answer(await ended_document(operation, document), headers=REPLAYED)
+            return json_answer(await ended_document(hub, operation, document), headers=REPLAYED)
         case Replayed(document):
             state, headers = OperationState(document["status"]), REPLAYED
         case Started():

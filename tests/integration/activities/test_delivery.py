@@ -141,6 +141,15 @@ async def test_a_message_in_base64_is_what_a_default_trigger_reads(
     assert json.loads(base64.b64decode(message.content)) == envelope_of(event)
 
 
+async def test_a_message_with_what_xml_cannot_carry_can_be_received(storage: Storage, key: str) -> None:
+    event = an_event(key, queue="unfit")
+    odd = replace(event, event={**event.event, "data": "a\uffff\ufffe\x7f\x85\U0001f600b"})
+    await delivered(odd)
+    with QueueClient.from_connection_string(storage.connection_string, "unfit") as client:
+        [message] = client.receive_messages()
+    assert json.loads(message.content) == envelope_of(odd)
+
+
 @pytest.mark.usefixtures("storage")
 async def test_a_message_that_no_queue_takes_is_malformed_at_once(key: str) -> None:
     large = an_event(key, queue="large")

@@ -114,6 +114,7 @@ def test_quiet_hours_hold_back_all_but_what_is_excepted(hours: str, instant: str
     [
         ("ALERT_QUIET_HOURS", "at night"),
         ("ALERT_QUIET_HOURS", "25:00-26:00"),
+        ("ALERT_QUIET_HOURS", "22:00-22:00"),
         ("ALERT_QUIET_HOURS", "22:00-07:00 Mars/Crater"),
         ("ALERT_QUIET_EXCEPT", "not_startin"),
         ("ALERT_RUNBOOK_URL", "wiki"),

@@ -34,6 +34,7 @@ def content() -> dict[str, Any]:
         ({"op": "copy", "from": "/input/to", "path": "/input/cc"}, "cc", {"name": "ada"}),
         ({"op": "move", "from": "/input/to/name", "path": "/input/to/first"}, "to", {"first": "ada"}),
         ({"op": "test", "path": "/input/amount", "value": 5}, "amount", 5),
+        ({"op": "test", "path": "/input/amount", "value": 5.0}, "amount", 5),
     ],
 )
 def test_a_step_changes_one_place(step: dict[str, Any], place: str, expected: Any) -> None:
