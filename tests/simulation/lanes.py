@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import TYPE_CHECKING, Any
 
 from durable_retry.engine.base.names import JOIN, ORDER_LANE, RELEASE, TAKE, OperationState
@@ -75,11 +75,10 @@ def lanes_keep_the_order(story: "Story") -> Iterator[str]:
     submitted = story.people.in_order
     for lane, runs in _lanes(story).items():
         first = {each.name: each.since for each in runs if each.end.operation.replay_of is None}
-        for before, later in combinations([each for each in story.lanes.joined[lane] if each in first], 2):
-            known = (before, lane[1]) in submitted and (later, lane[1]) in submitted
-            if not known or first[before] <= first[later]:
-                continue
-            if submitted[before, lane[1]][1] < submitted[later, lane[1]][0]:
+        known = [name for name in first if (name, lane[1]) in submitted]
+        for before, later in permutations(known, 2):
+            is_after = submitted[before, lane[1]][1] < submitted[later, lane[1]][0]
+            if is_after and first[later] < first[before]:
                 yield f"{later} began in {lane} at {first[later]}, before {before} at {first[before]}"
 
 

@@ -32,9 +32,9 @@ from durable_retry.engine.operations.heartbeat import begin_heartbeats
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.pause import Pause
 from durable_retry.engine.operations.steps import begin
-from durable_retry.engine.order_lanes.lane import Lane, Place, Turn, taken
+from durable_retry.engine.order_lanes.lane import Lane, Place, Tail, Turn, taken
 from durable_retry.engine.retry import loop
-from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.history import AttemptOutcome, History
 from durable_retry.engine.workflows import restart as saga_restart
 from durable_retry.engine.workflows.shapes import Saga
 from durable_retry.executor_guard import Execution
@@ -249,6 +249,8 @@ PLAUSIBLE: Final = (
     Mistake("pause overlooked", lambda: patch.object(Run, "hold", _goes_on)),
     Mistake("turn for everybody", lambda: patch.object(order_lane, "taken", _taken_by_all)),
     Mistake("turn kept", _without_giving_back),
+    Mistake("lost join overtaken", lambda: patch.object(Tail, "before", lambda *_: None), 2_000),
+    Mistake("earlier attempts forgotten", lambda: patch.object(History, "with_attempt", _forgetting), 2_000),
     Mistake(
         "order not blocked",
         lambda: patch.object(OperationInput, "blocks_its_order", property(lambda _operation: False)),
@@ -261,8 +263,15 @@ PLAUSIBLE: Final = (
 """Somebody could make them."""
 
 
-def _taken_by_all(lane: Lane, place: Place) -> tuple[Lane, Turn]:
+def _taken_by_all(lane: Lane, place: Place, *_after: Any) -> tuple[Lane, Turn]:
     return taken(lane, place)[0], Turn(has_turn=True)
+
+
+_with_attempt: Final = History.with_attempt
+
+
+def _forgetting(history: History, *given: Any) -> History:
+    return _with_attempt(replace(history, may_have_acted=None), *given)
 
 
 def _begun_at_once(_run: Run, _start_at: datetime) -> Iterator[None]:

@@ -284,12 +284,19 @@ def _saga_contradictions(
     ending = None if failed is None else Completion.of(failed.document)
     acted = len(good) + (ending is not None and ending.may_have_acted)
     # The last release undid a step that may have acted in fewer cases.
-    at_least = len(good) if story.world.deploys else acted
+    at_least = len(good) if story.world.deploys else max(acted, len(good) + _took_effect(story, failed))
     if len(good) == len(steps):
         if any(_undone(ends, steps)):
             yield f"{saga_id} succeeded and undid something"
     elif not any(_are_undone(ends, steps[:number]) for number in range(at_least, acted + 1)):
         yield f"{saga_id} did not undo {acted} steps in reverse"
+
+
+def _took_effect(story: Story, failed: RunEnd | None) -> bool:
+    """Whether any attempt of an operation that failed did something."""
+    name = None if failed is None else failed.operation.operation_id
+    calls = story.app.targets["payments"].calls
+    return any(call.effect for call in calls if call.operation.operation_id == name)
 
 
 def _undone(first: dict[str, RunEnd], steps: Sequence[SagaStep]) -> list[RunEnd | None]:

@@ -161,7 +161,8 @@ class Network(httpx.AsyncBaseTransport):
         refusals = ("/refused",) if is_mended else ("/refused", "/mended")
         is_refusal = request.url.path.endswith(refusals)
         refused = mood is Mood.WELL and is_refusal
-        if takes_effect and not is_refusal:
+        # In trouble it does even what it refuses later.
+        if takes_effect and not refused:
             target.take_effect(call)
         await self.world.point()  # It has happened, and whoever asked may not live to hear of it.
         await asyncio.sleep(1_000 if mood is Mood.HANGING else rng.uniform(0.01, 0.4))
