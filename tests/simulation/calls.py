@@ -175,6 +175,21 @@ def _after_retry_after(story: Story, operation: OperationInput, calls: list[Call
             yield f"{operation.run_id} did not heed Retry-After of attempt {throttled.attempt}"
 
 
+def not_now_is_not_never(story: Story) -> Iterator[str]:
+    """No refusal is final that asks for a wait, and no conflict after an attempt whose end is unknown."""
+    calls = {target: _calls_by_run(story, target) for target in story.app.targets}
+    for end in story.ends:
+        letter, run = end.document["dead_letter"], end.operation
+        if letter is None or letter["reason"] != DeadLetterReason.REJECTED_BY_DEPENDENCY:
+            continue
+        seen = [call for call in calls[run.dependency].get(_run(run), []) if call.execution.counts]
+        last = seen[-1] if seen else None
+        unknown = [call for call in seen if last and call.attempt < last.attempt and call.status in {0, 500}]
+        is_conflict = last is not None and last.status == httpx.codes.CONFLICT
+        if last is not None and (last.retry_after_seconds or (is_conflict and unknown)):
+            yield f"{run.run_id} was given up for {last.status}, which meant later"
+
+
 def starts_are_kept(story: Story) -> Iterator[str]:
     """No attempt begins before the start that the caller chose, unless somebody asked for it.
 

@@ -16,6 +16,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     calls.attempts_leave_nothing,
     calls.attempts_are_counted,
     calls.no_early_attempt,
+    calls.not_now_is_not_never,
     calls.starts_are_kept,
     debounced.quiet_is_waited_for,
     debounced.replaced_ones_do_not_run,

@@ -33,7 +33,7 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.pause import Pause
 from durable_retry.engine.operations.steps import begin
 from durable_retry.engine.order_lanes.lane import Lane, Place, Tail, Turn, taken
-from durable_retry.engine.retry import loop
+from durable_retry.engine.retry import classify, loop
 from durable_retry.engine.retry.history import AttemptOutcome, History
 from durable_retry.engine.workflows import restart as saga_restart
 from durable_retry.engine.workflows.shapes import Saga
@@ -229,6 +229,8 @@ async def _look_at_nobody(*_given: Any) -> int:
 
 
 PLAUSIBLE: Final = (
+    Mistake("a hint on a 4xx overlooked", lambda: patch.object(classify, "_hinted", lambda known, _: known)),
+    Mistake("conflict with oneself is final", lambda: patch.object(classify, "_CONFLICT", 0)),
     Mistake(
         "undone counts as done",
         lambda: patch.object(saga_restart, "_steps_to_run", _but_what_was_undone),

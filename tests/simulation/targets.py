@@ -27,9 +27,14 @@ class Mood(StrEnum):
     REFUSING = "refusing"  # no connection
     ERRING = "erring"  # 500 before or after the effect
     HANGING = "hanging"  # no answer, before or after the effect
-    THROTTLING = "throttling"  # 429 with Retry-After
+    THROTTLING = "throttling"  # 429 or another 4xx, with Retry-After
     FLAPPING = "flapping"  # any of these, from call to call
 
+
+_NOT_NOW: Final = (429, 403, 404, 423)
+"""What a dependency answers that asks for a wait."""
+
+_BUSY: Final = timedelta(seconds=30)
 
 _TROUBLES: Final = (Mood.REFUSING, Mood.ERRING, Mood.HANGING, Mood.THROTTLING)
 
@@ -78,6 +83,7 @@ class Target:
         header: What it deduplicates on; "" when it does not.
         phases: Since when, in seconds, it is in which mood.
         calls: Everything that came, in order.
+        busy_until: Until when a request of a key is under way that got no answer.
         effects: How often each key took effect; without deduplication each call is a key.
     """
 
@@ -87,6 +93,11 @@ class Target:
     phases: list[tuple[float, Mood]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     effects: Counter[str] = field(default_factory=Counter)
+    busy_until: dict[str, datetime] = field(default_factory=dict)
+
+    def is_busy_with(self, call: Call) -> bool:
+        """Whether an earlier request of the key is still under way, which its caller gave up."""
+        return call.key in self.busy_until and self.world.now() < self.busy_until[call.key]
 
     def begin_storm(self) -> None:
         """Draw its moods until the storm ends."""
@@ -156,7 +167,12 @@ class Network(httpx.AsyncBaseTransport):
         self, target: Target, call: Call, mood: Mood, request: httpx.Request
     ) -> httpx.Response:
         rng = self.world.rng
-        takes_effect = mood is Mood.WELL or (mood is not Mood.THROTTLING and rng.random() < 0.5)
+        is_busy = mood is Mood.WELL and target.is_busy_with(call)
+        if mood is Mood.HANGING and call.key:
+            target.busy_until[call.key] = self.world.now() + _BUSY
+        takes_effect = (mood is Mood.WELL and not is_busy) or (
+            mood not in {Mood.WELL, Mood.THROTTLING} and rng.random() < 0.5
+        )
         is_mended = self.world.seconds > self.world.storm_ends / 2
         refusals = ("/refused",) if is_mended else ("/refused", "/mended")
         is_refusal = request.url.path.endswith(refusals)
@@ -168,8 +184,12 @@ class Network(httpx.AsyncBaseTransport):
         await asyncio.sleep(1_000 if mood is Mood.HANGING else rng.uniform(0.01, 0.4))
         call.ended_at = self.world.now()
         if mood is Mood.THROTTLING:
-            call.status, call.retry_after_seconds = 429, rng.randint(1, 90)
-            return httpx.Response(429, headers={"Retry-After": str(call.retry_after_seconds)})
+            call.retry_after_seconds = rng.randint(1, 90)
+            call.status = _NOT_NOW[call.retry_after_seconds % len(_NOT_NOW)]
+            return httpx.Response(call.status, headers={"Retry-After": str(call.retry_after_seconds)})
+        if is_busy:
+            call.status = httpx.codes.CONFLICT
+            return httpx.Response(call.status)
         if mood is Mood.ERRING and rng.random() < 0.3:
             raise httpx.ReadError("reset")
         call.status = 422 if refused else 500 if mood is Mood.ERRING else 200

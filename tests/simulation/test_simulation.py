@@ -24,46 +24,47 @@ What holds then, each a function of its own:
  5. attempts_leave_nothing      an attempt that is over has no call under way
  6. attempts_are_counted        the count is that of attempts that left this side, within the policy
  7. no_early_attempt            none before its retry instant or Retry-After, unless somebody ended that wait
- 8. starts_are_kept             none before the start that the caller chose, unless somebody asked for it
- 9. quiet_is_waited_for         with a debounce key none before its wait is over, unless somebody asked for it
-10. replaced_ones_do_not_run    who was replaced calls nobody, and a later one of the key replaced it
-11. the_last_one_runs           the last one of a debounce key is not replaced, and none begins once it waits
-12. keys_are_forgotten          nothing is left of a debounce key in the end
-13. nothing_while_paused        once it shows that it is paused no attempt begins before somebody resumes it
-14. pauses_are_noted            who looks at an operation that was paused sees that
-15. nothing_after_the_deadline  no attempt but the first begins after the deadline
-16. steps_run_once              a step whose result is remembered is not run again
-17. progress_is_kept            an attempt begins with what an earlier one reported, and not ahead of it
-18. events_arrive               every event of a success at least once, under one id; none of anything else
-19. events_are_complete         as many as were asked for; a handler's writes are there just for successes
-20. dead_letters_are_kept       one for every run that ended so; the last one of an operation is open
-21. lineage_is_recorded         what became of a replay is written down at what was replayed
-22. messages_are_kept           a message that is no operation is exactly one dead letter
-23. lists_agree                 the lists and counts of dead letters say what the dead letters say
-24. circuits_probe_within_limits a half-open circuit never lets more probe than it may
-25. reports_count_once          a circuit counts a report once, however often it comes
-26. slots_are_given_back        a slot is lent to one, once, and given back by the attempt that had it
-27. the_oldest_goes_first       a free slot goes to who has waited for the longest, by its priority
-28. attempts_are_within_limits  never are more attempts under way than the dependency's limit
-29. lanes_run_one_at_a_time     of the operations of an order key one runs at a time
-30. lanes_keep_the_order        what is submitted after another was accepted does not begin before it
-31. dead_letters_block_lanes    behind one nothing begins until it is replayed to its end or put away
-32. lanes_go_on_for_a_reason    a lane goes on only then; at rest only open dead letters are in it
-33. refusals_are_final          what storage refuses for good is a dead letter that says why
-34. answers_are_true            who waits for an end is answered with one that the operation has
-35. records_agree               the record of a key answers what the last run ended with
-36. records_expire              and goes when its time is over
-37. batches_are_whole           every item ended as its operation did, never too many at once
-38. sagas_are_undone            a step follows success only; what was done is undone in reverse
-39. restarts_are_true           what a restarted saga says of a step is what the dependency did last
-40. references_are_filled_in    a step that refers to an answer is sent what that was
-41. calls_are_answered          a call by an orchestrator runs an operation of its own, and gives its result
-42. index_has_all               what has ended is in the index once upkeep ran
-43. ends_are_listed             and in the list of its state, where it ended otherwise than well
-44. results_are_there           what is stored apart is there as long as its record, and goes afterwards
-45. alerts_are_true             an alert is raised and cleared when it is so, in every ninth world
-46. nothing_is_left             nothing runs, nothing is under way, nothing is noted as still to be done
-47. nothing_unexpected          no orchestration failed, a repeated turn is the same, no error went unheard
+ 8. not_now_is_not_never        no refusal that asks for a wait is final, nor a conflict with oneself
+ 9. starts_are_kept             none before the start that the caller chose, unless somebody asked for it
+10. quiet_is_waited_for         with a debounce key none before its wait is over, unless somebody asked for it
+11. replaced_ones_do_not_run    who was replaced calls nobody, and a later one of the key replaced it
+12. the_last_one_runs           the last one of a debounce key is not replaced, and none begins once it waits
+13. keys_are_forgotten          nothing is left of a debounce key in the end
+14. nothing_while_paused        once it shows that it is paused no attempt begins before somebody resumes it
+15. pauses_are_noted            who looks at an operation that was paused sees that
+16. nothing_after_the_deadline  no attempt but the first begins after the deadline
+17. steps_run_once              a step whose result is remembered is not run again
+18. progress_is_kept            an attempt begins with what an earlier one reported, and not ahead of it
+19. events_arrive               every event of a success at least once, under one id; none of anything else
+20. events_are_complete         as many as were asked for; a handler's writes are there just for successes
+21. dead_letters_are_kept       one for every run that ended so; the last one of an operation is open
+22. lineage_is_recorded         what became of a replay is written down at what was replayed
+23. messages_are_kept           a message that is no operation is exactly one dead letter
+24. lists_agree                 the lists and counts of dead letters say what the dead letters say
+25. circuits_probe_within_limits a half-open circuit never lets more probe than it may
+26. reports_count_once          a circuit counts a report once, however often it comes
+27. slots_are_given_back        a slot is lent to one, once, and given back by the attempt that had it
+28. the_oldest_goes_first       a free slot goes to who has waited for the longest, by its priority
+29. attempts_are_within_limits  never are more attempts under way than the dependency's limit
+30. lanes_run_one_at_a_time     of the operations of an order key one runs at a time
+31. lanes_keep_the_order        what is submitted after another was accepted does not begin before it
+32. dead_letters_block_lanes    behind one nothing begins until it is replayed to its end or put away
+33. lanes_go_on_for_a_reason    a lane goes on only then; at rest only open dead letters are in it
+34. refusals_are_final          what storage refuses for good is a dead letter that says why
+35. answers_are_true            who waits for an end is answered with one that the operation has
+36. records_agree               the record of a key answers what the last run ended with
+37. records_expire              and goes when its time is over
+38. batches_are_whole           every item ended as its operation did, never too many at once
+39. sagas_are_undone            a step follows success only; what was done is undone in reverse
+40. restarts_are_true           what a restarted saga says of a step is what the dependency did last
+41. references_are_filled_in    a step that refers to an answer is sent what that was
+42. calls_are_answered          a call by an orchestrator runs an operation of its own, and gives its result
+43. index_has_all               what has ended is in the index once upkeep ran
+44. ends_are_listed             and in the list of its state, where it ended otherwise than well
+45. results_are_there           what is stored apart is there as long as its record, and goes afterwards
+46. alerts_are_true             an alert is raised and cleared when it is so, in every ninth world
+47. nothing_is_left             nothing runs, nothing is under way, nothing is noted as still to be done
+48. nothing_unexpected          no orchestration failed, a repeated turn is the same, no error went unheard
 
 Small worlds have one to six operations and minutes of storm. Their turns run on a light context; the SDK
 replays some of them from the beginning, and both must ask for the same. In every eighth world the last
