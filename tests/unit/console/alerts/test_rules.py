@@ -122,6 +122,7 @@ def test_a_message_is_due_once_and_then_when_its_try_failed() -> None:
     alert = raised()
     assert alert.due(["slack", "teams"], NOON, []) == ["slack", "teams"]
     begun = alert.trying(["slack", "teams"], NOON)
+    assert [begun.tries_of(name) for name in ("slack", "teams", "mail")] == [1, 1, 0]
     assert begun.due(["slack", "teams"], NOON, []) == []
     ended = begun.tried({"slack": None, "teams": Failure("it answered 503")})
     assert ended.due(["slack", "teams"], LATER, []) == ["teams"]

@@ -35,6 +35,8 @@ def content() -> dict[str, Any]:
         ({"op": "move", "from": "/input/to/name", "path": "/input/to/first"}, "to", {"first": "ada"}),
         ({"op": "test", "path": "/input/amount", "value": 5}, "amount", 5),
         ({"op": "test", "path": "/input/amount", "value": 5.0}, "amount", 5),
+        ({"op": "test", "path": "/input/lines", "value": ["a", "b"]}, "lines", ["a", "b"]),
+        ({"op": "test", "path": "/input/to", "value": {"name": "ada"}}, "to", {"name": "ada"}),
     ],
 )
 def test_a_step_changes_one_place(step: dict[str, Any], place: str, expected: Any) -> None:
@@ -75,6 +77,14 @@ def test_what_is_removed_is_gone() -> None:
             "is in nothing that is there",
         ),
         ({"op": "test", "path": "/input/amount", "value": True}, "/input/amount", "is not true"),
+        ({"op": "test", "path": "/input/lines", "value": ["a"]}, "/input/lines", 'is not ["a"]'),
+        ({"op": "test", "path": "/input/lines", "value": ["b", "a"]}, "/input/lines", 'is not ["b", "a"]'),
+        (
+            {"op": "test", "path": "/input/to", "value": {"nick": "ada"}},
+            "/input/to",
+            'is not {"nick": "ada"}',
+        ),
+        ({"op": "test", "path": "/input/to", "value": {"name": "bo"}}, "/input/to", 'is not {"name": "bo"}'),
         ({"op": "move", "from": "/input/x", "path": "/input/y"}, "/input/x", "is not there"),
     ],
 )
