@@ -1,6 +1,5 @@
 """The store's file: its schema, its named statements, its connections, and one transaction on it."""
 
-import logging
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,15 +13,12 @@ from onebox.hub.model import Effects, Kind, Lane, StoreUnusableError
 
 _HERE: Final = Path(__file__).parent
 _NAMED = re.compile(r"^-- name: (?P<name>[a-z_.]+)\n(?:--[^\n]*\n)+(?P<sql>.*?);$", re.MULTILINE | re.DOTALL)
-_FORM = 4  # of the store: 0 is an empty file; before 3 no history was packed, before 4 nothing was archived
+_FORM = 1  # of the store; 0 is an empty file
 _CACHED_STATEMENTS = 256
 _CHECKPOINT_PAGES = 4000  # 16 MB of log: fewer, larger copies into the main file
 _LARGEST_LOG_BYTES = 32_000_000  # kept between two checkpoints; a burst may need more
-_INCREMENTAL = 2  # auto_vacuum
 _SPARE_PAGES = 1000  # 4 MB: what is free for the next rows is not given back
 _MOST_PAGES_BACK = 500  # of one transaction: bounds how long it takes
-
-_LOGGER = logging.getLogger(__name__)
 
 
 def _read_statements() -> Mapping[str, str]:
@@ -31,9 +27,6 @@ def _read_statements() -> Mapping[str, str]:
 
 
 SCHEMA: Final = (_HERE / "schema.sql").read_text(encoding="utf-8")
-FROM_EARLIER_FORM: Final = (
-    (_HERE / "from_earlier_form.sql").read_text(encoding="utf-8").replace("-- schema\n", SCHEMA)
-)
 QUERIES: Final = _read_statements()
 
 
@@ -65,7 +58,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
-    """Open the one connection that writes; create what is missing, and rewrite a store of an earlier form.
+    """Open the one connection that writes; create what is missing.
 
     Commits are durable when they return (`synchronous = FULL`). The connection may be used from a second
     thread, by one at a time.
@@ -77,13 +70,12 @@ def open_writer(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     db = _connect(path)
     try:
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file; see _make_shrinkable
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that `give_pages_back` can
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         db.execute(f"PRAGMA journal_size_limit = {_LARGEST_LOG_BYTES}")
         _create(db, path)
-        _make_shrinkable(db, path)
         # A lock that another process holds must not stop the event loop: the writer tries again by itself.
         db.execute("PRAGMA busy_timeout = 0")
     except BaseException:
@@ -99,19 +91,7 @@ def _create(db: sqlite3.Connection, path: Path) -> None:
             f"{path} was written by a later version of onebox (form {form}, this one reads up to {_FORM}); "
             "update onebox, or choose another folder with --data"
         )
-    script = FROM_EARLIER_FORM if 0 < form < _FORM else SCHEMA
-    db.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {_FORM};\nCOMMIT;")
-
-
-def _make_shrinkable(db: sqlite3.Connection, path: Path) -> None:
-    """Rewrite a file that cannot give pages back: an earlier version has made it."""
-    if db.execute("PRAGMA auto_vacuum").fetchone() == (_INCREMENTAL,):
-        return
-    try:
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        db.execute("VACUUM")
-    except sqlite3.OperationalError as error:
-        _LOGGER.warning("%s cannot be rewritten and does not shrink before a later start: %s", path, error)
+    db.executescript(f"BEGIN IMMEDIATE;\n{SCHEMA}\nPRAGMA user_version = {_FORM};\nCOMMIT;")
 
 
 def open_reader(path: Path) -> sqlite3.Connection:

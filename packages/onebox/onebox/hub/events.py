@@ -75,7 +75,7 @@ def packed(frames: bytes) -> bytes:
 
 
 def unpacked(row: bytes) -> bytes:
-    """Return the events of a row; those of an earlier version are not packed."""
+    """Return the events of a row; short ones are not packed."""
     return zlib.decompress(row) if row.startswith(_ZLIB_KEY) else row
 
 

@@ -22,7 +22,7 @@ def test_a_new_folder_and_its_files_are_its_owners_alone(tmp_path: Path) -> None
     data.release()
 
 
-def test_a_folder_of_an_earlier_version_is_closed(tmp_path: Path) -> None:
+def test_a_folder_that_others_could_read_is_closed(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "data")
     data.path.mkdir(mode=0o755)
     data.timers.write_text("{}")

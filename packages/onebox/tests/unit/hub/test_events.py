@@ -36,7 +36,6 @@ def test_the_frames_around_a_turn_are_those_that_protobuf_would_write(at_us: int
 def test_a_row_gives_back_the_events_that_it_holds(size: int) -> None:
     frames = frame_all([raised("a" * size), raised("b")])
     assert unpacked(packed(frames)) == frames
-    assert unpacked(frames) == frames, "as an earlier version has stored it"
 
 
 def test_the_row_of_a_long_turn_is_short() -> None:
