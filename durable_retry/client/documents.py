@@ -8,6 +8,7 @@ import httpx
 from pydantic import ValidationError
 
 from durable_retry.engine.base.answers import ProblemDocument
+from durable_retry.engine.base.names import PriorityName
 from durable_retry.engine.operations.document import OperationDocument
 from durable_retry.engine.operations.request import Event
 from durable_retry.handler_registry import Function, handler_of
@@ -87,25 +88,6 @@ def operation_document(
     return document
 
 
-class PauseFields(TypedDict, total=False):
-    """Why an operation does nothing, for how long, and whether its deadline stops meanwhile."""
-
-    reason: str
-    for_seconds: float
-    stops_deadline: bool
-
-
-class RestartFields(TypedDict, total=False):
-    """From which step a saga is run again, and why; by default from the one that failed.
-
-    `confirmed` has what a look has shown of steps whose compensation is in doubt: `undone` or `stands`.
-    """
-
-    from_step: str
-    note: str
-    confirmed: Mapping[str, str]
-
-
 class ReplayFields(TypedDict, total=False):
     """How a dead letter is replayed: as it was, unless an edited part or a patch changes it."""
 
@@ -116,6 +98,24 @@ class ReplayFields(TypedDict, total=False):
     patch: Sequence[Mapping[str, Any]]
     downstream_key: str
     from_step: str
+
+
+class DeadLetterFilters(TypedDict, total=False):
+    """The dead letters that a list has; what is left out does not matter. Instants are RFC 3339 texts."""
+
+    status: str
+    reason: str
+    category: str
+    dependency: str
+    group: str
+    order_key: str
+    debounce_key: str
+    priority: PriorityName
+    key: str
+    correlation_id: str
+    created_after: str
+    created_before: str
+    q: str
 
 
 @dataclass(frozen=True, slots=True)

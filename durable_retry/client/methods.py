@@ -1,10 +1,10 @@
 """How a method of both clients is described once: a call blocks on `Client` and is awaited on `AsyncClient`.
 
     @Method
-    def archive(self, dead_letter_id: str) -> Flow[DeadLetterDocument]: ...
+    def get(self, operation_id: str) -> Flow[OperationDocument]: ...
 
-    client.archive("dl-1")               # a DeadLetterDocument
-    await async_client.archive("dl-1")   # the same
+    client.get("op-1")               # an OperationDocument
+    await async_client.get("op-1")   # the same
 
 The two overloads of `__get__` show a type checker both forms, with the parameters of the description.
 """
@@ -71,21 +71,23 @@ class BlockingCalls(Flows):
 
     def run_flow[T](self, flow: Flow[T]) -> T:
         """Send what a flow asks for, and return its result."""
-        answer: Answer = None
-        while True:
-            try:
-                step = flow.send(answer)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            answer = None
-            if isinstance(step, float | int):
-                self._sleep(step)
-                continue
-            try:
-                answer = self._http.request(**_http_arguments(step))
-            except httpx.TransportError as error:
-                answer = error
+        try:
+            step = next(flow)
+            while True:
+                if isinstance(step, Request):
+                    step = flow.send(self._send(step))
+                else:
+                    self._sleep(step)
+                    step = next(flow)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    def _send(self, request: Request) -> Answer:
+        try:
+            return self._http.request(**_http_arguments(request))
+        except httpx.TransportError as error:
+            return error
 
     def read_pages[T](self, pages: Pages[T]) -> Iterator[T]:
         """Read the items of a list, each page when it is needed."""
@@ -124,21 +126,23 @@ class AwaitedCalls(Flows):
 
     async def run_flow[T](self, flow: Flow[T]) -> T:
         """Send what a flow asks for, and return its result."""
-        answer: Answer = None
-        while True:
-            try:
-                step = flow.send(answer)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            answer = None
-            if isinstance(step, float | int):
-                await self._sleep(step)
-                continue
-            try:
-                answer = await self._http.request(**_http_arguments(step))
-            except httpx.TransportError as error:
-                answer = error
+        try:
+            step = next(flow)
+            while True:
+                if isinstance(step, Request):
+                    step = flow.send(await self._send(step))
+                else:
+                    await self._sleep(step)
+                    step = next(flow)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    async def _send(self, request: Request) -> Answer:
+        try:
+            return await self._http.request(**_http_arguments(request))
+        except httpx.TransportError as error:
+            return error
 
     async def read_pages[T](self, pages: Pages[T]) -> AsyncIterator[T]:
         """Read the items of a list, each page when it is needed."""

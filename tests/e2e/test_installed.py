@@ -17,7 +17,6 @@ import pytest
 from azure.storage.queue import QueueClient, TextBase64DecodePolicy, TextBase64EncodePolicy
 
 from durable_retry.client import AsyncClient, Client, OperationFailed
-from durable_retry.client.filters import OpenDeadLetters
 from durable_retry.engine.base.instants import to_rfc3339
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
 from tests.support.azurite import Storage
@@ -258,25 +257,47 @@ async def test_a_program_awaits_with_the_client(shop: httpx.Client, key: str) ->
 
 
 def test_a_program_runs_the_engine_with_the_client(shop: httpx.Client, key: str) -> None:
-    group: OpenDeadLetters = {"dependency": "warehouse", "created_after": to_rfc3339(datetime.now(UTC))}
+    group = {"dependency": "warehouse", "created_after": to_rfc3339(datetime.now(UTC))}
     with Client(f"{shop.base_url}/api/retries") as client:
         bad = client.submit(dependency="warehouse", request={"path": "/status/422"}, key=f"{key}-bad")
         with pytest.raises(OperationFailed):
             client.wait(bad.operation_id, timeout_seconds=60)
-        assert client.count_for_replay(group) == 1
-        again = client.wait_for_replay_of_many(client.replay_many(group), timeout_seconds=60)
-        assert (again.status, again.started, again.failed_again) == ("completed", 1, 1)
-        archive = client.act_on_many("archive", filter=group, note="seen")
-        assert client.wait_for_action_on_many(archive, timeout_seconds=60).done == 1
-        assert [item.outcome for item in client.items_of_action(archive)] == ["done"]
-        client.open_circuit("warehouse", reason="a test", for_seconds=60)
-        eventually(lambda: client.circuit("warehouse").state == "forced_open", "the circuit is held open")
-        client.close_circuit("warehouse", reason="the test is over")
-        eventually(lambda: client.circuits()[0].state == "closed", "the circuit is closed")
-        assert list(client.outbox(status="failed")) == []
-        silence = client.silence("dead_letters", for_minutes=5, reason="a test")
-        assert client.end_silence(silence.id) == silence
-        assert silence not in client.alerts().silences
+        replays = "dead-letters/replays"
+        assert client.request("POST", replays, body={"filter": group, "dry_run": True})["matched"] == 1
+        replay_id = client.request("POST", replays, body={"filter": group})["replay_id"]
+        again = ended_action(client, replays, replay_id)
+        assert (again["status"], again["started"], again["failed_again"]) == ("completed", 1, 1)
+        archive = {"action": "archive", "filter": group, "note": "seen"}
+        action_id = client.request("POST", "bulk-actions", body=archive)["action_id"]
+        assert ended_action(client, "bulk-actions", action_id)["done"] == 1
+        items = client.items(f"bulk-actions/{action_id}/items")
+        assert [item["outcome"] for item in items] == ["done"]
+        held = {"reason": "a test", "for_seconds": 60}
+        client.request("POST", "circuits/warehouse/open", body=held)
+        eventually(lambda: state_of(client, "warehouse") == "forced_open", "the circuit is held open")
+        client.request("POST", "circuits/warehouse/close", body={"reason": "the test is over"})
+        eventually(lambda: state_of(client, "warehouse") == "closed", "the circuit is closed")
+        assert list(client.items("outbox", status="failed")) == []
+        silence = {"condition": "dead_letters", "for_minutes": 5, "reason": "a test"}
+        silenced = client.request("POST", "alerts/silences", body=silence)
+        assert client.request("DELETE", f"alerts/silences/{silenced['id']}") == silenced
+        assert silenced not in client.request("GET", "alerts")["silences"]
+        (letter, *_) = client.dead_letters(dependency="warehouse", key=f"{key}-bad")
+        assert letter.operation_id == bad.operation_id
+
+
+def ended_action(client: Client, path: str, id_: str) -> dict[str, Any]:
+    """An action on many, when all that it started has ended."""
+
+    def look() -> dict[str, Any] | None:
+        document: dict[str, Any] = client.request("GET", f"{path}/{id_}")
+        return document if document["status"] == "completed" and not document["under_way"] else None
+
+    return eventually(look, f"{id_} ends")
+
+
+def state_of(client: Client, dependency: str) -> Any:
+    return client.request("GET", f"circuits/{dependency}")["state"]
 
 
 ORDER = {"order": "o-7", "amount": 5}

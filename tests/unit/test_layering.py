@@ -54,12 +54,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     f"{LIBRARY}.executor_guard": frozenset(),
     f"{LIBRARY}.client": frozenset(
         f"{LIBRARY}.{layer}"
-        for layer in (
-            *("client", "engine", "clock", "handlers", "signatures", "handler_registry"),
-            # Shapes alone, of what the console answers.
-            *("console.bulk.document", "console.bulk.shapes", "console.finding.found"),
-            *("console.alerts.document", "console.alerts.rules", "console.activity.shapes"),
-        )
+        for layer in ("client", "engine", "clock", "handlers", "signatures", "handler_registry")
     ),
     f"{LIBRARY}.testing": frozenset(f"{LIBRARY}.{layer}" for layer in LAYERS),
     f"{LIBRARY}.in_process": frozenset(

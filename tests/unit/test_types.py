@@ -58,14 +58,12 @@ async def elsewhere(client: Client, asynchronous: AsyncClient, receipt: Receipt)
     await asynchronous.submit(ship)  # type: ignore[call-overload]
     assert_type(client.get("op-1"), Operation)
     assert_type(await asynchronous.get("op-1"), Operation)
-    assert_type(await asynchronous.count_for_replay({"reason": "PoisonMessage"}), int)
+    assert_type(await asynchronous.replay("dl-1", note="mended"), str)
     assert_type(client.dead_letters(status="open"), Iterator[DeadLetterDocument])
     assert_type(asynchronous.dead_letters(status="open"), AsyncIterator[DeadLetterDocument])
     client.dead_letters(statuss="open")  # type: ignore[call-arg]
-    client.open_circuit("payments")  # type: ignore[call-arg]
-    client.act_on_many("cancl")  # type: ignore[arg-type]
-    await asynchronous.act_on_many("cancel", rate="5")  # type: ignore[call-arg]
-    client.replay_many({"dependancy": "payments"})  # type: ignore[typeddict-unknown-key]
+    client.replay("dl-1", nte="mended")  # type: ignore[call-arg]
+    await asynchronous.request("GET")  # type: ignore[call-arg]
 
 
 async def test_a_declared_function_is_called_as_before() -> None:
