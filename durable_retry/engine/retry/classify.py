@@ -6,7 +6,7 @@ that deduplicates on no header. For an unprotected request:
 
 - not sent (no connection, or none free in the pool): safe for any method, `transient`;
 - refused before processing (503, and 4xx but 460 and 499): safe for any method;
-- sent, then silence or a broken answer (read and write timeouts, a lost connection): `ambiguous`;
+- sent, then silence or a success that breaks off (read and write timeouts, a lost connection): `ambiguous`;
 - 500, 502, 504 and every other 5xx that is `transient` otherwise: a server failed while it processed the
   request, or a proxy stopped waiting for it: `ambiguous`;
 - 460 and 499, by which a proxy says that the one before it went away while the request was on: `ambiguous`.

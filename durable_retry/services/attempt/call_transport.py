@@ -98,7 +98,8 @@ class CallTransport(httpx.AsyncBaseTransport):
         finally:
             self._count(-1)
         self._note_status(answer)
-        answer.stream = _WatchedStream(answer.stream, self._note_failure)
+        if answer.is_success:  # Any other status says by itself whether the request may have acted.
+            answer.stream = _WatchedStream(answer.stream, self._note_failure)
         return answer
 
     def _count(self, under_way: int) -> None:

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from http.cookiejar import DefaultCookiePolicy
-from typing import Any, Final
+from typing import Any, Final, override
 
 import httpx
 
@@ -61,7 +61,7 @@ class BoundedResponse:
 
     Attributes:
         headers: As they came, names in lower case.
-        is_cut: Whether there was more.
+        is_cut: Whether there was more, or its reading failed.
         is_undecoded: Whether its `Content-Encoding` is false: the body is what could be decoded.
     """
 
@@ -215,11 +215,24 @@ async def _exchange_request(
         is_undecoded = False
         try:
             is_cut = await _read_body_up_to(_decoded_parts(response, headers), limit_bytes, body)
-        except httpx.DecodingError:  # The answer came, and its status says what became of the request.
-            is_cut = is_undecoded = True
+        except _READ_FAILURES as error:
+            if not _keeps_status(response, error):
+                raise
+            is_cut, is_undecoded = True, isinstance(error, httpx.DecodingError)
     finally:
         await response.aclose()
     return BoundedResponse(response.status_code, headers, bytes(body), is_cut, is_undecoded)
+
+
+_READ_FAILURES: Final = (httpx.DecodingError, httpx.TransportError)
+
+
+def _keeps_status(response: httpx.Response, error: Exception) -> bool:
+    """Whether an answer says enough by its status, although its body cannot be read.
+
+    A refusal does. So does a success whose `Content-Encoding` is false, but not one that broke off.
+    """
+    return not response.is_success or isinstance(error, httpx.DecodingError)
 
 
 def _httpx_request(
@@ -276,7 +289,7 @@ def make_client(dependency: Dependency, transport: httpx.AsyncBaseTransport) -> 
     async def stay_below_base_url(request: httpx.Request) -> None:
         require_below(dependency, request.url)
 
-    client = httpx.AsyncClient(
+    client = _Client(
         base_url=dependency.base_url,
         headers=_configured_headers(dependency),
         timeout=httpx.Timeout(None, connect=dependency.timeouts.connect_seconds),
@@ -287,6 +300,46 @@ def make_client(dependency: Dependency, transport: httpx.AsyncBaseTransport) -> 
     )
     client.cookies.jar.set_policy(_NO_COOKIES)
     return client
+
+
+class _Client(httpx.AsyncClient):
+    @override
+    async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
+        response = await super().send(request, stream=True, **options)
+        if stream:
+            return response
+        try:
+            await response.aread()
+        except _READ_FAILURES as error:
+            await response.aclose()
+            if not _keeps_status(response, error):
+                raise
+            return _UnreadableResponse(response, error)
+        except BaseException:
+            await response.aclose()
+            raise
+        return response
+
+
+class _UnreadableResponse(httpx.Response):
+    """An answer with its status, whose body raises when somebody asks for it."""
+
+    def __init__(self, response: httpx.Response, error: httpx.RequestError) -> None:
+        super().__init__(
+            response.status_code,
+            headers=response.headers,
+            stream=response.stream,
+            request=response.request,
+            extensions=response.extensions,
+        )
+        self.elapsed = response.elapsed
+        self.is_closed = True
+        self._error = error
+
+    @property
+    @override
+    def content(self) -> bytes:
+        raise self._error
 
 
 def _make_transport(dependency: Dependency) -> httpx.AsyncBaseTransport:

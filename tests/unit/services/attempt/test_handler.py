@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, Self
 
 import httpx
@@ -215,6 +215,86 @@ async def test_a_request_that_may_have_acted_is_not_sent_again_whatever_is_let_o
     assert ended.dead_letter is not None
     assert ended.dead_letter.reason is DeadLetterReason.AMBIGUOUS_OUTCOME
     assert len(shop.requests) == 1
+
+
+class BrokenOff(httpx.AsyncByteStream):
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b"{"
+        raise httpx.ReadError("lost")
+
+
+def falsely_encoded(status_code: int) -> httpx.Response:
+    stream = httpx.ByteStream(b"{}")
+    return httpx.Response(status_code, headers={"content-encoding": "gzip"}, stream=stream)
+
+
+def broken_off(status_code: int) -> httpx.Response:
+    return httpx.Response(status_code, stream=BrokenOff())
+
+
+@pytest.mark.parametrize("unreadable", [falsely_encoded, broken_off])
+async def test_a_handler_gets_the_status_of_a_refusal_whose_body_cannot_be_read(
+    unreadable: Callable[[int], httpx.Response],
+) -> None:
+    async def sell(call: Call) -> int:
+        answer = await call.client.post("/sales")
+        if answer.status_code == 404:
+            return answer.status_code
+        answer.raise_for_status()
+        raise AssertionError("no refusal")
+
+    assert (await run(sell, FakeDependency(unreadable(404)))).result == 404
+    refused = await run(sell, FakeDependency(unreadable(422)))
+    assert [(attempt.category, attempt.status_code) for attempt in refused.attempts] == [
+        (Category.MALFORMED, 422)
+    ]
+
+
+async def test_a_handler_succeeds_although_a_body_that_it_does_not_need_cannot_be_decoded() -> None:
+    async def sell(call: Call) -> int:
+        answer = await call.client.post("/sales")
+        return answer.raise_for_status().status_code
+
+    shop = FakeDependency(falsely_encoded(201))
+    assert (await run(sell, shop)).result == 201
+    assert len(shop.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "categories"), [("POST", [Category.AMBIGUOUS]), ("GET", [Category.TRANSIENT] * 2)]
+)
+async def test_who_needs_a_body_that_cannot_be_decoded_fails_and_sends_nothing_unsafe_twice(
+    method: str, categories: list[Category]
+) -> None:
+    async def sell(call: Call) -> Any:
+        return (await call.client.request(method, "/sales")).json()
+
+    ended = await run(sell, FakeDependency(lambda _: falsely_encoded(200)))
+    assert [attempt.category for attempt in ended.attempts] == categories
+    assert "DecodingError" in (ended.attempts[0].error or "")
+
+
+async def test_who_reads_a_stream_gets_its_error_and_knows_the_status() -> None:
+    async def sell(call: Call) -> int:
+        async with call.client.stream("GET", "/sales") as answer:
+            with pytest.raises(httpx.DecodingError):
+                await answer.aread()
+            return answer.status_code
+
+    assert (await run(sell, FakeDependency(falsely_encoded(200)))).result == 200
+
+
+@pytest.mark.parametrize(("method", "category"), [("POST", Category.AMBIGUOUS), ("GET", Category.TRANSIENT)])
+async def test_an_error_of_decoding_in_a_client_of_the_handlers_own_says_that_it_may_have_acted(
+    method: str, category: Category
+) -> None:
+    async def sell() -> None:
+        transport = httpx.MockTransport(lambda _: falsely_encoded(200))
+        async with httpx.AsyncClient(base_url="https://shop.example.com", transport=transport) as client:
+            await client.request(method, "/sales")
+
+    ended = await run(sell, retry={"max_attempts": 1})
+    assert [attempt.category for attempt in ended.attempts] == [category]
 
 
 async def test_a_handler_that_cancels_itself_was_not_cancelled_from_outside() -> None:

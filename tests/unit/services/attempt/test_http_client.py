@@ -1,4 +1,5 @@
 import gzip
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.services.attempt.http_client import (
+    BoundedResponse,
     EscapedBaseUrlError,
     Request,
     make_client,
@@ -115,25 +117,42 @@ async def test_a_packed_body_is_unpacked_although_nobody_asked_for_it() -> None:
     assert (answered.body, answered.is_cut) == (b"1234", True)
 
 
+class BrokenOff(httpx.AsyncByteStream):
+    """A body that ends before it is whole."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b"the beg"
+        raise httpx.RemoteProtocolError("the peer closed the connection")
+
+
+def falsely_encoded(status_code: int, encoding: str) -> httpx.Response:
+    stream = httpx.ByteStream(b"not compressed at all")
+    return httpx.Response(status_code, headers={"content-encoding": encoding}, stream=stream)
+
+
+async def answer_to(response: httpx.Response) -> BoundedResponse:
+    dependency = Dependency(name="unread", base_url="http://unread.example")
+    asked = Request(method="GET", path="/", headers={})
+    with sending_over(lambda _: httpx.MockTransport(lambda _: response)):
+        return await send(dependency, asked, seconds=5, limit_bytes=100, progress=SendProgress())
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "gzip, deflate"])
 @pytest.mark.parametrize("status_code", [200, 400, 503])
 async def test_an_answer_keeps_its_status_when_its_body_cannot_be_decoded(
     encoding: str, status_code: int
 ) -> None:
-    class Falsely(httpx.AsyncBaseTransport):
-        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-            stream = httpx.ByteStream(b"not compressed at all")
-            return httpx.Response(
-                status_code, headers={"content-encoding": encoding}, stream=stream, request=request
-            )
-
-    dependency = Dependency(name=f"falsely-{encoding}-{status_code}", base_url="http://falsely.example")
-    with sending_over(lambda _: Falsely()):
-        answer = await send(
-            dependency,
-            Request(method="GET", path="/", headers={}),
-            seconds=5,
-            limit_bytes=100,
-            progress=SendProgress(),
-        )
+    answer = await answer_to(falsely_encoded(status_code, encoding))
     assert (answer.status_code, answer.is_undecoded, answer.body) == (status_code, True, b"")
+
+
+@pytest.mark.parametrize("status_code", [302, 400, 503])
+async def test_a_refusal_keeps_its_status_when_its_body_breaks_off(status_code: int) -> None:
+    answer = await answer_to(httpx.Response(status_code, stream=BrokenOff()))
+    assert (answer.status_code, answer.is_cut, answer.body) == (status_code, True, b"the beg")
+    assert not answer.is_undecoded
+
+
+async def test_a_success_whose_body_breaks_off_is_a_lost_connection() -> None:
+    with pytest.raises(httpx.RemoteProtocolError):
+        await answer_to(httpx.Response(200, stream=BrokenOff()))
