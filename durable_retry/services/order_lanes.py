@@ -83,15 +83,13 @@ async def _look_along(hub: TaskHub, lane: Lane) -> int:
     return over
 
 
-async def with_place(hub: TaskHub, operation: OperationInput) -> OperationInput:
+async def with_place(hub: TaskHub, operation: OperationInput, order_key: str) -> OperationInput:
     """Return an operation with its number in its order, taken before it is started, and who is before it.
 
     Raises:
         TaskHubUnavailableError: There is no number; the operation was not started.
     """
-    tail = await take_number(operation)
-    if tail is None:
-        return operation
+    tail = await take_number(order_key, operation.operation_id)
     before = tail.before(operation.operation_id)
     after = None if before is None or await has_ended(hub, before) else before
     return replace(operation, order_number=tail.number, order_after=after)

@@ -61,22 +61,20 @@ def message_of(
     )
 
 
-async def take_number(operation: OperationInput) -> Tail | None:
-    """Return the tail of its lane behind an operation about to be started; None where it takes no number.
+async def take_number(order_key: str, operation_id: str) -> Tail:
+    """Return the tail of its lane behind an operation about to be started, which joins it then.
 
-    It costs a read and a write. One that begins later joins its lane when it begins.
+    It costs a read and a write.
 
     Raises:
         TaskHubUnavailableError: The table does not answer; the operation was not started.
     """
-    if operation.order_key is None or operation.start_at is not None:
-        return None
-    key = lane_id(operation.order_key).key
+    key = lane_id(order_key).key
     # Submissions of one process meet here, not at the row, where all but one would write in vain.
     async with _locks.setdefault(key, asyncio.Lock()):
         try:
             now = clock.now()
-            return await _change_tail(key, lambda tail: tail_after(tail, operation.operation_id, now))
+            return await _change_tail(key, lambda tail: tail_after(tail, operation_id, now))
         except (AzureError, ContendedError) as error:
             raise TaskHubUnavailableError(f"the order lane gives no number: {error}") from error
 
@@ -112,9 +110,8 @@ _TAIL_KEPT: Final = timedelta(days=1)
 
 
 async def join_lane(hub: TaskHub, operation: OperationInput) -> None:
-    """Show an operation in its lane before its orchestration asks for its turn, unless it begins later."""
-    message = message_of(operation)
-    if message is not None and operation.start_at is None:
+    """Show an operation in its lane before its orchestration asks for its turn."""
+    if (message := message_of(operation)) is not None:
         await hub.signal_entity(lane_id(message.order_key), JOIN, message.to_json())
 
 

@@ -151,6 +151,11 @@ class OperationInput(JsonShape):
         return None if self.debounce is None else self.debounce.key
 
     @property
+    def lane_at_start(self) -> str | None:
+        """The order key whose lane it joins when it is started; one that begins later joins then."""
+        return self.order_key if self.start_at is None else None
+
+    @property
     def blocks_its_order(self) -> bool:
         """Whether those behind it wait when it ends as a dead letter."""
         return self.order_key is not None and self.order_on_failure is not OrderOnFailure.SKIP

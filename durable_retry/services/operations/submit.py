@@ -92,15 +92,16 @@ async def _start_operation_once(hub: TaskHub, operation: OperationInput, *, is_n
     if not is_new_key and (known := await _answer_from_record(hub, operation)) is not None:
         return known
     start_id = uuid.uuid4().hex
+    lane = operation.lane_at_start
     try:
-        placed = await with_place(hub, operation)
+        placed = operation if lane is None else await with_place(hub, operation, lane)
         result = await _start_run(hub, placed, start_id, is_new_key=is_new_key)
     except TaskHubUnavailableError:
         # The caller asks again, and is told then that it runs. A generated key is another then.
         if not is_new_key:
             report(StartUnanswered(operation))
         raise
-    if isinstance(result, Started):
+    if lane is not None and isinstance(result, Started):
         # A join that is lost is made up for by whoever comes next in the order.
         with suppress(TaskHubUnavailableError):
             await join_lane(hub, placed)
