@@ -1,12 +1,15 @@
 """Calls between the host and a worker process over a socket pair.
 
-Both sides call and answer; answers come in any order. A frame is sent at once: somebody waits for it at the
-other end. Only what answers the frames of one read is sent with one write. A frame has a JSON header for
-small values, and parts of bytes, which are not encoded:
+Both sides call and answer; answers come in any order. A frame is sent at once: the other end works while
+this one goes on. It has a JSON value, and parts of bytes, which are not encoded:
 
-    4 bytes   length of what follows
-    4 bytes   length of the header
-    header    [kind, number of the call, method or name of the refusal, value, length of each part]
+    4 bytes       length of what follows
+    4 bytes       number of the call
+    1 byte        kind
+    4 bytes       length of the value
+    4 bytes       how many parts
+    4 bytes each  length of each part
+    value         call: [method, value]; answer: value; refusal: [name, details]; nothing for None
     parts
 """
 
@@ -14,14 +17,16 @@ import asyncio
 import json
 import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from enum import IntEnum
 from typing import Any, Final
 
 from onebox.hub.invoker import InvocationLostError
 
-_LENGTHS: Final = struct.Struct(">II")
+_HEAD: Final = struct.Struct(">IIBII")
+_LENGTH_BYTES: Final = 4
+_HEAD_BYTES: Final = _HEAD.size - _LENGTH_BYTES
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
+_DECODE: Final = json.JSONDecoder().raw_decode
 _UNEXPECTED: Final = "unexpected"
-_COMPACT: Final = (",", ":")
 
 type Content = tuple[Any, Sequence[bytes]]
 """A JSON value, and parts of bytes."""
@@ -52,18 +57,21 @@ class RefusedError(Exception):
         self.details = details
 
 
-class _Kind(IntEnum):
-    CALL = 0
-    ANSWER = 1
-    REFUSAL = 2
-    CANCEL = 3
+# Kinds of frames.
+_CALL: Final = 0
+_ANSWER: Final = 1
+_REFUSAL: Final = 2
+_CANCEL: Final = 3
 
 
-def _frame(kind: _Kind, number: int, name: str, value: Any, parts: Sequence[bytes]) -> bytes:
-    fields = [int(kind), number, name, value, [len(part) for part in parts]]
-    header = json.dumps(fields, separators=_COMPACT).encode()
-    length = 4 + len(header) + sum(map(len, parts))
-    return b"".join((_LENGTHS.pack(length, len(header)), header, *parts))
+def _frame(kind: int, number: int, value: Any = None, parts: Sequence[bytes] = ()) -> bytes:
+    text = b"" if value is None else _ENCODE(value).encode()
+    if not parts:
+        return _HEAD.pack(_HEAD_BYTES + len(text), number, kind, len(text), 0) + text
+    lengths = [len(part) for part in parts]
+    packed = struct.pack(f">{len(lengths)}I", *lengths)
+    length = _HEAD_BYTES + len(packed) + len(text) + sum(lengths)
+    return b"".join((_HEAD.pack(length, number, kind, len(text), len(lengths)), packed, text, *parts))
 
 
 class Link(asyncio.Protocol):
@@ -82,9 +90,7 @@ class Link(asyncio.Protocol):
         self._lost = lost
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
-        self._received = bytearray()
-        self._unsent: list[bytes] = []
-        self._reading = False
+        self._begun = bytearray()  # a frame of which the end has not come
         self._number = 0
         self._asked: dict[int, asyncio.Future[Content]] = {}
         self._movable: dict[int, asyncio.Future[Content]] = {}  # those of them that may be made elsewhere
@@ -125,12 +131,12 @@ class Link(asyncio.Protocol):
         self._asked[number] = answer
         if is_movable:
             self._movable[number] = answer
-        self._send(_frame(_Kind.CALL, number, method, value, parts))
+        self._send(_frame(_CALL, number, [method, value], parts))
         try:
             return await answer
         except (asyncio.CancelledError, WorkerBlockedError):
             if self.is_open:
-                self._send(_frame(_Kind.CANCEL, number, "", None, ()))
+                self._send(_frame(_CANCEL, number))
             raise
         finally:
             self._asked.pop(number, None)
@@ -178,73 +184,67 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle received bytes; called by asyncio."""
-        self._received += data
-        self._reading = True
-        try:
-            self._take_frames()
-        finally:
-            self._reading = False
-            self._flush()
-
-    def _take_frames(self) -> None:
-        at, end = 0, len(self._received)
-        while end - at >= _LENGTHS.size:
-            length, header_length = _LENGTHS.unpack_from(self._received, at)
-            if end - at < 4 + length:
+        begun = self._begun
+        if begun:
+            begun += data
+            if len(begun) < _LENGTH_BYTES or len(begun) < _LENGTH_BYTES + _length(begun, 0):
+                return
+            data = bytes(begun)
+            begun.clear()
+        at, end = 0, len(data)
+        while end - at >= _LENGTH_BYTES:
+            after = at + _LENGTH_BYTES + _length(data, at)
+            if after > end:
                 break
-            self._take(at + _LENGTHS.size, header_length)
-            at += 4 + length
-        del self._received[:at]
+            self._take(data, at)
+            at = after
+        if at < end:
+            begun += data[at:]
 
-    def _take(self, at: int, header_length: int) -> None:
-        begin = at + header_length
-        kind, number, name, value, lengths = json.loads(self._received[at:begin])
+    def _take(self, data: bytes, at: int) -> None:
+        _, number, kind, value_bytes, count = _HEAD.unpack_from(data, at)
+        at += _HEAD.size
+        lengths = struct.unpack_from(f">{count}I", data, at) if count else ()
+        at += 4 * count
+        begin = at + value_bytes
+        value: Any = _DECODE(data[at:begin].decode())[0] if value_bytes else None
         parts = []
         for length in lengths:
-            parts.append(bytes(self._received[begin : begin + length]))
-            begin += length
-        match kind:
-            case _Kind.CALL:
-                # Eager: most answers are ready without another pass of the event loop.
-                task = asyncio.Task(
-                    self._answer(number, name, value, parts), loop=self._loop, eager_start=True
-                )
-                if not task.done():
-                    self._answering[number] = task
-            case _Kind.CANCEL:
-                if (running := self._answering.get(number)) is not None:
-                    running.cancel()
-            case _:
-                answer = self._asked.get(number)
-                if answer is not None and not answer.done():
-                    self._settle(answer, kind, name, (value, parts))
-
-    @staticmethod
-    def _settle(answer: asyncio.Future[Content], kind: int, name: str, content: Content) -> None:
-        if kind == _Kind.ANSWER:
-            answer.set_result(content)
-        else:
-            answer.set_exception(RefusedError(name, content[0]))
+            end = begin + length
+            parts.append(data[begin:end])
+            begin = end
+        if kind == _CALL:
+            # Eager: most answers are ready without another pass of the event loop.
+            method, given = value
+            work = self._answer(number, method, given, parts)
+            task = asyncio.Task(work, loop=self._loop, eager_start=True)
+            if not task.done():
+                self._answering[number] = task
+        elif kind == _CANCEL:
+            if (running := self._answering.get(number)) is not None:
+                running.cancel()
+        elif (answer := self._asked.get(number)) is not None and not answer.done():
+            if kind == _ANSWER:
+                answer.set_result((value, parts))
+            else:
+                name, details = value
+                answer.set_exception(RefusedError(name, details))
 
     async def _answer(self, number: int, method: str, value: Any, parts: Sequence[bytes]) -> None:
         try:
-            answer, answer_parts = await self._handlers[method](value, parts)
-            frame = _frame(_Kind.ANSWER, number, "", answer, answer_parts)
+            frame = _frame(_ANSWER, number, *await self._handlers[method](value, parts))
         except RefusedError as refused:
-            frame = _frame(_Kind.REFUSAL, number, refused.name, refused.details, ())
+            frame = _frame(_REFUSAL, number, [refused.name, refused.details])
         except Exception as error:  # noqa: BLE001 - whatever it is, the other side must not wait for ever
-            text = f"{type(error).__name__}: {error}"
-            frame = _frame(_Kind.REFUSAL, number, _UNEXPECTED, text, ())
+            frame = _frame(_REFUSAL, number, [_UNEXPECTED, f"{type(error).__name__}: {error}"])
         finally:
             self._answering.pop(number, None)
         self._send(frame)
 
     def _send(self, frame: bytes) -> None:
-        self._unsent.append(frame)
-        if not self._reading:
-            self._flush()
+        if self.is_open:
+            self._transport.write(frame)
 
-    def _flush(self) -> None:
-        frames, self._unsent = self._unsent, []
-        if frames and self.is_open:
-            self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+
+def _length(data: bytes | bytearray, at: int) -> int:
+    return int.from_bytes(data[at : at + _LENGTH_BYTES])

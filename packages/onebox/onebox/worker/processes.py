@@ -34,6 +34,7 @@ from onebox.worker.link import (
     WorkerBlockedError,
     WorkerLostError,
 )
+from onebox.worker.loops import AttemptClock
 from onebox.worker.runner import OUT_OF_TIME
 from onebox.worker.stalls import where_it_hung
 
@@ -101,7 +102,7 @@ class WorkerProcesses:
         seconds = None if function_timeout is None else function_timeout.total_seconds()
         verbose = logging.getLogger("onebox").isEnabledFor(logging.DEBUG)
         self._configuration = Configuration(str(app), os.getpid(), seconds, verbose, load_seconds, dump=-1)
-        self._limit_seconds = None if seconds is None else seconds + _REPORT_SECONDS
+        self._limit = None if seconds is None else AttemptClock(seconds + _REPORT_SECONDS)
         self._clock = clock
         self._slots = [_Slot(number) for number in range(count)]
         self._crashes = Crashes(count, clock)
@@ -168,9 +169,9 @@ class WorkerProcesses:
     async def _call(
         self, link: Link, method: str, value: Any, parts: Sequence[bytes], *, is_movable: bool = True
     ) -> Content:
+        work = link.call(method, value, parts, is_movable=is_movable and method in wire.MOVABLE)
         try:
-            async with asyncio.timeout(self._limit_seconds):
-                return await link.call(method, value, parts, is_movable=is_movable and method in wire.MOVABLE)
+            return await (work if self._limit is None else self._limit.run(work))
         except TimeoutError:
             self._replace(link)
             text = f"no answer within functionTimeout ({self._configuration.timeout_seconds:g} s)"
@@ -207,9 +208,8 @@ class WorkerProcesses:
     def _pick(self, key: str | None) -> Link | None:
         if key is not None and (bound := self._bound.get(key)) is not None:
             return bound
-        count = len(self._slots)
-        begin = next(self._turns) if key is None else zlib.crc32(key.encode())
-        links = [self._slots[(begin + each) % count].link for each in range(count)]
+        begin = (next(self._turns) if key is None else zlib.crc32(key.encode())) % len(self._slots)
+        links = [slot.link for slot in (*self._slots[begin:], *self._slots[:begin])]
         running = [each for each in links if each is not None and each.is_open]
         if not running:
             return None

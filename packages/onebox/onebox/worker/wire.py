@@ -54,18 +54,20 @@ def pack(value: Any, parts: list[bytes]) -> Any:
     """
     packed: Any
     match value:
-        case None | bool() | int() | float():
-            packed = value
-        case str():
-            packed = str(value) if len(value) < _LONG_TEXT else ["s", _put(_bytes(value), parts)]
-        case bytes() | bytearray() | memoryview():
-            packed = ["b", _put(bytes(value), parts)]
         case Datum() | OutputDatum():
             packed = ["t", value.type, pack(value.value, parts)]
+        case str():
+            packed = str(value) if len(value) < _LONG_TEXT else ["s", _put(_bytes(value), parts)]
         case SimpleCookie():
             packed = ["k", [[each.key, each.value, each.coded_value, dict(each)] for each in value.values()]]
+        case dict() if (texts := _texts(value)) is not None:
+            packed = ["x", texts]
         case Mapping():
             packed = ["d", {str(name): pack(each, parts) for name, each in value.items()}]
+        case bytes() | bytearray() | memoryview():
+            packed = ["b", _put(bytes(value), parts)]
+        case None | bool() | int() | float():
+            packed = value
         case list() | tuple():
             packed = ["l", [pack(each, parts) for each in value]]
         case SimpleNamespace():
@@ -75,22 +77,37 @@ def pack(value: Any, parts: list[bytes]) -> Any:
     return packed
 
 
+def _texts(members: dict[Any, Any]) -> dict[str, str] | None:
+    """Return the texts of a binding's short strings, such as headers; None when there is anything else."""
+    texts = {}
+    for name, datum in members.items():
+        if not isinstance(datum, (Datum, OutputDatum)) or datum.type != "string":
+            return None
+        text = datum.value
+        if not isinstance(text, str) or len(text) >= _LONG_TEXT:
+            return None
+        texts[str(name)] = str(text)
+    return texts
+
+
 def unpack(packed: Any, parts: Sequence[bytes]) -> Any:
     """Return the value that `pack` was given."""
     if not isinstance(packed, list):
         return packed
     value: Any
     match packed:
-        case ["s", number]:
-            value = _text(parts[number])
-        case ["b", number]:
-            value = parts[number]
         case ["t", kind, content]:
             value = Datum(unpack(content, parts), kind)
-        case ["k", morsels]:
-            value = _cookie(morsels)
+        case ["x", texts]:
+            value = {name: Datum(text, "string") for name, text in texts.items()}
         case ["d", members]:
             value = {name: unpack(each, parts) for name, each in members.items()}
+        case ["b", number]:
+            value = parts[number]
+        case ["s", number]:
+            value = _text(parts[number])
+        case ["k", morsels]:
+            value = _cookie(morsels)
         case ["l", items]:
             value = [unpack(each, parts) for each in items]
         case [_, members]:

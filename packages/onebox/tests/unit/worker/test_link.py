@@ -40,6 +40,34 @@ async def test_a_value_and_its_parts_arrive_as_they_were_sent() -> None:
         assert asking.waiting == 0
 
 
+class Wire:
+    """Stands in for a transport, and keeps what is written."""
+
+    def __init__(self) -> None:
+        self.sent = bytearray()
+
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, data: bytes) -> None:
+        self.sent += data
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 64, 10_000])
+async def test_frames_are_understood_however_the_socket_cuts_them(size: int) -> None:
+    there, back = Wire(), Wire()
+    asking, answering = Link({}), Link({"echo": echo})
+    asking.connection_made(there)
+    answering.connection_made(back)
+    given = [("", []), ({"a": ["ü"]}, [b"x" * 100, b"", b"y"]), (None, [b"z"])]
+    calls = [asyncio.ensure_future(asking.call("echo", value, parts)) for value, parts in given]
+    await asyncio.sleep(0)
+    for sent, reader in ((there.sent, answering), (back.sent, asking)):
+        for at in range(0, len(sent), size):
+            reader.data_received(bytes(sent[at : at + size]))
+    assert await asyncio.gather(*calls) == given
+
+
 async def test_answers_come_in_any_order() -> None:
     first = asyncio.Event()
 

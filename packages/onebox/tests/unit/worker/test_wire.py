@@ -38,6 +38,11 @@ def sent(value: Any) -> Any:
         ["s", 0],
         ["b", ["l", []]],
         {"d": {"n": [None, b"x"]}},
+        {},
+        {"a": text_datum("short"), "b": text_datum("ü")},
+        {"a": text_datum("short"), "b": text_datum("long" * 1_000)},
+        {"a": text_datum("short"), "b": Datum(None, "string")},
+        {"a": text_datum("short"), "b": json_datum("1")},
     ],
 )
 def test_a_value_is_the_same_on_the_other_side(value: Any) -> None:
@@ -63,6 +68,7 @@ def test_cookies_are_the_same_on_the_other_side() -> None:
     assert [each.OutputString() for each in sent(cookie).values()] == [
         each.OutputString() for each in cookie.values()
     ]
+    assert isinstance(sent(SimpleCookie()), SimpleCookie)
 
 
 def test_what_bindings_do_not_have_is_refused() -> None:
