@@ -1,4 +1,4 @@
-"""The entities `circuit_breaker` and `circuit_openings`, one of each per dependency; rules: `engine/circuit`.
+"""The entity `circuit_breaker`, one per dependency; rules: `engine/circuit`.
 
 Time is the clock of the machine that runs the entity, of which there is one at a time: an entity is not
 replayed, so it may read it. The workers' clocks differ; their messages carry durations, or instants together
@@ -9,10 +9,10 @@ entity moves to another machine; a clock that was far ahead is corrected.
 from typing import Any
 
 import azure.durable_functions as df
-from durabletask.entities import DurableEntity, EntityInstanceId
+from durabletask.entities import DurableEntity
 
 from durable_retry import clock
-from durable_retry.engine.base.names import CIRCUIT_BREAKER, CIRCUIT_OPENINGS, OPENED
+from durable_retry.engine.base.names import CIRCUIT_BREAKER
 from durable_retry.engine.circuit.breaker import Breaker, breaker_from_json, breaker_to_json
 from durable_retry.engine.circuit.messages import (
     ManualControlMessage,
@@ -20,11 +20,9 @@ from durable_retry.engine.circuit.messages import (
     ReportMessage,
     answer_to_json,
 )
-from durable_retry.engine.circuit.openings import Opening, Openings, opening_of
-from durable_retry.engine.circuit.report import LastFailure
+from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.facts import CircuitChanged
 from durable_retry.facts import report
-from durable_retry.settings.configuration import function_name
 
 blueprint = df.Blueprint()
 
@@ -55,35 +53,17 @@ class CircuitBreaker(DurableEntity):
     def _stored_breaker(self) -> Breaker:
         return breaker_from_json(self.get_state(dict))
 
-    def _store_breaker(
-        self, before: Breaker, breaker: Breaker, last_failure: LastFailure | None = None
-    ) -> None:
+    def _store_breaker(self, before: Breaker, breaker: Breaker, last_failure: str | None = None) -> None:
         self.set_state(breaker_to_json(breaker))
+        if breaker.state is before.state:
+            return
+        reason = breaker.reason
+        if breaker.state is CircuitState.OPEN and last_failure is not None:
+            reason = f"{reason}; the last one: {last_failure}"
         dependency = self.entity_context.entity_id.key
-        if breaker.state is not before.state:
-            report(
-                CircuitChanged(dependency, before.state, breaker.state, breaker.reason, breaker.changed_by)
-            )
-        opening = opening_of(before, breaker, last_failure)
-        if opening is not None:
-            # Sent when the new state is stored, and not without it: no opening is lost or made up.
-            kept = EntityInstanceId(function_name(CIRCUIT_OPENINGS), dependency)
-            self.signal_entity(kept, OPENED, opening.to_json())
+        report(CircuitChanged(dependency, before.state, breaker.state, reason, breaker.changed_by))
 
 
-class CircuitOpenings(DurableEntity):
-    """The latest openings of a circuit; operation `opened` is a signal of the circuit itself."""
-
-    def opened(self, message: dict[str, Any]) -> None:
-        """Keep one more opening. Input: `Opening`."""
-        stored = self.get_state(dict)
-        openings = Openings() if stored is None else Openings.from_json(stored)
-        self.set_state(openings.with_opening(Opening.from_json(message)).to_json())
-
-
-blueprint.function_name(CIRCUIT_OPENINGS)(
-    blueprint.entity_trigger(context_name="context", entity_name=CIRCUIT_OPENINGS)(CircuitOpenings)
-)
 blueprint.function_name(CIRCUIT_BREAKER)(
     blueprint.entity_trigger(context_name="context", entity_name=CIRCUIT_BREAKER)(CircuitBreaker)
 )

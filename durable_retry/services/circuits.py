@@ -7,11 +7,9 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from durable_retry import clock
-from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.validation import Strict, checked, with_example
 from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.messages import ManualControlMessage
-from durable_retry.engine.circuit.openings import Opening
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.circuit.view import CircuitChange, view_of
 from durable_retry.engine.config.dependency import Dependency
@@ -81,12 +79,6 @@ async def find_circuit(hub: TaskHub, name: str) -> LimitedCircuit:
     view = view_of(found.name, breaker, now, found.circuit, unreadable)
     limits = limits_view(found.limits, needed, limiter, clock.now())
     return LimitedCircuit(**dict(view), limits=limits)
-
-
-async def list_openings(hub: TaskHub, name: str) -> Page[Opening]:
-    """Return the openings of a circuit that are kept, the latest first; errors as `find_circuit`."""
-    openings = await CircuitEntity(hub, _required_dependency(name).name).openings()
-    return Page[Opening](items=openings.items[::-1])
 
 
 async def control_circuit(

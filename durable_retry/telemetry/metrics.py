@@ -128,7 +128,7 @@ LIMIT_CONCURRENCY: Final = Metric(
     MetricKind.GAUGE,
     "{attempt}",
     (DEPENDENCY,),
-    "Attempts that may be under way at once now: max_concurrency, or less by adaptive concurrency.",
+    "Attempts that may be under way at once.",
 )
 LIMIT_RATE: Final = Metric(
     "durable_retry.limits.rate",

@@ -19,7 +19,6 @@ import entities
 from durable_retry.engine.base.instants import to_ms
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
 from durable_retry.engine.circuit.messages import ManualControlMessage, PermitMessage, ReportMessage
-from durable_retry.engine.circuit.openings import Opening, Openings
 from durable_retry.engine.circuit.report import CallHealth, ProbeResult
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.snapshot import Permitted
@@ -44,7 +43,6 @@ from tests.support.circuit import Desk
 COVERED: Final[Mapping[str, frozenset[str]]] = {
     "CallLimiter": frozenset({"acquire", "give_back"}),
     "CircuitBreaker": frozenset({"report", "permit", "hand"}),
-    "CircuitOpenings": frozenset({"opened"}),
     "Debounce": frozenset({"arrive", "begin", "withdraw", "forget"}),
     "IdempotencyRecord": frozenset({"claim", "complete", "expire"}),
     "OrderLane": frozenset({"join", "take", "leave", "drop", "release"}),
@@ -228,26 +226,6 @@ def test_the_latest_word_of_a_person_holds_in_whatever_order_the_messages_arrive
         circuit = message.apply(circuit, after(30))
     assert circuit.state is CircuitState.DISABLED
     assert len(circuit.audit.entries) == 3
-
-
-@given(st.permutations(range(5)), st.lists(st.integers(0, 4), max_size=8))
-def test_openings_are_listed_once_and_in_their_order(order: list[int], again: list[int]) -> None:
-    openings = Openings()
-    for epoch in (*order, *again):
-        openings = openings.with_opening(
-            Opening(
-                at=after(epoch),
-                epoch=epoch,
-                state=CircuitState.OPEN,
-                reason="",
-                by="circuit",
-                calls=0,
-                failures=0,
-                slow_calls=0,
-                break_seconds=30.0,
-            )
-        )
-    assert [each.epoch for each in openings.items] == [0, 1, 2, 3, 4]
 
 
 # idempotency_record: the messages of one run, and then of a replay, arrive again at any time.

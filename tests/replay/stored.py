@@ -34,7 +34,6 @@ from durable_retry.engine.circuit.messages import (
     answer_from_json,
     answer_to_json,
 )
-from durable_retry.engine.circuit.openings import Opening, Openings
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.limits.limiter import (
     Limiter,
@@ -155,7 +154,6 @@ def _continued(document: Any) -> Any:
 REWRITES: Final[dict[str, Rewrite]] = {
     "state of idempotency_record": _by(KeyRecord),
     "state of circuit_breaker": lambda state: breaker_to_json(breaker_from_json(state)),
-    "state of circuit_openings": _by(Openings),
     "state of call_limiter": _by(Limiter),
     "state of order_lane": _by(Lane),
     **{f"input of {name}": _by(LaneMessage) for name in ("join", "take", "leave", "drop", "release")},
@@ -169,7 +167,6 @@ REWRITES: Final[dict[str, Rewrite]] = {
     "input of report": _by(ReportMessage),
     "input of permit": _by(PermitMessage),
     "input of hand": _by(ManualControlMessage),
-    "input of opened": _by(Opening),
     "input of acquire": _by(SlotRequest),
     "answer of permit": lambda answer: answer_to_json(answer_from_json(answer)),
     "answer of acquire": lambda answer: slot_answer_to_json(slot_answer_from_json(answer)),

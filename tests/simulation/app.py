@@ -49,7 +49,7 @@ from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables, whole_tables
 from entities.call_limiter import CallLimiter
-from entities.circuit_breaker import CircuitBreaker, CircuitOpenings
+from entities.circuit_breaker import CircuitBreaker
 from entities.debounce import Debounce
 from entities.idempotency_record import IdempotencyRecord
 from entities.order_lane import OrderLane
@@ -394,7 +394,6 @@ _ORCHESTRATORS: Final = {
 _ENTITIES: Final = {
     names.IDEMPOTENCY_RECORD: IdempotencyRecord,
     CIRCUIT_BREAKER: CircuitBreaker,
-    names.CIRCUIT_OPENINGS: CircuitOpenings,
     names.CALL_LIMITER: CallLimiter,
     names.ORDER_LANE: OrderLane,
     names.DEBOUNCE: Debounce,

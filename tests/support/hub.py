@@ -33,7 +33,6 @@ from durable_retry.engine.base.names import (
     CALL,
     CALL_LIMITER,
     CIRCUIT_BREAKER,
-    CIRCUIT_OPENINGS,
     COMMIT,
     DEAD_LETTER,
     DEBOUNCE,
@@ -63,7 +62,7 @@ from durable_retry.engine.base.names import (
 )
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from entities.call_limiter import CallLimiter
-from entities.circuit_breaker import CircuitBreaker, CircuitOpenings
+from entities.circuit_breaker import CircuitBreaker
 from entities.debounce import Debounce
 from entities.idempotency_record import IdempotencyRecord
 from entities.order_lane import OrderLane
@@ -158,7 +157,6 @@ def task_hub_stage(
     worker.add_activity(_wake_waiting(stage))
     worker.add_entity(IdempotencyRecord, name=IDEMPOTENCY_RECORD)
     worker.add_entity(CircuitBreaker, name=CIRCUIT_BREAKER)
-    worker.add_entity(CircuitOpenings, name=CIRCUIT_OPENINGS)
     worker.add_entity(CallLimiter, name=CALL_LIMITER)
     worker.add_entity(OrderLane, name=ORDER_LANE)
     worker.add_entity(Debounce, name=DEBOUNCE)

@@ -75,7 +75,6 @@ ENGINE: Final = f"{LIBRARY}.engine"
 ENGINE_PACKAGES: Final = (
     "base",
     "pace",
-    "adaptive",
     "circuit",
     "limits",
     "order_lanes",

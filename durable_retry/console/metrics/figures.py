@@ -273,9 +273,8 @@ class MetricFigures(Answer):
     current_concurrency: Annotated[
         float | None,
         Field(
-            description="How many attempts were allowed at once, on average of the attempts that asked: "
-            "`max_concurrency`, or what adaptive concurrency made of it. null without such a limit, where no "
-            "attempt asked, and for several dependencies."
+            description="How many attempts were allowed at once, on average of the attempts that asked. null "
+            "without such a limit, where no attempt asked, and for several dependencies."
         ),
     ]
     current_rate_per_second: Annotated[

@@ -65,13 +65,9 @@ LOOK_AT_LANE: Final = "look_at_lane"
 IDEMPOTENCY_RECORD: Final = "idempotency_record"
 CIRCUIT_BREAKER: Final = "circuit_breaker"
 CALL_LIMITER: Final = "call_limiter"
-CIRCUIT_OPENINGS: Final = "circuit_openings"
 ORDER_LANE: Final = "order_lane"
 DEBOUNCE: Final = "debounce"
 """Entities."""
-
-OPENED: Final = "opened"
-"""Operation of the entity `circuit_openings`."""
 
 REPORT: Final = "report"
 PERMIT: Final = "permit"

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field
 
-from durable_retry.engine.adaptive import Adaptive
 from durable_retry.engine.base.asks import Ask, with_ask
 from durable_retry.engine.base.instants import from_ms, to_ms
 from durable_retry.engine.base.json_forms import Form, JsonRow, JsonShape, MsInstant
@@ -156,8 +155,6 @@ class Breaker(JsonShape):
     # What was left of the dependency's rate limit when a worker last reported it, also after its window; None
     # when it was never low.
     quota: Annotated[Quota | None, Form(omits_none=True)] = None
-    # The lowered limit of attempts at once; None while it is not lowered.
-    adaptive: Annotated[Adaptive | None, Form(omits_none=True)] = None
     probed: tuple[Ask, ...] = ()  # requests whose probes are over; one that is delivered again gets no lease
     # Start of the first break since it last let calls through; None while it does, and where an older version
     # opened it.
@@ -174,11 +171,6 @@ class Breaker(JsonShape):
     def closed_to_calls_since(self) -> datetime | None:
         """When it first opened since it last let every call through; None while it does."""
         return self.first_opened_at or self.opened_at
-
-    @property
-    def concurrency(self) -> int | None:
-        """The lowered limit of attempts at once; None while it is not lowered."""
-        return None if self.adaptive is None else int(self.adaptive.limit)
 
     def without_leases(self, ended: Iterable[Lease]) -> "Breaker":
         """Return the circuit when probes are over."""
@@ -301,7 +293,6 @@ def corrected(breaker: Breaker, at: datetime) -> Breaker:
         window=replace(breaker.window, buckets=()),
         budget=_NO_BUDGET,
         quota=None,
-        adaptive=None,
         opened_at=_moved_back(breaker.opened_at, at, ahead),
         first_opened_at=_moved_back(breaker.first_opened_at, at, ahead),
         retry_at=_moved_back(breaker.retry_at, at, ahead),

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Self
 
-from durable_retry.engine.adaptive import AdaptiveSettings
 from durable_retry.engine.base.json_forms import Form, JsonShape
 from durable_retry.engine.circuit.breaker import FREE, Breaker, advanced
 from durable_retry.engine.circuit.report import Report
@@ -33,7 +32,6 @@ class ReportMessage(JsonShape):
     report: Report
     settings: Annotated[CircuitSettings, Form(name="circuit")]
     budget_settings: Annotated[RetryBudgetSettings, Form(name="retry_budget")]
-    adaptive_settings: Annotated[AdaptiveSettings | None, Form(name="adaptive", omits_none=True)] = None
 
     def apply(self, breaker: Breaker, received_at: datetime) -> Breaker:
         """Return the state after it; `received_at` is the present by the circuit's clock."""
@@ -43,7 +41,6 @@ class ReportMessage(JsonShape):
             received_at,
             settings=self.settings,
             budget_settings=self.budget_settings,
-            adaptive_settings=self.adaptive_settings,
         )
 
 
@@ -130,7 +127,6 @@ def snapshot_of(
             is_known=known.has_reader,
         ),
         quota=current.quota,
-        concurrency=current.concurrency,
         ahead=ahead,
     )
 

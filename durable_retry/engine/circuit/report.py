@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final, assert_never
 
-from durable_retry.engine.adaptive import Observed
 from durable_retry.engine.base.json_forms import Form, JsonRow, JsonShape, MsInstant
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.sliding_window import SlidingWindow
@@ -64,14 +63,6 @@ ERROR_CHARACTERS = 160
 
 
 @dataclass(frozen=True, slots=True)
-class LastFailure(JsonShape):
-    """The latest failed call of a report, for a person: its category, and what went wrong."""
-
-    category: str
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
 class Report(JsonShape):
     """The results of one worker since its last report."""
 
@@ -88,9 +79,7 @@ class Report(JsonShape):
     # pause, which is what the circuit uses: clocks differ.
     throttled_until: MsInstant | None = None
     probes: tuple[ProbeResult, ...] = ()  # probes that ended
-    # The latest call that counts as failed; None when none does.
-    last_failure: Annotated[LastFailure | None, Form(omits_none=True)] = None
+    # What went wrong in the latest call that counts as failed, for a person; None when none does.
+    last_failure: Annotated[str | None, Form(omits_none=True)] = None
     # What is left of the dependency's rate limit; None unless that is low, or has just been.
     quota: Annotated[Quota | None, Form(omits_none=True)] = None
-    # What an adaptive limit follows; None when it showed nothing, or does not adapt.
-    observed: Annotated[Observed | None, Form(omits_none=True)] = None

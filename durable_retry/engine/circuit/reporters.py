@@ -5,14 +5,13 @@ While a dependency is healthy, successes are held back and sent with the next fa
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
-from durable_retry.engine.adaptive import NOTHING_OBSERVED, Observed
 from durable_retry.engine.base.json_forms import JsonRow, MsInstant
 from durable_retry.engine.base.sliding_window import BUCKETS, Counts, SlidingWindow
-from durable_retry.engine.circuit.report import CallHealth, LastFailure, ProbeResult, Report
+from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report
 from durable_retry.engine.circuit.snapshot import VALID, Snapshot, TakenHere, latest
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.pace import Quota
@@ -137,14 +136,13 @@ class ReportBuffer:
     _retries: int = 0
     _throttled_until: datetime | None = None
     _probes: list[ProbeResult] = field(default_factory=list)
-    _last_failure: LastFailure | None = None
+    _last_failure: str | None = None
     _sent: list[Report] = field(default_factory=list)
     _counted_since: datetime | None = None
     _known_since: datetime | None = None
     _taken_as_newcomer: int = 0
     _is_announcing: bool = False
     _has_quota_news: bool = False
-    _observed: Observed = NOTHING_OBSERVED
 
     def __post_init__(self) -> None:
         self._window = SlidingWindow.over(self.settings.window_seconds)
@@ -231,7 +229,7 @@ class ReportBuffer:
         duration_seconds: float,
         throttled_until: datetime | None = None,
         lease_id: str | None = None,
-        failure: LastFailure | None = None,
+        failure: str | None = None,
     ) -> None:
         """Count a call that ended, under the epoch of its permit.
 
@@ -259,16 +257,6 @@ class ReportBuffer:
             self._has_quota_news = True
             self._note_oldest(at)
 
-    def observed(self, began_at: datetime, at: datetime, *, is_overload: bool) -> None:
-        """Count an attempt that ended for the adaptive limit."""
-        self._observed = self._observed.plus(began_at, is_overload=is_overload)
-        self._note_oldest(at)
-
-    def held_back(self, at: datetime) -> None:
-        """Note that the lowered limit held an attempt up: answers may raise it."""
-        self._observed = replace(self._observed, held_back=True)
-        self._note_oldest(at)
-
     def due_at(self) -> datetime | None:
         """Return when the next report is due; a past instant means now, None means that none is needed."""
         if self._oldest_at is None:
@@ -277,7 +265,7 @@ class ReportBuffer:
         # These change the circuit for every worker, so they are sent at once.
         if self._probes or self._throttled_until is not None:
             return self._oldest_at
-        if self._failures or self._observed.overloaded:
+        if self._failures:
             return max(self._oldest_at, last + GATHER)
         calls = self._window.everything().calls
         if (
@@ -285,7 +273,6 @@ class ReportBuffer:
             or self._retries
             or self._is_announcing
             or self._has_quota_news
-            or self._observed.held_back
             or (self._troubled and (calls or self._first_attempts))
         ):
             return max(self._oldest_at, last + TROUBLED_INTERVAL)
@@ -310,7 +297,6 @@ class ReportBuffer:
             probes=tuple(self._probes),
             last_failure=self._last_failure,
             quota=self.quota if self._has_quota_news else None,
-            observed=None if self._observed == NOTHING_OBSERVED else self._observed,
         )
         # Until a snapshot contains this report, its retries and refusals count as taken here.
         self._sent = [*self._sent, report][-KEPT_SENT:]
@@ -363,7 +349,6 @@ class ReportBuffer:
         self._refused = self._first_attempts = self._retries = 0
         self._throttled_until = None
         self._is_announcing = self._has_quota_news = False
-        self._observed = NOTHING_OBSERVED
         self._probes = []
         self._last_failure = None
         self._oldest_at = None

@@ -91,7 +91,6 @@ class Snapshot:
     budget: BudgetSnapshot | None = None  # level of the retry budget; None when it was never read
     # What was left of the dependency's rate limit; None when no worker reported it as low.
     quota: Quota | None = None
-    concurrency: int | None = None  # the lowered limit of attempts at once; None while it is not lowered
     # How far the clock of the reader is ahead of the circuit's; negative when it is behind. Only `taken_at`
     # is by the reader's clock; the other instants are by the circuit's.
     ahead: timedelta = timedelta(0)

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Annotated, assert_never
 
-from durable_retry.engine.adaptive import NOTHING_OBSERVED, AdaptiveSettings, adapted
 from durable_retry.engine.base.asks import is_repeated
 from durable_retry.engine.base.instants import from_ms, to_ms
 from durable_retry.engine.base.json_forms import Form, JsonShape, MsInstant
@@ -48,7 +47,6 @@ def apply_report(
     *,
     settings: CircuitSettings,
     budget_settings: RetryBudgetSettings,
-    adaptive_settings: AdaptiveSettings | None = None,
 ) -> Breaker:
     """Apply a report; one that was counted before changes nothing.
 
@@ -74,8 +72,7 @@ def apply_report(
     )
     breaker = _after_pause(breaker, report.throttled_until, now)
     quota = newest(now, breaker.quota, report.quota)
-    adaptive = adapted(breaker.adaptive, report.observed or NOTHING_OBSERVED, now, adaptive_settings)
-    breaker = replace(breaker, waiting=breaker.waiting + report.refused, quota=quota, adaptive=adaptive)
+    breaker = replace(breaker, waiting=breaker.waiting + report.refused, quota=quota)
     for probe in report.probes:
         breaker = _after_probe(breaker, probe, now, settings)
     if report.epoch != breaker.epoch or breaker.state not in FREE:
@@ -93,16 +90,13 @@ def _by_circuit_clock(report: Report, now: datetime) -> Report:
     late = now - report.at
     if late > CLOCK_LEAD:
         return report
-    until, quota, observed = report.throttled_until, report.quota, report.observed
-    if observed is not None and observed.overloaded_began_at is not None:
-        observed = replace(observed, overloaded_began_at=observed.overloaded_began_at + late)
+    until, quota = report.throttled_until, report.quota
     return replace(
         report,
         at=now,
         window=report.window.shifted(late, now),
         throttled_until=None if until is None else until + late,
         quota=None if quota is None else quota.by_clock_ahead(late),
-        observed=observed,
     )
 
 
@@ -338,7 +332,6 @@ def _after_reset(breaker: Breaker, now: datetime) -> Breaker:
         throttled_until=None,
         budget=Budget(),
         quota=None,
-        adaptive=None,
         reopened_at=now if was_throttled else breaker.reopened_at,
         draining_since=now if was_throttled else breaker.draining_since,
     )

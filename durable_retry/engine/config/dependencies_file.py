@@ -37,7 +37,6 @@ from durable_retry.engine.config.dependency import (
     Dependency,
     IdempotencySettings,
     Webhook,
-    limits_problems,
 )
 from durable_retry.engine.config.tables import DefaultsTable, DependencyTable
 from durable_retry.engine.config.toml_lines import line_of
@@ -228,10 +227,6 @@ class _Reader:
                 Problem(pointer_of("dependencies", name, "retry", key), detail)
                 for key, detail in policy_warnings(policy, timeouts.deadline_seconds)
             )
-        circuit, limits = CircuitSettings(**tables["circuit"]), LimitSettings(**tables["limits"])
-        if not broken & {"circuit", "limits"}:
-            found = limits_problems(limits, circuit_enabled=circuit.enabled)
-            wrong.extend(("limits", *problem) for problem in found)
         self.problems.extend(
             Problem(pointer_of("dependencies", name, table, key), detail) for table, key, detail in wrong
         )
@@ -242,9 +237,9 @@ class _Reader:
             auth=None if "auth" in broken else self._read_auth(name, tables["auth"]),
             timeouts=timeouts,
             retry=policy,
-            circuit=circuit,
+            circuit=CircuitSettings(**tables["circuit"]),
             retry_budget=RetryBudgetSettings(**tables["retry_budget"]),
-            limits=limits,
+            limits=LimitSettings(**tables["limits"]),
             idempotency=IdempotencySettings(**tables["idempotency"]),
             classify={failure: Category(category) for failure, category in tables["classify"].items()},
             webhook=Webhook(tuple(Secret(text) for text in tables["webhook"].get("secrets", ()))),

@@ -168,32 +168,3 @@ def signing_key(secret: Secret) -> bytes:
             f"holds {len(key)} bytes; the standard asks for {SHORTEST_KEY_BYTES} to {LONGEST_KEY_BYTES}"
         )
     return key
-
-
-LEAST_ADAPTIVE: Final = 2
-"""The least `max_concurrency` that leaves room to adapt."""
-
-
-def limits_problems(limits: LimitSettings, *, circuit_enabled: bool) -> list[tuple[str, str]]:
-    """List what does not fit together, as (key, detail)."""
-    if not limits.adaptive:
-        return []
-    found = []
-    if limits.max_concurrency < LEAST_ADAPTIVE:
-        detail = (
-            f"needs max_concurrency to be at least {LEAST_ADAPTIVE}, and it is {limits.max_concurrency}: "
-            "write what the dependency takes at most, such as max_concurrency = 20, or adaptive = false"
-        )
-        found.append(("adaptive", detail))
-    elif limits.min_concurrency > limits.max_concurrency:
-        most = limits.max_concurrency
-        found.append(
-            (
-                "min_concurrency",
-                f"{limits.min_concurrency} is more than max_concurrency: write {most} or less",
-            )
-        )
-    if not circuit_enabled:
-        detail = "needs the circuit: write enabled = true in the table circuit, or adaptive = false"
-        found.append(("adaptive", detail))
-    return found

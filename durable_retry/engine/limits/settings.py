@@ -17,10 +17,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from durable_retry.engine.adaptive import AdaptiveSettings
 from durable_retry.engine.base.answers import Answer
 from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.base.validation import Seconds
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.pace import Pace, Quota, newest, pace_of
 
@@ -34,29 +32,15 @@ class LimitSettings(JsonShape):
     Attributes:
         max_concurrency: Attempts under way at once, fleet-wide; 0 means no limit.
         rate_per_second: Attempts started per second, fleet-wide; 0 means no limit.
-        adaptive: Whether fewer attempts run at once while the dependency shows overload.
-        min_concurrency: An adaptive limit falls no lower.
-        latency_seconds: With an adaptive limit, an attempt that takes longer shows overload; 0 means that
-            none does.
     """
 
     max_concurrency: Annotated[int, Field(ge=0, le=100_000)] = 0
     rate_per_second: Annotated[float, Field(ge=0, le=10_000)] = 0.0
-    adaptive: bool = False
-    min_concurrency: Annotated[int, Field(ge=1, le=100_000)] = 1
-    latency_seconds: Seconds = 0.0
 
     @property
     def is_on(self) -> bool:
         """Whether there is a limit."""
         return self.max_concurrency > 0 or self.rate_per_second > 0
-
-    @property
-    def adaptive_settings(self) -> AdaptiveSettings | None:
-        """Bounds of the adaptive limit; None when it does not adapt."""
-        if not self.adaptive:
-            return None
-        return AdaptiveSettings(self.min_concurrency, self.max_concurrency, self.latency_seconds)
 
     @property
     def shared_concurrency(self) -> int:
@@ -77,16 +61,11 @@ class NeedsSlot:
     pace: Pace | None = None  # while the dependency's own rate limit is low; None otherwise
 
 
-def limits_at(
-    now: datetime, limits: LimitSettings, quota: Quota | None, concurrency: int | None = None
-) -> NeedsSlot:
+def limits_at(now: datetime, limits: LimitSettings, quota: Quota | None) -> NeedsSlot:
     """Return the limits of this moment, by the worker's clock, as an attempt needs them that asks for a slot.
 
-    The quota's window is not over; None when it is not known. `concurrency` is the lowered adaptive limit, or
-    None.
+    The quota's window is not over; None when it is not known.
     """
-    if limits.adaptive and concurrency is not None:
-        limits = replace(limits, max_concurrency=min(concurrency, limits.max_concurrency))
     if quota is None or not quota.is_low:
         return NeedsSlot(limits)
     per_second = float(f"{quota.per_second:.3g}")
@@ -99,14 +78,13 @@ def limits_at(
 
 def shared_limits_at(now: datetime, limits: LimitSettings, breaker: Breaker) -> NeedsSlot:
     """Return the limits of this moment by what workers reported to the circuit; `now` by its clock."""
-    return limits_at(now, limits, newest(now, breaker.quota), breaker.concurrency)
+    return limits_at(now, limits, newest(now, breaker.quota))
 
 
 class LimitsSummary(Answer):
     """The limits of a dependency at this moment; 0 means no limit."""
 
-    max_concurrency: Annotated[int, Field(description="Attempts at once, as configured.")]
-    current_concurrency: Annotated[int, Field(description="What adaptive concurrency makes of it.")]
+    max_concurrency: Annotated[int, Field(description="Attempts at once.")]
     rate_per_second: Annotated[float, Field(description="Starts per second, as configured.")]
     current_rate_per_second: Annotated[float, Field(description="What the pace makes of it.")]
     shared_concurrency: Annotated[
@@ -120,7 +98,6 @@ def limits_summary(limits: LimitSettings, needed: NeedsSlot) -> LimitsSummary:
     settings = needed.settings
     return LimitsSummary(
         max_concurrency=limits.max_concurrency,
-        current_concurrency=settings.max_concurrency,
         rate_per_second=limits.rate_per_second,
         current_rate_per_second=settings.rate_per_second,
         shared_concurrency=settings.shared_concurrency,

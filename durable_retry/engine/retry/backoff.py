@@ -33,15 +33,12 @@ class Backoff:
     reasons: tuple[str, ...]
 
 
-def backoff(
-    policy: RetryPolicy, operation_id: str, attempt: int, previous_delay_seconds: float | None = None
-) -> Backoff:
+def backoff(policy: RetryPolicy, operation_id: str, attempt: int) -> Backoff:
     """Return the wait after a failed attempt, whose number from 1 may have any size.
 
-    The draw depends on the operation's id and the attempt alone. `decorrelated` takes the wait before that
-    attempt, too; None before the first wait.
+    The draw depends on the operation's id and the attempt alone.
     """
-    bounds = bounds_of(policy, attempt, previous_delay_seconds)
+    bounds = bounds_of(policy, attempt)
     # A replay must come to the same wait, so a hash takes the place of a random draw.
     delay = bounds.at(deterministic_fraction("backoff", operation_id, str(attempt)))
     reasons = [f"{policy.strategy} {seconds_text(ceiling_seconds(policy, attempt))}"]
@@ -65,7 +62,7 @@ def ceiling_seconds(policy: RetryPolicy, attempt: int) -> float:
             assert_never(never)
 
 
-def bounds_of(policy: RetryPolicy, attempt: int, previous_delay_seconds: float | None = None) -> Bounds:
+def bounds_of(policy: RetryPolicy, attempt: int) -> Bounds:
     """Return the bounds of the wait after an attempt."""
     ceiling = ceiling_seconds(policy, attempt)
     match policy.jitter:
@@ -75,8 +72,6 @@ def bounds_of(policy: RetryPolicy, attempt: int, previous_delay_seconds: float |
             return Bounds(0.0, ceiling)
         case "equal":
             return Bounds(ceiling / 2, ceiling)
-        case "decorrelated":
-            return _decorrelated_bounds(policy, ceiling, previous_delay_seconds)
         case _ as never:
             assert_never(never)
 
@@ -99,15 +94,3 @@ def _scheduled_seconds(policy: RetryPolicy, attempt: int) -> float:
     if not policy.schedule_seconds:
         return 0.0
     return policy.schedule_seconds[min(attempt, len(policy.schedule_seconds)) - 1]
-
-
-def _decorrelated_bounds(policy: RetryPolicy, ceiling: float, previous_delay_seconds: float | None) -> Bounds:
-    """From the initial wait to three times the previous one, at most the cap that the strategy can reach.
-
-    A growing strategy is replaced by the growth of the waits themselves; of the others the wait is the cap.
-    """
-    grows = policy.strategy in {"exponential", "linear"}
-    cap = policy.max_seconds if grows else ceiling
-    previous = policy.initial_seconds if previous_delay_seconds is None else previous_delay_seconds
-    most = min(cap, max(policy.initial_seconds, 3 * previous))
-    return Bounds(min(policy.initial_seconds, most), most)

@@ -115,10 +115,9 @@ def _applied_policy(operation: Retryable, history: History, outcome: AttemptOutc
     return _AppliedPolicy(operation.policy, operation.operation_id, number, "attempt")
 
 
-def backoff_constraint(applied: _AppliedPolicy, history: History, now: datetime) -> DelayConstraint:
+def backoff_constraint(applied: _AppliedPolicy, now: datetime) -> DelayConstraint:
     """Return the policy's backoff after a counted attempt."""
-    previous = history.previous_delay_seconds if applied.attempt > 1 else None
-    wait = backoff(applied.policy, applied.seed, applied.attempt, previous)
+    wait = backoff(applied.policy, applied.seed, applied.attempt)
     return DelayConstraint(now + timedelta(seconds=wait.delay_seconds), wait.reasons)
 
 

@@ -158,7 +158,7 @@ def after_attempt(
             applied = _applied_policy(operation, history, outcome)
             if not applied.policy.allows_another(applied.attempt):
                 return _dead_letter_of_exhausted(applied, outcome, category)
-            return _retry_or_give_up(operation, history, outcome, now, applied)
+            return _retry_or_give_up(operation, outcome, now, applied)
         case _ as category:
             return _dead_letter_of_refused(operation, outcome, category)
 
@@ -246,10 +246,10 @@ def _dead_letter_of_refused(operation: Retryable, outcome: AttemptOutcome, categ
 
 
 def _retry_or_give_up(
-    operation: Retryable, history: History, outcome: AttemptOutcome, now: datetime, applied: _AppliedPolicy
+    operation: Retryable, outcome: AttemptOutcome, now: datetime, applied: _AppliedPolicy
 ) -> Wait | DeadLetter:
     constraints = [
-        backoff_constraint(applied, history, now),
+        backoff_constraint(applied, now),
         *retry_after_constraint(applied.policy, outcome, now),
     ]
     failed = f"attempt {outcome.number} failed: {_failure_text(outcome)}"

@@ -226,11 +226,6 @@ class History(JsonShape):
         """The number of the attempt to make next, from 1."""
         return self.attempt_count + 1
 
-    @property
-    def previous_delay_seconds(self) -> float | None:
-        """The wait that was decided after the latest recorded attempt; None when there was none."""
-        return self.attempts[-1].next_delay_seconds if self.attempts else None
-
     def with_attempt(self, record: PastAttempt, failure: FailureDetail | None = None) -> Self:
         """Add a counted attempt; beyond `KEPT_ATTEMPTS` the oldest is dropped."""
         kept = (*self.attempts, record)[-KEPT_ATTEMPTS:]

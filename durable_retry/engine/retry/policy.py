@@ -15,7 +15,7 @@ from durable_retry.engine.base.text import seconds_text
 from durable_retry.engine.base.validation import PositiveSeconds, Problem, Seconds, Strict, refuse
 
 type Strategy = Literal["exponential", "linear", "fixed", "schedule"]
-type Jitter = Literal["full", "equal", "decorrelated", "none"]
+type Jitter = Literal["full", "equal", "none"]
 type PresetName = Literal["standard", "rate_limited", "critical", "webhook", "fixed", "none"]
 
 UNLIMITED: Final = -1
@@ -35,8 +35,8 @@ class RetryPolicy(JsonShape):
         factor: Growth of `exponential`; 1 or more.
         max_seconds: Cap of every computed wait, the first included. The entries of a schedule are not capped.
         schedule_seconds: Waits after attempt 1, 2, ... for strategy `schedule`.
-        jitter: `full`: 0 to the wait; `equal`: half to the whole; `decorrelated`: initial to three times the
-            previous delay; `none`: exactly the wait. Drawn inside the cap.
+        jitter: `full`: 0 to the wait; `equal`: half to the whole; `none`: exactly the wait. Drawn inside the
+            cap.
         respect_retry_after: Whether the wait that the dependency asks for is a lower bound.
         max_retry_after_seconds: The longest wait that the dependency can ask for.
     """

@@ -19,7 +19,7 @@ class PolicyWait(Answer):
     Attributes:
         after_attempt: From 1.
         least_seconds: The shortest.
-        expected_seconds: The mean; with `decorrelated` jitter, after waits of mean length.
+        expected_seconds: The mean.
         most_seconds: The longest, unless the dependency asks for more.
     """
 
@@ -42,9 +42,6 @@ class PolicyLimits(Answer):
     """What the limits of a dependency let through; null means no limit."""
 
     at_once: Annotated[int | None, Field(description="Attempts at once, fleet-wide.")]
-    at_once_least: Annotated[
-        int | None, Field(description="What adaptive concurrency lowers it to; as at_once without.")
-    ]
     starts_per_second: Annotated[float | None, Field(description="Starts per second, fleet-wide.")]
     slowest_per_second: Annotated[
         float | None, Field(description="Attempts a second when each takes its whole timeout.")
@@ -98,13 +95,11 @@ def preview(policy: RetryPolicy, timeouts: Timeouts, limits: PolicyLimits | None
 
 def limits_shown(limits: LimitSettings, attempt_seconds: float) -> PolicyLimits:
     """Return what limits let through when each attempt takes its whole timeout."""
-    least = limits.min_concurrency if limits.adaptive else limits.max_concurrency
     rates = [limits.rate_per_second] if limits.rate_per_second > 0 else []
     if limits.max_concurrency > 0:
-        rates.append(least / attempt_seconds)
+        rates.append(limits.max_concurrency / attempt_seconds)
     return PolicyLimits(
         at_once=limits.max_concurrency or None,
-        at_once_least=least or None,
         starts_per_second=limits.rate_per_second or None,
         slowest_per_second=round(min(rates), 3) if rates else None,
     )
@@ -114,10 +109,17 @@ def _waits_of_policy(policy: RetryPolicy, timeouts: Timeouts) -> tuple[PolicyWai
     waits: list[PolicyWait] = []
     least_elapsed = 0.0
     while len(waits) < MAX_WAITS and policy.allows_another(len(waits) + 1):
-        wait = _wait_before_attempt(policy, len(waits) + 1, waits[-1] if waits else None)
-        least_elapsed += wait.least_seconds
+        attempt = len(waits) + 1
+        bounds = bounds_of(policy, attempt)
+        least_elapsed += bounds.least
         if _is_past(policy, timeouts, least_elapsed):
             break
+        wait = PolicyWait(
+            after_attempt=attempt,
+            least_seconds=bounds.least,
+            expected_seconds=bounds.at(0.5),
+            most_seconds=bounds.most,
+        )
         waits.append(wait)
     return tuple(waits)
 
@@ -126,17 +128,3 @@ def _is_past(policy: RetryPolicy, timeouts: Timeouts, least_elapsed: float) -> b
     # Unlimited attempts end with the deadline, so waits behind it never happen.
     limited = policy.max_attempts != UNLIMITED or timeouts.deadline_seconds == 0
     return not limited and least_elapsed > timeouts.deadline_seconds
-
-
-def _wait_before_attempt(policy: RetryPolicy, attempt: int, previous: PolicyWait | None) -> PolicyWait:
-    """Return one wait; only `decorrelated` jitter depends on the one before."""
-    if previous is None:
-        bounds = bounds_of(policy, attempt)
-        least, expected, most = bounds.least, bounds.at(0.5), bounds.most
-    else:
-        least = bounds_of(policy, attempt, previous.least_seconds).least
-        expected = bounds_of(policy, attempt, previous.expected_seconds).at(0.5)
-        most = bounds_of(policy, attempt, previous.most_seconds).most
-    return PolicyWait(
-        after_attempt=attempt, least_seconds=least, expected_seconds=expected, most_seconds=most
-    )

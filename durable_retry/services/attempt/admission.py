@@ -12,7 +12,7 @@ from typing import Any
 
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.circuit.report import ERROR_CHARACTERS, CallHealth, LastFailure, call_health
+from durable_retry.engine.circuit.report import ERROR_CHARACTERS, CallHealth, call_health
 from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput
@@ -146,7 +146,6 @@ async def _report(
         throttled_until=pause_requested_by(outcome, policy, clock.now()),
         failure=failure_of(outcome),
         rate_left=outcome.rate_left if policy.respect_retry_after else None,
-        is_throttled=outcome.category is Category.THROTTLED,
     )
 
 
@@ -156,13 +155,13 @@ def health_shown_by(outcome: AttemptOutcome) -> CallHealth:
     return CallHealth.SILENT if is_ours else call_health(outcome.category, outcome.status_code)
 
 
-def failure_of(outcome: AttemptOutcome) -> LastFailure | None:
-    """Return what went wrong in an attempt, which a circuit shows as its last failure; None for a success."""
+def failure_of(outcome: AttemptOutcome) -> str | None:
+    """Return what went wrong in an attempt, for the reason of an opening; None for a success."""
     if outcome.category is None:
         return None
     status = None if outcome.status_code is None else f"status {outcome.status_code}"
     error = ": ".join(part for part in (status, outcome.error) if part)
-    return LastFailure(outcome.category.value, error[:ERROR_CHARACTERS])
+    return f"{outcome.category}: {error}"[:ERROR_CHARACTERS]
 
 
 def pause_requested_by(outcome: AttemptOutcome, policy: RetryPolicy, now: datetime) -> datetime | None:

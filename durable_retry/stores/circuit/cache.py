@@ -20,7 +20,7 @@ from durable_retry import clock
 from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.circuit.messages import snapshot_of
-from durable_retry.engine.circuit.report import CallHealth, LastFailure
+from durable_retry.engine.circuit.report import CallHealth
 from durable_retry.engine.circuit.reporters import ReportBuffer
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, budget_allows
 from durable_retry.engine.circuit.snapshot import (
@@ -108,25 +108,19 @@ class CircuitCache:
         *,
         duration_seconds: float,
         throttled_until: datetime | None = None,
-        failure: LastFailure | None = None,
+        failure: str | None = None,
         rate_left: RateLeft | None = None,
-        is_throttled: bool = False,
     ) -> None:
         """Record how an attempt ended that `enter` permitted; SILENT for one that was never sent."""
         if permitted.in_share:
             self.share.ended()
         is_on = self.settings.circuit.enabled
-        now, limits = self.now(), self.settings.limits
-        if limits.adaptive and (is_throttled or health is not CallHealth.SILENT):
-            is_slow = 0 < limits.latency_seconds < duration_seconds
-            is_overload = is_throttled or is_slow or health is CallHealth.FAILURE
-            began_at = now - timedelta(seconds=duration_seconds)
-            self.buffer.observed(began_at, now, is_overload=is_overload)
+        now = self.now()
         if rate_left is not None and is_on:
             self.buffer.left(quota_of(rate_left, now, self._latest_quota(now)), now)
         self.buffer.ended(
             health if is_on else CallHealth.SILENT,
-            self.now(),
+            now,
             epoch=permitted.epoch,
             duration_seconds=duration_seconds,
             throttled_until=throttled_until if is_on else None,
@@ -222,16 +216,13 @@ class CircuitCache:
         quota = self._latest_quota(now)
         if quota is None and not self.is_limited:
             return permitted
-        concurrency = None if self.snapshot is None else self.snapshot.concurrency
-        needed = limits_at(now, self.settings.limits, quota, concurrency)
+        needed = limits_at(now, self.settings.limits, quota)
         if not needed.settings.is_on:
             return permitted
         limits = needed.settings
         report(LimitsRead(self.settings.dependency, limits.max_concurrency, limits.rate_per_second))
         if self._take_share(limits, admission, now):
             return replace(permitted, in_share=True)
-        if concurrency is not None:
-            self.buffer.held_back(now)
         return needed
 
     def _latest_quota(self, now: datetime) -> Quota | None:

@@ -26,7 +26,6 @@ from durable_retry.engine.base.names import (
     CALL_LIMITER,
     CIRCUIT_BREAKER,
     CIRCUIT_EVENT,
-    CIRCUIT_OPENINGS,
     MANUAL_CONTROL,
     RELEASE_WAITING,
     REPORT,
@@ -36,7 +35,6 @@ from durable_retry.engine.base.names import (
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.circuit.breaker import Breaker, breaker_from_json
 from durable_retry.engine.circuit.messages import ManualControlMessage, ReportMessage
-from durable_retry.engine.circuit.openings import Openings
 from durable_retry.engine.circuit.report import Report
 from durable_retry.engine.circuit.reporters import ReportBuffer
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
@@ -81,13 +79,6 @@ class CircuitEntity:
         text = await self.hub.read_entity(circuit_id(self.dependency))
         initial = breaker_from_json(None)
         return read_or(lambda: (_breaker_of_text(text), None), lambda reason: (initial, reason))
-
-    async def openings(self) -> Openings:
-        """Return its latest openings; none where what is stored cannot be read."""
-        text = await self.hub.read_entity(EntityInstanceId(function_name(CIRCUIT_OPENINGS), self.dependency))
-        return read_or(
-            lambda: Openings.from_json(json.loads(text)) if text else Openings(), lambda _: Openings()
-        )
 
     async def limiter(self) -> Limiter:
         """Return the state of the dependency's limiter; the initial one where it cannot be read."""
@@ -190,7 +181,7 @@ class CircuitReporter:
         report = self._unsent or self.buffer.take(self.now())
         self._unsent = report
         settings = self.settings
-        message = ReportMessage(report, settings.circuit, settings.budget, settings.limits.adaptive_settings)
+        message = ReportMessage(report, settings.circuit, settings.budget)
         try:
             async with asyncio.timeout(SEND_SECONDS):
                 await self.shared.report(message)

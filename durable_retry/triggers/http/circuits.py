@@ -8,7 +8,6 @@ import azure.functions as func
 from durable_retry.binding import TaskHub
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.circuit.breaker import ManualControl
-from durable_retry.engine.circuit.openings import Opening
 from durable_retry.engine.circuit.view import CircuitChange
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.limits.view import LimitedCircuit, ListedCircuit
@@ -22,7 +21,6 @@ from durable_retry.services.circuits import (
     control_circuit,
     every_circuit,
     find_circuit,
-    list_openings,
 )
 
 routes = Routes(
@@ -49,12 +47,6 @@ async def list_circuits(hub: TaskHub) -> func.HttpResponse:
 async def get_circuit(dependency: str, hub: TaskHub) -> func.HttpResponse:
     """Show the circuit of a dependency, and its limits."""
     return json_answer(await find_circuit(hub, dependency), moving=MOVING)
-
-
-@routes.get("circuits/{dependency}/openings", answers=page(Page[Opening]))
-async def list_circuit_openings(dependency: str, hub: TaskHub) -> func.HttpResponse:
-    """Show the last 50 openings of a circuit with their evidence, the latest first."""
-    return json_answer(await list_openings(hub, dependency))
 
 
 def _control(verb: str) -> Declaration:

@@ -79,23 +79,6 @@ def show_circuit(api: Api, args: Namespace, screen: Screen) -> int:
     return errors.OK
 
 
-def list_openings(api: Api, args: Namespace, screen: Screen) -> int:
-    """List the latest openings of a circuit."""
-    document = api.get("circuits", args.dependency, "openings")
-    rows = [
-        (
-            *cells(each, "at", "reason", "by"),
-            f"{each['failures']} of {each['calls']}" if each["calls"] else None,
-            each["slow_calls"] or None,
-            None if each["break_seconds"] is None else span(each["break_seconds"]),
-            each["last_error"],
-        )
-        for each in document["items"]
-    ]
-    screen.show(document, table(("WHEN", "REASON", "BY", "FAILED", "SLOW", "BREAK", "LAST ERROR"), rows))
-    return errors.OK
-
-
 def metrics(api: Api, args: Namespace, screen: Screen) -> int:
     """Show what happened to each dependency in the last minutes."""
     begin = datetime.now(UTC) - timedelta(minutes=args.minutes)

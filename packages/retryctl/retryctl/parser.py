@@ -170,8 +170,6 @@ def _add_circuits(commands: Commands) -> None:
     group = add_group(commands, "circuits", "show and switch the circuits of dependencies")
     add_command(group, "list", dependencies.list_circuits, "list circuits")
     add_command(group, "show", dependencies.show_circuit, "show a circuit").add_argument("dependency")
-    words = "list the latest openings of a circuit, with what it saw then"
-    add_command(group, "openings", dependencies.list_openings, words).add_argument("dependency")
     for action, words in (
         ("open", "let no attempt through"),
         ("close", "let attempts through and resume waiting operations"),

@@ -54,7 +54,6 @@ PATHS: Final = {
     "overview": ("get_overview", {}),
     "circuits": ("list_circuits", {}),
     "circuits/{dependency}": ("get_circuit", {}),
-    "circuits/{dependency}/openings": ("list_circuit_openings", {}),
     "metrics": ("get_metrics", {}),
     "dead-letters?limit=20": ("get_dead_letters", {"limit": "20"}),
     "dead-letters/count": ("count_dead_letters_that_match", {}),

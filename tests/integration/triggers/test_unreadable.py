@@ -72,7 +72,6 @@ LISTS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "items of a replay": ("list_items_of_replay", {}),
     "items of an action": ("list_items_of_action", {}),
     "circuits": ("list_circuits", {}),
-    "openings": ("list_circuit_openings", {}),
     "metrics": ("get_metrics", {}),
     "alerts": ("list_alerts", {}),
     "activity": ("get_activity", {}),
@@ -288,10 +287,10 @@ async def test_a_damaged_lane_makes_no_list_fail(app: App, hub: DamagedHub, name
         assert all(item["front"] is None for item in shown.get("items", [shown]))
 
 
-@pytest.mark.parametrize("name", ["circuits", "overview", "openings", "get_circuit"])
+@pytest.mark.parametrize("name", ["circuits", "overview", "get_circuit"])
 async def test_a_damaged_entity_makes_no_list_fail(app: App, hub: DamagedHub, name: str) -> None:
     function, params = LISTS.get(name, (name, {}))
-    for entity in ("circuit_breaker", "circuit_openings", "call_limiter"):
+    for entity in ("circuit_breaker", "call_limiter"):
         for text in TEXTS:
             hub.entities = {f"{entity}@payments": text}
             await answered(app, function, **params)

@@ -40,7 +40,7 @@ policies = st.builds(
     factor=st.floats(min_value=1, max_value=100),
     max_seconds=seconds,
     schedule_seconds=st.lists(seconds, min_size=1, max_size=5).map(tuple),
-    jitter=st.sampled_from(["full", "equal", "decorrelated", "none"]),
+    jitter=st.sampled_from(["full", "equal", "none"]),
     respect_retry_after=st.booleans(),
     max_retry_after_seconds=seconds,
 )
@@ -82,10 +82,10 @@ histories = st.builds(
 )
 
 
-@given(policies, attempts, st.none() | seconds)
-def test_every_wait_lies_inside_its_bounds(policy: RetryPolicy, attempt: int, previous: float | None) -> None:
-    bounds = bounds_of(policy, attempt, previous)
-    wait = backoff(policy, "op-1", attempt, previous).delay_seconds
+@given(policies, attempts)
+def test_every_wait_lies_inside_its_bounds(policy: RetryPolicy, attempt: int) -> None:
+    bounds = bounds_of(policy, attempt)
+    wait = backoff(policy, "op-1", attempt).delay_seconds
     cap = max(policy.schedule_seconds) if policy.strategy == "schedule" else policy.max_seconds
     assert 0 <= bounds.least <= wait <= bounds.most <= cap
 
@@ -99,12 +99,10 @@ def test_computed_waits_never_shrink_with_the_attempts(policy: RetryPolicy, atte
 
 @given(policies)
 def test_a_preview_holds_every_wait_that_can_happen(policy: RetryPolicy) -> None:
-    previous = None
     for wait in preview(policy, Timeouts(deadline_seconds=0)).waits[:8]:
-        drawn = backoff(policy, "op-1", wait.after_attempt, previous).delay_seconds
+        drawn = backoff(policy, "op-1", wait.after_attempt).delay_seconds
         assert wait.least_seconds <= wait.expected_seconds <= wait.most_seconds
         assert wait.least_seconds <= drawn <= wait.most_seconds
-        previous = drawn
 
 
 @given(operations, histories, outcomes, refusals | postponements)
@@ -220,7 +218,7 @@ def shares_of(policy: RetryPolicy, *, over_attempts: bool) -> list[float]:
 
 def test_jitter_is_uniform_over_operations_and_over_attempts() -> None:
     """Chi-squared over 100 cells: 99 degrees of freedom stay under 148.2 in 999 of 1,000 uniform samples."""
-    for jitter in ("full", "equal", "decorrelated"):
+    for jitter in ("full", "equal"):
         for over_attempts in (True, False):
             shares = shares_of(RetryPolicy(jitter=jitter), over_attempts=over_attempts)
             cells = [0] * 100

@@ -3,12 +3,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from azure.durable_functions.testing import EntitySignalAction, EntityTestResult, execute_entity
+from azure.durable_functions.testing import EntityTestResult, execute_entity
 
 from durable_retry import clock
-from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import CIRCUIT_BREAKER, CIRCUIT_OPENINGS, MANUAL_CONTROL, PERMIT, REPORT
+from durable_retry.engine.base.names import CIRCUIT_BREAKER, MANUAL_CONTROL, PERMIT, REPORT
 from durable_retry.engine.circuit.breaker import ManualControl, breaker_from_json
 from durable_retry.engine.circuit.messages import (
     ManualControlMessage,
@@ -16,12 +14,13 @@ from durable_retry.engine.circuit.messages import (
     ReportMessage,
     answer_from_json,
 )
-from durable_retry.engine.circuit.openings import Opening, Openings
-from durable_retry.engine.circuit.report import CallHealth, LastFailure, ProbeResult
+from durable_retry.engine.circuit.report import CallHealth, ProbeResult
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
-from entities.circuit_breaker import CircuitBreaker, CircuitOpenings, blueprint
+from durable_retry.engine.facts import CircuitChanged
+from durable_retry.facts import subscribe
+from entities.circuit_breaker import CircuitBreaker, blueprint
 from tests.support.builders import after
 from tests.support.circuit import BUDGET, SETTINGS, Desk
 
@@ -149,61 +148,26 @@ def blueprint_functions() -> list[Any]:
     return [function for function in built if not str(function._name).startswith("BuiltIn__")]
 
 
-class Archive:
-    """The entity beside the circuit; each of its signals arrives twice."""
-
-    def __init__(self) -> None:
-        self.state: str | None = None
-
-    def take(self, result: EntityTestResult) -> None:
-        for action in [*result.actions, *result.actions]:
-            assert isinstance(action, EntitySignalAction)
-            assert str(action.entity_id) == f"@{CIRCUIT_OPENINGS}@payments"
-            kept = execute_entity(
-                CircuitOpenings,
-                action.operation,
-                action.get_input(dict),
-                None if self.state is None else json.loads(self.state),
-                entity_name=CIRCUIT_OPENINGS,
-                entity_key="payments",
-            )
-            self.state = kept.serialized_state
-
-    def view(self) -> list[dict[str, Any]]:
-        kept = Openings() if self.state is None else Openings.from_json(json.loads(self.state))
-        shown: list[dict[str, Any]] = Page[Opening](items=kept.items[::-1]).to_json()["items"]
-        return shown
-
-
-def test_every_opening_is_kept_once_with_its_evidence() -> None:
-    entity, archive = Entity(), Archive()
-    report = replace(
-        entity.desk.report(0, failures=10, successes=2), last_failure=LastFailure("transient", "status 503")
-    )
-    archive.take(entity.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json(), 0))
+def test_an_opening_is_reported_with_its_evidence() -> None:
+    entity, changes = Entity(), list[CircuitChanged]()
+    subscribe(CircuitChanged, changes.append)
+    report = replace(entity.desk.report(0, failures=10, successes=2), last_failure="transient: status 503")
+    entity.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json(), 0)
+    entity.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json(), 0)  # a signal may arrive twice
     answer = entity.ask(30)
     assert isinstance(answer, Permitted)
-    assert answer.lease_id is not None
-    probe = ProbeResult(answer.lease_id, answer.epoch, CallHealth.FAILURE)
-    again = entity.desk.report(31, probes=(probe,))
-    archive.take(entity.run(REPORT, ReportMessage(again, SETTINGS, BUDGET).to_json(), 31))
-    action = ManualAction(ManualControl.OPEN, after(40), "ana", "drill", 600)
-    archive.take(entity.run(MANUAL_CONTROL, ManualControlMessage(action).to_json(), 40))
-    by_hand, probed, tripped = archive.view()
-    assert (tripped["calls"], tripped["failures"], tripped["failure_ratio"]) == (12, 10, 0.8333)
-    assert (tripped["last_category"], tripped["last_error"]) == ("transient", "status 503")
-    assert (tripped["at"], tripped["break_seconds"]) == (to_rfc3339(after(0)), 30.0)
-    assert (probed["reason"], probed["break_seconds"], probed["calls"]) == ("a probe failed", 60.0, 0)
-    assert probed["last_error"] is None
-    assert (by_hand["state"], by_hand["by"], by_hand["reason"]) == ("forced_open", "ana", "drill")
-    assert by_hand["break_seconds"] == 600.0
+    entity.conclude(31, answer, CallHealth.FAILURE)
+    entity.control(40, ManualControl.OPEN, 600)
+    assert [(each.after, each.reason, each.by) for each in changes] == [
+        ("open", "10 of 12 calls in 30 s failed; the last one: transient: status 503", "circuit"),
+        ("half_open", "the break is over", "circuit"),
+        ("open", "a probe failed", "circuit"),
+        ("forced_open", "drill", "ana"),
+    ]
 
 
-def test_a_message_that_opens_nothing_tells_the_archive_nothing() -> None:
-    entity = Entity()
-    quiet = ReportMessage(entity.desk.report(0, failures=1), SETTINGS, BUDGET)
-    assert entity.run(REPORT, quiet.to_json(), 0).actions == ()
-    entity.control(1, ManualControl.OPEN)
-    closing = ManualAction(ManualControl.CLOSE, after(2), "ana", "done", None)
-    assert entity.run(MANUAL_CONTROL, ManualControlMessage(closing).to_json(), 2).actions == ()
-    assert entity.desk.breaker.state is CircuitState.CLOSED
+def test_a_message_that_changes_no_state_is_not_reported() -> None:
+    entity, changes = Entity(), list[CircuitChanged]()
+    subscribe(CircuitChanged, changes.append)
+    entity.fail(0, 1)
+    assert not changes

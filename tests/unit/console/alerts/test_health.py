@@ -7,7 +7,6 @@ import pytest
 
 from durable_retry.console.alerts.health import HealthMetrics, own_thresholds, show
 from durable_retry.console.alerts.rules import Alert, alert_changes
-from durable_retry.engine.adaptive import Adaptive
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
 from durable_retry.engine.circuit.report import CallHealth
 from durable_retry.engine.circuit.snapshot import Permitted
@@ -26,7 +25,7 @@ from tests.support.telemetry import Recorded, telemetry_stage
 CONFIG = """
 [dependencies.payments]
 base_url = "https://payments.example.com"
-limits = { max_concurrency = 8, rate_per_second = 3, adaptive = true }
+limits = { max_concurrency = 8, rate_per_second = 3 }
 [dependencies.idle]
 base_url = "https://idle.example.com"
 """
@@ -46,7 +45,6 @@ METRICS = HealthMetrics(
             state=CircuitState.OPEN,
             opened_at=after(-30),
             quota=Quota(5, 20, NOON, after(10)),
-            adaptive=Adaptive(4.5, NOON),
         )
     },
     now=NOON,
@@ -75,7 +73,7 @@ def test_one_state_of_each_circuit_is_1(recorded: Recorded) -> None:
 
 
 def test_the_limits_of_the_moment_are_shown_where_there_are_any(recorded: Recorded) -> None:
-    assert recorded.points(metrics.LIMIT_CONCURRENCY) == [({DEPENDENCY: "payments"}, 4)]
+    assert recorded.points(metrics.LIMIT_CONCURRENCY) == [({DEPENDENCY: "payments"}, 8)]
     assert recorded.points(metrics.LIMIT_RATE) == [({DEPENDENCY: "payments"}, 0.5)]
 
 

@@ -283,3 +283,16 @@ def test_a_circuit_opens_although_reports_were_lost() -> None:
         if second % 2:  # The others are dropped with their batch.
             desk.hear(report)
     assert desk.breaker.state is CircuitState.OPEN
+
+
+def test_a_report_says_what_failed_last_and_the_next_one_starts_anew() -> None:
+    buffer = ReportBuffer("w1", SETTINGS)
+    for health, failure in (
+        (CallHealth.FAILURE, "transient: status 503"),
+        (CallHealth.SUCCESS, "malformed: status 400"),
+        (CallHealth.SUCCESS, None),
+        (CallHealth.FAILURE, None),
+    ):
+        buffer.ended(health, after(0), epoch=0, duration_seconds=0.1, failure=failure)
+    assert buffer.take(after(1)).last_failure == "transient: status 503"
+    assert buffer.take(after(2)).to_json().get("last_failure", "absent") == "absent"

@@ -124,13 +124,6 @@ def test_what_an_operation_may_override_has_the_defaults_of_the_policy() -> None
     assert override == RetryPolicy().to_json()
 
 
-def test_an_adaptive_limit_needs_a_maximum_to_adapt_below() -> None:
-    problems = problems_of(a("[dependencies.a.limits]\nadaptive = true"))
-    assert "max_concurrency = 20" in problems["dependencies.a.limits.adaptive"]
-    broken = problems_of(a("[dependencies.a.limits]\nadaptive = true\nmax_concurrency = -1"))
-    assert list(broken) == ["dependencies.a.limits.max_concurrency"]
-
-
 def test_no_dependencies_is_a_config_too() -> None:
     assert parse_config("", {}).dependencies == {}
 

@@ -1,4 +1,4 @@
-"""What does not fit together in the settings of one dependency, and what clients see of its secrets."""
+"""What an attempt asks for admission, and what clients see of a dependency's secrets."""
 
 from dataclasses import dataclass, replace
 
@@ -8,34 +8,15 @@ from pydantic import PydanticSchemaGenerationError, TypeAdapter
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.states import CircuitSettings
-from durable_retry.engine.config.dependency import Auth, Dependency, Webhook, limits_problems
+from durable_retry.engine.config.dependency import Auth, Dependency, Webhook
 from durable_retry.engine.limits.settings import LimitSettings
 
-ADAPTIVE = LimitSettings(max_concurrency=20, adaptive=True, min_concurrency=2, latency_seconds=0.5)
 OFF = Dependency(
     name="payments",
     base_url="https://payments.example.com",
     circuit=CircuitSettings(enabled=False),
     retry_budget=RetryBudgetSettings(ratio=0),
 )
-
-
-@pytest.mark.parametrize(
-    ("limits", "circuit_enabled", "keys"),
-    [
-        (ADAPTIVE, True, []),
-        (LimitSettings(min_concurrency=9), False, []),
-        (replace(ADAPTIVE, max_concurrency=1), True, ["adaptive"]),
-        (replace(ADAPTIVE, min_concurrency=21), True, ["min_concurrency"]),
-        (ADAPTIVE, False, ["adaptive"]),
-    ],
-)
-def test_settings_that_do_not_fit_together_say_what_to_write(
-    limits: LimitSettings, *, circuit_enabled: bool, keys: list[str]
-) -> None:
-    problems = limits_problems(limits, circuit_enabled=circuit_enabled)
-    assert [key for key, _ in problems] == keys
-    assert all("write " in detail for _, detail in problems)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import pytest
 
-from durable_retry.engine.adaptive import Adaptive, AdaptiveSettings
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.limits.limiter import (
@@ -335,10 +334,9 @@ def test_a_quota_that_is_not_low_changes_nothing(quota: Quota | None) -> None:
 
 
 def test_what_workers_reported_sets_the_limits_until_its_window_ends() -> None:
-    limits = LimitSettings(max_concurrency=9, adaptive=True)
-    breaker = Breaker(quota=QUOTA, adaptive=Adaptive(4.9, NOON))
-    assert shared_limits_at(NOON, limits, breaker) == limits_at(NOON, limits, QUOTA, 4)
-    assert shared_limits_at(QUOTA.until, limits, breaker) == NeedsSlot(replace(limits, max_concurrency=4))
+    limits, breaker = LimitSettings(max_concurrency=9), Breaker(quota=QUOTA)
+    assert shared_limits_at(NOON, limits, breaker) == limits_at(NOON, limits, QUOTA)
+    assert shared_limits_at(QUOTA.until, limits, breaker) == NeedsSlot(limits)
 
 
 def test_the_lower_of_the_two_rates_counts() -> None:
@@ -399,23 +397,9 @@ def test_nothing_passes_a_configured_rate(next_start: int) -> None:
     assert not answer.reserved
 
 
-ADAPTIVE = LimitSettings(max_concurrency=20, adaptive=True, min_concurrency=2, latency_seconds=0.5)
-
-
-def test_a_lowered_adaptive_limit_is_the_limit() -> None:
-    assert limits_at(NOON, ADAPTIVE, None, 7).settings == replace(ADAPTIVE, max_concurrency=7)
-    assert limits_at(NOON, ADAPTIVE, None, 70).settings == ADAPTIVE
-    assert limits_at(NOON, replace(ADAPTIVE, adaptive=False), None, 7).settings.max_concurrency == 20
-
-
-def test_its_bounds_go_with_the_reports() -> None:
-    assert ADAPTIVE.adaptive_settings == AdaptiveSettings(2, 20, 0.5)
-    assert THREE_AT_ONCE.adaptive_settings is None
-
-
 def test_people_see_the_limits_of_the_moment() -> None:
-    limits = LimitSettings(max_concurrency=8, rate_per_second=3, adaptive=True)
-    needed = limits_at(NOON, limits, QUOTA, 3)
+    limits = LimitSettings(max_concurrency=8, rate_per_second=3)
+    needed = limits_at(NOON, limits, QUOTA)
     limiter = Limiter(
         leases=(SlotLease("op-1:1", NOON, after(70)),),
         next_start_at=after(2),
@@ -427,10 +411,9 @@ def test_people_see_the_limits_of_the_moment() -> None:
     )
     assert limits_view(limits, needed, limiter, NOON).to_json() == {
         "max_concurrency": 8,
-        "current_concurrency": 3,
         "rate_per_second": 3,
         "current_rate_per_second": 0.5,
-        "shared_concurrency": 1,
+        "shared_concurrency": 4,
         "lent": 1,
         "waiting": 3,
         "waiting_by_priority": {"high": 1, "normal": 1},

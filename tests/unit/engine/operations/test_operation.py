@@ -92,11 +92,6 @@ def test_a_history_keeps_the_last_attempts_and_the_count_of_all() -> None:
 
 def test_a_fresh_history_begins_with_attempt_one() -> None:
     assert History().next_attempt == 1
-    assert History().previous_delay_seconds is None
-
-
-def test_the_previous_delay_is_that_of_the_latest_attempt() -> None:
-    assert History().with_attempt(a_record(next_delay_seconds=1.5)).previous_delay_seconds == 1.5
 
 
 def test_a_counted_attempt_ends_a_row_of_own_failures() -> None:

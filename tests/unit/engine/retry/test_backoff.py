@@ -54,18 +54,6 @@ def test_jitter_is_drawn_inside_its_bounds() -> None:
     assert bounds_of(RetryPolicy(jitter="equal"), 2) == Bounds(2, 4)
 
 
-def test_decorrelated_jitter_grows_from_the_previous_wait() -> None:
-    policy = RetryPolicy(jitter="decorrelated")
-    assert bounds_of(policy, 1) == Bounds(2, 6)
-    assert bounds_of(policy, 2, 5) == Bounds(2, 15)
-    assert bounds_of(policy, 3, 50) == Bounds(2, 60)
-    assert bounds_of(policy, 3, 0) == Bounds(2, 2)
-
-
-def test_decorrelated_jitter_stays_below_a_fixed_wait() -> None:
-    assert bounds_of(RetryPolicy(strategy="fixed", jitter="decorrelated"), 3, 50) == Bounds(2, 2)
-
-
 def test_a_replay_draws_the_same_wait() -> None:
     assert backoff(EXPONENTIAL, "op-1", 3) == backoff(EXPONENTIAL, "op-1", 3)
 

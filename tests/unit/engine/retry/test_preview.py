@@ -30,13 +30,6 @@ def test_every_wait_is_shown_least_expected_and_most() -> None:
     }
 
 
-def test_decorrelated_waits_follow_one_another() -> None:
-    waits = preview(RetryPolicy(jitter="decorrelated", max_attempts=4), Timeouts()).waits
-    assert [wait.least_seconds for wait in waits] == [2, 2, 2]
-    assert [wait.expected_seconds for wait in waits] == [4, 7, 11.5]
-    assert [wait.most_seconds for wait in waits] == [6, 18, 54]
-
-
 @pytest.mark.parametrize(("deadline", "fits"), [(0, True), (80, True), (79, False)])
 def test_waits_and_attempts_together_must_fit_the_deadline(deadline: float, *, fits: bool) -> None:
     assert preview(RetryPolicy(), Timeouts(deadline_seconds=deadline)).fits_deadline is fits
@@ -78,9 +71,7 @@ def test_long_lists_end_somewhere() -> None:
 
 def test_no_limit_is_null() -> None:
     shown = limits_shown(LimitSettings(), 10.0)
-    assert shown == PolicyLimits(
-        at_once=None, at_once_least=None, starts_per_second=None, slowest_per_second=None
-    )
+    assert shown == PolicyLimits(at_once=None, starts_per_second=None, slowest_per_second=None)
 
 
 def test_the_slower_of_two_limits_counts_when_attempts_take_their_whole_timeout() -> None:

@@ -118,7 +118,7 @@ export function circuitView({ parameters: [name], reload }) {
   const slow = {
     waits: new Paced((signal) => get("operations", { dependency: name, status: "waiting_circuit", limit: 10 }, signal), 5),
     counted: new Paced((signal) => countedOperations(WINDOWS[0][0], signal), COUNT_SECONDS),
-    openings: new Paced((signal) => get(`${path}/openings`, {}, signal), 5),
+    changes: new Paced((signal) => get("activity", { kind: "circuit", dependency: name, limit: 20 }, signal), 5),
     hour: lastHour(name),
   };
   return {
@@ -128,7 +128,7 @@ export function circuitView({ parameters: [name], reload }) {
       headline(circuit, path, reload),
       trip(circuit),
       card("Window", [callWindow(circuit.window, circuit.opens_at_ratio), ratioBar(circuit), numbers(circuit)]),
-      lately(circuit), limits(circuit), openings(circuit), waiting(circuit), audit(circuit), settings(circuit),
+      lately(circuit), limits(circuit), changes(circuit), waiting(circuit), audit(circuit), settings(circuit),
     ],
   };
 }
@@ -140,21 +140,16 @@ async function load(path, name, slow, signal, update) {
   ]);
   const settings = dependencies.items.find((one) => one.name === name) ?? null;
   const known = ({ value }) => (value?.error ? null : value);
-  const data = () => ({ ...circuit, settings, opens_at_ratio: settings?.circuit.failure_ratio ?? null, waits: known(slow.waits), counted: known(slow.counted), openings: known(slow.openings), hour: slow.hour.value });
+  const data = () => ({ ...circuit, settings, opens_at_ratio: settings?.circuit.failure_ratio ?? null, waits: known(slow.waits), counted: known(slow.counted), changes: known(slow.changes), hour: slow.hour.value });
   for (const one of Object.values(slow)) one.ask(signal, () => update(data()));
   return data();
 }
 
-// Every opening with its evidence.
-
-const OPENINGS = [
+const CHANGES = [
   { name: "When", cell: (one) => when(one.at), text: (one) => one.at },
-  { name: "Why", class: "wide", cell: (one) => words(one.reason), text: (one) => one.reason },
-  { name: "By", cell: (one) => one.by, text: (one) => one.by },
-  { name: "Failed", class: "number", cell: (one) => (one.calls ? `${number(one.failures)} of ${number(one.calls)} (${percent(one.failure_ratio)})` : "–"), text: (one) => (one.calls ? `${one.failures} of ${one.calls}` : "") },
-  { name: "Slow", class: "number", cell: (one) => number(one.slow_calls), text: (one) => one.slow_calls || "" },
-  { name: "Last error", class: "wide", cell: (one) => (one.last_error ? `${words(one.last_category)}: ${one.last_error}` : "–"), text: (one) => one.last_error },
-  { name: "Break", class: "number", cell: (one) => (one.break_seconds === null ? "until closed" : duration(one.break_seconds)), text: (one) => one.break_seconds },
+  { name: "What", class: "wide", cell: (one) => one.what, text: (one) => one.what },
+  { name: "Why", class: "wide", cell: (one) => one.reason ?? "–", text: (one) => one.reason },
+  { name: "By", cell: (one) => one.who ?? "–", text: (one) => one.who },
 ];
 
 /** The last hour, or that it is asked for still, or why it is not there. */
@@ -163,10 +158,10 @@ function lately({ hour, dependency }) {
   return card("Last hour", hour ? notice(hour.error) : h("p", { class: "loading-part" }, "Loading…"));
 }
 
-function openings({ openings: found, dependency }) {
-  const more = h("a", { href: link("metrics", { dependency }) }, "Metrics");
-  if (!found) return card("Openings", h("p", { class: "loading-part" }, "Loading…"), { more });
-  return card("Openings", table("Openings", OPENINGS, found.items, { keyOf: (one) => one.epoch, empty: "It has not opened yet." }), { more });
+function changes({ changes: found, dependency }) {
+  const more = h("a", { href: link("activity", { kind: "circuit", dependency }) }, "All");
+  if (!found) return card("Changes of state", h("p", { class: "loading-part" }, "Loading…"), { more });
+  return card("Changes of state", table("Changes of state", CHANGES, found.items, { keyOf: (one) => `${one.at} ${one.what}`, empty: "It has not opened yet." }), { more });
 }
 
 function headline(circuit, path, reload) {
@@ -209,17 +204,21 @@ function numbers(circuit) {
 
 /** What may run at once and start per second by now, and what waits for it; null without limits. */
 function limits({ limits: now, quota, counted, dependency }) {
-  if (!now || (!now.current_concurrency && !now.current_rate_per_second && !quota)) return null;
+  if (!now || (!now.max_concurrency && !now.current_rate_per_second && !quota)) return null;
   const running = counted?.unfinished.by_dependency[dependency]?.running ?? null;
-  const lowered = (current, configured, unit) => (!current ? "no limit" : `${number(current)}${unit}${configured && current < configured ? `, lowered from ${number(configured)}` : ""}`);
   return card("Limits", facts([
-    ["At once", lowered(now.current_concurrency, now.max_concurrency, " attempts")],
-    ["In use", now.current_concurrency ? `${number(now.lent)} of ${number(now.current_concurrency - now.shared_concurrency)} lent, up to ${number(now.shared_concurrency)} more in the workers' shares` : null],
+    ["At once", now.max_concurrency ? `${number(now.max_concurrency)} attempts` : "no limit"],
+    ["In use", now.max_concurrency ? `${number(now.lent)} of ${number(now.max_concurrency - now.shared_concurrency)} lent, up to ${number(now.shared_concurrency)} more in the workers' shares` : null],
     ["Operations running", running === null ? null : number(running)],
-    ["Starts per second", lowered(now.current_rate_per_second, now.rate_per_second, "")],
+    ["Starts per second", startsText(now)],
     ["Pace", now.pace], ["Left of its own limit", quota ? [`${number(quota.remaining)} of ${number(quota.limit)}, renewed `, until(quota.until)] : null],
     ["Waiting for a turn", `about ${number(now.waiting)}`],
   ]));
+}
+
+function startsText({ current_rate_per_second: current, rate_per_second: configured }) {
+  if (!current) return "no limit";
+  return configured && current < configured ? `${number(current)}, lowered from ${number(configured)}` : number(current);
 }
 
 function waiting({ waits, dependency }) {

@@ -9,7 +9,7 @@ const NUMBERS = [["max_attempts", "Most attempts"], ["initial_seconds", "First w
 const CHOICES = [
   ["preset", "Preset", ["standard", "rate_limited", "critical", "webhook", "fixed", "none"]],
   ["strategy", "Strategy", ["exponential", "linear", "fixed"]],
-  ["jitter", "Jitter", ["full", "equal", "decorrelated", "none"]],
+  ["jitter", "Jitter", ["full", "equal", "none"]],
 ];
 
 export function policyView({ path, query }) {
@@ -63,7 +63,7 @@ function answer({ waits, waits_complete: isComplete, total, deadline_seconds: de
       figure(coarse(total.most_seconds), "waiting at most"),
       figure(fits ? "Fits" : "Does not fit", deadline ? `the deadline of ${coarse(deadline)}` : "no deadline", { kind: fits ? "is-succeeded" : "is-dead_lettered" })),
     limits && (limits.at_once || limits.starts_per_second) ? card("Limits", facts([
-      ["Attempts at once", limits.at_once === null ? "no limit" : limits.at_once_least < limits.at_once ? `${number(limits.at_once_least)} to ${number(limits.at_once)}, adaptive` : number(limits.at_once)],
+      ["Attempts at once", limits.at_once === null ? "no limit" : number(limits.at_once)],
       ["Starts per second", limits.starts_per_second === null ? "no limit" : number(limits.starts_per_second)],
       ["When every attempt takes all of its time", `${number(limits.slowest_per_second)} a second`],
     ])) : null,
