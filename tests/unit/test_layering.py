@@ -106,6 +106,7 @@ PURE: Final = frozenset(
         "hmac",
         "itertools",
         "json",
+        "jsonpatch",
         "jsonpointer",
         "math",
         "operator",

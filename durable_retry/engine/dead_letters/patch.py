@@ -5,7 +5,13 @@ from collections.abc import Iterable
 from copy import deepcopy
 from typing import Annotated, Any, Final, Literal, Self
 
-from jsonpointer import JsonPointer, JsonPointerException
+from jsonpatch import (
+    JsonPatch,
+    JsonPatchException,
+    JsonPatchPathNotFound,
+    JsonPatchTestFailed,
+    JsonPointerException,
+)
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from durable_retry.engine.base.json_input import json_problems, json_size
@@ -14,7 +20,6 @@ from durable_retry.engine.base.validation import (
     Problem,
     Strict,
     checked,
-    pointed_at,
     pointer_problem,
     refuse,
 )
@@ -104,66 +109,17 @@ def _refuse_growth(document: Any, step: PatchStep, most_bytes: int) -> None:
 
 
 def _change(document: Any, step: PatchStep) -> None:
-    value = step.value
-    if step.source is not None:
-        value = deepcopy(_value_at(document, step.source))
-    match step.op:
-        case "test":
-            if not _is_same(_value_at(document, step.path), value):
-                raise _misfit(step.path, f"is not {json.dumps(value, sort_keys=True):.100}")
-        case "remove":
-            _remove(document, step.path)
-        case "replace":
-            _value_at(document, step.path)
-            _put(document, step.path, value, is_new=False)
-        case "move" if step.source is not None:
-            _remove(document, step.source)
-            _put(document, step.path, value, is_new=True)
-        case _:
-            _put(document, step.path, value, is_new=True)
-
-
-def _is_same(found: Any, value: Any) -> bool:
-    """Compare as RFC 6902, section 4.6: numbers by their value. To Python true is 1, too, and to JSON not."""
-    if isinstance(found, dict) and isinstance(value, dict):
-        return found.keys() == value.keys() and all(_is_same(found[name], value[name]) for name in found)
-    if isinstance(found, list) and isinstance(value, list):
-        return len(found) == len(value) and all(map(_is_same, found, value))
-    return isinstance(found, bool) is isinstance(value, bool) and bool(found == value)
+    operation = step.model_dump(by_alias=True, exclude_unset=True)
+    try:
+        JsonPatch([operation]).apply(document, in_place=True)
+    except JsonPatchTestFailed:
+        raise _misfit(step.path, f"is not {json.dumps(step.value, sort_keys=True):.100}") from None
+    except JsonPatchPathNotFound:
+        raise _misfit(step.source or step.path, "is not there") from None
+    except (JsonPatchException, JsonPointerException):
+        # `from None`, and no words of the error: they show parts of the document.
+        raise _misfit(step.path, "is no place in the document") from None
 
 
 def _misfit(pointer: str, detail: str) -> InvalidInputError:
     return InvalidInputError([Problem(pointer, detail)])
-
-
-def _value_at(document: Any, pointer: str) -> Any:
-    found = pointed_at(document, pointer)
-    if not found:
-        raise _misfit(pointer, "is not there")
-    return found[0]
-
-
-def _container_of(document: Any, pointer: str) -> tuple[Any, Any]:
-    """Return the object or list that has a place, and its name or index there."""
-    try:
-        container, part = JsonPointer(pointer).to_last(document)
-    except JsonPointerException:
-        raise _misfit(pointer, "is in nothing that is there") from None
-    return container, part
-
-
-def _remove(document: Any, pointer: str) -> None:
-    _value_at(document, pointer)
-    container, part = _container_of(document, pointer)
-    del container[part]
-
-
-def _put(document: Any, pointer: str, value: Any, *, is_new: bool) -> None:
-    container, part = _container_of(document, pointer)
-    if isinstance(container, dict) or not is_new:
-        container[part] = value
-        return
-    index = len(container) if part == "-" else part
-    if index > len(container):
-        raise _misfit(pointer, f"is behind the end of a list of {len(container)}")
-    container.insert(index, value)

@@ -49,6 +49,16 @@ def test_a_step_changes_one_place(step: dict[str, Any], place: str, expected: An
     assert before == content()
 
 
+def test_what_a_patch_adds_to_one_document_is_not_in_the_next() -> None:
+    patch = steps(
+        {"op": "add", "path": "/input/seen", "value": []},
+        {"op": "copy", "from": "/input/amount", "path": "/input/seen/-"},
+    )
+    for amount in (5, 6):
+        document = {"input": {"amount": amount}}
+        assert patched(document, patch, most_bytes=MOST_BYTES)["input"]["seen"] == [amount]
+
+
 def test_what_is_removed_is_gone() -> None:
     after = patched(content(), steps({"op": "remove", "path": "/input/to"}), most_bytes=MOST_BYTES)
     assert "to" not in after["input"]
@@ -59,22 +69,22 @@ def test_what_is_removed_is_gone() -> None:
     [
         ({"op": "replace", "path": "/input/amuont", "value": 6}, "/input/amuont", "is not there"),
         ({"op": "remove", "path": "/input/lines/2"}, "/input/lines/2", "is not there"),
-        ({"op": "remove", "path": "/input/lines/-"}, "/input/lines/-", "is not there"),
-        ({"op": "add", "path": "/input/x/y", "value": 6}, "/input/x/y", "is in nothing that is there"),
+        ({"op": "remove", "path": "/input/lines/-"}, "/input/lines/-", "is no place in the document"),
+        ({"op": "add", "path": "/input/x/y", "value": 6}, "/input/x/y", "is no place in the document"),
         (
             {"op": "add", "path": "/input/to/name/0", "value": 6},
             "/input/to/name/0",
-            "is in nothing that is there",
+            "is no place in the document",
         ),
         (
             {"op": "add", "path": "/input/lines/3", "value": 6},
             "/input/lines/3",
-            "is behind the end of a list of 2",
+            "is no place in the document",
         ),
         (
             {"op": "add", "path": "/input/lines/x", "value": 6},
             "/input/lines/x",
-            "is in nothing that is there",
+            "is no place in the document",
         ),
         ({"op": "test", "path": "/input/amount", "value": True}, "/input/amount", "is not true"),
         ({"op": "test", "path": "/input/lines", "value": ["a"]}, "/input/lines", 'is not ["a"]'),
@@ -85,7 +95,19 @@ def test_what_is_removed_is_gone() -> None:
             'is not {"nick": "ada"}',
         ),
         ({"op": "test", "path": "/input/to", "value": {"name": "bo"}}, "/input/to", 'is not {"name": "bo"}'),
+        ({"op": "test", "path": "/input/amuont", "value": 5}, "/input/amuont", "is not 5"),
         ({"op": "move", "from": "/input/x", "path": "/input/y"}, "/input/x", "is not there"),
+        ({"op": "copy", "from": "/input/x", "path": "/input/y"}, "/input/x", "is not there"),
+        (
+            {"op": "copy", "from": "/input/to", "path": "/input/x/y"},
+            "/input/x/y",
+            "is no place in the document",
+        ),
+        (
+            {"op": "move", "from": "/input/to", "path": "/input/to/x"},
+            "/input/to/x",
+            "is no place in the document",
+        ),
     ],
 )
 def test_a_step_that_does_not_fit_names_the_place(step: dict[str, Any], pointer: str, detail: str) -> None:
