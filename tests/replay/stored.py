@@ -1,23 +1,24 @@
-"""Golden files of what is stored: JSON as versions of this app wrote it, which every later version must read.
-
-    records       documents of each stored class: with every member, and with those that must be there
-    needed        members of each class that must be there; the others have defaults
-    messages      inputs, answers, states and custom statuses, as simulated worlds sent and stored them
-    rows          rows of every table; `answers` is what the stores read from them
-
-    python -m tests.replay.record_stored       adds what no file holds yet; what a file holds, stays
-
-`stored/today` is written by today's classes, `stored/0.1.0` by those of that release. What histories hold
-(`recording`) are messages too, and are read by the same tests.
-"""
+"""What is stored, or sent between functions: its classes, samples, and what recorded histories hold."""
 
 import importlib
 import json
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from types import ModuleType
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from types import ModuleType, NoneType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    TypeAliasType,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from durabletask.internal import orchestrator_service_pb2 as pb
 
@@ -26,28 +27,19 @@ import durable_retry.engine
 import durable_retry.services
 import durable_retry.stores
 from durable_retry.console.bulk.shapes import ReplayProgress
-from durable_retry.engine.circuit.breaker import breaker_from_json, breaker_to_json
 from durable_retry.engine.circuit.messages import (
     ManualControlMessage,
     PermitMessage,
-    ReportMessage,
     answer_from_json,
     answer_to_json,
 )
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.limits.limiter import (
-    Limiter,
-    SlotRequest,
-    slot_answer_from_json,
-    slot_answer_to_json,
-)
 from durable_retry.engine.operations.attempt_call import AttemptCall
 from durable_retry.engine.operations.commit import Committed, Success
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.debounce import DebounceRequest, Series
-from durable_retry.engine.operations.idempotency import ClaimReply, ClaimRequest, KeyCompletion, KeyRecord
+from durable_retry.engine.operations.idempotency import ClaimReply, ClaimRequest, KeyCompletion
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.order_lanes.lane import Lane, LaneMessage, Turn
+from durable_retry.engine.order_lanes.lane import LaneMessage, Turn
 from durable_retry.engine.outbox import Delivery
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import RetryState, blocked_from_json, blocked_to_json
@@ -55,52 +47,16 @@ from durable_retry.engine.workflows.shapes import BatchProgress, Saga
 from durable_retry.stores.outbox.index import OutboxLocation
 from tests.replay.recording import load as recording
 from tests.replay.recording import shapes
+from tests.support.builders import NOON
 
-FOLDER: Final = Path(__file__).parent / "stored"
-TODAY: Final = "today"
-RELEASES: Final = tuple(sorted(folder.name for folder in FOLDER.iterdir() if folder.name != TODAY))
-"""The folder of a release is that of today when it was made; 0.1.0 has what its archive can still write."""
-
-type Documents = dict[str, list[Any]]
-"""Documents by what they are of: a class, a message, a table."""
-
-
-def load(version: str, file: str) -> Documents:
-    """Read a golden file; empty when there is none."""
-    path = FOLDER / version / f"{file}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-
-def keep(version: str, file: str, documents: Mapping[str, Sequence[Any]]) -> None:
-    """Write a golden file, a document to a line."""
-    parts = []
-    for name in sorted(documents):
-        lines = ",\n".join(f"  {json.dumps(document)}" for document in documents[name])
-        parts.append(f" {json.dumps(name)}: [\n{lines}\n ]")
-    path = FOLDER / version / f"{file}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
-
-
-def todays_classes() -> dict[str, type[Any]]:
-    """Return the classes of the library that are written as JSON and read back, by name."""
-    return stored_classes(
-        (
-            *_modules(durable_retry.engine),
-            *_modules(durable_retry.stores),
-            *_modules(durable_retry.services),
-            *_modules(durable_retry.console),
-        )
-    )
-
-
+_PACKAGES: Final = (durable_retry.engine, durable_retry.stores, durable_retry.services, durable_retry.console)
 _BASES: Final = ("JsonShape", "JsonRow")
 
 
-def stored_classes(modules: Iterable[ModuleType]) -> dict[str, type[Any]]:
-    """Return those that these modules define."""
+def stored_classes() -> dict[str, type[Any]]:
+    """Return the classes of the library that are written as JSON and read back, by name."""
     found: dict[str, type[Any]] = {}
-    for module in modules:
+    for module in (module for package in _PACKAGES for module in _modules(package)):
         for name, value in vars(module).items():
             is_own = isinstance(value, type) and value.__module__ == module.__name__
             if is_own and hasattr(value, "to_json") and hasattr(value, "from_json") and name not in _BASES:
@@ -114,8 +70,68 @@ def _modules(package: ModuleType) -> Iterator[ModuleType]:
         yield importlib.import_module(each.name)
 
 
+def is_needed(cls: type[Any], document: Mapping[str, Any], member: str) -> bool:
+    """Whether a document cannot be read without a member."""
+    try:
+        cls.from_json({name: value for name, value in document.items() if name != member})
+    except (LookupError, ValueError):
+        return True
+    return False
+
+
+def sample(cls: type[Any], *, is_full: bool = True) -> Any:
+    """Return an instance with a value in every field, or only in those that have no default."""
+    hints = get_type_hints(cls, include_extras=True)
+    given = {
+        each.name: _value(hints[each.name], each.name)
+        for each in fields(cls)
+        if is_full or (each.default is each.default_factory)  # Both are MISSING.
+    }
+    return cls(**given)
+
+
+_TEXTS: Final = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
+"""Members that are read only in a form of their own."""
+
+
+def _value(hint: Any, name: str) -> Any:
+    while isinstance(hint, TypeAliasType) or get_origin(hint) is Annotated:
+        hint = hint.__value__ if isinstance(hint, TypeAliasType) else get_args(hint)[0]
+    origin, arguments = get_origin(hint), get_args(hint)
+    if NoneType in arguments:
+        return _value(next(each for each in arguments if each is not NoneType), name)
+    if origin is Literal:
+        return arguments[-1]
+    if origin is tuple:
+        inner = arguments[:1] if arguments[-1] is ... else arguments
+        return tuple(_value(each, name) for each in inner)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        # A counter names the type of its members only.
+        return {_value(arguments[0], "member"): _value((*arguments, int)[1], name)}
+    return _plain(hint, name)
+
+
+def _plain(hint: Any, name: str) -> Any:
+    if is_typeddict(hint):
+        return {"member": _value(Any, name)}
+    if hint is Any:
+        return {"text": "é", "list": [1, 1.0, None, True]}
+    if isinstance(hint, type) and is_dataclass(hint):
+        return sample(hint)
+    if issubclass(hint, Enum):
+        return next(iter(hint))
+    known = {
+        str: _TEXTS.get(name, name),
+        int: 7,
+        float: 1.5,
+        bool: True,
+        datetime: NOON + timedelta(milliseconds=250),
+    }
+    return known[hint]
+
+
 type Rewrite = Callable[[Any], Any]
-"""Reads a document with today's code and writes it again."""
+"""Reads a document and writes it again."""
 
 
 def _by(cls: Any) -> Rewrite:
@@ -152,24 +168,11 @@ def _continued(document: Any) -> Any:
 
 
 REWRITES: Final[dict[str, Rewrite]] = {
-    "state of idempotency_record": _by(KeyRecord),
-    "state of circuit_breaker": lambda state: breaker_to_json(breaker_from_json(state)),
-    "state of call_limiter": _by(Limiter),
-    "state of order_lane": _by(Lane),
-    **{f"input of {name}": _by(LaneMessage) for name in ("join", "take", "leave", "drop", "release")},
+    **{f"input of {name}": _by(LaneMessage) for name in ("take", "leave")},
     "answer of take": _by(Turn),
-    "state of debounce": _by(Series),
-    "input of arrive": _by(DebounceRequest),
-    "input of begin": _by(DebounceRequest),
-    "input of withdraw": _by(DebounceRequest),
-    "input of forget": _by(DebounceRequest),
-    "event replaced": _by(DebounceRequest),
-    "input of report": _by(ReportMessage),
     "input of permit": _by(PermitMessage),
     "input of hand": _by(ManualControlMessage),
-    "input of acquire": _by(SlotRequest),
     "answer of permit": lambda answer: answer_to_json(answer_from_json(answer)),
-    "answer of acquire": lambda answer: slot_answer_to_json(slot_answer_from_json(answer)),
     "event operation_ended": _by(Completion),
     "input of operation": _continued,
     "input of claim": _by(ClaimRequest),

@@ -1,14 +1,23 @@
 """The Functions host reads at most 64 levels of JSON in a message; the deepest that is accepted must fit."""
 
+import json
 from collections.abc import Iterator
 from typing import Any, Final
+from unittest.mock import patch
 
 from durable_retry.engine.base import names
 from durable_retry.engine.base.json_input import MAX_DEPTH
-from tests.replay.stored import RELEASES, TODAY, load, recorded_messages
+from tests.replay.stored import recorded_messages
+from tests.simulation.entities import Operated
+from tests.simulation.history import CallActivity
+from tests.simulation.messages import Instance
+from tests.simulation.story import Story, simulated
 
 HOST_LEVELS: Final = 62
 """The host reads 64 levels of a whole message, with what it wraps around ours."""
+
+SEEDS: Final = (1, 11, 16)
+"""Small worlds in which operations have order keys, limits and dead letters."""
 
 CONTENT: Final = frozenset({"json", "input", "data", "value"})
 """Members that hold what callers, dependencies and handlers sent."""
@@ -44,11 +53,35 @@ def filled(message: Any) -> Any:
     return {name: filled(value) for name, value in message.items()} | deepest
 
 
+def messages_of_a_world(seed: int, operations: int) -> list[tuple[str, Any]]:
+    """Return what instances were given and returned, and what activities and entities were given."""
+    messages: list[tuple[str, Any]] = []
+    note_end, note_change = Story.ended, Story.changed
+
+    def ended(story: Story, instance: Instance) -> None:
+        note_end(story, instance)
+        messages.append((f"input of {instance.name}", json.loads(instance.input)))
+        messages.append((f"output of {instance.name}", json.loads(instance.output or "null")))
+        messages.extend(
+            (f"input of {event.name}", json.loads(event.input))
+            for event in instance.past
+            if isinstance(event, CallActivity)
+        )
+
+    def changed(story: Story, operated: Operated) -> None:
+        note_change(story, operated)
+        messages.append((f"input of {operated.operation}", operated.given))
+        messages.append((f"state of {operated.name}", operated.after))
+
+    with patch.object(Story, "ended", ended), patch.object(Story, "changed", changed):
+        simulated(seed, operations)
+    return messages
+
+
 def messages() -> Iterator[tuple[str, Any]]:
-    """Give every message that is recorded: in simulated worlds, and in histories."""
-    for version in (TODAY, *RELEASES):
-        for name, documents in load(version, "messages").items():
-            yield from ((name, document) for document in documents)
+    """Give messages of simulated worlds, and those in recorded histories."""
+    for seed in SEEDS:
+        yield from messages_of_a_world(seed, 6)
     yield from ((name, document) for _, name, document in recorded_messages())
 
 

@@ -55,7 +55,6 @@ from entities.idempotency_record import IdempotencyRecord
 from entities.order_lane import OrderLane
 from orchestrators import bulk as bulk_replay
 from orchestrators import operation, order_lane, outbox, wake_waiting, workflows
-from tests.replay.last_release import last_release
 from tests.simulation.activities import Activity
 from tests.simulation.client import Client
 from tests.simulation.hub import Hub
@@ -254,8 +253,7 @@ class App:
         self.targets = {name: Target(self.world, name, header) for name, header in headers.items()}
         self.hub = Hub(
             world=self.world,
-            today=Turns(lambda: _ORCHESTRATORS),
-            last=Turns(last_release),
+            turns=Turns(_ORCHESTRATORS),
             entities=_ENTITIES,
             activities=_ACTIVITIES,
         )
@@ -292,7 +290,7 @@ class App:
                 patch.dict(handler_registry._handlers, _HANDLERS),
                 patch.dict("os.environ", {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}),
                 clock.reading(self.world.local_now),
-                using(_CONFIG_OF_LAST_RELEASE if self.world.chances.rolled_back else CONFIG),
+                using(CONFIG),
                 _quiet(),
                 *defects,
             ):
@@ -375,10 +373,6 @@ _HANDLERS: Final = {
     )
 }
 CONFIG: Final = parse_config(DEPENDENCIES, {})
-_CONFIG_OF_LAST_RELEASE: Final = parse_config(
-    "\n".join(line for line in DEPENDENCIES.splitlines() if not line.startswith("limits")), {}
-)
-"""Without limits: a rollback to before they existed cannot go on with what has asked for a slot."""
 _ORCHESTRATORS: Final = {
     names.OPERATION: operation.operation,
     names.OUTBOX: outbox.outbox,

@@ -6,7 +6,6 @@ from random import Random
 from typing import Final, Self
 
 _ROUGH: Final = 3
-_ROLLED_BACK: Final = 5
 _LARGE: Final = 1
 CROWDED_EVERY: Final = 7
 WATCHED_EVERY: Final = 9
@@ -40,7 +39,7 @@ class Chances:
         unstored: An entity's answer goes out and its state is not stored; the call comes again up to half a
             minute later. So does Azure Storage, which sends messages before it writes a state.
         dead_batch: The worker dies that runs an entity: its awaited call fails, a signal is lost, and nothing
-            of it is stored. Not where the last release runs: it asks circuits and limiters once.
+            of it is stored.
         failed: The activities of a dead worker have failed. Otherwise they begin again, as when a host dies.
         early: A timer fires up to a second early: a queue hides a message for whole seconds.
         skewed: A worker's clock is up to 30 s wrong, for all of its life. In every fourth world
@@ -52,24 +51,18 @@ class Chances:
         newer: An input or a state was written by a later version, before a rollback: it has an unknown field.
         again: Callers use their keys again, for other operations, after the records have expired.
         hasty: A person opens a circuit and closes it sooner than the clocks of two machines differ.
-        rolled_back: The last release's orchestrators run instead of today's for a while, and today's again.
-            In every eighth world only. Its starts are those of the last release, which has no form 2 of
-            histories; so no timer fires early.
         large: Every operation counts as a large one, which attempts read from the hub. In every fourth world.
         wordy: A dependency answers with 6 KB.
         crowded: All callers come within seconds and want the same dependency, which has one slot and a rate.
             In every seventh world.
         watched: The app's alerts are checked every twenty seconds. In every ninth world.
-        calling: An orchestrator of the app calls operations. In every fifth world, but for those in which the
-            last release runs.
+        calling: An orchestrator of the app calls operations. In every fifth world.
         reporting: Handlers report progress, and go on from what an earlier attempt reported. In every sixth
             world; in half of them storage works, so that nothing reported is lost.
-        patient: Operations begin later, and people pause and resume them. In every fifth world, but for those
-            in which the last release runs.
-        ordered: Operations have order keys. In every fifth world, but for those in which the last release
-            runs.
+        patient: Operations begin later, and people pause and resume them. In every fifth world.
+        ordered: Operations have order keys. In every fifth world.
         bouncing: Operations have one of two debounce keys, and somebody starts or cancels those that wait. In
-            every fifth world, but for those in which the last release runs or handlers report progress.
+            every fifth world, but for those in which handlers report progress.
     """
 
     crash: float = 0.002
@@ -93,7 +86,6 @@ class Chances:
     newer: float = 0.1
     again: float = 0.25
     hasty: float = 0.5
-    rolled_back: float = 1.0
     large: float = 1.0
     wordy: float = 0.2
     crowded: float = 1.0
@@ -118,15 +110,14 @@ class Chances:
             *([] if seed % 4 == _LARGE else ["large"]),
             *([] if seed % CROWDED_EVERY == 0 else ["crowded"]),
             *([] if seed % WATCHED_EVERY == 0 else ["watched"]),
-            *([] if seed % CALLING_EVERY == _CALLING and seed % 8 != _ROLLED_BACK else ["calling"]),
+            *([] if seed % CALLING_EVERY == _CALLING else ["calling"]),
             *(["bouncing"] if seed % REPORTING_EVERY == _REPORTING else ["reporting"]),
-            *([] if seed % PATIENT_EVERY == _PATIENT and seed % 8 != _ROLLED_BACK else ["patient"]),
+            *([] if seed % PATIENT_EVERY == _PATIENT else ["patient"]),
             *([] if _is_ordered(seed) else ["ordered"]),
-            *([] if seed % BOUNCING_EVERY == _BOUNCING and seed % 8 != _ROLLED_BACK else ["bouncing"]),
+            *([] if seed % BOUNCING_EVERY == _BOUNCING else ["bouncing"]),
             *(["storage_fails", "full", "slow"] if seed % (2 * REPORTING_EVERY) == _REPORTING else []),
             # What is late at most says little of pauses, so in half of these worlds nothing is.
             *(["late", "crash", "turn_lost", "hub_fails"] if seed % (2 * PATIENT_EVERY) == _PATIENT else []),
-            *(["early", "dead_batch"] if seed % 8 == _ROLLED_BACK else ["rolled_back"]),
         }
         rough = 1 if seed % 3 else _ROUGH
         usual = cls()
@@ -142,7 +133,7 @@ class Chances:
 
 
 def _is_ordered(seed: int) -> bool:
-    return seed % ORDERED_EVERY == _ORDERED and seed % 8 != _ROLLED_BACK
+    return seed % ORDERED_EVERY == _ORDERED
 
 
 SMALL_OPERATIONS: Final = 10

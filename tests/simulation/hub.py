@@ -61,8 +61,7 @@ class Hub(Activities):
     """The task hub.
 
     Attributes:
-        today: Today's orchestrators.
-        last: Those of the last release.
+        turns: What executes the orchestrators' turns.
         entities: Classes by name.
         on_end: Called for every run that ends.
         on_entity: Called for every operation of an entity.
@@ -71,8 +70,7 @@ class Hub(Activities):
         compared: How many turns were executed twice.
     """
 
-    today: Turns
-    last: Turns
+    turns: Turns
     entities: Mapping[str, Any]
     on_end: Callable[[Instance], None] = lambda _instance: None
     on_entity: Callable[[Operated], None] = lambda _operated: None
@@ -99,8 +97,6 @@ class Hub(Activities):
         if not self.gives_way(instance_id, replaces_ended=replaces_ended):
             return False
         now, input_ = self.world.now(), self._newer(input_)
-        if self.world.deploys:
-            input_ = _without_form(input_)
         instance = Instance(instance_id, name, input_, now, now, self._next_execution())
         instance.runs = 1 if known is None else known.runs + 1
         self.instances[instance_id] = instance
@@ -213,19 +209,15 @@ class Hub(Activities):
         if not self.world.scale.is_small or instance.is_crossed:
             return self._replayed(instance, new)
         session = instance.session
-        if session is None or session.turns is not self._turns:
-            session = instance.session = self._turns.begun(instance.name, instance.instance_id)
+        if session is None:
+            session = instance.session = self.turns.begun(instance.name, instance.instance_id)
         turn = session.continued(instance.past, new)
         if self.world.happens(_REPLAYED):
             self._compare(instance, turn, self._replayed(instance, new))
         return turn
 
-    @property
-    def _turns(self) -> Turns:
-        return self.last if self.world.is_rolled_back else self.today
-
     def _replayed(self, instance: Instance, new: list[Event]) -> Turn:
-        return self._turns.replayed(instance.name, instance.instance_id, instance.past, new)
+        return self.turns.replayed(instance.name, instance.instance_id, instance.past, new)
 
     def _compare(self, instance: Instance, one: Turn, other: Turn) -> None:
         self.compared += 1
@@ -356,10 +348,3 @@ class Hub(Activities):
     def _next_execution(self) -> int:
         self._executions += 1
         return self._executions
-
-
-def _without_form(text: str) -> str:
-    """Return an input as the last release writes it."""
-    given = json.loads(text)
-    given.pop("form", None)
-    return json.dumps(given)

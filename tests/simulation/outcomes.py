@@ -119,22 +119,17 @@ def records_agree(story: Story) -> Iterator[str]:
     """The record of a key answers what the last run of its operation ended with."""
     for end in story.last_ends:
         record = story.records.get((end.operation.operation_id, end.life))
-        if record is None or not _is_recorded(story, end, record["document"]):
+        if record is None or not _is_recorded(end, record["document"]):
             state = None if record is None else (record["document"] or {"status": "none"})["status"]
             yield f"{end.operation.operation_id} ended {end.document['status']}, its record says {state}"
         elif record["owner"] != end.operation.owner:
             yield f"{end.operation.operation_id} is owned by {record['owner']}"
 
 
-def _is_recorded(story: Story, end: RunEnd, document: Any) -> bool:
-    """Whether a record shows an end; the turn that is made again records it once more, a little later.
-
-    Another version may have made that turn, and may show the same end with other fields.
-    """
+def _is_recorded(end: RunEnd, document: Any) -> bool:
+    """Whether a record shows an end; the turn that is made again records it once more, a little later."""
     if not end.is_repeated or document is None:
         return bool(document == end.document)
-    if story.world.deploys:
-        return bool(document["status"] == end.document["status"])
     return _without_instants(document) == _without_instants(end.document)
 
 
@@ -283,8 +278,7 @@ def _saga_contradictions(
     failed = started[-1] if len(good) < len(started) else None
     ending = None if failed is None else Completion.of(failed.document)
     acted = len(good) + (ending is not None and ending.may_have_acted)
-    # The last release undid a step that may have acted in fewer cases.
-    at_least = len(good) if story.world.deploys else max(acted, len(good) + _took_effect(story, failed))
+    at_least = max(acted, len(good) + _took_effect(story, failed))
     if len(good) == len(steps):
         if any(_undone(ends, steps)):
             yield f"{saga_id} succeeded and undid something"

@@ -336,12 +336,11 @@ class People:
         rng = self.world.rng
         await asyncio.sleep(rng.uniform(0, self.world.scale.storm_seconds * 0.7))
         steps = [
-            # The last release knows no references.
             _step(
                 number,
                 place,
                 is_refused=rng.random() < (0.4 if place else 0.1),
-                refers=place > 0 and not self.world.deploys,
+                refers=place > 0,
             )
             for place in range(rng.randint(1, self.world.scale.saga_steps))
         ]
@@ -356,8 +355,6 @@ class People:
 
     async def restart(self, saga_id: str) -> None:
         """Run a saga again where it was compensated, sometimes while somebody else does."""
-        if self.world.deploys:
-            return  # The last release cannot.
         rng = self.world.rng
         bodies = [{"from_step": "step-0"} if rng.random() < 0.3 else {} for _ in range(rng.choice([1, 2]))]
         answers = await asyncio.gather(*(self.call("restart", body, saga_id=saga_id) for body in bodies))

@@ -8,7 +8,7 @@ attempt at once; handlers with remembered steps, at once and one after the other
 answers that are stored apart, and steps of sagas that refer to them; storage and a task hub that fail before
 or after they did what was asked, are slow, are full, or refuse something for good; turns whose messages go
 out and whose history does not commit; starts that race; timers that fire early; clocks that differ; inputs of
-a later version; a rollback to the last release's orchestrators, and a deploy of today's.
+a later version.
 People submit, at once, for later or with a debounce key, cancel, pause and resume, hurry, replay in bulk,
 archive and restore, send what is malformed, use a key for something else, come again when the history is
 purged, start batches and sagas, restart sagas, and open and close circuits. After an hour (in small worlds
@@ -67,8 +67,7 @@ What holds then, each a function of its own:
 48. nothing_unexpected          no orchestration failed, a repeated turn is the same, no error went unheard
 
 Small worlds have one to six operations and minutes of storm. Their turns run on a light context; the SDK
-replays some of them from the beginning, and both must ask for the same. In every eighth world the last
-release's orchestrators run for a while in between.
+replays some of them from the beginning, and both must ask for the same.
 
 Mistakes that the app once had, and some that somebody could make, are in `mistakes`: each must show within so
 many small worlds. To try another, write it down there as a patch, and play it:

@@ -7,7 +7,7 @@ SDK replays every turn that is repeated, and any turn now and then; both must as
 
 import json
 import uuid
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn, override
@@ -361,10 +361,10 @@ class Turns:
     """Executes turns.
 
     Attributes:
-        find: Returns them by name.
+        orchestrators: By their names.
     """
 
-    find: Callable[[], Mapping[str, Any]]
+    orchestrators: Mapping[str, Any]
     _worker: DurableFunctionsWorker | None = None
 
     def replayed(self, name: str, instance_id: str, past: Sequence[Event], new: Sequence[Event]) -> Turn:
@@ -375,11 +375,11 @@ class Turns:
             newEvents=[event.encoded() for event in new],
         )
         self._worker = self._worker or DurableFunctionsWorker()
-        return turn_of(self._worker._run_orchestration(self.find()[name], request))
+        return turn_of(self._worker._run_orchestration(self.orchestrators[name], request))
 
     def begun(self, name: str, instance_id: str) -> Session:
         """Return a session of an orchestrator that has seen nothing."""
-        return Session(self, self.find()[name], LightContext(instance_id))
+        return Session(self, self.orchestrators[name], LightContext(instance_id))
 
 
 def _parsed(text: str | None) -> Any:

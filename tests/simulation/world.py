@@ -105,7 +105,6 @@ class World:
         has_skew: Whether clocks differ in it.
         is_crowded: Whether all callers come at once and want the same.
         is_punctual: Whether no message is late in it.
-        deploys: When another version of the code was deployed, in seconds: first the last release's.
         mistakes: What must never be seen, as it was seen.
         read: Operations that attempts read from the hub, by digest.
         log: What happened, in order.
@@ -124,7 +123,6 @@ class World:
     has_skew: bool = False
     is_crowded: bool = False
     is_punctual: bool = False
-    deploys: list[float] = field(default_factory=list)
     mistakes: list[str] = field(default_factory=list)
     read: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
@@ -163,14 +161,6 @@ class World:
         """Begin another storm; the first has begun with the world."""
         self.lives.append(self.now())
         self.storm_ends = self.seconds + self.scale.storm_seconds
-        if self.happens(self.chances.rolled_back):
-            deploys = 2 * self.rng.randint(1, 3)
-            self.deploys += sorted(self.rng.uniform(self.seconds, self.storm_ends) for _ in range(deploys))
-
-    @property
-    def is_rolled_back(self) -> bool:
-        """Whether the last release's orchestrators run now."""
-        return sum(at <= self.seconds for at in self.deploys) % 2 == 1
 
     def life_at(self, instant: datetime) -> int:
         """Return how many lives had begun; clocks differ by much less than lives lie apart."""

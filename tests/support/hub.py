@@ -6,7 +6,7 @@ It is Microsoft's in-memory backend with the SDK's own worker; only the answers 
 import asyncio
 import json
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Thread
@@ -131,15 +131,12 @@ def binding_for(port: int) -> TaskHub:
 
 
 @contextmanager
-def task_hub_stage(
-    *, parts: bool = False, instead: Mapping[str, Any] = {}, without: Collection[str] = ()
-) -> Iterator[TaskHubStage]:
+def task_hub_stage(*, parts: bool = False, instead: Mapping[str, Any] = {}) -> Iterator[TaskHubStage]:
     """Run a task hub for a while.
 
     Args:
         parts: Whether the outbox, batches, sagas, bulk replays and calls run too.
         instead: Orchestrators that run in place of the app's own.
-        without: Names of orchestrators that the worker does not have.
     """
     harden_runtime()
     port = free_port()
@@ -150,8 +147,7 @@ def task_hub_stage(
     )
     orchestrators = _ORCHESTRATORS | (_PARTS if parts else {})
     for name, orchestrator in {**orchestrators, **instead}.items():
-        if name not in without:
-            worker.add_orchestrator(_named(orchestrator, name))
+        worker.add_orchestrator(_named(orchestrator, name))
     for name in _ACTIVITIES:
         worker.add_activity(_activity(stage, name))
     worker.add_activity(_wake_waiting(stage))

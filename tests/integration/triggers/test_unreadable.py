@@ -35,10 +35,10 @@ from durable_retry.stores.operations.index import OperationEntry, OperationList,
 from durable_retry.stores.order_lanes import lane_id
 from durable_retry.stores.workflows import LISTED, note_created
 from tests.integration.triggers.conftest import DEPENDENCIES, App
-from tests.replay.stored_rows import account, write_every_row
 from tests.replay.test_stored import common
 from tests.support.builders import NOON, an_entry, an_operation
 from tests.support.damaged import HUB, DamagedHub, an_instance, damaged_hub
+from tests.support.every_row import account, write_every_row
 from tests.support.tables import TablesInMemory
 
 OPERATION_ID: Final = "op-open"
@@ -118,7 +118,7 @@ def nothing_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def rows() -> AsyncIterator[TablesInMemory]:
-    with account({}) as held:
+    with account() as held:
         await write_every_row()
         entry = OperationEntry(
             operation_id=OPERATION_ID,

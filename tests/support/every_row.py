@@ -1,6 +1,5 @@
-"""Rows of every table: how one of each kind is written, and what the stores read from them."""
+"""Rows of every kind, in tables of their own."""
 
-from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,11 +10,9 @@ from typing import Any, Final
 from unittest.mock import patch
 from uuid import UUID
 
-from pydantic_core import to_jsonable_python
-
 from durable_retry import clock
 from durable_retry.console.activity import store as activity
-from durable_retry.console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind, ActivityTarget
+from durable_retry.console.activity.shapes import ActivityItem, ActivityKind, ActivityTarget
 from durable_retry.console.alerts import store as alerts
 from durable_retry.console.alerts.rules import Alert, AlertDelivery, Silence
 from durable_retry.console.bulk import store as bulk_replay
@@ -23,19 +20,16 @@ from durable_retry.console.bulk.shapes import BulkItem, ItemOutcome
 from durable_retry.console.metrics import store as metrics
 from durable_retry.console.metrics.minutes import Minutes
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import Category, DeadLetterReason, EventState, OperationState
+from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.heartbeat import HEARTBEAT, report_progress
 from durable_retry.engine.operations.steps import Execution, RememberedStep, StepState
-from durable_retry.engine.outbox import envelope_text, event_id_for
+from durable_retry.engine.outbox import event_id_for
 from durable_retry.stores import workflows
 from durable_retry.stores.dead_letters import causes, index, intents, records
-from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.instances import Instance, unseen_instance
 from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations import results, steps
 from durable_retry.stores.operations import writes as operation_writes
@@ -43,9 +37,6 @@ from durable_retry.stores.operations.index import OperationEntry, OperationList
 from durable_retry.stores.outbox import events as outbox
 from durable_retry.stores.outbox import index as outbox_index
 from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage import lists, rounds
-from durable_retry.stores.task_hub import TaskHub
-from tests.replay.stored import Documents
 from tests.support.builders import NOON, an_entry, an_operation, outcome
 from tests.support.tables import TablesInMemory
 
@@ -63,14 +54,9 @@ _WRITE: Final = {
 
 
 @contextmanager
-def account(rows: Documents) -> Iterator[TablesInMemory]:
-    """Put tables with these rows in the place of the storage account, at an instant that stands still."""
+def account() -> Iterator[TablesInMemory]:
+    """Put empty tables in the place of the storage account, at an instant that stands still."""
     held = TablesInMemory()
-    for table, of_table in rows.items():
-        for row in of_table:
-            held.get_table_client(table).upsert_entity(
-                {name: _property(value) for name, value in row.items()}
-            )
     numbers = count(1)
     with (
         patch.object(storage_clients, "table_service", lambda: held),
@@ -80,25 +66,6 @@ def account(rows: Documents) -> Iterator[TablesInMemory]:
         clock.reading(lambda: NOON),
     ):
         yield held
-
-
-_BINARY: Final = "base64"
-
-
-def rows_of(held: TablesInMemory) -> Documents:
-    """Return all rows as JSON: binary properties in base64."""
-    return {
-        table: [{name: _json(value) for name, value in row.items()} for row in held.rows(table)]
-        for table in held.tables
-    }
-
-
-def _json(value: Any) -> Any:
-    return {_BINARY: b64encode(value).decode()} if isinstance(value, bytes) else value
-
-
-def _property(value: Any) -> Any:
-    return b64decode(value[_BINARY]) if isinstance(value, dict) else value
 
 
 async def write_every_row() -> None:
@@ -273,88 +240,3 @@ def _write_metrics() -> None:
     minutes.opened("payments")
     minutes.limited("payments", 8, 2.5)
     assert metrics.MetricsWriter(minutes).flush()
-
-
-async def read_every_row(held: TablesInMemory) -> dict[str, Any]:
-    """Return what the stores read from rows that `write_every_row` wrote, as JSON without rows' versions."""
-    page = await list_dead_letters(DeadLetterFilter(), limit=50, cursor=None)
-    batch = await workflows.find_batch("batch-1")
-    assert batch is not None
-    found = {
-        "markers": [
-            await operation_writes.insert_marker(*name, NOON) for name in (("op-sent", 1), ("op-handled", 2))
-        ],
-        "marked runs": await operation_writes.marked_runs(rounds.FIRST, 50),
-        "starts": await operation_writes.count_start("op-handled", 2, NOON),
-        "results": [await results.with_stored({results.STORED: keys}) for keys in _keys_of_results(held)],
-        "steps": (await steps.steps_shown("op-handled", 1, OperationState.RUNNING))[0],
-        "heartbeat": (await steps.steps_shown("op-beating", 1, OperationState.RUNNING))[1],
-        "steps remembered": await steps.remembered_steps(rounds.FIRST, 50),
-        "events": [await outbox.events_of(name) for name in ("op-events", "op-writes.2")],
-        "envelopes": [envelope_text(event) for event in await outbox.events_of("op-events")],
-        "pending events": await outbox.list_pending(50, None),
-        "pending notes": [
-            (await outbox_index.read_note("op-events")),
-            await outbox_index.read_location("op-writes.2"),
-        ],
-        "sent events": await outbox_index.list_ended(EventState.SENT, 50, None),
-        "failed events": await outbox_index.list_ended(EventState.FAILED, 50, None),
-        "commits": await _commits(),
-        "sweep": await outbox_index.read_sweep_cursor(),
-        "dead letters": page.records,
-        "summary": await index.read_summary(NOON),
-        "groups": await index.read_groups(),
-        "causes": await causes.read_causes(),
-        "due": await index.due(NOON + timedelta(days=1), 50),
-        "intents": await intents.left_over(50),
-        "batch": await workflows.document_of_batch(batch),
-        "batches": await workflows.list_batches(50, None),
-        "items": [await workflows.read_item("batch-1", number) for number in range(2)],
-        "created": [
-            await workflows.list_created(_HubOfIds(""), kind, _id_of_instance, limit=50, cursor=None)
-            for kind in workflows.LISTED
-        ],
-        "bulk items": await _bulk_items(),
-        "indexed": [
-            [bucket async for bucket in operation_index.buckets(kind, None)] for kind in OperationList
-        ],
-        "correlated": await operation_index.ids_of_name("order-42", limit=50, cursor=None),
-        "gaps": await operation_index.gaps(LATER),
-        "activity": await activity.list_activity(ActivityFilter(), 50, None),
-        "alerts": [await alerts.known_alerts(), await alerts.list_incidents()],
-        "silences": await alerts.list_silences(NOON),
-        "metrics": [await metrics.read_cells(["payments"], NOON, LATER, until) for until in (NOON, LATER)],
-        "folded until": await metrics.read_folded_until(NOON),
-    }
-    answers: dict[str, Any] = _without_versions(to_jsonable_python(found))
-    return answers
-
-
-def _keys_of_results(held: TablesInMemory) -> list[list[str]]:
-    tables_of_days = sorted(name for name in held.tables if name.startswith(results.TABLE))
-    return [[row["PartitionKey"], row["RowKey"]] for name in tables_of_days for row in held.rows(name)]
-
-
-async def _bulk_items() -> tuple[list[tuple[Any, ...]], str | None]:
-    items, cursor = await bulk_replay.list_items("replay-1", limit=50, cursor=None)
-    return [(kept.at, kept.item) for kept in items], cursor
-
-
-async def _commits() -> list[Any]:
-    notes = [await outbox_index.list_old_commits(LATER, 50, shard) for shard in range(lists.SHARDS)]
-    return [note for some in notes for note in some]
-
-
-class _HubOfIds(TaskHub):
-    async def read_instance(self, instance_id: str) -> Instance | None:
-        return unseen_instance(instance_id, NOON, "")
-
-
-def _id_of_instance(instance: Instance) -> dict[str, Any]:
-    return {"id": instance.instance_id}
-
-
-def _without_versions(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_versions(each) for name, each in value.items() if name != "etag"}
-    return [_without_versions(each) for each in value] if isinstance(value, list) else value
