@@ -68,6 +68,23 @@ def test_a_message_that_is_no_operation_is_taken_off_at_once(
     assert "Traceback" not in system.log()[before:]
 
 
+@pytest.mark.parametrize("instant", ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00"])
+def test_a_message_with_an_instant_out_of_the_calendar_is_a_dead_letter_that_says_so(
+    system: System, storage: Storage, key: str, instant: str
+) -> None:
+    message = json.dumps(operation(key, "/echo") | {"start_at": instant})
+    with queue(storage, "operations") as operations:
+        operations.send_message(message)
+
+    def kept() -> Any:
+        listed = system.client.get("/api/dead-letters", params={"reason": "ValidationFailed", "limit": 200})
+        ids = (letter["id"] for letter in listed.json()["items"])
+        letters = (system.client.get(f"/api/dead-letters/{each}").json() for each in ids)
+        return next((letter for letter in letters if letter["message"] == message), None)
+
+    assert "start_at" in eventually(kept, "its dead letter")["detail"]
+
+
 @pytest.fixture(scope="module")
 def hubless(
     tmp_path_factory: pytest.TempPathFactory, target: Target

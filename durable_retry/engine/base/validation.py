@@ -231,7 +231,7 @@ def _instant_problem(text: str) -> str | None:
 
 MAX_SECONDS: Final = 31_536_000.0
 
-type InstantText = Annotated[str, checked(_instant_problem)]
+type InstantText = Annotated[str, checked(_instant_problem), Field(json_schema_extra={"format": "date-time"})]
 
 type Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
 type PositiveSeconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
