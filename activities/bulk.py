@@ -1,21 +1,18 @@
 """The activities of a bulk replay and of other bulk actions: listing what is next, and doing a few."""
 
-import azure.durable_functions as df
+from typing import Any
 
-from durable_retry.binding import TaskHub, bind_hub
+from durable_retry.binding import TaskHub
 from durable_retry.console.bulk.actions import do_batch, letters_page, unfinished_page
 from durable_retry.console.bulk.ends import count_ends
 from durable_retry.console.bulk.replay import replay_some
 from durable_retry.console.bulk.shapes import BulkAction, UnfinishedFilter, counts_of
 from durable_retry.engine.base.instants import optional_from_rfc3339, optional_to_rfc3339
-from durable_retry.engine.base.names import BULK_BATCH, BULK_ENDS, BULK_PAGE, REPLAY_BATCH, REPLAY_PAGE
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.replay import ReplayBody
 
-blueprint = df.Blueprint()
 
-
-async def replay_page(request: dict) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+async def replay_page(request: dict[str, Any]) -> dict[str, Any]:
     """Look up the dead letters to replay next.
 
     Args:
@@ -29,7 +26,7 @@ async def replay_page(request: dict) -> dict:  # type: ignore[type-arg] # the wo
     return {"ids": ids, "cursor": following}
 
 
-async def replay_batch(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # as above
+async def replay_batch(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """Replay some dead letters, unless their circuits are open. Idempotent.
 
     Args:
@@ -59,7 +56,7 @@ async def replay_batch(request: dict, hub: TaskHub) -> dict:  # type: ignore[typ
     }
 
 
-async def bulk_page(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # as above
+async def bulk_page(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """Look up the dead letters or operations to act on next.
 
     Args:
@@ -75,7 +72,7 @@ async def bulk_page(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-a
     return {"ids": ids, "cursor": following}
 
 
-async def bulk_batch(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # as above
+async def bulk_batch(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """Do the action to some. Idempotent.
 
     Args:
@@ -91,7 +88,7 @@ async def bulk_batch(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-
     return {**counts_of(done), "left": [], "held_until": None}
 
 
-async def bulk_ends(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # as above
+async def bulk_ends(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """Count how a part of what a bulk replay or action started has ended. Idempotent.
 
     Args:
@@ -102,10 +99,3 @@ async def bulk_ends(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-a
     """
     action = BulkAction(request.get("action", BulkAction.REPLAY))
     return await count_ends(hub, request["replay_id"], action, request["cursor"])
-
-
-blueprint.activity_trigger(input_name="request", activity=REPLAY_PAGE)(replay_page)
-blueprint.activity_trigger(input_name="request", activity=BULK_PAGE)(bind_hub(blueprint)(bulk_page))
-blueprint.activity_trigger(input_name="request", activity=BULK_BATCH)(bind_hub(blueprint)(bulk_batch))
-blueprint.activity_trigger(input_name="request", activity=BULK_ENDS)(bind_hub(blueprint)(bulk_ends))
-blueprint.activity_trigger(input_name="request", activity=REPLAY_BATCH)(bind_hub(blueprint)(replay_batch))

@@ -1,14 +1,11 @@
 """The activity `diagnose`: looks whether the index of operations is written and read."""
 
-import azure.durable_functions as df
+from typing import Any
 
-from durable_retry.engine.base.names import DIAGNOSE
 from durable_retry.services.diagnosis import trouble_with_index
 
-blueprint = df.Blueprint()
 
-
-async def diagnose(request: dict) -> str:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+async def diagnose(request: dict[str, Any]) -> str:
     """Write a row of the index, read it, and remove it.
 
     Args:
@@ -18,6 +15,3 @@ async def diagnose(request: dict) -> str:  # type: ignore[type-arg] # the worker
         What is wrong; "" when nothing is.
     """
     return await trouble_with_index(request["diagnosis_id"])
-
-
-blueprint.activity_trigger(input_name="request", activity=DIAGNOSE)(diagnose)

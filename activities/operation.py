@@ -1,9 +1,8 @@
 """The activities of an operation: one attempt, the commit of a success, the dead letter of a failure."""
 
-import azure.durable_functions as df
+from typing import Any
 
-from durable_retry.binding import TaskHub, bind_hub
-from durable_retry.engine.base.names import ATTEMPT, COMMIT, DEAD_LETTER
+from durable_retry.binding import TaskHub
 from durable_retry.engine.operations.attempt_call import AttemptCall
 from durable_retry.engine.operations.commit import Success
 from durable_retry.engine.retry.history import AttemptOutcome
@@ -11,10 +10,8 @@ from durable_retry.engine.retry.loop import BlockedStep, blocked_to_json
 from durable_retry.services.attempt.attempt import attempt_operation
 from durable_retry.services.operations.ends import commit_claimed, keep_failure
 
-blueprint = df.Blueprint()
 
-
-async def attempt(call: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+async def attempt(call: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """Make one attempt, if the retry budget and the circuit of its dependency let it start.
 
     Returns:
@@ -27,20 +24,11 @@ async def attempt(call: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] #
     return answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": blocked_to_json(answer)}
 
 
-blueprint.activity_trigger(input_name="call", activity=ATTEMPT)(bind_hub(blueprint)(attempt))
-
-
-async def commit(success: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+async def commit(success: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """Commit a `Success`; return what was `Committed`. Idempotent."""
     return (await commit_claimed(hub, Success.from_json(success))).to_json()
 
 
-blueprint.activity_trigger(input_name="success", activity=COMMIT)(bind_hub(blueprint)(commit))
-
-
-async def dead_letter(entry: dict) -> str:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+async def dead_letter(entry: dict[str, Any]) -> str:
     """Store the dead letter of an operation; see `keep_failure` for its input. Idempotent."""
     return await keep_failure(entry)
-
-
-blueprint.activity_trigger(input_name="entry", activity=DEAD_LETTER)(dead_letter)

@@ -1,18 +1,15 @@
 """The activities of the outbox: reading what is pending, one attempt to send, and the dead letter."""
 
-import azure.durable_functions as df
+from typing import Any
 
-from durable_retry.binding import TaskHub, bind_hub
-from durable_retry.engine.base.names import OUTBOX_GIVE_UP, OUTBOX_PENDING, PUBLISH
+from durable_retry.binding import TaskHub
 from durable_retry.engine.outbox import Delivery
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import blocked_to_json
 from durable_retry.services.outbox import deliver_once, give_up, pending_deliveries
 
-blueprint = df.Blueprint()
 
-
-async def outbox_pending(request: dict) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+async def outbox_pending(request: dict[str, Any]) -> dict[str, Any]:
     """Return the pending events of an operation; when there are none, its index entry is removed.
 
     Args:
@@ -26,7 +23,7 @@ async def outbox_pending(request: dict) -> dict:  # type: ignore[type-arg] # the
     return {"place": place.to_json(), "deliveries": [delivery.to_json() for delivery in deliveries]}
 
 
-async def publish(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # as above
+async def publish(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """Make one attempt to send an event, and mark its row when it was sent.
 
     Args:
@@ -41,7 +38,7 @@ async def publish(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg
     return answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": blocked_to_json(answer)}
 
 
-async def outbox_give_up(request: dict) -> str:  # type: ignore[type-arg] # as above
+async def outbox_give_up(request: dict[str, Any]) -> str:
     """Store the dead letter of an event that cannot be delivered. Idempotent.
 
     Args:
@@ -52,8 +49,3 @@ async def outbox_give_up(request: dict) -> str:  # type: ignore[type-arg] # as a
     """
     delivery, place = Delivery.from_json(request["delivery"]), request["place"]
     return await give_up(delivery, place, category=request["category"], detail=request["detail"]) or ""
-
-
-blueprint.activity_trigger(input_name="request", activity=OUTBOX_PENDING)(outbox_pending)
-blueprint.activity_trigger(input_name="request", activity=PUBLISH)(bind_hub(blueprint)(publish))
-blueprint.activity_trigger(input_name="request", activity=OUTBOX_GIVE_UP)(outbox_give_up)

@@ -1,16 +1,13 @@
 """The activity `wake_waiting`: makes some of the operations that wait for a circuit ask it again."""
 
-import azure.durable_functions as df
+from typing import Any
 
-from durable_retry.binding import TaskHub, bind_hub
+from durable_retry.binding import TaskHub
 from durable_retry.engine.base.instants import from_rfc3339
-from durable_retry.engine.base.names import WAKE_WAITING
 from durable_retry.services.circuits import wake_some
 
-blueprint = df.Blueprint()
 
-
-async def wake_waiting(step: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+async def wake_waiting(step: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """Wake the waiting operations on the next pages of the task hub; waking one twice is harmless.
 
     Args:
@@ -23,6 +20,3 @@ async def wake_waiting(step: dict, hub: TaskHub) -> dict:  # type: ignore[type-a
     changed_at = from_rfc3339(step["changed_at"])
     woken, following = await wake_some(hub, step["dependency"], changed_at, step["position"])
     return {"woken": woken, "following": following}
-
-
-blueprint.activity_trigger(input_name="step", activity=WAKE_WAITING)(bind_hub(blueprint)(wake_waiting))

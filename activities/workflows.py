@@ -1,19 +1,10 @@
 """The activities of sagas, batches and calls: starting operations, storing or reading how they ended."""
 
-import azure.durable_functions as df
+from typing import Any
 
 from durable_retry import clock
-from durable_retry.binding import TaskHub, bind_hub
+from durable_retry.binding import TaskHub
 from durable_retry.engine.base.instants import optional_from_rfc3339
-from durable_retry.engine.base.names import (
-    BATCH_CLOSE,
-    BATCH_STEP,
-    BEGIN_RESTART,
-    END_RESTART,
-    LOOK_AT_CALL,
-    START_CALL,
-    SUBMIT,
-)
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.saga_restart import begin_run, end_run
 from durable_retry.services.workflows import (
@@ -25,10 +16,8 @@ from durable_retry.services.workflows import (
     start_item,
 )
 
-blueprint = df.Blueprint()
 
-
-async def submit(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+async def submit(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """Start the operation of a saga's step, or return how it ended. Idempotent.
 
     Args:
@@ -45,7 +34,7 @@ async def submit(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg]
     return {"ending": None if completion is None else completion.to_json()}
 
 
-async def batch_step(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # as above
+async def batch_step(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """Store how items ended, and start others. Idempotent.
 
     Args:
@@ -59,7 +48,7 @@ async def batch_step(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-
     return {"running": [list(pair) for pair in running]}
 
 
-async def batch_close(request: dict) -> None:  # type: ignore[type-arg] # as above
+async def batch_close(request: dict[str, Any]) -> None:
     """Mark a batch as ended.
 
     Args:
@@ -68,7 +57,7 @@ async def batch_close(request: dict) -> None:  # type: ignore[type-arg] # as abo
     await end_batch(request["batch_id"], clock.now())
 
 
-async def begin_restart(request: dict) -> dict:  # type: ignore[type-arg] # as above
+async def begin_restart(request: dict[str, Any]) -> dict[str, Any]:
     """Return what a run of a restarted saga is to run. Idempotent.
 
     Args:
@@ -81,7 +70,7 @@ async def begin_restart(request: dict) -> dict:  # type: ignore[type-arg] # as a
     return await begin_run(request["saga_id"], request["restart"])
 
 
-async def end_restart(request: dict) -> None:  # type: ignore[type-arg] # as above
+async def end_restart(request: dict[str, Any]) -> None:
     """Keep how a restarted saga ended. Idempotent.
 
     Args:
@@ -90,7 +79,7 @@ async def end_restart(request: dict) -> None:  # type: ignore[type-arg] # as abo
     await end_run(request["saga_id"], request["restart"], request["saga"])
 
 
-async def start_call(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # as above
+async def start_call(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """Start the operation of a call. Idempotent.
 
     Args:
@@ -104,7 +93,7 @@ async def start_call(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-
     return await begin_call(hub, request["document"], request["instance"], since, clock.now())
 
 
-async def look_at_call(request: dict, hub: TaskHub) -> dict:  # type: ignore[type-arg] # as above
+async def look_at_call(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """Look how the operation of a call ended.
 
     Args:
@@ -114,12 +103,3 @@ async def look_at_call(request: dict, hub: TaskHub) -> dict:  # type: ignore[typ
         `document`: its status document, None while it runs; or `problems`, when nothing is left of it.
     """
     return await look_at(hub, request["operation_id"])
-
-
-blueprint.activity_trigger(input_name="request", activity=SUBMIT)(bind_hub(blueprint)(submit))
-blueprint.activity_trigger(input_name="request", activity=BATCH_STEP)(bind_hub(blueprint)(batch_step))
-blueprint.activity_trigger(input_name="request", activity=BATCH_CLOSE)(batch_close)
-blueprint.activity_trigger(input_name="request", activity=BEGIN_RESTART)(begin_restart)
-blueprint.activity_trigger(input_name="request", activity=END_RESTART)(end_restart)
-blueprint.activity_trigger(input_name="request", activity=START_CALL)(bind_hub(blueprint)(start_call))
-blueprint.activity_trigger(input_name="request", activity=LOOK_AT_CALL)(bind_hub(blueprint)(look_at_call))

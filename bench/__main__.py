@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import cost, guard, throughput
+from bench import cost, guard, start, throughput
 from bench.numbers import Table, with_tables
 from bench.peers import benchmark as peers
 
@@ -20,6 +20,7 @@ type Benchmark = Callable[[Path, int], Coroutine[Any, Any, list[Table]]]
 BENCHMARKS: dict[str, Benchmark] = {
     "throughput": throughput.measure,
     "cost": cost.measure,
+    "start": start.measure,
     "peers": peers.measure,
     "workers": peers.measure_workers,
     "guard": guard.compare,

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, fields
 from importlib import import_module
@@ -22,7 +22,7 @@ from azure.functions.decorators.function_app import FunctionBuilder
 from azure.functions.decorators.function_name import FunctionName
 from azure.functions.decorators.http import HttpTrigger
 
-from durable_retry import api, triggers
+from durable_retry import routing, triggers
 from durable_retry.console.app import begin_writers, subscribe_console
 from durable_retry.engine.base.validation import Problem, did_you_mean
 from durable_retry.executor_guard import guard_executor
@@ -221,14 +221,10 @@ def _is_of_form(form: re.Pattern[str], text: Any) -> bool:
 
 
 def _own_functions() -> list[FunctionBuilder]:
-    routes = (each.blueprint for each in api.every_routes())
-    blueprints = (*routes, *triggers.blueprints(), *_durable_blueprints())
+    blueprints = (routing.blueprint(), *triggers.blueprints(), *_durable_blueprints())
     builders = (builder for blueprint in blueprints for builder in blueprint._function_builders)
-    paths = api.paths()
     return [
-        _placed_function(builder, paths)
-        for builder in builders
-        if not (name := _name_of(builder)).startswith(_SDK_PREFIX) and api.has_route(name)
+        _placed_function(builder) for builder in builders if not _name_of(builder).startswith(_SDK_PREFIX)
     ]
 
 
@@ -249,7 +245,7 @@ def _name_of(builder: FunctionBuilder) -> str:
     return builder._function.get_function_name() or ""
 
 
-def _placed_function(builder: FunctionBuilder, paths: Mapping[str, str]) -> FunctionBuilder:
+def _placed_function(builder: FunctionBuilder) -> FunctionBuilder:
     """Return a function under the name and path that were chosen.
 
     It is a copy: the blueprints belong to the process, which may load the app again.
@@ -261,7 +257,7 @@ def _placed_function(builder: FunctionBuilder, paths: Mapping[str, str]) -> Func
     function._bindings = [trigger if each is function._trigger else each for each in function._bindings]
     function._trigger = trigger
     if isinstance(trigger, HttpTrigger):
-        trigger.route = "/".join(filter(None, (registration().route_prefix, paths[_name_of(builder)])))
+        trigger.route = "/".join(filter(None, (registration().route_prefix, trigger.route)))
     for attribute in ("orchestration", "activity", "entity_name"):
         if (durable_name := getattr(trigger, attribute, None)) is not None:
             setattr(trigger, attribute, function_name(durable_name))

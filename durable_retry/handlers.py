@@ -9,13 +9,14 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, Final, Literal, cast, get_args, overload
-
-import httpx
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args, overload
 
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
 from durable_retry.engine.operations.request import Event
 from durable_retry.engine.retry.policy import RetryOverride
+
+if TYPE_CHECKING:
+    import httpx
 
 __all__ = [
     "Call",
@@ -286,7 +287,7 @@ class Call:
     key: str
     attempt: int
     correlation_id: str | None
-    client: httpx.AsyncClient
+    client: "httpx.AsyncClient"
     time_left: Callable[[], float]
     run_step: Callable[[Step], Awaitable[Any]]
     progress: Any = None

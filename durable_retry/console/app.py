@@ -2,33 +2,39 @@
 
 from typing import Final
 
-from durable_retry.console.activity import routes as activity
 from durable_retry.console.activity import watch as activity_watch
-from durable_retry.console.activity.changes import note_changes, remove_old_activity
 from durable_retry.console.activity.store import WRITER as ACTIVITY_WRITER
-from durable_retry.console.alerts import routes as alerts
-from durable_retry.console.alerts.watch import check_alerts
-from durable_retry.console.bulk import routes as bulk
-from durable_retry.console.dashboard import routes as dashboard
-from durable_retry.console.finding import routes as finding
 from durable_retry.console.metrics import minutes
-from durable_retry.console.metrics import routes as metrics
-from durable_retry.console.metrics.series import keep_metrics
 from durable_retry.console.metrics.store import WRITER as METRICS_WRITER
-from durable_retry.console.overview import routes as overview
+from durable_retry.deferred import deferred
+from durable_retry.http.collection import Collection
 from durable_retry.services.upkeep.chores import EACH_MINUTE, EACH_ROUND
 
-ROUTES: Final = (
-    finding.operation_routes,
-    overview.operation_routes,
-    metrics.routes,
-    bulk.replay_routes,
-    finding.routes,
-    overview.routes,
-    bulk.action_routes,
-    alerts.routes,
-    activity.routes,
-    dashboard.routes,
+COLLECTIONS: Final = (
+    Collection(
+        "operations/{*rest}",
+        (
+            "durable_retry.console.finding.routes:operation_routes",
+            "durable_retry.console.overview.routes:operation_routes",
+        ),
+    ),
+    Collection("metrics", ("durable_retry.console.metrics.routes:routes",)),
+    Collection("dead-letters/{*rest}", ("durable_retry.console.bulk.routes:replay_routes",)),
+    Collection("search", ("durable_retry.console.finding.routes:routes",)),
+    Collection("overview", ("durable_retry.console.overview.routes:routes",)),
+    Collection("bulk-actions/{*rest}", ("durable_retry.console.bulk.routes:action_routes",)),
+    Collection("alerts/{*rest}", ("durable_retry.console.alerts.routes:routes",)),
+    Collection("activity", ("durable_retry.console.activity.routes:routes",)),
+    Collection("dashboard/{*rest}", ("durable_retry.console.dashboard.routes:routes",), anonymous=True),
+)
+
+_EACH_MINUTE: Final = (
+    deferred("durable_retry.console.alerts.watch:check_alerts"),
+    deferred("durable_retry.console.activity.changes:note_changes"),
+)
+_EACH_ROUND: Final = (
+    deferred("durable_retry.console.metrics.series:keep_metrics"),
+    deferred("durable_retry.console.activity.changes:remove_old_activity"),
 )
 
 
@@ -36,9 +42,9 @@ def subscribe_console() -> None:
     """Subscribe the console to the facts of the core, and add its steps to upkeep; once per process."""
     minutes.record_facts()
     activity_watch.record_facts()
-    if check_alerts not in EACH_MINUTE:
-        EACH_MINUTE.extend((check_alerts, note_changes))
-        EACH_ROUND.extend((keep_metrics, remove_old_activity))
+    if not set(_EACH_MINUTE) <= set(EACH_MINUTE):
+        EACH_MINUTE.extend(_EACH_MINUTE)
+        EACH_ROUND.extend(_EACH_ROUND)
 
 
 def begin_writers() -> None:

@@ -1,7 +1,7 @@
 """A route is declared once: `@routes.get("circuits/{dependency}", answers=...)`.
 
-The declaration registers the function with the host, reads its arguments, turns exceptions into problem
-documents, and is the entry of the table that `openapi.json` is made from.
+The declaration reads the function's arguments, turns exceptions into problem documents, and is the entry of
+the table by which requests find their route (`dispatch.py`) and from which `openapi.json` is made.
 
     input invalid, unknown query parameter  400, `/problems/invalid-input`, with every mistake
     body too large                          413, `/problems/body-too-large`
@@ -21,11 +21,10 @@ from http import HTTPStatus
 from typing import Any, Final, Literal, Required, TypedDict, Unpack, cast
 from urllib.parse import urlsplit
 
-import azure.durable_functions as df
 import azure.functions as func
 from pydantic import BaseModel
 
-from durable_retry.binding import TaskHub, bind_hub
+from durable_retry.binding import TaskHub
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.json_input import read_checked
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
@@ -39,6 +38,9 @@ from durable_retry.settings.configuration import app_settings
 
 type Verb = Literal["GET", "POST", "DELETE"]
 type RouteFunction = Callable[..., Awaitable[func.HttpResponse]]
+type InPath = Mapping[str, str]
+"""The values of the parameters in a path, decoded, by name."""
+type RouteAnswering = Callable[[func.HttpRequest, TaskHub, InPath], Awaitable[func.HttpResponse]]
 
 OK: Final = HTTPStatus.OK
 ACCEPTED: Final = HTTPStatus.ACCEPTED
@@ -179,6 +181,8 @@ class Route:
         only_reads: Whether a reader may call it although it is no GET.
         for_callers: Whether a caller may call it, who submits work and looks at it by its id.
         act: What the activity says of it; None says nothing.
+        source: Name of the source without which the app has no such route.
+        respond: Answers a request whose path this is.
     """
 
     function: str
@@ -197,6 +201,8 @@ class Route:
     only_reads: bool = False
     for_callers: bool = False
     act: Act | None = None
+    source: str | None = None
+    respond: RouteAnswering
 
     @property
     def changes(self) -> bool:
@@ -249,6 +255,7 @@ class Declaration(TypedDict, total=False):
     only_reads: bool
     for_callers: bool
     act: Act
+    source: str
 
 
 class Routes:
@@ -260,28 +267,42 @@ class Routes:
     """
 
     def __init__(self, tag: str, refusals: Refusals | None = None) -> None:
-        self.blueprint = df.Blueprint()
         self.table: list[Route] = []
         self._tag = tag
         self._refusals = dict(refusals or {})
 
-    def get(self, path: str, **declared: Unpack[Declaration]) -> Callable[[RouteFunction], RouteFunction]:
+    def get(self, path: str, **declared: Unpack[Declaration]) -> Callable[[RouteFunction], RouteAnswering]:
         """Declare a GET route."""
         return self._declare_route("GET", path, declared)
 
-    def post(self, path: str, **declared: Unpack[Declaration]) -> Callable[[RouteFunction], RouteFunction]:
+    def post(self, path: str, **declared: Unpack[Declaration]) -> Callable[[RouteFunction], RouteAnswering]:
         """Declare a POST route."""
         return self._declare_route("POST", path, declared)
 
-    def delete(self, path: str, **declared: Unpack[Declaration]) -> Callable[[RouteFunction], RouteFunction]:
+    def delete(self, path: str, **declared: Unpack[Declaration]) -> Callable[[RouteFunction], RouteAnswering]:
         """Declare a DELETE route."""
         return self._declare_route("DELETE", path, declared)
 
     def _declare_route(
         self, method: Verb, path: str, declared: Declaration
-    ) -> Callable[[RouteFunction], RouteFunction]:
-        def register(function: RouteFunction) -> RouteFunction:
+    ) -> Callable[[RouteFunction], RouteAnswering]:
+        def register(function: RouteFunction) -> RouteAnswering:
             description = inspect.getdoc(function) or ""
+            names = inspect.signature(function).parameters.keys()
+
+            async def respond(req: func.HttpRequest, hub: TaskHub, in_path: InPath) -> func.HttpResponse:
+                try:
+                    given = _arguments(route, req, hub, in_path)
+                    if "body" in names:
+                        given["body"] = _checked_body(route, req)
+                    response = await function(**{name: given[name] for name in names})
+                    return _finished(route, given, response)
+                except Exception as error:
+                    refusal = problem_of(error, self._refusals)
+                    if refusal is None:
+                        raise  # A defect of the app.
+                    return refusal
+
             route = Route(
                 function=getattr(function, "__name__", ""),
                 method=method,
@@ -289,62 +310,32 @@ class Routes:
                 tag=self._tag,
                 summary=description.partition("\n")[0].removesuffix("."),
                 description=description,
+                respond=respond,
                 **declared,
             )
+            unknown = names - {"req", "hub", "query", "body", "who", *route.path_parameters}
+            if unknown:
+                raise TypeError(f"{route.function} takes {sorted(unknown)}, which its route does not give")
             self.table.append(route)
-            return self._bind_function(route, function)
+            return respond
 
         return register
 
-    def _bind_function(self, route: Route, function: RouteFunction) -> RouteFunction:
-        # The host gives the durable client only to functions that take `hub`.
-        answer = _answering_function(route, function, self._refusals)
-        registered: Any = answer
-        if "hub" in inspect.signature(answer).parameters:
-            registered = bind_hub(self.blueprint)(answer)
-        # Said for each: an app around the engine may have anonymous routes by default.
-        level = func.AuthLevel.ANONYMOUS if route.anonymous else func.AuthLevel.FUNCTION
-        self.blueprint.route(route=route.path, methods=[route.method], auth_level=level)(registered)
-        return answer
+
+def _arguments(route: Route, req: func.HttpRequest, hub: TaskHub, in_path: InPath) -> dict[str, Any]:
+    who = _admitted_caller(route, req, in_path)
+    return {**in_path, "req": req, "hub": hub, "who": who, "query": read_query(route.parameters, req.params)}
 
 
-def _answering_function(route: Route, function: RouteFunction, refusals: Refusals) -> RouteFunction:
-    names = inspect.signature(function).parameters.keys()
-    unknown = names - {"req", "hub", "query", "body", "who", *route.path_parameters}
-    if unknown:
-        raise TypeError(f"{route.function} takes {sorted(unknown)}, which its route does not give")
-
-    async def call(req: func.HttpRequest, hub: TaskHub | None) -> func.HttpResponse:
-        try:
-            who = _admitted_caller(route, req)
-            given: dict[str, Any] = {"req": req, "hub": hub, "who": who, **req.route_params}
-            given["query"] = read_query(route.parameters, req.params)
-            if "body" in names:
-                given["body"] = _checked_body(route, req)
-            answer = await function(**{name: given.get(name) for name in names})
-            if route.act is not None and answer.status_code < INVALID:
-                report_act(route.act, given, next(map(given.get, route.path_parameters), None), answer)
-            return unless_known(answer, header(req, IF_NONE_MATCH.name)) if route.is_conditional else answer
-        except Exception as error:
-            refusal = problem_of(error, refusals)
-            if refusal is None:
-                raise  # A defect of the app.
-            return refusal
-
-    async def with_hub(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse:
-        return await call(req, hub)
-
-    async def without_hub(req: func.HttpRequest) -> func.HttpResponse:
-        return await call(req, None)
-
-    # Not `functools.wraps`: the host checks the bindings against the signature of what it calls.
-    answer: Any = with_hub if "hub" in names else without_hub
-    for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
-        setattr(answer, attribute, getattr(function, attribute))
-    return answer  # type: ignore[no-any-return] # one of the two above
+def _finished(route: Route, given: Mapping[str, Any], response: func.HttpResponse) -> func.HttpResponse:
+    if route.act is not None and response.status_code < INVALID:
+        report_act(route.act, given, next(map(given.get, route.path_parameters), None), response)
+    if route.is_conditional:
+        return unless_known(response, header(given["req"], IF_NONE_MATCH.name))
+    return response
 
 
-def _admitted_caller(route: Route, request: func.HttpRequest) -> Caller:
+def _admitted_caller(route: Route, request: func.HttpRequest, in_path: InPath) -> Caller:
     """Return the caller of a route; who changes something under a name is in the log.
 
     Raises:
@@ -355,7 +346,7 @@ def _admitted_caller(route: Route, request: func.HttpRequest) -> Caller:
     if who.role not in route.roles:
         raise ForbiddenError(who.name, who.role, route.roles)
     if who.known_name is not None and route.changes:
-        _log.info("%s called %s of %s", who.name, route.function, dict(request.route_params) or route.path)
+        _log.info("%s called %s of %s", who.name, route.function, dict(in_path) or route.path)
     return who
 
 

@@ -17,19 +17,22 @@ import azure.functions as func
 from durable_retry import clock
 from durable_retry.binding import TaskHub, bind_hub
 from durable_retry.concurrency import run_each
+from durable_retry.deferred import deferred
 from durable_retry.engine.base.names import QUEUE_SOURCE
 from durable_retry.engine.sources.arrivals import Arrival
 from durable_retry.engine.sources.schedules import ScheduledOperation
-from durable_retry.services.outbox import sweep
-from durable_retry.services.queue import keep_left_poison
 from durable_retry.services.upkeep.chores import EACH_MINUTE
-from durable_retry.services.upkeep.failures import Recovery, recover
-from durable_retry.services.upkeep.rounds import RetentionKind, look_at, run_maintenance
 from durable_retry.settings.configuration import registration
 from durable_retry.settings.sources import TIMER
 from durable_retry.triggers.sources.platform_retries import RetriedBlueprint, accept_batch
 
 blueprint = RetriedBlueprint()
+
+recover = deferred("durable_retry.services.upkeep.failures:recover")
+sweep = deferred("durable_retry.services.outbox:sweep")
+keep_left_poison = deferred("durable_retry.services.queue:keep_left_poison")
+run_maintenance = deferred("durable_retry.services.upkeep.rounds:run_maintenance")
+clean_records = deferred("durable_retry.services.upkeep.rounds:clean_records")
 
 NAME_PREFIX: Final = "scheduled_"
 
@@ -47,9 +50,7 @@ async def watch(hub: TaskHub) -> None:
     """Every minute: follow up orchestrations that failed, then compare health metrics and send alerts."""
     try:
         async with asyncio.timeout(_RECOVER_SECONDS):
-            done = await recover(hub, clock.now())
-        if done[Recovery.DEAD_LETTER]:
-            _log.error("%d orchestrations that ended badly: dead letters", done[Recovery.DEAD_LETTER])
+            await recover(hub, clock.now())
     finally:
         await run_each(partial(step, hub, clock.now()) for step in EACH_MINUTE)
 
@@ -72,7 +73,7 @@ async def maintenance(hub: TaskHub) -> None:
 @blueprint.upkeep_timer("0 20 * * * *")
 async def record_cleaning(hub: TaskHub) -> None:
     """Every hour: begin to remove what expired idempotency records leave in the task hub."""
-    await look_at(hub, RetentionKind.RECORDS, clock.now())
+    await clean_records(hub, clock.now())
 
 
 def scheduled_operations_blueprint(

@@ -456,12 +456,9 @@ async def _invoked(route: str, hub: TaskHub, body: Any, parameters: dict[str, st
         "POST",
         "http://localhost:7071/api/x",
         headers=headers,
-        route_params=parameters,
         body=b"" if body is None else json.dumps(body).encode(),
     )
-    function = ROUTES[route]
-    given = {} if route == "restore" else {"hub": hub}
-    answer = await function(req=request, **given)
+    answer = await ROUTES[route](request, hub, parameters)
     return answer.status_code, json.loads(answer.get_body())
 
 

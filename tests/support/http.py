@@ -1,8 +1,6 @@
-"""Calling an HTTP function as the host does, with a request and the durable client's binding."""
+"""Calling a route as its collection does, with a request and the durable client's binding."""
 
-import inspect
 import json
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,20 +27,13 @@ async def call(
     params: dict[str, str] | None = None,
     operation_id: str = "",
 ) -> Answered:
-    """Invoke a registered function."""
+    """Have a route answer."""
     request = func.HttpRequest(
         "POST",
         "http://localhost:7071/api/operations",
         headers=headers or {},
         params=params or {},
-        route_params={"operation_id": operation_id},
         body=b"" if body is None else json.dumps(body).encode(),
     )
-    given = {"req": request, "hub": hub}
-    answer = await function(**{name: given[name] for name in inspect.signature(function).parameters})
+    answer = await function(request, hub, {"operation_id": operation_id} if operation_id else {})
     return Answered(answer.status_code, dict(answer.headers), json.loads(answer.get_body()))
-
-
-def unconstrained(route: str) -> str:
-    """Return the path of a route without the constraints of its parameters."""
-    return re.sub(r"\{(\*?\w+):regex\(.*?\)\}", r"{\1}", route)

@@ -29,7 +29,6 @@ from durable_retry.settings.mistakes import StartError
 from durable_retry.settings.sources import intake_settings
 from durable_retry.settings.upkeep import retention_settings
 from scripts.processes import ROOT
-from tests.support.http import unconstrained
 from tests.unit.settings.test_sources import CONNECTED
 
 DEPENDENCIES = '[dependencies.payments]\nbase_url = "http://127.0.0.1:9"\n'
@@ -83,7 +82,7 @@ def trigger_of(function: Any) -> dict[str, Any]:
 
 def test_without_choices_the_names_and_paths_are_those_of_the_contract(tmp_path: Path) -> None:
     functions = registered(tmp_path)
-    assert trigger_of(functions["submit_operation"])["route"] == "operations"
+    assert trigger_of(functions["api_operations"])["route"] == "operations/{*rest}"
     assert trigger_of(functions["operation"])["orchestration"] == "operation"
     assert functions.keys() >= SOURCES
     assert find_dependency("payments") is not None
@@ -92,7 +91,7 @@ def test_without_choices_the_names_and_paths_are_those_of_the_contract(tmp_path:
 def test_all_routes_are_below_the_route_prefix_also_in_the_description(tmp_path: Path) -> None:
     functions = registered(tmp_path, route_prefix="/platform/retries/")
     routes = [route for each in functions.values() if (route := trigger_of(each).get("route"))]
-    assert len(routes) > 30
+    assert len(routes) > 15
     assert all(route.startswith("platform/retries/") for route in routes)
     assert all(path.startswith("/api/platform/retries/") for path in described()["paths"])
 
@@ -102,18 +101,24 @@ def test_the_routes_need_a_key_whatever_the_app_has_by_default(tmp_path: Path) -
     durable_retry.register(app, dependencies_file=tmp_path / "services.toml")
     triggers = [trigger_of(function) for function in app.get_functions()]
     levels = {each["route"]: each["authLevel"] for each in triggers if each["type"] == "httpTrigger"}
-    assert {unconstrained(route) for route, level in levels.items() if level != func.AuthLevel.FUNCTION} == {
-        "{*path}",
+    assert {route for route, level in levels.items() if level != func.AuthLevel.FUNCTION} == {
         "health",
         "openapi.json",
-        "dashboard",
-        "dashboard/{*path}",
+        "dashboard/{*rest}",
     }
+
+
+def test_below_a_prefix_of_its_own_what_no_route_takes_is_the_apis(tmp_path: Path) -> None:
+    functions = registered(tmp_path, route_prefix="retries", function_prefix="retry_")
+    assert trigger_of(functions["retry_unmatched_request"])["route"] == "retries/{*rest}"
+    with_routes = [name for name in functions if name.startswith("retry_api_")]
+    assert max(with_routes) < "retry_unmatched_request"  # the host asks functions in the order of their names
+    assert "unmatched_request" not in registered(tmp_path)
 
 
 def test_a_function_prefix_begins_every_name(tmp_path: Path) -> None:
     functions = registered(tmp_path, function_prefix="retry_")
-    assert functions.keys() >= {"retry_submit_operation", "retry_watch", "retry_operations_queue"}
+    assert functions.keys() >= {"retry_api_operations", "retry_watch", "retry_operations_queue"}
     assert all(name.startswith("retry_") for name in functions)
     assert trigger_of(functions["retry_operation"])["orchestration"] == "retry_operation"
     assert trigger_of(functions["retry_attempt"])["activity"] == "retry_attempt"
@@ -126,8 +131,8 @@ def test_a_function_prefix_begins_every_name(tmp_path: Path) -> None:
 def test_an_app_that_is_loaded_again_does_not_get_its_prefix_twice(tmp_path: Path) -> None:
     registered(tmp_path, function_prefix="retry_", route_prefix="retries")
     functions = registered(tmp_path, function_prefix="retry_", route_prefix="retries")
-    assert trigger_of(functions["retry_submit_operation"])["route"] == "retries/operations"
-    assert "submit_operation" in registered(tmp_path)
+    assert trigger_of(functions["retry_api_operations"])["route"] == "retries/operations/{*rest}"
+    assert "api_operations" in registered(tmp_path)
 
 
 def test_a_timers_retries_stay_when_it_is_renamed(tmp_path: Path) -> None:
@@ -141,18 +146,20 @@ def test_only_the_sources_that_are_named_are_there(tmp_path: Path) -> None:
 
 def test_an_app_can_leave_the_console_out(tmp_path: Path) -> None:
     functions = registered(tmp_path, console=False)
-    assert functions.keys() >= {"submit_operation", "get_dead_letters", "get_health", "watch", "operation"}
-    left_out = {"list_operations", "search_everything", "get_overview", "get_dashboard", "bulk_action"}
+    assert functions.keys() >= {"api_operations", "api_dead_letters", "api_health", "watch", "operation"}
+    left_out = {"api_search", "api_overview", "api_dashboard", "api_bulk_actions", "bulk_action"}
     assert not functions.keys() & left_out
     assert "/api/operations" in described()["paths"]
     assert "/api/overview" not in described()["paths"]
+    assert "get" not in described()["paths"]["/api/operations"]
     assert functions.keys() < registered(tmp_path).keys()
 
 
 def test_without_the_queue_nothing_can_be_put_on_it(tmp_path: Path) -> None:
-    assert "enqueue_operation" in registered(tmp_path, sources=["queue"])
+    registered(tmp_path, sources=["queue"])
+    assert "/api/operations/enqueue" in described()["paths"]
     described.cache_clear()
-    assert "enqueue_operation" not in registered(tmp_path, sources=[])
+    registered(tmp_path, sources=[])
     assert not [path for path in described()["paths"] if path.endswith("/enqueue")]
 
 

@@ -225,6 +225,7 @@ def test_no_line_of_a_docstring_or_comment_begins_with_a_relative_word() -> None
 
 
 OF_THE_WHOLE_TREE: Final = {
+    "cold_start",
     "documents",
     "durable_names",
     "layering",

@@ -17,8 +17,6 @@ from itertools import batched, groupby
 from operator import methodcaller
 from typing import Any, Final, override
 
-from azure.data.tables import UpdateMode
-
 from durable_retry.console.background import BackgroundWriter
 from durable_retry.console.metrics.figures import CELL, Figures, floored
 from durable_retry.console.metrics.minutes import MINUTES, Minutes, Unsaved
@@ -72,7 +70,7 @@ class MetricsWriter(BackgroundWriter):
         if self.is_ending:
             tables.replace_each(TABLE, rows)
         else:
-            changes = [("upsert", row, {"mode": UpdateMode.REPLACE}) for row in rows]
+            changes = [("upsert", row, {"mode": tables.REPLACE}) for row in rows]
             tables.with_table(TABLE, methodcaller("submit_transaction", changes))
 
     def _row_of_minute(self, day: str, one: Unsaved) -> tables.Row:

@@ -129,6 +129,8 @@ async def recover(hub: TaskHub, now: datetime, seconds: float = RUN_SECONDS) -> 
     finally:  # Also when the time is up: one that hangs must not keep those behind it waiting again.
         if following != place:
             await rounds.write_round(operation_index.TABLE, rounds.Round(following), _PLACE)
+        if done[Recovery.DEAD_LETTER]:
+            _log.error("%d orchestrations that ended badly: dead letters", done[Recovery.DEAD_LETTER])
     raise_first(errors)
     return done
 

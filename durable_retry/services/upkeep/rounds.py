@@ -131,6 +131,11 @@ async def run_maintenance(hub: TaskHub, now: datetime) -> None:
     await run_each(steps_[first:] + steps_[:first])
 
 
+async def clean_records(hub: TaskHub, now: datetime) -> None:
+    """As `look_at`, of expired idempotency records."""
+    await look_at(hub, RetentionKind.RECORDS, now)
+
+
 async def look_at(hub: TaskHub, kind: RetentionKind, now: datetime) -> None:
     """Remove what is past its time for a few seconds; leave the rest to orchestrations.
 

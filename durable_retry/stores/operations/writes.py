@@ -45,7 +45,6 @@ from typing import Any, Final
 from uuid import uuid4
 
 from azure.core.exceptions import AzureError
-from azure.data.tables import UpdateMode
 
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.trace_context import TraceContext
@@ -309,6 +308,6 @@ def _change_of_write(write: Mapping[str, Any]) -> tables.Change:
         case "delete":
             return ("delete", row)
         case "merge":
-            return ("upsert", row, {"mode": UpdateMode.MERGE})
+            return ("upsert", row, {"mode": tables.MERGE})
         case _:
-            return ("upsert", row, {"mode": UpdateMode.REPLACE})
+            return ("upsert", row, {"mode": tables.REPLACE})

@@ -11,15 +11,22 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
-from azure.storage.queue import QueueServiceClient
 
+from durable_retry.deferred import imported
 from durable_retry.errors import MessageRefusedError
 from durable_retry.settings.configuration import encodes_queue_messages
 from durable_retry.settings.storage_account import ConnectionString, credential_of, storage_account
 from durable_retry.stores.storage.clients import CLIENT_OPTIONS, run_in_pool
+
+if TYPE_CHECKING:
+    from azure.storage.queue import QueueServiceClient
+
+_SERVICE: Final = "azure.storage.queue:QueueServiceClient"
+"""Imported when a queue is first used: with aiohttp, which it brings and nothing here needs, it is a tenth of
+the app's start."""
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024
 """Largest message that the service accepts, counted after encoding."""
@@ -143,10 +150,12 @@ async def delete_taken(queue: str, message: TakenMessage) -> None:
 
 
 @cache
-def _queue_service() -> QueueServiceClient:
+def _queue_service() -> "QueueServiceClient":
     # Once per process: app settings do not change while it runs, and a call should not read them again.
-    account = storage_account()
-    if isinstance(account, ConnectionString):
-        return QueueServiceClient.from_connection_string(account.text, **_CLIENT_OPTIONS)
-    credential = credential_of(account.identity)
-    return QueueServiceClient(account.queues_url, credential=credential, **_CLIENT_OPTIONS)
+    account, service = storage_account(), imported(_SERVICE)
+    client: QueueServiceClient = (
+        service.from_connection_string(account.text, **_CLIENT_OPTIONS)
+        if isinstance(account, ConnectionString)
+        else service(account.queues_url, credential=credential_of(account.identity), **_CLIENT_OPTIONS)
+    )
+    return client

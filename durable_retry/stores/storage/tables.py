@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import batched, groupby, islice
 from operator import itemgetter, methodcaller
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from azure.core import MatchConditions
 from azure.core.exceptions import (
@@ -16,11 +16,14 @@ from azure.core.exceptions import (
     ResourceModifiedError,
     ResourceNotFoundError,
 )
-from azure.data.tables import TableClient, TableTransactionError, UpdateMode
 
+from durable_retry.deferred import imported
 from durable_retry.errors import REFUSED_STATUSES, ContendedError, StorageRefusedError
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage.clients import run_in_pool
+
+if TYPE_CHECKING:
+    from azure.data.tables import TableClient
 
 type Row = dict[str, Any]
 type Change = tuple[str, Row] | tuple[str, Row, Mapping[str, Any]]
@@ -37,8 +40,15 @@ _MAX_PAGE_ROWS: Final = 1_000
 MOST_CHANGES: Final = 100
 """The most changes that one transaction takes."""
 
+MERGE: Final = "merge"
+"""Sets some properties of a row: the SDK's `UpdateMode.MERGE`."""
+REPLACE: Final = "replace"
+"""Leaves a row with these properties alone: the SDK's `UpdateMode.REPLACE`."""
+
 KEYS: Final = ("PartitionKey", "RowKey")
 """The properties that name a row."""
+
+_OF_CHANGES: Final = "azure.data.tables:TableTransactionError"
 
 _TRIES: Final = 10
 """How often a conditional change is tried: each try is lost only to another change that was made."""
@@ -67,7 +77,7 @@ async def insert_if_absent(table: str, row: Row) -> bool:
 
 async def merge(table: str, row: Row) -> None:
     """Set some properties of a row; create the row if it does not exist."""
-    await _run_on_table(table, lambda client: client.upsert_entity(row, mode=UpdateMode.MERGE))
+    await _run_on_table(table, methodcaller("upsert_entity", row, mode=MERGE))
 
 
 async def read(table: str, partition_key: str, row_key: str) -> Row | None:
@@ -97,7 +107,7 @@ class Page:
 async def read_version(table: str, partition_key: str, row_key: str) -> Versioned | None:
     """Return a row with its version, or None when there is none."""
 
-    def get(client: TableClient) -> Versioned:
+    def get(client: "TableClient") -> Versioned:
         entity = client.get_entity(partition_key, row_key)
         return Versioned(dict(entity), str(entity.metadata["etag"]))
 
@@ -109,9 +119,7 @@ async def read_version(table: str, partition_key: str, row_key: str) -> Versione
 
 async def merge_version(table: str, row: Row, etag: str) -> bool:
     """Set some properties of a row; False when it was deleted or changed since that version was read."""
-    return await _if_unchanged(
-        table, methodcaller("update_entity", row, mode=UpdateMode.MERGE, **_at_etag(etag))
-    )
+    return await _if_unchanged(table, methodcaller("update_entity", row, mode=MERGE, **_at_etag(etag)))
 
 
 async def replace_version(table: str, row: Row, etag: str) -> bool:
@@ -120,7 +128,7 @@ async def replace_version(table: str, row: Row, etag: str) -> bool:
     Raises:
         StorageRefusedError: Storage never takes this row.
     """
-    update = methodcaller("update_entity", row, mode=UpdateMode.REPLACE, **_at_etag(etag))
+    update = methodcaller("update_entity", row, mode=REPLACE, **_at_etag(etag))
     try:
         return await _if_unchanged(table, update)
     except HttpResponseError as error:
@@ -202,7 +210,7 @@ async def rows_between(
     # One extra row shows whether there is another page.
     wanted = None if limit is None else limit + 1
 
-    def query(client: TableClient) -> list[Row]:
+    def query(client: "TableClient") -> list[Row]:
         found = client.query_entities(
             " and ".join(parts),
             results_per_page=None if wanted is None else min(wanted, _MAX_PAGE_ROWS),
@@ -219,7 +227,7 @@ async def rows_between(
 async def read_partition(table: str, partition_key: str) -> list[Versioned]:
     """Return all rows of one partition with their versions."""
 
-    def query(client: TableClient) -> list[Versioned]:
+    def query(client: "TableClient") -> list[Versioned]:
         found = client.query_entities(f"PartitionKey eq '{_odata_text(partition_key)}'")
         return [Versioned(dict(entity), str(entity.metadata["etag"])) for entity in found]
 
@@ -244,7 +252,7 @@ def written_over(stored: Versioned | None, row: Row) -> Change:
     """Return the change that replaces a row in the version that was read, or inserts it where none was."""
     if stored is None:
         return ("create", row)
-    return ("update", row, {"mode": UpdateMode.REPLACE, **_at_etag(stored.etag)})
+    return ("update", row, {"mode": REPLACE, **_at_etag(stored.etag)})
 
 
 async def rows_after(
@@ -261,7 +269,7 @@ async def rows_after(
     """
     upper = "" if before is None else f" and PartitionKey lt '{_odata_text(before)}'"
 
-    def query(client: TableClient) -> list[Row]:
+    def query(client: "TableClient") -> list[Row]:
         found = client.query_entities(
             f"PartitionKey gt '{_odata_text(partition_key)}'{upper}",
             results_per_page=min(limit, _MAX_PAGE_ROWS),
@@ -304,13 +312,11 @@ async def transact_for_etags(table: str, changes: Sequence[Change]) -> list[str]
     """As `transact`; return the new etag of each row, "" where there is none; None in place of False."""
     try:
         made = await _run_on_table(table, lambda client: client.submit_transaction(changes))
-    except TableTransactionError as error:
-        if _error_code(error) == "EntityAlreadyExists":
-            return None
-        _raise_refusal(error, REFUSED_STATUSES)
-        raise
     except HttpResponseError as error:
-        _raise_refusal(error, _REFUSED_ROW_STATUSES)
+        is_of_changes = isinstance(error, imported(_OF_CHANGES))
+        if is_of_changes and _error_code(error) == "EntityAlreadyExists":
+            return None
+        _raise_refusal(error, REFUSED_STATUSES if is_of_changes else _REFUSED_ROW_STATUSES)
         raise
     return [str(row.get("etag", "")) for row in made]
 
@@ -335,7 +341,7 @@ def _at_etag(etag: str) -> dict[str, Any]:
     return {"etag": etag, "match_condition": MatchConditions.IfNotModified}
 
 
-async def _if_unchanged(table: str, change: Callable[[TableClient], None]) -> bool:
+async def _if_unchanged(table: str, change: Callable[["TableClient"], None]) -> bool:
     try:
         await _run_on_table(table, change)
     except (ResourceModifiedError, ResourceNotFoundError):
@@ -348,11 +354,11 @@ def _odata_text(text: str) -> str:
     return text.replace("'", "''")
 
 
-async def _run_on_table[T](table: str, action: Callable[[TableClient], T]) -> T:
+async def _run_on_table[T](table: str, action: Callable[["TableClient"], T]) -> T:
     return await run_in_pool(partial(with_table, table, action))
 
 
-def with_table[T](table: str, action: Callable[[TableClient], T]) -> T:
+def with_table[T](table: str, action: Callable[["TableClient"], T]) -> T:
     """Do something with a table on the caller's thread; when it is missing, make it and do it again."""
     client = client_of(table)
     try:
@@ -364,7 +370,7 @@ def with_table[T](table: str, action: Callable[[TableClient], T]) -> T:
     return action(client)
 
 
-def client_of(table: str) -> TableClient:
+def client_of(table: str) -> "TableClient":
     """Return the client of a table."""
     return storage_clients.table_service().get_table_client(table)
 
@@ -375,4 +381,4 @@ def replace_each(table: str, rows: Iterable[Row]) -> None:
     Also at the end of a process: the client's transactions start threads, which the interpreter refuses then.
     """
     for row in rows:
-        with_table(table, methodcaller("upsert_entity", row, mode=UpdateMode.REPLACE))
+        with_table(table, methodcaller("upsert_entity", row, mode=REPLACE))

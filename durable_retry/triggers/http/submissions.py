@@ -19,7 +19,7 @@ import azure.functions as func
 
 from durable_retry import clock
 from durable_retry.binding import TaskHub
-from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.names import QUEUE_SOURCE, OperationState
 from durable_retry.engine.base.trace_context import TRACEPARENT, TRACESTATE, TraceContext
 from durable_retry.engine.operations.document import AcceptedOperation, OperationDocument
 from durable_retry.engine.operations.envelope import ParsedEnvelope, parse_envelope
@@ -65,9 +65,6 @@ from durable_retry.settings.configuration import targets
 routes = Routes("operations")
 
 SOURCE: Final = "http"
-
-ENQUEUE: Final = "enqueue_operation"
-"""The function of the route that puts operations on the queue."""
 
 _POLL_SECONDS: Final = 1
 _ENQUEUE: Final = "/enqueue"
@@ -194,6 +191,7 @@ async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> 
     body=OperationRequest,
     for_callers=True,
     takes_cloud_events=True,
+    source=QUEUE_SOURCE,
     parameters=(KEY,),
     answers=accepted(
         AcceptedOperation, "It is on the queue, and starts when its turn comes.", "Location", "Retry-After"

@@ -6,11 +6,15 @@ usage: indexing.py APP_FOLDER PACKAGES_FOLDER
 import ast
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 app_folder, packages = Path(sys.argv[1]), sys.argv[2]
+# What is imported when it is first needed: `package.module:name`.
+REFERENCE = re.compile(r"(?:[a-z_]+\.)+[a-z_]+:\w+")
+
 sys.path[:] = [str(app_folder), packages, *(path for path in sys.path if "site-packages" not in path)]
 
 
@@ -21,6 +25,8 @@ def imported(file: Path) -> Iterator[str]:
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
+        elif isinstance(node, ast.Constant) and REFERENCE.fullmatch(str(node.value)):
+            yield str(node.value).partition(":")[0]
 
 
 def is_there(module: str) -> bool:

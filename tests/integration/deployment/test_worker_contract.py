@@ -273,7 +273,7 @@ def test_the_worker_keeps_its_own_protobuf_and_the_app_gets_its_own(worker: Work
 def test_every_function_is_indexed_and_loaded(worker: Worker) -> None:
     assert worker.metadata.result.status == rpc.StatusResult.Success
     found = {each.name: each for each in worker.metadata.function_metadata_results}
-    assert {"submit_operation", "operations_queue", "operations_event_grid", "operation", "attempt"} <= set(
+    assert {"api_operations", "operations_queue", "operations_event_grid", "operation", "attempt"} <= set(
         found
     )
     assert {"circuit_breaker", "idempotency_record", "call_limiter"} <= set(found)
@@ -291,7 +291,7 @@ def test_timers_carry_their_retries(worker: Worker) -> None:
 
 def test_a_request_is_answered_and_starts_an_orchestration(worker: Worker) -> None:
     operation = {"dependency": "flaky", "request": {"method": "GET", "path": "/"}, "key": "contract"}
-    answer = succeeded(worker.invoke("submit_operation", http("POST", "operations", operation)))
+    answer = succeeded(worker.invoke("api_operations", http("POST", "operations", operation)))
     assert answer.return_value.http.status_code == "202"
     accepted = json.loads(answer.return_value.http.body.bytes or answer.return_value.http.body.string)
     assert accepted["key"] == "contract"
@@ -299,7 +299,7 @@ def test_a_request_is_answered_and_starts_an_orchestration(worker: Worker) -> No
 
 def test_a_message_that_is_no_operation_becomes_a_dead_letter(worker: Worker) -> None:
     succeeded(worker.invoke("operations_queue", rpc.TypedData(string="no operation")))
-    listed = succeeded(worker.invoke("get_dead_letters", http("GET", "dead-letters")))
+    listed = succeeded(worker.invoke("api_dead_letters", http("GET", "dead-letters")))
     assert listed.return_value.http.status_code == "200"
     assert "MalformedJson" in (
         listed.return_value.http.body.string or listed.return_value.http.body.bytes.decode()

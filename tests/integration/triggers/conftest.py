@@ -4,12 +4,15 @@ import json
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+from urllib.parse import quote
 
 import azure.functions as func
 import pytest
 
+from durable_retry.api import table
 from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.routing import collections, routes_of
 from durable_retry.settings.configuration import using
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from scripts.processes import free_port
@@ -20,6 +23,8 @@ DEPENDENCIES = """
 base_url = "https://payments.example.com"
 retry = { strategy = "fixed", initial_seconds = 60.0, jitter = "none" }
 """
+
+ROUTES: Final = {route.function: route for route in table()}
 
 
 @pytest.fixture
@@ -32,10 +37,10 @@ async def hub() -> AsyncIterator[TaskHubStage]:
 
 @dataclass
 class App:
-    """The HTTP functions of the app, and what they are given.
+    """The routes of the app, and what they are given.
 
     Attributes:
-        functions: By name.
+        functions: What the host calls, by the name of a route.
         parameters: Of all paths.
         bodies: By function.
     """
@@ -61,26 +66,26 @@ class App:
         return answer.status_code, json.loads(answer.get_body()).get("type", "")
 
     async def _answer(self, name: str, **params: str) -> func.HttpResponse:
-        trigger = self.functions[name].get_trigger().get_dict_repr()
+        route = ROUTES[name]
+        path = route.path.format(**{each: quote(value, safe="") for each, value in self.parameters.items()})
         request = func.HttpRequest(
-            trigger["methods"][0].value,
-            f"http://localhost:7071/api/{trigger['route']}",
+            route.method,
+            f"http://localhost:7071/api/{path}",
             params=params,
-            route_params=self.parameters,
             body=json.dumps(self.bodies[name]).encode() if name in self.bodies else b"",
         )
-        bindings = {each.name for each in self.functions[name].get_bindings()}
-        given = {"hub": self.hub.configuration} if "hub" in bindings else {}
-        answer: func.HttpResponse = await self.functions[name].get_user_function()(req=request, **given)
+        function = self.functions[name].get_user_function()
+        answer: func.HttpResponse = await function(req=request, hub=self.hub.configuration)
         return answer
 
 
 @pytest.fixture(scope="module")
 def functions() -> Iterator[dict[str, Any]]:
+    """The function of the host that answers a route, by the route's name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLAKY_TARGET_URL", "http://127.0.0.1:9")
         sys.modules.pop("function_app", None)
         app = importlib.import_module("function_app").app
     listed = {each.get_function_name(): each for each in app.get_functions()}
-    yield {name: each for name, each in listed.items() if each.get_trigger().type == "httpTrigger"}
+    yield {route.function: listed[each.function] for each in collections() for route in routes_of(each)}
     sys.modules.pop("function_app", None)

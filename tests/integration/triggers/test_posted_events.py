@@ -8,10 +8,11 @@ import pytest
 from azure.storage.queue import QueueClient
 
 from durable_retry.triggers.http.submissions import enqueue_operation, submit_operation
+from scripts.processes import free_port
 from tests.integration.triggers.test_sources import CALL, EVENT, arrival, make
 from tests.support.azurite import Storage
 from tests.support.http import Answered, call
-from tests.support.hub import TaskHubStage
+from tests.support.hub import TaskHubStage, binding_for
 
 HEADERS = {"ce-specversion": "1.0", "ce-id": "e-1", "ce-source": "/shop", "ce-type": "order.placed"}
 
@@ -27,7 +28,7 @@ async def enqueued(body: Any, headers: dict[str, str] | None = None) -> Answered
         headers=headers or {},
         body=json.dumps(body).encode(),
     )
-    answer = await enqueue_operation(request)
+    answer = await enqueue_operation(request, binding_for(free_port()), {})
     return Answered(answer.status_code, dict(answer.headers), json.loads(answer.get_body()))
 
 

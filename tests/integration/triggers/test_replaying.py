@@ -390,9 +390,8 @@ async def test_a_replay_that_the_record_has_no_room_for_is_answered_409_and_leav
     record = await found(dead_letter_id)
     refuse_large_rows(monkeypatch)
     route: Any = replay_one_dead_letter
-    parameters = {"dead_letter_id": dead_letter_id}
-    request = func.HttpRequest("POST", "http://localhost/", route_params=parameters, body=b"")
-    answer: func.HttpResponse = await route(request, hub=hub.binding)
+    request = func.HttpRequest("POST", "http://localhost/", body=b"")
+    answer: func.HttpResponse = await route(request, hub.binding, {"dead_letter_id": dead_letter_id})
     document = json.loads(answer.get_body())
     assert (answer.status_code, answer.mimetype) == (409, "application/problem+json")
     assert "EntityTooLarge" in document["detail"]

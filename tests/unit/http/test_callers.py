@@ -2,7 +2,6 @@
 
 import base64
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any
@@ -18,6 +17,7 @@ from durable_retry.http.callers import (
 from durable_retry.http.routes import Route
 from durable_retry.settings.callers import CallerKey, CallerSettings, Role, caller_settings
 from durable_retry.settings.group import SettingsError
+from durable_retry.stores.task_hub import TaskHub
 
 HASH = sha256(b"a key").hexdigest()
 AUTH = {"WEBSITE_AUTH_ENABLED": "True"}
@@ -188,31 +188,16 @@ def test_only_get_and_previews_need_no_operator(route: Route) -> None:
 
 
 async def answer_of(route: Route, headers: Mapping[str, str]) -> tuple[int, Any]:
-    """Call what the host calls, without the binding of the durable client."""
-    function = registered(route.function)
+    """Have a route answer, without the durable client."""
     request = func.HttpRequest(
         route.method,
         f"http://localhost/api/{route.path}",
         headers=dict(headers),
         params={"no-such-parameter": "1"},
-        route_params=dict.fromkeys(route.path_parameters, "x"),
         body=b"",
     )
-    given = {"hub": "{}"} if "hub" in function.__code__.co_varnames[: function.__code__.co_argcount] else {}
-    answer = await function(request, **given)
+    answer = await route.respond(request, TaskHub("{}"), dict.fromkeys(route.path_parameters, "x"))
     return answer.status_code, json.loads(answer.get_body())
-
-
-ROUTE_MODULES = ("durable_retry.triggers.http.", "durable_retry.console.", "durable_retry.api")
-
-
-def registered(name: str) -> Any:
-    (found,) = {
-        function
-        for module_name, module in sys.modules.items()
-        if module_name.startswith(ROUTE_MODULES) and (function := getattr(module, name, None)) is not None
-    }
-    return found
 
 
 @pytest.mark.parametrize("route", api.table(), ids=lambda route: route.function)

@@ -42,15 +42,13 @@ def plain(document: object) -> func.HttpResponse:
 
 
 def a_request(body: bytes = b"", **sent: str) -> func.HttpRequest:
-    return func.HttpRequest(
-        "POST", "http://localhost/api/orders/o-1", params=sent, route_params={"order_id": "o-1"}, body=body
-    )
+    return func.HttpRequest("POST", "http://localhost/api/orders/o-1", params=sent, body=body)
 
 
 async def answer_to(request: func.HttpRequest, function: Any, **declared: Any) -> tuple[int, Any]:
     routes = Routes("orders", {WornOutError: lambda _: ConflictError("The order is worn out.")})
     registered: Any = routes.post("orders/{order_id}", answers=DONE, **declared)(function)
-    answer = await registered(request)
+    answer = await registered(request, TaskHub("hub"), {"order_id": "o-1"})
     return answer.status_code, json.loads(answer.get_body())
 
 
@@ -154,9 +152,9 @@ async def test_a_document_that_the_caller_has_is_not_sent_again() -> None:
         return plain({"amount": amounts.pop(0)})
 
     registered: Any = routes.get("orders", answers=(RouteAnswer(OK, "All."),))(orders)
-    first = await registered(asked())
-    again = await registered(asked(**{"If-None-Match": first.headers["ETag"]}))
-    changed = await registered(asked(**{"If-None-Match": first.headers["ETag"]}))
+    first = await registered(asked(), TaskHub("hub"), {})
+    again = await registered(asked(**{"If-None-Match": first.headers["ETag"]}), TaskHub("hub"), {})
+    changed = await registered(asked(**{"If-None-Match": first.headers["ETag"]}), TaskHub("hub"), {})
     assert (again.status_code, again.get_body(), again.headers["ETag"]) == (304, b"", first.headers["ETag"])
     assert (changed.status_code, changed.headers["ETag"] != first.headers["ETag"]) == (200, True)
 
@@ -177,25 +175,8 @@ async def test_a_refusal_has_no_version() -> None:
     registered: Any = routes.get("orders", answers=(RouteAnswer(OK, "All."),))(
         _raising(NotFoundError("order"))
     )
-    answer = await registered(asked(**{"If-None-Match": "*"}))
+    answer = await registered(asked(**{"If-None-Match": "*"}), TaskHub("hub"), {})
     assert (answer.status_code, "ETag" in answer.headers) == (404, False)
-
-
-def test_only_a_function_that_takes_it_is_bound_to_the_durable_client() -> None:
-    routes = Routes("orders")
-
-    async def with_client(hub: TaskHub) -> func.HttpResponse:
-        return plain(hub)
-
-    async def without_client() -> func.HttpResponse:
-        return plain(None)
-
-    routes.get("a", answers=DONE)(with_client)
-    routes.get("b", answers=DONE)(without_client)
-    built = [builder._function for builder in routes.blueprint._function_builders]
-    bound = {each.get_function_name(): {binding.name for binding in each.get_bindings()} for each in built}
-    assert bound["with_client"] == {"req", "$return", "hub"}
-    assert bound["without_client"] == {"req", "$return"}
 
 
 def test_a_parameter_that_no_route_gives_is_refused_when_it_is_declared() -> None:

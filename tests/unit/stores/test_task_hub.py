@@ -77,10 +77,8 @@ async def test_cancelling_an_operation_that_ends_at_that_moment_is_a_conflict(
         return {"operation_id": operation_id, "status": OperationState.RUNNING.value, "dead_letter": None}
 
     monkeypatch.setattr(control, "find_status", running)
-    request = func.HttpRequest(
-        "POST", "http://localhost/api/x", route_params={"operation_id": "op-1"}, body=b""
-    )
-    answer = await operations.cancel_operation(request, HUB)
+    request = func.HttpRequest("POST", "http://localhost/api/x", body=b"")
+    answer = await operations.cancel_operation(request, HUB, {"operation_id": "op-1"})
     assert answer.status_code == 409
 
 

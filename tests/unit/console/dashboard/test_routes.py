@@ -7,21 +7,23 @@ import pytest
 
 from durable_retry.console.dashboard import routes as dashboard
 from durable_retry.console.dashboard.routes import FOLDER, PAGE, static_files
+from durable_retry.stores.task_hub import TaskHub
 
+HUB = TaskHub("hub")
 SITE = "http://localhost/api/dashboard"
 
 
 async def ask(path: str | None, *, etag: str | None = None) -> func.HttpResponse:
-    """Asks as the host does: None for the page's own route, else what the catch-all parameter caught."""
+    """Asks for the page where the path is None, else for a file."""
     request = func.HttpRequest(
         "GET",
         SITE if path is None else f"{SITE}/{path}",
         headers={} if etag is None else {"If-None-Match": etag},
-        route_params={} if path is None else {"path": path},
         body=b"",
     )
-    route = dashboard.get_dashboard if path is None else dashboard.get_dashboard_file
-    return await route(request)
+    if path is None:
+        return await dashboard.get_dashboard(request, HUB, {})
+    return await dashboard.get_dashboard_file(request, HUB, {"path": path})
 
 
 async def test_the_page_is_served_with_a_policy_that_allows_nothing_from_elsewhere() -> None:

@@ -30,10 +30,10 @@ async def test_a_circuit_is_shown_by_its_own_clock(
 
     monkeypatch.setattr(CircuitEntity, "readable", read)
     route: Any = get_circuit
-    request = func.HttpRequest("GET", "http://localhost/", route_params={"dependency": "payments"}, body=b"")
+    request = func.HttpRequest("GET", "http://localhost/", body=b"")
     with using(Config(dependencies={"payments": PAYMENTS})), clock.reading(lambda: after(25)):
         cache = circuit_of(TaskHub("hub"), PAYMENTS)
         cache.difference = ClockDifference(timedelta(seconds=ahead))
-        answer = await route(request, hub=TaskHub("hub"))
+        answer = await route(request, TaskHub("hub"), {"dependency": "payments"})
         close_circuits()
     assert f'"state": "{state}"' in answer.get_body().decode().replace('":"', '": "')

@@ -1,0 +1,72 @@
+"""A collection of routes is one function of the host: it gets everything at and below one word of the path.
+
+The host tries functions in the order of their names and has no rank for routes: `operations/{operation_id}`
+would take what is for `operations/summary`. Here the app finds the route by itself (`dispatch.py`). And the
+modules of a collection are imported with its first request, so that the app starts soon.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import azure.functions as func
+
+from durable_retry.binding import TaskHub, bind_hub
+from durable_retry.deferred import imported
+
+METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
+"""Also those that no route has: the host's own answer to them has no body."""
+
+REST: Final = "/{*rest}"
+_DISPATCH: Final = "durable_retry.http.dispatch:responder"
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Routes with the same first word.
+
+    Attributes:
+        path: As the host gets it: `circuits/{*rest}`, or `health` where there is nothing below.
+        routes: Where the `Routes` are, as `package.module:name`.
+        anonymous: Whether its routes need no function key.
+    """
+
+    path: str
+    routes: tuple[str, ...]
+    anonymous: bool = False
+
+    def has(self, path: str) -> bool:
+        """Whether a route is of this collection, by its path."""
+        return path.partition("/")[0] == self.path.removesuffix(REST)
+
+    @property
+    def function(self) -> str:
+        """The name of the host's function; that of no route sorts after those of all others."""
+        word = self.path.removesuffix(REST).replace("-", "_").replace(".", "_")
+        return f"api_{word}" if self.routes else "unmatched_request"
+
+
+def add_collection(
+    blueprint: Any, collection: Collection, routes_of: Callable[[Collection], Iterable[Any]]
+) -> None:
+    """Add the host's function of a collection.
+
+    Args:
+        blueprint: A `df.Blueprint`.
+        routes_of: Gives the routes of a collection; called with the first request.
+    """
+
+    @cache
+    def respond() -> Any:
+        return imported(_DISPATCH)(routes_of(collection))
+
+    async def answer(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse:
+        response: func.HttpResponse = await respond()(req, hub)
+        return response
+
+    answer.__name__ = collection.function
+    # Said for each: an app around the engine may have anonymous routes by default.
+    level = func.AuthLevel.ANONYMOUS if collection.anonymous else func.AuthLevel.FUNCTION
+    bound = bind_hub(blueprint)(answer)
+    blueprint.route(route=collection.path, methods=METHODS, auth_level=level)(bound)

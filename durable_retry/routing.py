@@ -1,0 +1,70 @@
+"""The collections of routes that the app has: those of the core, and the console's unless it is left out."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import azure.durable_functions as df
+
+from durable_retry.console.app import COLLECTIONS as CONSOLE
+from durable_retry.deferred import imported
+from durable_retry.http.collection import Collection, add_collection
+from durable_retry.settings.configuration import registration
+
+CORE: Final = (
+    Collection(
+        "operations/{*rest}",
+        (
+            "durable_retry.triggers.http.submissions:routes",
+            "durable_retry.triggers.http.operations:routes",
+        ),
+    ),
+    Collection("batches/{*rest}", ("durable_retry.triggers.http.workflows:batch_routes",)),
+    Collection("sagas/{*rest}", ("durable_retry.triggers.http.workflows:saga_routes",)),
+    Collection("dependencies", ("durable_retry.triggers.http.dependencies:routes",)),
+    Collection("handlers", ("durable_retry.triggers.http.dependencies:routes",)),
+    Collection("policies/{*rest}", ("durable_retry.triggers.http.dependencies:routes",)),
+    Collection("circuits/{*rest}", ("durable_retry.triggers.http.circuits:routes",)),
+    Collection("order-lanes/{*rest}", ("durable_retry.triggers.http.order_lanes:routes",)),
+    Collection(
+        "dead-letters/{*rest}",
+        (
+            "durable_retry.triggers.http.dead_letters:routes",
+            "durable_retry.triggers.http.causes:routes",
+        ),
+    ),
+    Collection("outbox/{*rest}", ("durable_retry.triggers.http.outbox:routes",)),
+    Collection("health", ("durable_retry.triggers.http.health:routes",), anonymous=True),
+    Collection("diagnoses/{*rest}", ("durable_retry.triggers.http.diagnosis:routes",)),
+    Collection("openapi.json", ("durable_retry.api:routes",), anonymous=True),
+)
+
+_UNMATCHED: Final = Collection("{*rest}", (), anonymous=True)
+
+
+def collections() -> Iterator[Collection]:
+    """Yield the collections of this app; those of the console add routes to some of the core's."""
+    console = {each.path: each for each in CONSOLE} if registration().console else {}
+    for collection in CORE:
+        more = console.pop(collection.path, collection)
+        yield replace(collection, routes=tuple(dict.fromkeys((*collection.routes, *more.routes))))
+    yield from console.values()
+
+
+def routes_of(collection: Collection) -> Iterator[Any]:
+    """Yield the declared routes of a collection that this app has; imports their modules."""
+    for reference in collection.routes:
+        for route in imported(reference).table:
+            if collection.has(route.path) and (route.source is None or registration().wants(route.source)):
+                yield route
+
+
+def blueprint() -> df.Blueprint:
+    """Return a blueprint with a function for each collection."""
+    blueprint = df.Blueprint()
+    for collection in collections():
+        add_collection(blueprint, collection, routes_of)
+    if registration().route_prefix:
+        # Below a prefix of its own everything is the API's; without one, other paths may be the app's.
+        add_collection(blueprint, _UNMATCHED, routes_of)
+    return blueprint

@@ -1,0 +1,75 @@
+"""What a start of the app imports: the first request after idle waits for it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import activities
+from durable_retry.deferred import imported
+
+ROOT: Final = Path(__file__).parents[2]
+
+HEAVY: Final = frozenset(
+    {
+        # Libraries that the first attempt, the first row, the first message or the first request brings.
+        *("aiohttp", "requests", "azure.data.tables", "azure.storage.queue", "azure.identity"),
+        *("httpx", "httptools", "opentelemetry.sdk", "croniter"),
+        # Our own: routes and activities, each with all that it needs.
+        *("durable_retry.api", "durable_retry.http.routes", "durable_retry.http.openapi"),
+        *("durable_retry.services.attempt", "durable_retry.services.outbox", "durable_retry.client"),
+        *("durable_retry.services.upkeep.failures", "durable_retry.services.upkeep.rounds"),
+        *("durable_retry.triggers.http", "activities.operation", "activities.outbox"),
+        *(
+            "durable_retry.console.finding",
+            "durable_retry.console.overview",
+            "durable_retry.console.dashboard",
+        ),
+        *("durable_retry.console.bulk.actions", "durable_retry.console.alerts.watch"),
+    }
+)
+
+# `package.module:name` as a whole text.
+_REFERENCE: Final = re.compile(r'"((?:\w+\.)+\w+:\w+)"')
+
+
+@pytest.fixture(scope="module")
+def loaded() -> set[str]:
+    """The modules that a start leaves loaded, in an interpreter of its own."""
+    run = subprocess.run(
+        [sys.executable, "-c", "import json, sys, function_app; print(json.dumps(sorted(sys.modules)))"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "FLAKY_TARGET_URL": "http://127.0.0.1:9"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(json.loads(run.stdout))
+
+
+def test_a_start_imports_nothing_that_only_some_requests_need(loaded: set[str]) -> None:
+    assert HEAVY & loaded == set()
+
+
+def test_what_must_not_be_imported_exists() -> None:
+    for name in HEAVY:
+        assert imported(f"{name}:__name__") == name
+
+
+def deferred_references() -> Iterator[str]:
+    for folder in ("durable_retry", "activities", "orchestrators", "entities"):
+        for file in (ROOT / folder).rglob("*.py"):
+            yield from _REFERENCE.findall(file.read_text(encoding="utf-8"))
+    for module, names in activities.ACTIVITIES.items():
+        yield from (f"activities.{module}:{name}" for name in names)
+
+
+@pytest.mark.parametrize("reference", sorted(set(deferred_references())))
+def test_what_is_imported_later_is_there(reference: str) -> None:
+    assert imported(reference) is not None
