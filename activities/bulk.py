@@ -7,7 +7,7 @@ from durable_retry.console.bulk.actions import do_batch, letters_page, unfinishe
 from durable_retry.console.bulk.ends import count_ends
 from durable_retry.console.bulk.replay import replay_some
 from durable_retry.console.bulk.shapes import BulkAction, UnfinishedFilter, counts_of
-from durable_retry.engine.base.instants import optional_from_rfc3339, optional_to_rfc3339
+from durable_retry.engine.base.instants import from_rfc3339, optional_to_rfc3339
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.replay import ReplayBody
 
@@ -30,8 +30,8 @@ async def replay_batch(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """Replay some dead letters, unless their circuits are open. Idempotent.
 
     Args:
-        request: `replay_id`, `ids`, `note`, and `now`, the orchestrator's, and `by`, which inputs of 0.1.0 do
-            not have; `options`, those of `ReplayOptions` that were given beside the note.
+        request: `replay_id`, `ids`, `note`, `by`, and `now`, the orchestrator's; `options`, those of
+            `ReplayOptions` that were given beside the note.
 
     Returns:
         `replayed`, `skipped`, `failures` (`id` and `detail` of each), `left` (ids that have to wait for a
@@ -40,14 +40,13 @@ async def replay_batch(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     Raises:
         TaskHubUnavailableError: The rest could not be started.
     """
-    asked_at = optional_from_rfc3339(request.get("now"))
     done = await replay_some(
         hub,
         request["ids"],
         replay_id=request["replay_id"],
         body=ReplayBody.model_validate(request.get("options", {}) | {"note": request["note"]}),
-        asked_at=asked_at,
-        by=request.get("by"),
+        asked_at=from_rfc3339(request["now"]),
+        by=request["by"],
     )
     return {
         **counts_of(done.items),

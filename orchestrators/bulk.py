@@ -34,7 +34,6 @@ LOOKS_PER_HISTORY: Final = 20
 """Looks at an open circuit after which the orchestration continues as new: it may stay open for days, and is
 looked at every few seconds."""
 
-FORM_WITH_ENDS: Final = 5
 _FIRST_COUNT: Final = timedelta(seconds=2)
 _LONGEST_COUNT: Final = timedelta(minutes=15)
 # Ends are counted each time the bulk action is an eighth older: what it shows is late by a part of its age,
@@ -61,12 +60,11 @@ class BulkReplay:
     def resume(cls, ctx: task.OrchestrationContext, given: Mapping[str, Any]) -> Self:
         """Begin from a start's input, or continue from the execution before this one."""
         progress = given.get("progress")
-        ends = EndCounts() if given.get("form", 1) >= FORM_WITH_ENDS else None
         return cls(
             ctx=ctx,
             given=given,
             pace=BatchPace.of(given["rate_per_second"]),
-            progress=ReplayProgress(ends=ends) if progress is None else ReplayProgress.from_json(progress),
+            progress=ReplayProgress() if progress is None else ReplayProgress.from_json(progress),
             cancel=ctx.wait_for_external_event(CANCEL_REPLAY_EVENT),
             end=ReplayState(given["end"]) if "end" in given else None,
         )
@@ -81,8 +79,7 @@ class BulkReplay:
         """When the ends are to be counted again."""
         began_at = from_rfc3339(self.given["created_at"])
         wait = min(max(_FIRST_COUNT, (self.now - began_at) / _AGE_PER_COUNT), _LONGEST_COUNT)
-        counted_at = None if self.progress.ends is None else self.progress.ends.counted_at
-        return (counted_at or began_at) + wait
+        return (self.progress.ends.counted_at or began_at) + wait
 
     @property
     def now(self) -> datetime:
@@ -147,7 +144,7 @@ def _next_page(bulk: BulkReplay) -> Turns[Any]:
 
 
 def _action_members(bulk: BulkReplay) -> dict[str, Any]:
-    # The inputs of older versions do not have them.
+    # A bulk replay has no action.
     return {name: bulk.given[name] for name in ("action", "by") if name in bulk.given}
 
 
@@ -170,7 +167,7 @@ def _replay_all(bulk: BulkReplay, ids: list[str]) -> Turns[list[str]]:
             bulk.show(ReplayState.WAITING_CIRCUIT, waiting_until=until)
             yield from bulk.wait(until)
         bulk.show(ReplayState.RUNNING)
-        if bulk.progress.ends is not None and bulk.next_count_at <= bulk.now:
+        if bulk.next_count_at <= bulk.now:
             yield from _count_ends(bulk)
             bulk.show(ReplayState.RUNNING)
         yield from bulk.wait(began + bulk.pace.interval)
@@ -180,8 +177,6 @@ def _replay_all(bulk: BulkReplay, ids: list[str]) -> Turns[list[str]]:
 def _count_until_over(bulk: BulkReplay, end: ReplayState) -> Turns[dict[str, Any] | None]:
     """Count the ends of what was started until nothing is under way; None to continue as new."""
     bulk.end = end
-    if bulk.progress.ends is None:
-        return bulk.show(end)
     for _ in range(LOOKS_PER_HISTORY):
         ends = yield from _count_ends(bulk)
         if not ends.under_way:

@@ -12,6 +12,7 @@ from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import (
     BATCH,
     BULK_ACTION,
+    BULK_ENDS,
     BULK_PAGE,
     CALL,
     CANCEL_REPLAY_EVENT,
@@ -338,7 +339,7 @@ def _replays() -> dict[str, Shape]:
 def _bulk_actions() -> dict[str, Shape]:
     ids = ["dl-0", "dl-1"]
     return {
-        "filtered": _replay(4, rate=2, per_page=2, action="archive", by="ada"),
+        "filtered": _replay(4, rate=2, per_page=2, action="archive"),
         "selected": _replay(
             2, rate=2, action="cancel", by=None, selected=2, page={"ids": ids, "cursor": None}
         ),
@@ -363,6 +364,8 @@ def _replay(
             last = min(count, first + (per_page or given["limit"]))
             ids = [f"dl-{number}" for number in range(first, last)]
             return {"ids": ids, "cursor": None if last == count else str(last)}
+        if name == BULK_ENDS:
+            return {"succeeded": count, "failed_again": 0, "under_way": 0, "cursor": None}
         left = given["ids"][:1] if next(holds, False) else []
         until = to_rfc3339(clock.now() + timedelta(seconds=0.2)) if left else None
         done = {"replayed": len(given["ids"]) - len(left), "skipped": 0, "failures": []}
@@ -375,6 +378,7 @@ def _replay(
         "matched": count,
         "note": None,
         "created_at": to_rfc3339(clock.now()),
+        "by": "ada",
         **more,
     }
     return Shape("replay-1", given, answer, steer)

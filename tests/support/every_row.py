@@ -176,7 +176,6 @@ async def _write_workflows() -> None:
         BulkItem(id="dl-2", outcome=ItemOutcome.FAILED, detail="it is archived"),
     ]
     await bulk_replay.keep_items("replay-1", to_rfc3339(NOON), enumerate(items))
-    await bulk_replay.keep_items("replay-1", None, enumerate(items[:1]))
 
 
 async def _write_index() -> None:

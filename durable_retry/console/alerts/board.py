@@ -60,7 +60,7 @@ def _thresholds_of_dependencies() -> dict[str, float]:
 async def try_receivers(hub: TaskHub) -> AlertTests:
     """Send a message to every receiver at once, and say what became of it."""
     now = clock.now()
-    alert = Alert(condition=TEST, is_raised=True, since=now, value=0.0, threshold=0.0)
+    alert = Alert(condition=TEST, is_raised=True, since=now, value=0.0, threshold=0.0, raised_at=now)
     receivers = targets_by_name()
     failures = await asyncio.gather(*(send_alert_to(hub, alert, each, now) for each in receivers.values()))
     return AlertTests(
@@ -127,7 +127,7 @@ def _alert_document(alert: Alert, silences: Iterable[Silence]) -> AlertDocument:
     return AlertDocument.taken_from(
         alert,
         state="resolved" if not alert.is_raised else "silenced" if silence or is_quiet else "firing",
-        raised_at=alert.began_at,
+        raised_at=alert.raised_at,
         resolved_at=None if alert.is_raised else alert.since,
         silence=silence,
         deliveries=tuple(

@@ -74,7 +74,7 @@ def slack_message(alert: Alert, links: AlertLinks) -> dict[str, Any]:
     """Return the body for a Slack incoming webhook: blocks, and the text that notifications show."""
     mark = ":rotating_light: *Raised*" if alert.is_raised else ":white_check_mark: *Resolved*"
     text = _slack_text(alert.text)
-    about = f"raised {to_rfc3339(alert.began_at)}"
+    about = f"raised {to_rfc3339(alert.raised_at)}"
     about += "".join(f" · <{url}|{words}>" for words, url in links.named())
     return {
         "text": f"{'Raised' if alert.is_raised else 'Resolved'}: {text}",
@@ -96,7 +96,7 @@ def teams_message(alert: Alert, links: AlertLinks) -> dict[str, Any]:
         "body": [
             {**block, "text": f"{title}: {alert.title}", "weight": "Bolder", "color": colour},
             {**block, "text": alert.text},
-            {"type": "FactSet", "facts": [{"title": "Raised", "value": to_rfc3339(alert.began_at)}]},
+            {"type": "FactSet", "facts": [{"title": "Raised", "value": to_rfc3339(alert.raised_at)}]},
         ],
     }
     actions = [{"type": "Action.OpenUrl", "title": words, "url": url} for words, url in links.named()]

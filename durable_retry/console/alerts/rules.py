@@ -101,7 +101,7 @@ class Alert(JsonShape):
 
     Attributes:
         value: Of the latest check while it is raised, so that a late message says what is so by then.
-        raised_at: When the incident began; None in rows of older versions.
+        raised_at: When the incident began.
         deliveries: By receiver, the messages about this change.
     """
 
@@ -110,7 +110,7 @@ class Alert(JsonShape):
     since: datetime
     value: float
     threshold: float
-    raised_at: datetime | None = None
+    raised_at: datetime
     deliveries: Mapping[str, AlertDelivery] = field(default_factory=dict)
 
     @property
@@ -122,11 +122,6 @@ class Alert(JsonShape):
     def state(self) -> str:
         """`raised` or `cleared`."""
         return "raised" if self.is_raised else "cleared"
-
-    @property
-    def began_at(self) -> datetime:
-        """When the incident began."""
-        return self.raised_at or self.since
 
     @property
     def kind(self) -> str:
@@ -152,21 +147,21 @@ class Alert(JsonShape):
         value, threshold = _value_text(self.kind, self.value), _value_text(self.kind, self.threshold)
         if self.is_raised:
             return f"{self.title}: {value}, over the threshold of {threshold}."
-        lasted = _duration_text((self.since - self.began_at).total_seconds())
+        lasted = _duration_text((self.since - self.raised_at).total_seconds())
         return f"{self.title}: {value}, no longer over the threshold of {threshold}, after {lasted}."
 
     def document(self) -> dict[str, Any]:
         """Return the body of the log line and the webhook."""
         return {
             "id": self.id,
-            "incident_id": f"alert-{self.condition}-{_compact_instant(self.began_at)}",
+            "incident_id": f"alert-{self.condition}-{_compact_instant(self.raised_at)}",
             "condition": self.condition,
             "dependency": self.dependency,
             "state": self.state,
             "value": self.value,
             "threshold": self.threshold,
             "text": self.text,
-            "raised_at": to_rfc3339(self.began_at),
+            "raised_at": to_rfc3339(self.raised_at),
             "at": to_rfc3339(self.since),
         }
 
@@ -296,7 +291,7 @@ def _alert_of_metric(metric: HealthMetric, now: datetime, last: Alert | None) ->
     )
     if metric.is_exceeded or last is None:
         return raised
-    return replace(raised, is_raised=False, raised_at=last.began_at, deliveries=last.clearing_deliveries())
+    return replace(raised, is_raised=False, raised_at=last.raised_at, deliveries=last.clearing_deliveries())
 
 
 _MINUTE_SECONDS: Final = 60

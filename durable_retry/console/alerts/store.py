@@ -53,7 +53,7 @@ async def write_change(alert: Alert, last: Alert | None) -> bool:
         is_last = known is None or (last is not None and known.id == last.id)
         is_ours = is_last and await tables.merge_version(TABLE, row, found.etag)
     if is_ours:
-        key = newest_first(alert.began_at) + quoted(alert.condition)
+        key = newest_first(alert.raised_at) + quoted(alert.condition)
         await tables.merge(TABLE, _row_of_alert(_INCIDENT, key, replace(alert, deliveries={})))
     return is_ours
 

@@ -1,13 +1,13 @@
 """What people see of bulk replays and bulk actions."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field
 
-from durable_retry.console.bulk.shapes import BulkAction, EndCounts, ItemOutcome, ReplayProgress, ReplayState
+from durable_retry.console.bulk.shapes import BulkAction, ItemOutcome, ReplayProgress, ReplayState
 from durable_retry.engine.base.answers import Answer, Instant, left_out
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.json_forms import is_none
@@ -26,10 +26,10 @@ class BulkFailure(Answer):
 
 
 type Ended = Annotated[
-    int | None,
+    int,
     Field(
         description="Of what was started: `succeeded`; `failed_again` ended otherwise, as a dead letter or "
-        "cancelled; `under_way` had not ended at `counted_at`. null where an older version started it."
+        "cancelled; `under_way` had not ended at `counted_at`."
     ),
 ]
 
@@ -58,9 +58,9 @@ class BulkProgress(Answer):
     failed: int = 0
     failures: tuple[BulkFailure, ...]
     started: Annotated[int, Field(description="Were replayed, or acted on.")]
-    succeeded: Ended = None
-    failed_again: Ended = None
-    under_way: Ended = None
+    succeeded: Ended = 0
+    failed_again: Ended = 0
+    under_way: Ended = 0
     refused: Annotated[int, Field(description="`skipped` and `failed` together.")]
     counted_at: Annotated[
         Instant | None, Field(description="When the ends were last counted; null before the first time.")
@@ -85,21 +85,17 @@ class BulkReplayDocument(BulkProgress):
     replayed: int
 
     def stored(self) -> dict[str, Any]:
-        """Return what an orchestration writes: older ones, which do not count ends, write as they began."""
-        # Who began it and the patch stand in the input.
-        left_out = {"by"} | (set() if self.under_way is not None else {*_ENDS, "started", "refused"})
-        return self.model_dump(mode="json", exclude=left_out)
+        """Return what an orchestration writes: who began it and the patch stand in the input."""
+        return self.model_dump(mode="json", exclude={"by"})
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
-        """Read what an orchestration of this version or another wrote.
+        """Read what an orchestration wrote.
 
         Raises:
             ValueError: It is no such document.
         """
-        refused = document["skipped"] + document["failed"]
-        sums = {"started": document["replayed"], "refused": refused}
-        return cls.model_validate({**sums, **document}, strict=False)
+        return cls.model_validate(document, strict=False)
 
 
 class BulkActionDocument(BulkProgress):
@@ -131,15 +127,12 @@ def progress_document(
         failures=tuple(BulkFailure(**each) for each in progress.failures),
         started=progress.replayed,
         refused=progress.skipped + progress.failed,
-        **({} if progress.ends is None else {name: getattr(progress.ends, name) for name in _ENDS}),
+        **asdict(progress.ends),
         remaining=max(0, given["matched"] - done),
         waiting_until=waiting_until,
         created_at=from_rfc3339(given["created_at"]),
         by=given.get("by"),
     )
-
-
-_ENDS: Final = tuple(field.name for field in fields(EndCounts))
 
 
 def action_document(progress: BulkReplayDocument, given: Mapping[str, Any]) -> BulkActionDocument:

@@ -15,7 +15,7 @@ from durable_retry.concurrency import map_bounded
 from durable_retry.console.bulk.document import EditPreview
 from durable_retry.console.bulk.shapes import BulkItem, ItemOutcome
 from durable_retry.console.bulk.store import keep_items
-from durable_retry.engine.base.instants import optional_to_rfc3339
+from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.circuit.messages import snapshot_of
@@ -110,20 +110,20 @@ async def replay_some(
     *,
     replay_id: str,
     body: ReplayBody,
-    asked_at: datetime | None = None,
-    by: str | None = None,
+    asked_at: datetime,
+    by: str | None,
 ) -> BatchResult:
     """Replay some dead letters, unless their circuits are open. Idempotent.
 
     Args:
         body: What each is replayed with.
-        asked_at: When this was asked for, by the clock that `held_until` is to be read by; None means this
-            machine's. Clocks of machines differ.
+        asked_at: When this was asked for, by the clock that `held_until` is to be read by: clocks of machines
+            differ.
 
     Raises:
         TaskHubUnavailableError: The rest could not be started.
     """
-    difference = timedelta(0) if asked_at is None else asked_at - clock.now()
+    difference = asked_at - clock.now()
     records = await find_dead_letters(ids)
     until = await _held_until_by_dependency(hub, records)
     free: list[tuple[int, KeptDeadLetter | str]] = []
@@ -136,7 +136,7 @@ async def replay_some(
     items = await _replay_records(hub, [found for _, found in free], body, replay_id, by)
     await keep_items(
         replay_id,
-        optional_to_rfc3339(asked_at),
+        to_rfc3339(asked_at),
         zip((place for place, _ in free), items, strict=True),
     )
     return BatchResult(

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from math import ceil
@@ -207,7 +207,7 @@ class ReplayProgress(JsonShape):
         failed: Dead letters that could not be started, and stay open.
         failures: `{"id", "detail"}` of the latest of these.
         cursor: Where to continue reading the list; None at the beginning.
-        ends: How what was replayed has ended; None where an older version began, which does not count that.
+        ends: How what was replayed has ended.
     """
 
     replayed: int = 0
@@ -215,7 +215,7 @@ class ReplayProgress(JsonShape):
     failed: int = 0
     failures: tuple[Mapping[str, Any], ...] = ()
     cursor: str | None = None
-    ends: Annotated[EndCounts | None, Form(omits_none=True)] = None
+    ends: EndCounts = field(default_factory=EndCounts)
 
     def plus(self, step: Mapping[str, Any]) -> Self:
         """Add the result of one batch: `replayed`, `skipped` and `failures`."""
@@ -227,7 +227,7 @@ class ReplayProgress(JsonShape):
             replayed=self.replayed + step["replayed"],
             skipped=self.skipped + step["skipped"],
             failed=self.failed + len(failures),
-            ends=None if self.ends is None else self.ends.plus(step["replayed"]),
+            ends=self.ends.plus(step["replayed"]),
             failures=(*self.failures, *failures)[-KEPT_FAILURES:],
         )
 

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from durable_retry.console.bulk.shapes import BulkItem, ItemEnd, ItemOutcome
 from durable_retry.engine.base.instants import age, from_rfc3339
@@ -19,23 +18,20 @@ from durable_retry.engine.base.unreadable import read_or
 from durable_retry.stores.storage import tables
 from durable_retry.stores.workflows import LISTS_TABLE
 
-# For batches whose orchestration began in 0.1.0, which gives them no instant.
-_WITHOUT_INSTANT: Final = "1970-01-01T00:00:00Z"
 
-
-async def keep_items(action_id: str, asked_at: str | None, items: Iterable[tuple[int, BulkItem]]) -> None:
+async def keep_items(action_id: str, asked_at: str, items: Iterable[tuple[int, BulkItem]]) -> None:
     """Store what became of items. Idempotent.
 
     Args:
-        asked_at: RFC 3339, of the batch; None from an orchestration of 0.1.0.
+        asked_at: RFC 3339, of the batch.
         items: Each with its place in the batch, from 0; 100 at most.
     """
-    batch = age(from_rfc3339(asked_at or _WITHOUT_INSTANT))
+    batch = age(from_rfc3339(asked_at))
     rows = [
         {
             "PartitionKey": action_id,
             "RowKey": f"{batch}-{place:02d}",
-            "at": asked_at or "",
+            "at": asked_at,
             "item": json.dumps(item.shortened().to_json()),
         }
         for place, item in items
@@ -49,7 +45,7 @@ class KeptItem:
     """An item as it is stored.
 
     Attributes:
-        at: When its batch was asked for; None from an orchestration of 0.1.0.
+        at: When its batch was asked for; None where that cannot be read.
         end: How that ended; None while nobody has seen that it did.
     """
 
@@ -80,7 +76,6 @@ def _item_of_row(row: tables.Row) -> KeptItem:
         detail = f"This row cannot be read: {reason}"
         return BulkItem(id=str(row["RowKey"]), outcome=ItemOutcome.FAILED, detail=detail, unreadable=reason)
 
-    # An orchestration of 0.1.0 left none.
     at = read_or(lambda: from_rfc3339(row["at"]), lambda _: None)
     item = read_or(lambda: BulkItem.from_json_text(row["item"]), stand_in)
     # An end that cannot be read is looked up anew.

@@ -48,10 +48,9 @@ class DeadLetterFilter(TurnNames, JsonShape):
 
     def may_match_names(self, row: Mapping[str, Any]) -> bool:
         """Return whether a dead letter may have the names, as far as its index row shows."""
-        text = row.get("names") if self.turn_names else None
-        if text is None:
-            return True  # Nothing is asked for, or the row is of an older version.
-        return read_or(lambda: self.fits_names(json.loads(text)), lambda _: True)
+        if not self.turn_names:
+            return True
+        return read_or(lambda: self.fits_names(json.loads(row["names"])), lambda _: True)
 
     def matches_record(self, record: KeptDeadLetter) -> bool:
         """Return whether a dead letter has the status and, where it can be read, the names."""

@@ -135,7 +135,7 @@ class KeptDeadLetter(JsonShape):
     archived_at: datetime | None = None  # None unless archived
     replays: tuple[Replay, ...] = ()  # oldest first
     notes: tuple[Mapping[str, Any], ...] = ()  # JSON forms of `Note`, oldest first
-    # Length of the whole message; None for an operation, and in rows of older versions.
+    # Length of the whole message; None for an operation.
     message_chars: int | None = None
     archived_by: str | None = None  # who archived it; None when nobody said
     # More of the last attempt's failure; None where its line says all.
@@ -178,8 +178,7 @@ class KeptDeadLetter(JsonShape):
     @property
     def is_cut(self) -> bool:
         """Whether only the beginning of the message was kept."""
-        kept = len(self.message or "")
-        return kept >= MAX_MESSAGE_CHARS if self.message_chars is None else kept < self.message_chars
+        return self.message_chars is not None and len(self.message or "") < self.message_chars
 
 
 def of_operation(dead_letter_id: str, entry: Mapping[str, Any], now: datetime) -> KeptDeadLetter:

@@ -34,9 +34,7 @@ class DeadLetterSearch:
         return read_or(lambda: self._may_match(dead_letter_id, row), lambda _: True)
 
     def _may_match(self, dead_letter_id: str, row: Mapping[str, Any]) -> bool:
-        text = row.get("names")
-        if text is None:
-            return True  # Of an older version.
+        text = row["names"]
         more = (dead_letter_id, row["reason"])
         # Nearly every row is refused here, before its names are parsed.
         if self.words is not None and not may_mention(self.words, text, *more):
@@ -55,7 +53,7 @@ class DeadLetterSearch:
         return self._fits_entry((record.id, record.reason.value), names, None)
 
     def _fits_entry(self, more: tuple[str, str], names: Mapping[str, str], chars: int | None) -> bool:
-        return all(names.get(name) in (None, value[:chars]) for name, value in self._whole.items()) and (
+        return all(names[name] == value[:chars] for name, value in self._whole.items()) and (
             self.words is None or mentions(self.words, *more, *map(names.get, _WORDED))
         )
 

@@ -30,5 +30,5 @@ class TurnNames:
         return {name: value for name in TURN_NAMES if (value := getattr(self, name)) is not None}
 
     def fits_names(self, names: Mapping[str, str]) -> bool:
-        """Return whether what has these names matches; a name that is not there may be any."""
-        return all(names.get(name) in (None, value) for name, value in self.turn_names.items())
+        """Return whether what has these names matches."""
+        return all(names[name] == value for name, value in self.turn_names.items())

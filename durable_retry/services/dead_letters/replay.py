@@ -261,7 +261,7 @@ def _replay_of_message(record: KeptDeadLetter, edits: ReplayBody) -> Prepared:
     before = record.message or ""
     after = before if edits.message is None else edits.message
     if edits.message is None and record.is_cut:
-        kept = f"only the first {len(before)} of {record.message_chars or 'more'} characters were kept"
+        kept = f"only the first {len(before)} of {record.message_chars} characters were kept"
         raise InvalidInputError([Problem("/message", f"{kept}: replay it with the whole message")])
     arrival = Arrival(
         source=record.source,

@@ -56,7 +56,7 @@ from durable_retry.stores.dead_letters.intents import Intent, left_over
 from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations import steps
 from durable_retry.stores.operations import writes as operation_writes
-from durable_retry.stores.operations.results import REMOVED_AT_ONCE, remove_results
+from durable_retry.stores.operations.results import remove_results
 from durable_retry.stores.order_lanes import remove_old_tails
 from durable_retry.stores.storage import lists, rounds
 from durable_retry.stores.task_hub import TaskHub
@@ -300,9 +300,7 @@ async def _remove_operations(hub: TaskHub, shard: int, now: datetime) -> AsyncGe
 
 
 async def _remove_results(_hub: TaskHub, _shard: int, now: datetime) -> AsyncGenerator[int]:
-    step = partial(remove_results, now, retention_settings().history_for)
-    async for number in _repeat_until_drained(step, REMOVED_AT_ONCE):
-        yield number
+    yield await remove_results(now, retention_settings().history_for)
 
 
 async def _remove_other_instances(hub: TaskHub, _shard: int, now: datetime) -> AsyncGenerator[int]:

@@ -23,9 +23,7 @@ class IndexEntry:
     id: str
     created_at: datetime  # never changes
     facets: Facets  # fields that filters use; never change
-    # `KeptDeadLetter.names` for searches; never change. None in rows of older versions, and those of later
-    # ones have more of them.
-    names: Mapping[str, str] | None = None
+    names: Mapping[str, str]  # `KeptDeadLetter.names` for searches; never change
 
     @classmethod
     def of(cls, record: KeptDeadLetter) -> Self:
@@ -40,7 +38,7 @@ class IndexEntry:
             id=row["dead_letter_id"],
             created_at=from_rfc3339(row["created_at"]),
             facets=Facets(**{name: row[name] for name in FACETS}),
-            names=json.loads(row["names"]) if "names" in row else None,
+            names=json.loads(row["names"]),
         )
 
     @property
@@ -55,7 +53,7 @@ class IndexEntry:
             "created_at": to_rfc3339(self.created_at),
             **asdict(self.facets),
             # As JSON, whose ASCII takes any character that a message can have.
-            **({} if self.names is None else {"names": json.dumps(dict(self.names))}),
+            "names": json.dumps(dict(self.names)),
         }
 
     def rows_at(self, partition: str, keys: Iterable[str]) -> list[Row]:

@@ -38,7 +38,7 @@ from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status, unr
 from durable_retry.errors import StorageRefusedError
 from durable_retry.stores.dead_letters.entries import IndexEntry, due_key, list_prefix, oldest_prefix
 from durable_retry.stores.storage import contents, lists, tables
-from durable_retry.stores.storage.lists import partition_of, partitions, partitions_with
+from durable_retry.stores.storage.lists import partition_of, partitions
 
 TABLE: Final = "DeadLetterIndex"
 
@@ -249,9 +249,7 @@ async def list_open(record: KeptDeadLetter) -> None:
 
 async def move_to_status(record: KeptDeadLetter) -> None:
     """List a dead letter under its status and remove it from the lists of the others."""
-    entry = IndexEntry.of(record)
-    listed = await _listed_in(entry, record.status)
-    partition = listed or partition_of(record.status, record.id)
+    partition = partition_of(record.status, record.id)
     if record.status is Status.OPEN:
         await _list_open(record, partition)
     else:
@@ -271,8 +269,8 @@ async def unlist_archived(entry: IndexEntry, archived_at: datetime) -> None:
 
 async def drop_due(dead_letter_id: str, archived_at: datetime) -> None:
     """Remove a dead letter from the queue of those to delete."""
-    for partition in partitions_with(Status.ARCHIVED, dead_letter_id):
-        await tables.delete(TABLE, partition, due_key(archived_at, dead_letter_id))
+    partition = partition_of(Status.ARCHIVED, dead_letter_id)
+    await tables.delete(TABLE, partition, due_key(archived_at, dead_letter_id))
 
 
 async def due(archived_before: datetime, limit: int) -> list[tuple[IndexEntry, datetime]]:
@@ -350,10 +348,8 @@ async def _change_counted(
 
 
 async def _listed_in(entry: IndexEntry, status: Status) -> str | None:
-    for partition in partitions_with(status, entry.id):
-        if await _is_listed(entry, partition):
-            return partition
-    return None
+    partition = partition_of(status, entry.id)
+    return partition if await _is_listed(entry, partition) else None
 
 
 async def _is_listed(entry: IndexEntry, partition: str) -> bool:

@@ -68,8 +68,7 @@ async def list_dead_letters(
 async def count_dead_letters(wanted: DeadLetterFilter, *, one_page: bool = False) -> int:
     """Count dead letters that match a filter; reads the shortest list that contains them, page by page.
 
-    Without a status, one that moves between two lists at this moment may be counted twice; rows of older
-    versions, which have no names, count as if they had those that are asked for. `one_page` counts
+    Without a status, one that moves between two lists at this moment may be counted twice. `one_page` counts
     among the newest 999 of each partition only, which is one read each.
     """
     counts = await asyncio.gather(

@@ -6,9 +6,6 @@
 So removal looks at no operation and at no row: it drops the tables of the days whose records and, by today's
 setting, histories are over. The digest keeps two executions of one attempt apart, of which either may be the
 one that its history knows; the other row is removed with it.
-
-Earlier versions named a table by the day on which it might be removed, and had one table, `OperationResults`,
-of such days before that. They are read, and removed on that day.
 """
 
 import json
@@ -25,7 +22,7 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.stores.storage import contents, lists, tables, whole_tables
 
 TABLE: Final = "OperationResults"
-"""Rows of earlier versions; begins the names of the tables of days."""
+"""Begins the names of the tables of days."""
 
 STORED: Final = "stored"
 """Member of a result that names its row, in place of `_LARGE`."""
@@ -35,9 +32,8 @@ _DAY_SECONDS: Final = 86_400
 _MARGIN: Final = timedelta(days=2)
 """Upkeep may be late, and a day is not over where clocks are behind."""
 
-_PARTITION: Final = re.compile(r"(\d{4}-\d{2}-\d{2}(?:t\d+)?)(?:-\d+)?")
-_DAYS: Final = re.compile(r"(\d{8})(?:t(\d+))?")
-REMOVED_AT_ONCE: Final = 1_000
+_PARTITION: Final = re.compile(r"(\d{4}-\d{2}-\d{2}t\d+)(?:-\d+)?")
+_DAYS: Final = re.compile(r"(\d{8})t(\d+)")
 
 
 async def store_apart(
@@ -84,7 +80,7 @@ async def whole_result(result: Any) -> Any:
         return result
     rest = {name: value for name, value in result.items() if name != STORED}
     keys = _keys_of(result[STORED])
-    row = await whole_tables.find(_table_of(keys[0]), *keys) or await whole_tables.find(TABLE, *keys)
+    row = await whole_tables.find(_table_of(keys[0]), *keys)
     return rest | ({"expired": True} if row is None else dict(json.loads(contents.unpacked("result", row))))
 
 
@@ -94,28 +90,22 @@ def _keys_of(stored: Any) -> tuple[str, str]:
 
 
 async def remove_results(now: datetime, kept_for: timedelta | None) -> int:
-    """Drop the tables that are over, and rows of earlier versions; return how many of these.
-
-    They are at most `REMOVED_AT_ONCE`. Where histories are kept for ever (None) nothing is removed.
-    """
+    """Drop the tables that are over, and return how many; none where histories are kept for ever (None)."""
     if kept_for is None:
         return 0
     today = now.date()
-    for table in await whole_tables.tables_between(f"{TABLE}0", f"{TABLE}{_compact_day(today.isoformat())}"):
-        if _is_over(table, today, kept_for):
-            await whole_tables.drop_table(table)
-    rows = await tables.rows_after(
-        TABLE, "0", limit=REMOVED_AT_ONCE, before=today.isoformat(), only=tables.KEYS
-    )
-    await tables.delete_rows(TABLE, rows)
-    return len(rows)
+    passed = await whole_tables.tables_between(f"{TABLE}0", f"{TABLE}{_compact_day(today.isoformat())}")
+    over = [table for table in passed if _is_over(table, today, kept_for)]
+    for table in over:
+        await whole_tables.drop_table(table)
+    return len(over)
 
 
 def _is_over(table: str, today: date, kept_for: timedelta) -> bool:
     """Whether nobody needs a table of a day that has passed."""
     days = _DAYS.fullmatch(table.removeprefix(TABLE))
-    if days is None or days[2] is None:
-        return days is not None
+    if days is None:
+        return False
     kept = max(timedelta(days=int(days[2])), timedelta(days=ceil(kept_for / timedelta(days=1))))
     return date.fromisoformat(days[1]) + kept + _MARGIN < today
 

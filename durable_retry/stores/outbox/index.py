@@ -30,7 +30,7 @@ from durable_retry.engine.base.names import EventState
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.outbox import OutboxEvent, StoredEvent, outbox_id_of, unreadable_event
 from durable_retry.stores.storage import contents, lists, tables
-from durable_retry.stores.storage.lists import partition_of, partitions, partitions_with
+from durable_retry.stores.storage.lists import partition_of, partitions
 
 OUTBOX_TABLE: Final = "Outbox"
 
@@ -97,7 +97,7 @@ class PendingNote:
     etag: str = ""  # the ETag of this version of the note
     # Why where and when cannot be read; they are what they mostly are, and long ago.
     unreadable: str | None = None
-    # How many the commit has; None where an older version wrote the note, or a resend.
+    # How many the commit has; None where a resend wrote the note.
     events: int | None = None
 
 
@@ -135,11 +135,8 @@ async def note_pending(
 
 async def read_note(outbox_id: str) -> PendingNote | None:
     """Return a run's note, or None."""
-    for partition in partitions_with(_PENDING, outbox_id):
-        found = await tables.read_version(INDEX_TABLE, partition, outbox_id)
-        if found is not None:
-            return _note_of_row(found.row, found.etag)
-    return None
+    found = await tables.read_version(INDEX_TABLE, partition_of(_PENDING, outbox_id), outbox_id)
+    return None if found is None else _note_of_row(found.row, found.etag)
 
 
 async def drop_note(note: PendingNote) -> bool:
@@ -170,8 +167,8 @@ def ended_row(event: StoredEvent, location: OutboxLocation) -> tables.Row:
 async def drop_ended(event: StoredEvent) -> None:
     """Remove an event from the lists of sent and failed events."""
     for state in (EventState.SENT, EventState.FAILED):
-        for partition in partitions_with(state.value, outbox_id_of(event.event_id) or ""):
-            await tables.delete(INDEX_TABLE, partition, _ended_key(event))
+        partition = partition_of(state.value, outbox_id_of(event.event_id) or "")
+        await tables.delete(INDEX_TABLE, partition, _ended_key(event))
 
 
 async def list_ended(

@@ -1,7 +1,6 @@
 """Lists that many processes write at once: several partitions, since storage bounds what one takes a second.
 
-A list `open` has the partitions `open`, `open-1`, `open-2` and `open-3`. Older versions wrote all rows to the
-first one, so a row may be there too.
+A list `open` has the partitions `open`, `open-1`, `open-2` and `open-3`.
 """
 
 import asyncio
@@ -22,13 +21,8 @@ def partitions(name: str) -> list[str]:
 
 
 def partition_of(name: str, item_id: str) -> str:
-    """Return the partition of a list that an item is written to."""
+    """Return the partition of a list that has an item."""
     return partitions(name)[crc32(item_id.encode()) % SHARDS]
-
-
-def partitions_with(name: str, item_id: str) -> list[str]:
-    """Return the partitions that may have an item: also the one of older versions."""
-    return list(dict.fromkeys((partition_of(name, item_id), str(name))))
 
 
 async def merged_rows(

@@ -1,6 +1,4 @@
 import asyncio
-from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +17,6 @@ from durable_retry.settings.app import AppSettings
 from durable_retry.stores.dead_letters import index as dead_letter_index
 from durable_retry.stores.dead_letters import list as dead_letter_list
 from durable_retry.stores.dead_letters import records as dead_letters
-from durable_retry.stores.dead_letters.entries import IndexEntry
 from durable_retry.stores.dead_letters.index import read_groups, read_summary
 from durable_retry.stores.dead_letters.intents import left_over
 from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters
@@ -29,7 +26,6 @@ from durable_retry.stores.dead_letters.records import (
     keep_message,
     keep_operation,
     move_dead_letter,
-    settle,
 )
 from durable_retry.stores.storage import lists, tables
 from tests.support.builders import NOON, an_entry
@@ -330,23 +326,7 @@ async def found(limit: int = 50, wanted: DeadLetterFilter = ALL, **search: Any) 
     return [record.operation_id for record in page.records]
 
 
-OLD_NAMES = ("key", "operation_id", "correlation_id", "detail")
-
-
-def fewer_names(entry: IndexEntry) -> IndexEntry:
-    return replace(entry, names={name: (entry.names or {})[name] for name in OLD_NAMES})
-
-
-@pytest.mark.parametrize(
-    "as_written",
-    [lambda entry: entry, fewer_names, lambda entry: replace(entry, names=None)],
-    ids=["rows of today", "rows without order keys", "rows without names"],
-)
-async def test_a_dead_letter_is_found_by_its_names_and_its_detail(
-    as_written: Callable[[IndexEntry], IndexEntry], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of = IndexEntry.of
-    monkeypatch.setattr(IndexEntry, "of", lambda record: as_written(of(record)))
+async def test_a_dead_letter_is_found_by_its_names_and_its_detail() -> None:
     debounce = Debounce(entity="e", key="stock-3", seconds=1.0, accepted_at=NOON)
     more = {"order_key": "lane-7", "priority": Priority.HIGH, "debounce": debounce}
     await keep(1, key="order-41", correlation_id="basket-7")
@@ -456,28 +436,3 @@ async def test_a_search_that_takes_many_reads_asks_no_list_again_that_has_ended(
     replayed = lists.partitions(Status.REPLAYED)
     assert [asked.count(partition) for partition in replayed] == [1] * lists.SHARDS
     assert len(asked) > 3 * lists.SHARDS
-
-
-async def test_what_older_versions_listed_in_one_partition_is_found_counted_and_moved(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with monkeypatch.context() as before:
-        before.setattr(dead_letter_index, "partition_of", lambda status, _id: status.value)
-        old = [await keep(number) for number in range(6)]
-        await move_dead_letter(old[0].id, lambda each: archived(each, NOON))
-    new = await keep(6)
-    await settle(old[1])
-    assert (await read_summary(NOON)).open == 6
-    assert await listed(DeadLetterFilter(status=Status.OPEN), limit=2) == [
-        "op-6",
-        "op-5",
-        "op-4",
-        "op-3",
-        "op-2",
-        "op-1",
-    ]
-    for each in (*old[1:], new):
-        await move_dead_letter(each.id, lambda record: archived(record, NOON))
-    assert (await read_summary(NOON)).open == 0
-    assert await count_dead_letters(DeadLetterFilter(status=Status.ARCHIVED)) == 7
-    assert len(await dead_letter_index.due(NOON + timedelta(days=1), 10)) == 7

@@ -147,7 +147,7 @@ async def test_each_receiver_gets_one_message_in_its_format_and_one_at_the_end(
     assert inbox.bodies("/slack")[1]["text"].startswith("Resolved: ")
     assert len(inbox.bodies("/teams")) == 2
     (incident,) = await list_incidents()
-    assert (incident.state, incident.began_at, incident.since) == ("cleared", NOW, NOW + 3 * MINUTE)
+    assert (incident.state, incident.raised_at, incident.since) == ("cleared", NOW, NOW + 3 * MINUTE)
     assert [alert.state for alert in noted] == ["raised", "cleared"]  # the activity has both
 
 

@@ -88,7 +88,9 @@ async def test_one_whose_history_was_purged_is_not_shown_and_upkeep_removes_it(
     await client.terminate_orchestration(instance_id)
     await client.wait_for_orchestration_completion(instance_id, timeout=60)
     await client.purge_orchestration(instance_id)
-    await keep_items(instance_id, None, [(0, BulkItem(id="dl-1", outcome=ItemOutcome.DONE))])
+    await keep_items(
+        instance_id, to_rfc3339(clock.now()), [(0, BulkItem(id="dl-1", outcome=ItemOutcome.DONE))]
+    )
 
     assert [each[name] for each in (await call(show, hub.binding))["items"]] == [kept_id]
     kinds = [SAGA_LIST] if name == "saga_id" else [REPLAY_LIST, BULK_ACTION]

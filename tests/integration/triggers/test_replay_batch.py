@@ -57,8 +57,11 @@ async def kept(count: int, prefix: str = "op") -> list[str]:
     return [await keep_operation(entry, clock.now()) for entry in entries]
 
 
-async def batch(hub: TaskHubStage, ids: list[str], replay_id: str = "replay-1") -> Any:
-    return await replay_batch({"replay_id": replay_id, "ids": ids, "note": "all of them"}, hub.binding)
+async def batch(
+    hub: TaskHubStage, ids: list[str], replay_id: str = "replay-1", now: datetime | None = None
+) -> Any:
+    request = {"replay_id": replay_id, "ids": ids, "note": "all of them", "by": "ada"}
+    return await replay_batch(request | {"now": to_rfc3339(now or clock.now())}, hub.binding)
 
 
 async def status_of(dead_letter_id: str) -> Status:
@@ -174,7 +177,7 @@ async def test_the_items_say_what_became_of_each_replay_the_latest_first(hub: Ta
     began = clock.now()
     for number, dead_letter_id in enumerate((good, bad)):
         hub.answer = failing(number, Category.MALFORMED, 422)
-        asked = {"replay_id": "replay-1", "ids": [dead_letter_id], "note": None}
+        asked = {"replay_id": "replay-1", "ids": [dead_letter_id], "note": None, "by": None}
         await replay_batch(asked | {"now": to_rfc3339(began + timedelta(seconds=number))}, hub.binding)
         await hub.binding.wait_for_end(f"op-{'bad' if number else 'good'}-0", 20)
     late, early = await items(hub)
@@ -288,9 +291,9 @@ async def test_an_item_whose_operation_was_replayed_once_more_shows_its_own_end(
 
 async def test_a_batch_that_is_made_again_lists_its_items_once(hub: TaskHubStage) -> None:
     hub.answer = failing(0)
-    ids = await kept(2)
+    ids, now = await kept(2), clock.now()
     for _ in range(2):
-        await batch(hub, ids)
+        await batch(hub, ids, now=now)
     assert [(each["id"], each["outcome"]) for each in await items(hub)] == [
         (each, "replayed") for each in ids
     ]
@@ -326,7 +329,7 @@ async def test_until_when_is_said_by_the_clock_of_the_orchestrator(hub: TaskHubS
     ids = await kept(1)
     await change_circuit(hub, ManualControl.OPEN, 600)
     behind = clock.now() - timedelta(seconds=30)
-    request = {"replay_id": "replay-1", "ids": ids, "note": None, "now": to_rfc3339(behind)}
+    request = {"replay_id": "replay-1", "ids": ids, "note": None, "by": None, "now": to_rfc3339(behind)}
     step = await replay_batch(request, hub.binding)
     held = datetime.fromisoformat(step["held_until"]) - behind
     assert timedelta(seconds=570) < held <= timedelta(seconds=600)

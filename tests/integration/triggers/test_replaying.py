@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,7 +13,7 @@ from durable_retry import clock
 from durable_retry.engine.base.names import Category, DeadLetterReason, EventState
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status, of_message
+from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.outbox import OutboxEvent
@@ -412,17 +411,3 @@ async def test_a_message_that_was_cut_is_replayed_only_as_a_whole_one(hub: TaskH
         await replay_dead_letter(hub.binding, dead_letter_id, NOTHING, clock.now())
     edits = ReplayBody(message=whole.strip())
     await ended(hub, (await replay_dead_letter(hub.binding, dead_letter_id, edits, clock.now())).operation_id)
-
-
-def test_a_message_of_an_older_version_of_the_longest_length_counts_as_cut() -> None:
-    message = of_message(
-        "dl-1",
-        "x" * 100_000,
-        source="queue",
-        message_id="m",
-        reason=DeadLetterReason.MALFORMED_JSON,
-        detail="",
-        now=clock.now(),
-    )
-    assert not message.is_cut
-    assert replace(message, message_chars=None).is_cut

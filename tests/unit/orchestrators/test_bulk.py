@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from durable_retry.console.bulk.document import BulkReplayDocument
 from durable_retry.console.bulk.shapes import BatchPace
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, FORM
@@ -271,14 +270,3 @@ def test_a_cancellation_while_it_only_counts_is_shown() -> None:
     stage.raise_event(CANCEL_REPLAY_EVENT, {})
     assert counts(stage.run_until_waiting()) == ("cancelled", 5, 0, 0, 5)
     assert counts(stage.run()) == ("cancelled", 5, 5, 0, 0)
-
-
-def test_one_that_an_older_version_started_ends_after_its_last_batch() -> None:
-    letters = Letters(5)
-    letters.minutes_under_way = 60
-    document = staged(letters, form=4).run()
-    assert (document["status"], document["replayed"]) == ("completed", 5)
-    assert (
-        BulkReplayDocument.read(document).to_json().items()
-        >= {"started": 5, "succeeded": None, "under_way": None}.items()
-    )

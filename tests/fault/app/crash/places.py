@@ -120,8 +120,8 @@ class Places:
     def watch(self) -> None:
         """Put the places into the app, for as long as the process lives."""
         dead_letter_index._locks.values[asyncio.get_running_loop()] = self._lock
-        # A row that is not in the first partition, where older versions had it, is looked for in both. So the
-        # number of writes would depend on ids, and these on the time.
+        # Rows of one partition are changed together. So the number of writes would depend on ids, and these
+        # on the time.
         vars(lists)["crc32"] = lambda _: -1  # the last partition for every id
         for name, function in (*_writes_of(tables), *_writes_of(whole_tables)):
             _replace(function, self._recorded(function, name, names_table=True))

@@ -76,7 +76,14 @@ def test_a_circuit_that_changes_is_noted_with_who_changed_it(notes: Notes, by: s
 
 def test_an_alert_is_noted_at_the_instant_of_its_change(notes: Notes) -> None:
     watch.note_alert(
-        Alert(condition="circuit_open:payments", is_raised=True, since=NOON, value=90.0, threshold=60.0)
+        Alert(
+            condition="circuit_open:payments",
+            is_raised=True,
+            since=NOON,
+            value=90.0,
+            threshold=60.0,
+            raised_at=NOON,
+        )
     )
     (item,) = notes.items
     assert (item["at"], item["kind"], item["what"]) == (

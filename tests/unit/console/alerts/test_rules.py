@@ -84,19 +84,6 @@ def test_an_alert_reads_back_and_names_itself() -> None:
     }
 
 
-def test_an_alert_of_an_older_version_reads_back() -> None:
-    stored = {
-        "condition": "dead_letters",
-        "is_raised": True,
-        "since": "2026-11-21T12:00:00Z",
-        "value": 11.0,
-        "threshold": 10.0,
-        "is_told": True,
-    }
-    alert = Alert.from_json(stored)
-    assert (alert.began_at, alert.deliveries) == (NOON, {})
-
-
 @pytest.mark.parametrize(
     ("condition", "seconds", "text"),
     [
@@ -171,7 +158,7 @@ def test_the_end_is_for_those_who_were_sent_the_beginning_whatever_is_silenced()
     assert cleared.deliveries == {"slack": AlertDelivery()}
     assert cleared.due(["slack", "teams"], LATER, [silence_of("*")]) == ["slack"]
     assert cleared.text == "Open dead letters: 3, no longer over the threshold of 10, after 1 min."
-    assert (cleared.began_at, cleared.state) == (NOON, "cleared")
+    assert (cleared.raised_at, cleared.state) == (NOON, "cleared")
 
 
 @pytest.mark.parametrize(
@@ -203,5 +190,5 @@ def test_a_raised_alert_whose_value_moves_is_told_with_the_value_of_the_moment()
 
 
 def test_a_test_says_that_nothing_is_wrong() -> None:
-    alert = Alert(condition=TEST, is_raised=True, since=NOON, value=0, threshold=0)
+    alert = Alert(condition=TEST, is_raised=True, since=NOON, value=0, threshold=0, raised_at=NOON)
     assert (alert.title, "nothing is wrong" in alert.text) == ("Test", True)

@@ -112,7 +112,7 @@ def test_limits_are_the_mean_of_what_was_read() -> None:
     assert one.shown().current_concurrency == 6.5  # it was not changed
 
 
-def test_what_an_older_version_stored_has_no_limits_and_what_a_newer_one_adds_is_ignored() -> None:
+def test_what_was_never_counted_is_not_stored_and_an_unknown_limit_is_ignored() -> None:
     assert Figures.from_json({"attempts": 2}) == Figures(attempts=2)
     assert Figures.from_json({"limits": {"bytes": [1, 2.0]}}) == Figures()
 

@@ -196,10 +196,6 @@ def test_a_message_over_the_limit_says_that_it_was_cut(chars: int, is_cut: bool)
     assert a_message("x" * chars).is_cut is is_cut
 
 
-def test_a_message_that_was_kept_before_its_length_was_counts_as_cut_at_the_limit() -> None:
-    assert replace(a_message("x" * MAX_MESSAGE_CHARS), message_chars=None).is_cut
-
-
 def test_the_sample_of_a_group_keeps_the_beginning_of_the_detail() -> None:
     sample = DeadLetterSample.of(replace(a_record(), detail="x" * 1_000))
     assert (sample.id, sample.dependency, sample.detail) == ("dl-1", "payments", "x" * 300)

@@ -78,17 +78,14 @@ export function selection(idOf, nameOf, actions, reload) {
   return { column: { name: "Select", cell: box, isBare: true }, bar };
 }
 
-/** A count that is null where an older version began. */
-const counted = (count) => (count === null ? "–" : number(count));
-
 const ENDED = ["completed", "cancelled", "failed"];
 const COLUMNS = [
   { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
   { name: "Action", class: "wide", cell: (one) => h("a", { href: link(`replays/${segment(one.action_id)}`), title: one.action_id }, ACTIONS[one.action].verb), text: (one) => one.action },
   { name: "Matched", class: "number", cell: (one) => number(one.matched), text: (one) => one.matched },
-  { name: "Succeeded", class: "number", cell: (one) => counted(one.succeeded), text: (one) => one.succeeded },
-  { name: "Failed again", class: "number", cell: (one) => counted(one.failed_again), text: (one) => one.failed_again },
-  { name: "Under way", class: "number", cell: (one) => counted(one.under_way), text: (one) => one.under_way },
+  { name: "Succeeded", class: "number", cell: (one) => number(one.succeeded), text: (one) => one.succeeded },
+  { name: "Failed again", class: "number", cell: (one) => number(one.failed_again), text: (one) => one.failed_again },
+  { name: "Under way", class: "number", cell: (one) => number(one.under_way), text: (one) => one.under_way },
   { name: "Refused", class: "number", cell: (one) => number(one.refused), text: (one) => one.refused },
   { name: "By", cell: (one) => one.by ?? "–", text: (one) => one.by },
   { name: "Note", class: "wide", cell: (one) => one.note ?? "–", text: (one) => one.note },
@@ -228,7 +225,7 @@ function progress(one) {
   return card("Progress", [
     h("p", { class: "lead" }, h("strong", {}, number(done)), ` of ${number(one.matched)} (${percent(ratio)})`),
     h("progress", { max: "1", value: String(ratio), "aria-label": "Progress of the bulk action" }),
-    facts([[ACTIONS[one.action].did, number(one.done)], ["Succeeded", counted(one.succeeded)], ["Failed again", counted(one.failed_again)], ["Under way", counted(one.under_way)], ["Counted", one.counted_at ? ago(one.counted_at) : null],
+    facts([[ACTIONS[one.action].did, number(one.done)], ["Succeeded", number(one.succeeded)], ["Failed again", number(one.failed_again)], ["Under way", number(one.under_way)], ["Counted", one.counted_at ? ago(one.counted_at) : null],
       ["Skipped, its state did not allow it", number(one.skipped)], ["Failed", number(one.failed)], ["Remaining", number(one.remaining)]]),
   ]);
 }
