@@ -101,7 +101,7 @@ class Components:
         self.outputs = Outputs(storage_outputs.senders)
         self._azure = azure_terms(self.settings, self._durable.storage_provider)
         asked = _hub_settings(self._durable, stop_seconds)
-        limits = replace(asked, azure=self._azure, chains=processes is None)
+        limits = replace(asked, azure=self._azure)
         self.hub = Hub(data.hub, self.invoker, clock, limits, faults, socket=data.socket)
         found = endpoints(catalogue, extensions.http)
         self.functions = self._http_functions(found, extensions.http)

@@ -127,7 +127,7 @@ async def worker_backend(folder: Path, app: App) -> AsyncIterator[Backend]:
     await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
     here = RemoteInvoker(Catalogue(()), cast("WorkerProcesses", OneWorker(link)))
     here.orchestrators, here.entities, here.activities = there.orchestrators, there.entities, there.activities
-    hub = Hub(folder / "hub.db", here, SystemClock(), HubSettings(chains=False))
+    hub = Hub(folder / "hub.db", here, SystemClock(), HubSettings())
     await hub.start()
     hub.serve_locally()
     handlers[wire.CLIENT] = client_calls(hub.grpc_address)

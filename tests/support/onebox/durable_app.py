@@ -132,3 +132,18 @@ class AppInvoker:
         if key not in self._workers:
             self._workers[key] = DurableFunctionsWorker()
         return self._workers[key]
+
+
+class WaitingInvoker(AppInvoker):
+    """Runs orchestrators and entities that have to be waited for, as those in worker processes have."""
+
+    def is_immediate(self, name: str, *, is_entity: bool) -> bool:  # noqa: ARG002 # all of them
+        return False
+
+    async def orchestrator(self, name: str, request: TurnRequest) -> pb.OrchestratorResponse:
+        await asyncio.sleep(0)
+        return await super().orchestrator(name, request)
+
+    async def entity(self, name: str, request: pb.EntityBatchRequest) -> pb.EntityBatchResult:
+        await asyncio.sleep(0)
+        return await super().entity(name, request)

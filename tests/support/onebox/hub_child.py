@@ -3,7 +3,8 @@
 Usage: python -m tests.support.onebox.hub_child FOLDER LIFE [POINT VISIT | wait]
 
 Prints a line when it begins, and one for all that was accepted. `wait` leaves it to the parent to kill it.
-Without a point it waits for everything to end and prints a report as its last line.
+Without a point it waits for everything to end and prints a report as its last line. INVOKER in the
+environment names the class of its invoker.
 """
 
 import asyncio
@@ -19,10 +20,11 @@ from onebox.clock import SystemClock
 from onebox.hub import FaultPoint, Hub, HubSettings
 from onebox.hub.listing import InstanceFilter
 from onebox.hub.model import InstanceFinishedError
-from tests.support.onebox.durable_app import AppInvoker
+from tests.support.onebox.durable_app import AppInvoker, WaitingInvoker
 from tests.support.onebox.workload import MIXED_COUNTER, SIGNALS_COUNTER, Cut, counting_app, submit
 
 _MIXED = 3
+_INVOKERS = {each.__name__: each for each in (AppInvoker, WaitingInvoker)}
 
 
 def say(*words: str) -> None:
@@ -65,7 +67,8 @@ async def live(folder: Path, life: int, cut: Cut, *, to_the_end: bool) -> None:
     app = counting_app(folder / "runs.log")
     # Short, so that a death may meet the packing; and groups that wait for a client.
     settings = HubSettings(archive_after_seconds=0.02, ride_seconds=0.004)
-    hub = Hub(folder / "hub.db", AppInvoker(app), SystemClock(), settings, faults=cut)
+    invoker = _INVOKERS[os.environ.get("INVOKER", "AppInvoker")]
+    hub = Hub(folder / "hub.db", invoker(app), SystemClock(), settings, faults=cut)
     await hub.start()
     say("began")
     await submit_batch(hub, life)

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from random import Random
-from typing import Any, Final, override
+from typing import Any, Final, NoReturn, override
 from zlib import crc32
 
 import durabletask.internal.orchestrator_service_pb2 as pb
@@ -36,6 +36,7 @@ from onebox.hub.dead_host import AzureEngine
 from onebox.hub.engine import Engine
 from onebox.hub.entities import BatchChanges, send_from_batch
 from onebox.hub.events import events_in
+from onebox.hub.group import Basis
 from onebox.hub.instances import send_messages
 from onebox.hub.invoker import InvocationLostError, Invoker
 from onebox.hub.listing import InstanceState
@@ -158,11 +159,11 @@ class AzureWorkers(Workers):
         self._leases: dict[str, _Lease] = {}
 
     @override
-    def follow_turn(self, tx: Transaction, instance_id: str, lane: Lane) -> None:
+    def follow_turn(self, tx: Transaction, instance_id: str, lane: Lane, basis: Basis) -> NoReturn:
         raise NotImmediateError  # nothing is stored together with what woke it
 
     @override
-    def follow_batch(self, tx: Transaction, entity_id: str, _: Lane) -> None:
+    def follow_batch(self, tx: Transaction, entity_id: str, _: Lane, basis: Basis) -> NoReturn:
         raise NotImmediateError  # as above
 
     @override
@@ -184,7 +185,7 @@ class AzureWorkers(Workers):
         return lease.lost_us is not None and message.kind is Kind.RESULT and message.due_us >= lease.lost_us
 
     @override
-    async def _store_turn(self, step: Step, turn: Turn, lane: Lane) -> None:
+    async def _store_turn(self, step: Step, turn: Turn, lane: Lane, basis: Basis | None = None) -> None:
         head = step.live.head
         lease = self._leases[head.id]
         turn.posts = [
@@ -202,11 +203,11 @@ class AzureWorkers(Workers):
             self._chances.move(head.id)
             await self._chances.pause(self._clock, 0.02, 1)
             raise FencedError(f"turn {head.turn} of '{head.id}' was not stored, its messages have gone out")
-        await super()._store_turn(step, turn, lane)
+        await super()._store_turn(step, turn, lane, basis)
         del self._leases[head.id]
 
     @override
-    async def _store_batch(self, changes: BatchChanges) -> None:
+    async def _store_batch(self, changes: BatchChanges, basis: Basis | None = None) -> None:
         locks = any(message.kind in _LOCKS for message in changes.done)
         if not locks and self._chances.happens(self._chances.terms.lost):
 
@@ -219,7 +220,7 @@ class AzureWorkers(Workers):
             await self._writer.commit_surely(send)
             await self._chances.pause(self._clock, 0.02, 1)
             raise FencedError(f"a batch of '{changes.entity.id}' was not stored, its messages have gone out")
-        await super()._store_batch(changes)
+        await super()._store_batch(changes, basis)
 
     @override
     async def activity(self, seq: int, lane: Lane) -> None:

@@ -4,8 +4,8 @@ import asyncio
 import contextvars
 import heapq
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final
 
 from onebox.hub.model import Lane
 
@@ -141,7 +141,7 @@ class WorkQueue[K]:
     def __init__(
         self,
         limit: int,
-        handle: Callable[[K, Lane], Awaitable[None]],
+        handle: Callable[[K, Lane], Coroutine[Any, Any, None]],
         *,
         done: Callable[[K, Exception | None], None],
     ) -> None:
@@ -187,6 +187,18 @@ class WorkQueue[K]:
         self._held.add(key)
         return True
 
+    def begin(self, key: K, work: Coroutine[Any, Any, None]) -> bool:
+        """Run work for a key that is held, in the place of the handler and of `release`, if a slot is free.
+
+        Returns:
+            Whether it runs.
+        """
+        if self._paused or self._waiting or len(self._running) >= self._limit:
+            return False
+        self._held.discard(key)
+        self._start(key, work)
+        return True
+
     def release(self, key: K) -> None:
         """Let the handler look at a key again, if it was put meanwhile."""
         self._held.discard(key)
@@ -224,12 +236,15 @@ class WorkQueue[K]:
         while self._open and not self._paused and self._waiting and len(self._running) < self._limit:
             key, lane = self._lanes.pop()
             self._waiting.discard(key)
-            self._running[key] = asyncio.create_task(self._run(key, lane), context=self._context.copy())
+            self._start(key, self._handle(key, lane))
 
-    async def _run(self, key: K, lane: Lane) -> None:
+    def _start(self, key: K, work: Coroutine[Any, Any, None]) -> None:
+        self._running[key] = asyncio.create_task(self._run(key, work), context=self._context.copy())
+
+    async def _run(self, key: K, work: Coroutine[Any, Any, None]) -> None:
         failure: Exception | None = None
         try:
-            await self._handle(key, lane)
+            await work
         except Exception as error:  # noqa: BLE001 - whatever it is, the owner decides when to try again
             failure = error
         except asyncio.CancelledError:

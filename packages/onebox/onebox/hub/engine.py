@@ -4,10 +4,10 @@ import asyncio
 import logging
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from onebox.clock import Clock
 from onebox.faults import FaultPoint, FaultPoints
@@ -15,12 +15,13 @@ from onebox.hub.archive import Archiver
 from onebox.hub.clock_repair import TOLERATED_US, repair
 from onebox.hub.database import StoreFile, Transaction, is_entity
 from onebox.hub.dispatch import Key, Timers, WorkQueue
+from onebox.hub.group import Basis
 from onebox.hub.invoker import InvocationLostError, Invoker
 from onebox.hub.model import Effects, FencedError, Lane, now_us, to_datetime
 from onebox.hub.outage import is_damage
 from onebox.hub.reading import Reader
 from onebox.hub.settings import HubSettings
-from onebox.hub.workers import Workers, log_failure
+from onebox.hub.workers import NotImmediateError, Workers, log_failure
 from onebox.hub.writer import Writer
 
 _LOGGER = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ class Engine:
             faults=faults,
             file=file,
             first_seq=reader.last_seq(),
-            followers=self if settings.chains else None,
+            followers=self,
             head_start_seconds=settings.head_start_seconds,
             ride_seconds=settings.ride_seconds,
             outage=self._pause_during,
@@ -212,7 +213,7 @@ class Engine:
         for instance_id in effects.dropped:
             self.workers.cache.drop(instance_id)
 
-    def follow(self, target: str, lane: Lane) -> Callable[[Transaction], None] | None:
+    def follow(self, target: str, lane: Lane, basis: Basis) -> Callable[[Transaction], None] | None:
         """Return a target's work unless it is busy or has failed; see `Followers`."""
         if target in self._pausing_until_us:
             return None
@@ -220,7 +221,25 @@ class Engine:
             return None
         self._held.add(target)
         work = self.workers.follow_batch if is_entity(target) else self.workers.follow_turn
-        return lambda tx: work(tx, target, lane)
+
+        def run(tx: Transaction) -> None:
+            rest = work(tx, target, lane, basis)
+            if rest is not None:
+                self._begin(target, rest, basis)
+
+        return run
+
+    def _begin(self, target: str, work: Coroutine[Any, Any, None], basis: Basis) -> None:
+        """Begin what has to be waited for.
+
+        Raises:
+            NotImmediateError: No slot is free.
+        """
+        if not self._queue_of(target).begin(target, work):
+            work.close()
+            raise NotImmediateError
+        self._held.discard(target)
+        basis.expected += 1
 
     def release(self, *, committed: bool) -> None:
         """Let others work on the targets of the group; see `Followers`."""

@@ -9,11 +9,35 @@ from typing import Any, Final, Protocol
 
 from onebox.clock import Clock
 from onebox.hub.database import Transaction
-from onebox.hub.model import Effects, Lane, now_us
+from onebox.hub.model import Effects, FencedError, Lane, now_us
 from onebox.hub.outage import is_outage
 
 LARGEST_GROUP: Final = 256  # bounds how long the event loop runs statements without a break
 _MOST_FOLLOWERS: Final = 64  # of one group, likewise
+
+
+@dataclass(slots=True, eq=False)
+class Basis:
+    """What a group has written, for work that goes on from there before the group is committed.
+
+    Attributes:
+        expected: How many transactions of such work are still to come.
+        is_void: Whether the group was undone.
+    """
+
+    expected: int = 0
+    is_void: bool = False
+
+    def guarded[T](self, work: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
+        """Note that a transaction of such work comes; return one that raises once the group is undone."""
+        self.expected -= 1
+
+        def run(tx: Transaction) -> T:
+            if self.is_void:
+                raise FencedError("the group on which it rests was undone")
+            return work(tx)
+
+        return run
 
 
 class Followers(Protocol):
@@ -23,10 +47,11 @@ class Followers(Protocol):
         """Note what a transaction of the open group has made void."""
         ...
 
-    def follow(self, target: str, lane: Lane) -> Callable[[Transaction], None] | None:
+    def follow(self, target: str, lane: Lane, basis: Basis) -> Callable[[Transaction], None] | None:
         """Return a target's work, to be run at once; None leaves the target to be woken after the commit.
 
-        Until `release` nobody else works on it.
+        Until `release` nobody else works on it. Work that has to be waited for begins, and writes in a
+        transaction of its own that the basis expects.
         """
         ...
 
@@ -41,7 +66,7 @@ class NoFollowers:
     def stage(self, effects: Effects) -> None:
         """Do nothing."""
 
-    def follow(self, _target: str, _lane: Lane) -> None:
+    def follow(self, _target: str, _lane: Lane, _basis: Basis) -> None:
         """Return nothing."""
 
     def release(self, *, committed: bool) -> None:
@@ -94,6 +119,7 @@ class Group:
         woken: Whom earlier groups had woken.
         deferred: Whom workers' transactions have woken, and who is left to a later group.
         effects: What waits for the commit: of the members and of what followed them.
+        basis: For work that goes on from here.
     """
 
     def __init__(
@@ -109,6 +135,7 @@ class Group:
         self._transaction = transaction
         self._is_apart = False  # whether each transaction has a savepoint of its own
         self._followed = 0
+        self.basis = Basis()
         self.members: list[Pending] = []
         self.woken: list[tuple[str, Lane]] = []
         self.deferred: list[tuple[str, Lane]] = []
@@ -131,11 +158,18 @@ class Group:
         try:
             self._run_all(more, woken, follow=follow)
         except _HalfWrittenError:
-            self._db.rollback()
+            self.undo()
             self._followers.release(committed=False)
+            self.basis = Basis()
             self._is_apart, self.effects, self.deferred, self._followed = True, [], [], 0
             self._db.execute("BEGIN IMMEDIATE")
             self._run_all(self.members, self.woken, follow=follow)
+
+    def undo(self) -> None:
+        """Take everything back."""
+        if self._db.in_transaction:
+            self._db.rollback()
+        self.basis.is_void = True
 
     def _run_all(self, pendings: list[Pending], woken: list[tuple[str, Lane]], *, follow: bool) -> None:
         at_us = now_us(self._clock)
@@ -170,7 +204,9 @@ class Group:
 
     def _run_follower(self, target: str, lane: Lane, at_us: int) -> Effects | None:
         """Run a target's work; return its effects, None if the target is left to be woken."""
-        if self._followed >= _MOST_FOLLOWERS or (work := self._followers.follow(target, lane)) is None:
+        if self._followed >= _MOST_FOLLOWERS:
+            return None
+        if (work := self._followers.follow(target, lane, self.basis)) is None:
             return None
         self._followed += 1
         follower = Pending(work)

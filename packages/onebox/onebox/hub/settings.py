@@ -125,8 +125,6 @@ class HubSettings:
         drops_entity_messages: Whether messages of orchestrations to entities are lost, as on Azure Storage
             while it orders them and they carry no timestamp.
         azure: The weaker terms of Azure Storage, for tests (see `azure_terms`); None keeps the hub's own.
-        chains: Whether what a transaction wakes may run within its group; of no use when the invoker always
-            has to be waited for.
         head_start_seconds: How long what a client's transaction wakes waits (at least 0). The client has its
             answer before that takes the processor.
         ride_seconds: How long workers' transactions may wait for a client's, to share its commit; 0 for not
@@ -144,7 +142,6 @@ class HubSettings:
     replaceable: frozenset[Status] = TERMINAL
     drops_entity_messages: bool = False
     azure: AzureTerms | None = None
-    chains: bool = True
     head_start_seconds: float = 0.0
     ride_seconds: float = 0.0
     archive_after_seconds: float = 5.0

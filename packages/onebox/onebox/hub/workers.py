@@ -25,6 +25,7 @@ from onebox.hub.entities import (
     lock_owners,
     request_for,
 )
+from onebox.hub.group import Basis
 from onebox.hub.instances import commit_activity, commit_turn
 from onebox.hub.invoker import InvocationFailedError, InvocationLostError, Invoker, TurnRequest
 from onebox.hub.model import FencedError, Head, Kind, Lane, Message, Status, Task, now_us
@@ -43,7 +44,7 @@ _SORTED = frozenset({Kind.OPERATION, Kind.LOCK})
 
 
 class NotImmediateError(Exception):
-    """The work has to be waited for, which cannot be while a group of transactions is open."""
+    """The work cannot be done while a group of transactions is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,35 +94,39 @@ class Workers:
     async def turn(self, instance_id: str, lane: Lane) -> None:
         """Let an orchestrator see what has come for it."""
         step = self._load_turn(self._reader, instance_id, now_us(self._clock))
-        if step is None:
-            return
+        if step is not None:
+            await self._take_turn(step, lane)
+
+    async def _take_turn(self, step: Step, lane: Lane, basis: Basis | None = None) -> None:
         turn = await self._answer_turn(step)
-        await self._store_turn(step, turn, lane)
+        await self._store_turn(step, turn, lane, basis)
         self._faults(FaultPoint.TURN_COMMITTED)
         if turn.has_failed:
             log_failure(step.live.head, turn.failure)
         self._remember(step.live, turn)
         if step.has_more:
-            self._retry(instance_id)
+            self._retry(step.live.head.id)
 
-    async def _store_turn(self, step: Step, turn: Turn, lane: Lane) -> None:
-        await self._writer.commit_surely(lambda tx: self._write_turn(tx, step, turn, lane))
+    async def _store_turn(self, step: Step, turn: Turn, lane: Lane, basis: Basis | None = None) -> None:
+        await self._writer.commit_surely(lambda tx: self._write_turn(tx, step, turn, lane), basis)
 
     def _write_turn(self, tx: Transaction, step: Step, turn: Turn, lane: Lane) -> None:
         commit_turn(tx, step.live.head, step.taken, turn, lane)
         self._faults(FaultPoint.TURN_WRITTEN)
 
-    def follow_turn(self, tx: Transaction, instance_id: str, lane: Lane) -> None:
+    def follow_turn(
+        self, tx: Transaction, instance_id: str, lane: Lane, basis: Basis
+    ) -> Coroutine[Any, Any, None] | None:
         """Do the same within a group of transactions that is not committed.
 
-        Raises:
-            NotImmediateError: The orchestrator would have to be waited for.
+        Returns:
+            What remains when the orchestrator has to be waited for; None when all is done.
         """
         step = self._load_turn(self._inside, instance_id, tx.now_us)
         if step is None:
-            return
+            return None
         if not self._invoker.is_immediate(step.live.head.name, is_entity=False):
-            raise NotImmediateError
+            return self._take_turn(step, lane, basis)
         head = step.live.head
         turn = _immediately(self._answer_turn(step))
         self._write_turn(tx, step, turn, lane)
@@ -131,6 +136,7 @@ class Workers:
             tx.effects.failed.append((head, turn.failure))
         if step.has_more:
             tx.effects.wake.append((instance_id, Lane.GOING))
+        return None
 
     def _load_turn(self, reader: Reader, instance_id: str, at_us: int) -> Step | None:
         self._faults(FaultPoint.TURN_TAKEN)
@@ -222,37 +228,42 @@ class Workers:
     async def batch(self, entity_id: str, _: Lane) -> None:
         """Let an entity do what has come for it."""
         batch, visible = self._load_batch(self._reader, entity_id, now_us(self._clock))
-        if batch.is_empty:
-            return
+        if not batch.is_empty:
+            await self._take_batch(batch, visible)
+
+    async def _take_batch(self, batch: Batch, visible: list[Message], basis: Basis | None = None) -> None:
         changes = await self._answer_batch(batch)
-        await self._store_batch(changes)
+        await self._store_batch(changes, basis)
         self._faults(FaultPoint.BATCH_COMMITTED)
         if _has_more(visible, len(changes.done), self._settings.max_batch_operations):
-            self._retry(entity_id)
+            self._retry(batch.entity.id)
 
-    async def _store_batch(self, changes: BatchChanges) -> None:
-        await self._writer.commit_surely(lambda tx: self._write_batch(tx, changes))
+    async def _store_batch(self, changes: BatchChanges, basis: Basis | None = None) -> None:
+        await self._writer.commit_surely(lambda tx: self._write_batch(tx, changes), basis)
 
     def _write_batch(self, tx: Transaction, changes: BatchChanges) -> None:
         commit_batch(tx, changes)
         self._faults(FaultPoint.BATCH_WRITTEN)
 
-    def follow_batch(self, tx: Transaction, entity_id: str, _: Lane) -> None:
+    def follow_batch(
+        self, tx: Transaction, entity_id: str, _: Lane, basis: Basis
+    ) -> Coroutine[Any, Any, None] | None:
         """Do the same within a group of transactions that is not committed.
 
-        Raises:
-            NotImmediateError: The entity would have to be waited for.
+        Returns:
+            What remains when the entity has to be waited for; None when all is done.
         """
         batch, visible = self._load_batch(self._inside, entity_id, tx.now_us)
         if batch.is_empty:
-            return
+            return None
         if not self._invoker.is_immediate(_name_of(entity_id), is_entity=True):
-            raise NotImmediateError
+            return self._take_batch(batch, visible, basis)
         changes = _immediately(self._answer_batch(batch))
         self._write_batch(tx, changes)
         tx.effects.followed.append(entity_id)
         if _has_more(visible, len(changes.done), self._settings.max_batch_operations):
             tx.effects.wake.append((entity_id, Lane.GOING))
+        return None
 
     def _load_batch(self, reader: Reader, entity_id: str, at_us: int) -> tuple[Batch, list[Message]]:
         self._faults(FaultPoint.BATCH_TAKEN)

@@ -35,7 +35,7 @@ from onebox.clock import Clock
 from onebox.faults import FaultPoint, FaultPoints
 from onebox.hub.commit_thread import CommitThread
 from onebox.hub.database import StoreFile, Transaction
-from onebox.hub.group import LARGEST_GROUP, Followers, Group, NoFollowers, Pending
+from onebox.hub.group import LARGEST_GROUP, Basis, Followers, Group, NoFollowers, Pending
 from onebox.hub.model import Effects, Lane, StoreUnwritableError
 from onebox.hub.outage import Outage, OutageChanged, StoreGoneError, ignore_outages, is_outage
 from onebox.hub.ride import Ride
@@ -142,14 +142,21 @@ class Writer:
         if self._task is None:
             self._task = asyncio.create_task(self._write_groups(), context=self._context.copy())
 
-    async def commit_surely[T](self, work: Callable[[Transaction], T]) -> T:
+    async def commit_surely[T](self, work: Callable[[Transaction], T], basis: Basis | None = None) -> T:
         """Commit what a worker has done and what that wakes, however long the store cannot be written.
 
         What has run must not run again for that.
 
+        Args:
+            work: Runs statements.
+            basis: What the worker began with; None for what is on disk.
+
         Raises:
+            FencedError: The basis was undone.
             Exception: As `commit`, except for `StoreUnwritableError`.
         """
+        if basis is not None:
+            work = basis.guarded(work)
         while True:
             try:
                 return await self.commit(work, answers_first=False)
@@ -185,13 +192,16 @@ class Writer:
         self._task = None
 
     async def _fill(self, group: Group) -> None:
-        """Run what waits, and let workers' transactions wait for a client's if one is likely to come soon."""
+        """Run what waits, and let workers' transactions wait for what is likely to come soon.
+
+        That is a client's transaction, and those of what goes on from this group's.
+        """
         loop = asyncio.get_running_loop()
         until = math.inf
         while not self._run_waiting(group):
             self._ride.note_filled()
             until = min(until, loop.time() + self._ride.seconds)
-            if not self._ride.is_likely or loop.time() >= until:
+            if not (self._ride.is_likely or group.basis.expected) or loop.time() >= until:
                 return
             self._more.clear()
             alarm = loop.call_at(until, self._more.set)
@@ -267,8 +277,7 @@ class Writer:
             await self._thread.run(self._db.commit)
 
     def _abandon(self, group: Group, error: Exception) -> None:
-        if self._db.in_transaction:
-            self._db.rollback()
+        group.undo()
         passing = is_outage(error)
         if passing:
             self.outage.begin(error)

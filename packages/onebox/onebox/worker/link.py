@@ -1,7 +1,8 @@
 """Calls between the host and a worker process over a socket pair.
 
 Both sides call and answer; answers come in any order. A frame is sent at once: the other end works while
-this one goes on. It has a JSON value, and parts of bytes, which are not encoded:
+this one goes on. Only what answers the frames of one read is sent with one write, which may wake the other
+end. A frame has a JSON value, and parts of bytes, which are not encoded:
 
     4 bytes       length of what follows
     4 bytes       number of the call
@@ -91,6 +92,7 @@ class Link(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
         self._begun = bytearray()  # a frame of which the end has not come
+        self._answers: list[bytes] | None = None  # to the frames of a read, while they are handled
         self._number = 0
         self._asked: dict[int, asyncio.Future[Content]] = {}
         self._movable: dict[int, asyncio.Future[Content]] = {}  # those of them that may be made elsewhere
@@ -191,6 +193,14 @@ class Link(asyncio.Protocol):
                 return
             data = bytes(begun)
             begun.clear()
+        self._answers = []
+        begun += data[self._take_frames(data) :]
+        answers, self._answers = self._answers, None
+        if answers:
+            self._send(b"".join(answers))
+
+    def _take_frames(self, data: bytes) -> int:
+        """Take the frames of a read; return where one begins of which the end has not come."""
         at, end = 0, len(data)
         while end - at >= _LENGTH_BYTES:
             after = at + _LENGTH_BYTES + _length(data, at)
@@ -198,8 +208,7 @@ class Link(asyncio.Protocol):
                 break
             self._take(data, at)
             at = after
-        if at < end:
-            begun += data[at:]
+        return at
 
     def _take(self, data: bytes, at: int) -> None:
         _, number, kind, value_bytes, count = _HEAD.unpack_from(data, at)
@@ -242,7 +251,9 @@ class Link(asyncio.Protocol):
         self._send(frame)
 
     def _send(self, frame: bytes) -> None:
-        if self.is_open:
+        if self._answers is not None:
+            self._answers.append(frame)
+        elif self.is_open:
             self._transport.write(frame)
 
 

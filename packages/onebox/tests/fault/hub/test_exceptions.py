@@ -8,7 +8,7 @@ import pytest
 from onebox.clock import SystemClock
 from onebox.hub import FaultPoint, Hub, HubSettings
 from tests.support.onebox.backends import SDK_NOTICE, eventually
-from tests.support.onebox.durable_app import AppInvoker
+from tests.support.onebox.durable_app import AppInvoker, WaitingInvoker
 from tests.support.onebox.workload import (
     MIXED_COUNTER,
     OUTPUT,
@@ -23,9 +23,12 @@ pytestmark = [pytest.mark.long, SDK_NOTICE]
 IDS = [f"mixed-{number}" for number in range(4)]
 
 
+@pytest.mark.parametrize("kind", [AppInvoker, WaitingInvoker])
 @pytest.mark.parametrize("visit", [1, 4])
 @pytest.mark.parametrize("point", FaultPoint)
-async def test_all_work_ends_once(point: FaultPoint, visit: int, tmp_path: Path) -> None:
+async def test_all_work_ends_once(
+    point: FaultPoint, visit: int, kind: type[AppInvoker], tmp_path: Path
+) -> None:
     struck = asyncio.Event()
 
     def strike() -> None:
@@ -35,7 +38,7 @@ async def test_all_work_ends_once(point: FaultPoint, visit: int, tmp_path: Path)
     log = tmp_path / "runs.log"
     hub = Hub(
         tmp_path / "hub.db",
-        AppInvoker(counting_app(log)),
+        kind(counting_app(log)),
         SystemClock(),
         HubSettings(ride_seconds=0.004),
         faults=Cut(point, visit, strike),

@@ -1,5 +1,6 @@
 """What a transaction wakes joins a group: a chain of turns and batches is one commit."""
 
+import asyncio
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator
@@ -15,7 +16,8 @@ from onebox.clock import SystemClock
 from onebox.hub import FaultPoint, Hub, HubSettings
 from onebox.hub.model import Start
 from tests.support.onebox.backends import SDK_NOTICE
-from tests.support.onebox.durable_app import App, AppInvoker
+from tests.support.onebox.durable_app import App, AppInvoker, WaitingInvoker
+from tests.support.onebox.writer import post_and_fail
 
 pytestmark = SDK_NOTICE
 COUNTER = "@counter@one"
@@ -49,32 +51,30 @@ def counting_app() -> App:
     return app
 
 
-class SlowInvoker(AppInvoker):
-    """Has functions that may have to be waited for."""
-
-    def is_immediate(self, name: str, *, is_entity: bool) -> bool:  # noqa: ARG002 # all of them
-        return False
-
-
 @asynccontextmanager
 async def running(
     folder: Path, invoker: AppInvoker, faults: Callable[[FaultPoint], None]
 ) -> AsyncIterator[Hub]:
-    hub = Hub(folder / "hub.db", invoker, SystemClock(), HubSettings(stop_seconds=0.2), faults)
+    """A hub whose groups wait for what goes on from them, and for no client."""
+    hub = Hub(
+        folder / "hub.db", invoker, SystemClock(), HubSettings(stop_seconds=0.2, ride_seconds=5), faults
+    )
     await hub.start()
+    assert hub._engine is not None
+    hub._engine.writer._ride._share = 0
     try:
         yield hub
     finally:
         await hub.stop()
 
 
-@pytest.mark.parametrize(("invoker", "commits"), [(AppInvoker, 3), (SlowInvoker, 8)])
-async def test_only_what_has_to_be_waited_for_ends_a_commit(
+@pytest.mark.parametrize(("invoker", "commits"), [(AppInvoker, 3), (WaitingInvoker, 4)])
+async def test_a_chain_commits_once_also_when_it_has_to_be_waited_for(
     tmp_path: Path, invoker: type[AppInvoker], commits: int
 ) -> None:
     """The start is one; turn, entity, turn are the next; the activity's result, turn, entity the last.
 
-    With functions that have to be waited for nothing follows the start: its second group is empty.
+    What has to be waited for ends with its commit: a second turn of one orchestration begins another group.
     """
     visits: Counter[FaultPoint] = Counter()
     async with running(tmp_path, invoker(counting_app()), lambda point: visits.update([point])) as hub:
@@ -88,6 +88,7 @@ async def test_only_what_has_to_be_waited_for_ends_a_commit(
     assert (visits[FaultPoint.TURN_COMMITTED], visits[FaultPoint.BATCH_COMMITTED]) == (3, 2)
 
 
+@pytest.mark.parametrize("kind", [AppInvoker, WaitingInvoker])
 @pytest.mark.parametrize(
     ("point", "visit"),
     [
@@ -99,7 +100,7 @@ async def test_only_what_has_to_be_waited_for_ends_a_commit(
     ],
 )
 async def test_a_chain_that_is_cut_is_undone_from_there_and_runs_again(
-    tmp_path: Path, point: FaultPoint, visit: int
+    tmp_path: Path, kind: type[AppInvoker], point: FaultPoint, visit: int
 ) -> None:
     visits: Counter[FaultPoint] = Counter()
 
@@ -108,7 +109,7 @@ async def test_a_chain_that_is_cut_is_undone_from_there_and_runs_again(
         if at is point and visits[at] == visit:
             raise RuntimeError("cut")
 
-    invoker = AppInvoker(counting_app())
+    invoker = kind(counting_app())
     async with running(tmp_path, invoker, strike) as hub:
         if (point, visit) == (FaultPoint.GROUP_FILLED, 1):
             with pytest.raises(RuntimeError):
@@ -122,6 +123,31 @@ async def test_a_chain_that_is_cut_is_undone_from_there_and_runs_again(
         assert counter.state == "3", "each operation counted once"
     assert len(invoker.activities_run) == 1
     assert visits[point] > visit
+
+
+@pytest.mark.parametrize("point", [FaultPoint.TURN_WRITTEN, FaultPoint.BATCH_ANSWERED])
+async def test_what_has_gone_on_from_a_group_that_is_undone_writes_nothing(
+    tmp_path: Path, point: FaultPoint
+) -> None:
+    """A transaction that fails after it has written undoes its group, which runs again."""
+    spoilt: list[asyncio.Task[None]] = []
+
+    def spoil(at: FaultPoint) -> None:
+        if at is point and not spoilt:
+            assert hub._engine is not None
+            spoilt.append(asyncio.ensure_future(hub._engine.writer.commit_surely(post_and_fail)))
+
+    invoker = WaitingInvoker(counting_app())
+    async with running(tmp_path, invoker, spoil) as hub:
+        await hub.tasks.start(Start("one", "counted"))
+        assert (await hub.tasks.wait_finished("one")).output == "2"
+        await hub.settled()
+        counter = hub.tasks.get_entity(COUNTER)
+        assert counter is not None
+        assert counter.state == "3", "each operation counted once"
+        with pytest.raises(LookupError):
+            await spoilt[0]
+    assert len(invoker.activities_run) == 1
 
 
 async def test_a_client_is_answered_before_what_it_wakes_runs(tmp_path: Path) -> None:
@@ -157,8 +183,11 @@ async def test_a_full_disk_between_an_answer_and_its_chain_leaves_the_chain_to_l
     assert len(invoker.activities_run) == 1
 
 
-async def test_nothing_runs_outside_before_the_commit(tmp_path: Path) -> None:
-    invoker = AppInvoker(counting_app())
+@pytest.mark.parametrize(("kind", "runs"), [(AppInvoker, [0, 0, 1]), (WaitingInvoker, [0, 0, 0, 1])])
+async def test_nothing_runs_outside_before_the_commit(
+    tmp_path: Path, kind: type[AppInvoker], runs: list[int]
+) -> None:
+    invoker = kind(counting_app())
     at_first_commit: list[int] = []
 
     def look(point: FaultPoint) -> None:
@@ -168,7 +197,7 @@ async def test_nothing_runs_outside_before_the_commit(tmp_path: Path) -> None:
     async with running(tmp_path, invoker, look) as hub:
         await hub.tasks.start(Start("one", "counted"))
         await hub.tasks.wait_finished("one")
-    assert at_first_commit == [0, 0, 1]
+    assert at_first_commit == runs
 
 
 async def test_a_chain_without_end_keeps_nobody_from_a_commit(tmp_path: Path) -> None:

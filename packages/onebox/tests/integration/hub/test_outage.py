@@ -18,7 +18,7 @@ from onebox.hub.model import FencedError, Lane, Start, Status, StoreUnwritableEr
 from onebox.hub.outage import Outage
 from onebox.hub.reading import Reader
 from tests.support.onebox.backends import SDK_NOTICE, running_hub
-from tests.support.onebox.durable_app import App, AppInvoker
+from tests.support.onebox.durable_app import App, AppInvoker, WaitingInvoker
 
 pytestmark = SDK_NOTICE
 PARALLEL = 10
@@ -214,8 +214,8 @@ async def test_what_fails_keeps_its_pause_while_more_comes_for_it(
         if reached is point:
             raise error
 
-    settings = HubSettings(stop_seconds=0.1, chains=False)
-    hub = Hub(tmp_path / "hub.db", AppInvoker(app), clock, settings, faults=fail)
+    settings = HubSettings(stop_seconds=0.1)
+    hub = Hub(tmp_path / "hub.db", WaitingInvoker(app), clock, settings, faults=fail)
     await hub.start()
     try:
         async with asyncio.timeout(10):

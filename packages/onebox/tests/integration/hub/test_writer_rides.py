@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from onebox.faults import FaultPoint
 from onebox.hub.database import Transaction
-from onebox.hub.group import NoFollowers
-from onebox.hub.model import Kind, Lane
+from onebox.hub.group import Basis, NoFollowers
+from onebox.hub.model import FencedError, Kind, Lane
 from tests.support.onebox.writer import ENTITY, Setting, post, post_and_fail
 
 
@@ -104,8 +105,91 @@ class Followed(NoFollowers):
     def __init__(self, said: list[str]) -> None:
         self._said = said
 
-    def follow(self, target: str, _lane: Lane) -> Callable[[Transaction], None]:  # type: ignore[override] # it follows
+    def follow(  # type: ignore[override] # it follows
+        self, target: str, _lane: Lane, _basis: Basis
+    ) -> Callable[[Transaction], None]:
         return lambda _: self._said.append(target)
+
+
+class GoingOn(NoFollowers):
+    """Has work go on from each target that is woken."""
+
+    def __init__(self) -> None:
+        self.bases: list[Basis] = []
+
+    def follow(  # type: ignore[override] # it follows
+        self, _target: str, _lane: Lane, basis: Basis
+    ) -> Callable[[Transaction], None]:
+        basis.expected += 1
+        self.bases.append(basis)
+        return lambda _: None
+
+
+@pytest.fixture
+async def going_on(tmp_path: Path) -> AsyncIterator[tuple[Setting, GoingOn]]:
+    """A writer that waits for no client, and as long as a test for what goes on from a group."""
+    followers = GoingOn()
+    made = Setting(tmp_path / "hub.db", ride_seconds=60, followers=followers)
+    made.writer._ride._share = 0
+    yield made, followers
+    await made.close()
+
+
+async def test_a_group_waits_for_what_goes_on_from_it(going_on: tuple[Setting, GoingOn]) -> None:
+    setting, followers = going_on
+    first = asyncio.create_task(setting.writer.commit_surely(post))
+    while not followers.bases:  # noqa: ASYNC110 - the group that it begins with stays open
+        await asyncio.sleep(0)
+    assert setting.groups == 0
+    await setting.writer.commit_surely(lambda _: None, followers.bases[0])
+    await first
+    assert (setting.stored(), setting.groups) == (1, 1)
+
+
+async def test_a_client_does_not_wait_for_what_goes_on_from_a_group(
+    going_on: tuple[Setting, GoingOn],
+) -> None:
+    setting, followers = going_on
+    first = asyncio.create_task(setting.writer.commit_surely(post))
+    while not followers.bases:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0)
+    await setting.writer.commit(lambda _: None)
+    await first
+    await setting.writer.commit_surely(lambda tx: tx.db.execute("DELETE FROM messages"), followers.bases[0])
+    assert (setting.stored(), setting.groups) == (0, 2)
+
+
+async def test_what_goes_on_from_a_group_that_runs_again_writes_nothing(
+    going_on: tuple[Setting, GoingOn],
+) -> None:
+    setting, followers = going_on
+    first = asyncio.create_task(setting.writer.commit_surely(post))
+    while not followers.bases:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0)
+    spoiler = asyncio.create_task(setting.writer.commit_surely(post_and_fail))
+    while len(followers.bases) == 1:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0)
+    stale, fresh = (setting.writer.commit_surely(post, basis) for basis in followers.bases)
+    ends = await asyncio.gather(first, spoiler, stale, fresh, return_exceptions=True)
+    assert list(map(type, ends)) == [type(None), LookupError, FencedError, type(None)]
+    assert (setting.stored(), setting.groups) == (2, 1)
+
+
+async def test_what_goes_on_from_a_group_that_is_not_committed_writes_nothing(
+    going_on: tuple[Setting, GoingOn],
+) -> None:
+    setting, followers = going_on
+    first = asyncio.create_task(setting.writer.commit_surely(post))
+    while not followers.bases:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0)
+    setting.raise_at = FaultPoint.GROUP_FILLED
+    with pytest.raises(RuntimeError):
+        await setting.writer.commit(lambda _: None)
+    with pytest.raises(RuntimeError):
+        await first
+    with pytest.raises(FencedError):
+        await setting.writer.commit_surely(post, followers.bases[0])
+    assert setting.stored() == 0
 
 
 async def test_a_client_has_its_answer_before_what_a_worker_wakes_follows(tmp_path: Path) -> None:
