@@ -9,7 +9,7 @@ from durable_retry.console.bulk.bodies import OperationsBody
 from durable_retry.engine.base.names import FINISHED, WAITING, OperationState
 from durable_retry.engine.operations.document import StatusCounts, UnfinishedCounts
 from durable_retry.engine.operations.status import UNFINISHED
-from retryctl.parser import OPERATION_STATUSES
+from retryctl.options import OPTIONS, Option
 
 _PAGE = Path(durable_retry.console.dashboard.__file__).parent / "page"
 _ALL = [state.value for state in OperationState]
@@ -32,7 +32,9 @@ def test_a_filter_of_unfinished_operations_takes_their_states() -> None:
 
 
 def test_the_command_line_takes_every_state() -> None:
-    assert list(OPERATION_STATUSES) == _ALL
+    taken = OPTIONS["operation_status"]
+    assert isinstance(taken, Option)
+    assert list(taken.more["choices"]) == _ALL
 
 
 def test_the_dashboard_orders_every_state() -> None:

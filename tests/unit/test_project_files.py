@@ -231,6 +231,7 @@ OF_THE_WHOLE_TREE: Final = {
     "layering",
     "operation_states",
     "project_files",
+    "retryctl_routes",
     "types",
 }
 

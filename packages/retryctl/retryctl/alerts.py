@@ -1,58 +1,59 @@
-"""Commands about alerts: what is raised, silences, and a test of the receivers."""
+"""Commands about alerts (what is raised, silences, a test of the receivers), and about the activity."""
 
-from argparse import Namespace
+from collections.abc import Iterator
+from typing import Any, Final
+
+from rich.console import RenderableType
+from rich.text import Text
 
 from retryctl import errors
 from retryctl.api import Api
-from retryctl.layout import cells, instant, table
-from retryctl.screen import Screen
+from retryctl.commands import Ask, Command, Given, Listing
+from retryctl.output import Rows, Screen, fill, spaced
 
-_PATH = "alerts"
+_NOBODY: Final = "nobody gets messages"
 
 
-def show(api: Api, _: Namespace, screen: Screen) -> int:
-    """Show what is raised, what holds its messages back, and who gets them."""
-    document = api.get(_PATH)
-    raised = [cells(each, "condition", "state", "raised_at", "text") for each in document["items"]]
-    silences = [
-        cells(each, "id", "condition", "receiver", "until", "by", "reason") for each in document["silences"]
+def _view(document: Any) -> Iterator[RenderableType]:
+    silences = "id:silence condition receiver:only_to until by reason"
+    parts: list[RenderableType] = [
+        Rows(document["items"], "condition state raised_at text", empty="nothing is raised"),
+        Rows(document["silences"], silences, empty="no silence holds"),
+        Rows(document["receivers"], "receiver format host", empty=_NOBODY),
     ]
-    receivers = [(each["receiver"], each["format"], each["host"]) for each in document["receivers"]]
-    parts = [
-        table(("CONDITION", "STATE", "RAISED", "TEXT"), raised, empty="nothing is raised"),
-        table(
-            ("SILENCE", "CONDITION", "ONLY TO", "UNTIL", "BY", "REASON"), silences, empty="no silence holds"
-        ),
-        table(("RECEIVER", "FORMAT", "HOST"), receivers, empty="nobody gets messages"),
-    ]
-    parts += ["it is a quiet hour: messages wait for its end"] if document["is_quiet"] else []
-    screen.show(document, "\n\n".join(parts))
-    return errors.OK
+    quiet = ["it is a quiet hour: messages wait for its end"] if document["is_quiet"] else []
+    return spaced([part] for part in (*parts, *quiet))
 
 
-def silence(api: Api, args: Namespace, screen: Screen) -> int:
-    """Keep messages about a condition back for some time."""
-    end = {"until": args.until} if args.until else {"for_minutes": args.for_minutes}
-    receiver = {"receiver": args.receiver} if args.receiver else {}
-    body = {"condition": args.condition, "reason": args.reason, **end, **receiver}
-    document = api.post(_PATH, "silences", body=body)
-    whom = f" for {document['receiver']}" if args.receiver else ""
-    until = instant(document["until"])
-    screen.show(document, f"{document['id']}  {document['condition']}{whom} until {until}")
-    return errors.OK
+def _silenced(document: Any) -> Iterator[Text]:
+    to = " for {receiver}" if document.get("receiver") else ""
+    yield fill(f"{{id}}  {{condition}}{to} until {{until}}", document)
 
 
-def end_silence(api: Api, args: Namespace, screen: Screen) -> int:
-    """End a silence early."""
-    document = api.call("DELETE", _PATH, "silences", args.id)
-    screen.show(document, f"{document['id']}  ended")
-    return errors.OK
+def _test(api: Api, _: Given, screen: Screen) -> int:
+    """Send a message to every receiver that says that it is a test; 1 where one did not arrive."""
+    document = api.ask("POST alerts/test")
+    screen.show(document, lambda shown: [Rows(shown["items"], "receiver state detail:why", empty=_NOBODY)])
+    has_failed = any(sent["state"] != "sent" for sent in document["items"])
+    return errors.FAILED if has_failed else errors.OK
 
 
-def test(api: Api, _: Namespace, screen: Screen) -> int:
-    """Send a message to every receiver that says that it is a test; exit with 1 where one did not arrive."""
-    document = api.post(_PATH, "test")
-    rows = [cells(each, "receiver", "state", "detail") for each in document["items"]]
-    screen.show(document, table(("RECEIVER", "STATE", "WHY"), rows, empty="nobody gets messages"))
-    failed = [each for each in document["items"] if each["state"] != "sent"]
-    return errors.FAILED if failed else errors.OK
+COMMANDS: Final = (
+    Command("alerts show", "show what is raised, silences and receivers", Ask("GET alerts", _view)),
+    Command(
+        "alerts silence",
+        "keep messages about a condition back",
+        Ask("POST alerts/silences", _silenced),
+        "condition until receiver why",
+    ),
+    Command(
+        "alerts end-silence", "end a silence early", Ask("DELETE alerts/silences/{id}", "{id}  ended"), "id"
+    ),
+    Command("alerts test", "send a message to every receiver that says that it is a test", _test),
+    Command(
+        "activity",
+        "list what people did and what happened: circuits, alerts, bulk actions, deployments, settings",
+        Listing("activity", "at:at who what target.id:target dependency reason"),
+        "who kind dependency q after before limit",
+    ),
+)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from difflib import get_close_matches
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, Self
+from string import Formatter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
 from retryctl.errors import ApiError, UnreachableError, UsageError
@@ -19,19 +19,12 @@ _TIMEOUT_SECONDS: Final = 60.0
 """More than the 30 s that `Prefer: wait` can take."""
 _PAGE_ITEMS: Final = 200
 """The API's largest `limit`."""
-MOST_PAGES: Final = 10
-"""The most requests of one search. A page covers a bounded number of items, and may have no match."""
+MOST_EMPTY: Final = 10
+"""The most pages without a match of one search. A page covers a bounded number of items."""
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """An environment variable of the command line; an empty one counts as not set.
-
-    Attributes:
-        name: Name in the environment.
-        meaning: One sentence for a person.
-        default: Value when it is not set; "" for none.
-    """
+class Variable(NamedTuple):
+    """An environment variable, with its default, "" for none; an empty one counts as not set."""
 
     name: str
     meaning: str
@@ -64,17 +57,16 @@ class Api:
     ) -> None:
         import ssl  # noqa: PLC0415 - httpx loads it
 
-        import httpx  # noqa: PLC0415 - the slowest import; `--help` and `--version` do not need it
+        import httpx  # noqa: PLC0415 - the slowest import, which `--help` and `--version` do without
 
+        self._httpx = httpx
         # Without TLS nothing is verified: do not load the trusted certificates.
         tls = url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
         self.url = url.rstrip("/")
         has_path = "/" in self.url.partition("://")[2]
-        headers = {} if function_key is None else {_FUNCTION_KEY_HEADER: function_key}
         self._client = httpx.Client(
             base_url=f"{self.url}/" if has_path else f"{self.url}/api/",
-            headers=headers,
+            headers={} if function_key is None else {_FUNCTION_KEY_HEADER: function_key},
             timeout=_TIMEOUT_SECONDS,
             transport=transport,
             verify=tls,
@@ -86,42 +78,50 @@ class Api:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def get(self, *path: str, **query: Any) -> Any:
-        """Return a document. Parameters that are None are left out of the query.
+    def ask(
+        self, route: str, given: Mapping[str, Any] | None = None, *, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """Send one request and return the answer's document.
+
+        Args:
+            route: Method and path below `/api`, such as `POST circuits/{dependency}/open`.
+            given: What is in braces; the rest is the JSON body of a POST, and the query otherwise.
+            headers: In addition to the function key.
 
         Raises:
             ApiError: The answer is a problem.
             UnreachableError: There is no answer, or it is 503.
         """
-        return self.call("GET", *path, query=query)
+        method, _, path = route.partition(" ")
+        rest = dict(given or {})
+        names = [name for _, name, *_ in Formatter().parse(path) if name]
+        path = path.format_map({name: quote(str(rest.pop(name)), safe="") for name in names})
+        content = {"json" if method == "POST" else "params": rest}
+        return _document(self._request(method, path, headers=headers, **content), self.url)
 
-    def post(self, *path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
-        """Post a JSON body and return the answer's document; errors as in `get`."""
-        return self.call("POST", *path, body=body, headers=headers)
-
-    def call(
-        self,
-        method: str,
-        *path: str,
-        query: Mapping[str, Any] | None = None,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Any:
-        """Send one request and return the answer's document; errors as in `get`.
+    def pages(self, path: str, given: Mapping[str, Any], limit: int | None) -> Any:
+        """Return a list document with the items of as many pages as the limit needs.
 
         Args:
-            method: HTTP method.
-            path: Segments below `/api`, not yet percent-encoded.
-            query: Parameters; those that are None are left out.
-            body: JSON; None sends no body.
-            headers: In addition to the function key.
+            path: Of the list, as in `ask`.
+            given: What is in braces, and the filters.
+            limit: Most items; None for all. With a limit it ends after `MOST_EMPTY` pages without a match.
         """
-        given = {name: value for name, value in (query or {}).items() if value is not None}
-        return _document(self._send(method, path, params=given, json=body, headers=headers), self.url)
+        items: list[Any] = []
+        empty, cursor = 0, dict[str, str]()
+        while True:
+            size = _PAGE_ITEMS if limit is None else min(limit - len(items), _PAGE_ITEMS)
+            page = self.ask(f"GET {path}", {**given, "limit": size, **cursor})
+            items += page["items"]
+            empty += not page["items"]
+            cursor = {"cursor": page["next_cursor"]}
+            is_enough = limit is not None and (len(items) >= limit or empty == MOST_EMPTY)
+            if page["next_cursor"] is None or is_enough:
+                return {"items": items, "next_cursor": page["next_cursor"]}
 
     def unknown_dependency(self, name: str) -> str:
         """Say that no dependency has this name, and which comes near; "" where one has it."""
-        known = [each["name"] for each in self.get("dependencies")["items"]]
+        known = [each["name"] for each in self.ask("GET dependencies")["items"]]
         if name in known:
             return ""
         near = get_close_matches(name, known, n=1)
@@ -134,7 +134,7 @@ class Api:
         Raises:
             UnreachableError: There is no answer, or it is no health document.
         """
-        answer = self._send("GET", ("health",))
+        answer = self._request("GET", "health")
         document = _problem(answer)
         if "parts" not in document:
             raise UnreachableError(f"{self.url} has no health document: {document.get('detail')}")
@@ -149,85 +149,41 @@ class Api:
         Raises:
             UnreachableError: There is no answer.
         """
-        import httpx  # noqa: PLC0415 - as above
-
         headers = {} if master_key is None else {_FUNCTION_KEY_HEADER: master_key}
-        root = httpx.URL(self._client.base_url).copy_with(path="/admin/host/status")
-        answer = self._request("GET", str(root), headers=headers)
-        return (
-            answer.json() if answer.is_success and "json" in answer.headers.get("content-type", "") else None
-        )
-
-    def pages(self, *path: str, limit: int | None, most_pages: int | None = None, **query: Any) -> Any:
-        """Return a list document with the items of as many pages as the limit needs.
-
-        Args:
-            path: Segments of the list's path.
-            limit: Most items; None for all.
-            most_pages: Most requests, since a page of a search may be empty; None for as many as it takes.
-            query: Filters.
-        """
-        items: list[Any] = []
-        cursor = None
-        for number, document in enumerate(self._each_page(path, query, limit), start=1):
-            items.extend(document["items"])
-            cursor = document["next_cursor"]
-            if (limit is not None and len(items) >= limit) or number == most_pages:
-                break
-        return {"items": items, "next_cursor": cursor}
-
-    def _send(self, method: str, path: tuple[str, ...], **request: Any) -> httpx.Response:
-        return self._request(method, "/".join(quote(segment, safe="") for segment in path), **request)
+        url = self._client.base_url.copy_with(path="/admin/host/status")
+        answer = self._request("GET", str(url), headers=headers)
+        is_document = answer.is_success and "json" in answer.headers.get("content-type", "")
+        return answer.json() if is_document else None
 
     def _request(self, method: str, route: str, **request: Any) -> httpx.Response:
-        import httpx  # noqa: PLC0415 - as above
-
         try:
             return self._client.request(method, route, **request)
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+        except (self._httpx.InvalidURL, self._httpx.UnsupportedProtocol) as error:
             raise UsageError(f"{self.url} is not the URL of an app: {error}") from None
-        except httpx.TransportError as error:
+        except self._httpx.TransportError as error:
             hint = f"is the app running there? Set --url or {URL.name}"
             raise UnreachableError(f"{self.url} does not answer ({error}); {hint}") from None
 
-    def _each_page(
-        self, path: tuple[str, ...], query: Mapping[str, Any], limit: int | None
-    ) -> Iterator[dict[str, Any]]:
-        left, cursor = limit, None
-        while True:
-            size = _PAGE_ITEMS if left is None else min(left, _PAGE_ITEMS)
-            document = self.get(*path, **query, limit=size, cursor=cursor)
-            yield document
-            cursor = document["next_cursor"]
-            if cursor is None:
-                return
-            if left is not None:
-                left -= len(document["items"])
-
 
 def _document(answer: httpx.Response, url: str) -> Any:
-    if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
-        raise UnreachableError(f"{url} accepts nothing for now: {_problem(answer).get('detail')}")
     if answer.status_code == HTTPStatus.UNAUTHORIZED:
         detail = f"the function key is missing or wrong: set --function-key or {KEY.name}"
         raise ApiError({"status": answer.status_code, "title": "Unauthorized", "detail": detail})
-    if not answer.is_success:
-        raise ApiError(_problem(answer))
-    try:
-        return answer.json()
-    except ValueError:
-        raise ApiError(_foreign_problem(answer)) from None
+    document = _problem(answer)
+    if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+        raise UnreachableError(f"{url} accepts nothing for now: {document.get('detail')}")
+    if not answer.is_success or document is _FOREIGN:
+        raise ApiError({"title": answer.reason_phrase, **document, "status": answer.status_code})
+    return document
+
+
+_FOREIGN: Final = {"detail": "this is not an answer of Durable Retry; is the URL right?"}
+"""In place of an answer that does not come from the API, such as a proxy's page."""
 
 
 def _problem(answer: httpx.Response) -> dict[str, Any]:
     try:
         document = answer.json()
     except ValueError:
-        return _foreign_problem(answer)
-    return document if isinstance(document, dict) else _foreign_problem(answer)
-
-
-def _foreign_problem(answer: httpx.Response) -> dict[str, Any]:
-    """Make a problem of an answer that does not come from the API, such as a proxy's page."""
-    detail = "this is not an answer of Durable Retry; is the URL right?"
-    return {"status": answer.status_code, "title": answer.reason_phrase, "detail": detail}
+        return _FOREIGN
+    return document if isinstance(document, dict) else _FOREIGN

@@ -9,17 +9,15 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TextIO
 
 from retryctl import errors
-from retryctl.api import COLUMNS, KEY, NO_COLOR, TERM, URL, Api
+from retryctl.api import KEY, URL, Api
 from retryctl.errors import ApiError, CommandError
-from retryctl.layout import CURRENT, Layout
+from retryctl.output import IN_UTC, Form, Screen
 from retryctl.parser import build_parser
-from retryctl.screen import Form, Screen
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
     import httpx
 
+    from retryctl.commands import Given, Run
 
 _NOT_KNOWN: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST)
 
@@ -44,44 +42,39 @@ def main(
     Returns:
         The exit code, see `retryctl.errors`.
     """
-    args = build_parser().parse_args(argv)
-    url = getattr(args, "app_url", None) or args.url or URL.get(environ)
-    function_key = args.function_key or KEY.get(environ) or None
-    form: Form = "json" if args.json else "ids" if args.ids else "text"
-    screen = Screen(out or sys.stdout, err or sys.stderr, form)
-    colours = not NO_COLOR.get(environ) and TERM.get(environ) != "dumb"
-    layout = Layout.of(out or sys.stdout, colours=colours, columns=COLUMNS.get(environ), is_utc=args.utc)
-    CURRENT.set(layout)
-    code, message = _run(args, url, function_key, screen, transport)
-    if message:
-        screen.note(message)
-    return code
-
-
-def _tried(api: Api, args: Namespace, screen: Screen) -> tuple[int, str]:
-    """Return what `_run` does; where nothing was found, the name of a dependency may be wrong."""
-    name = getattr(args, "dependency", None)
-    try:
-        code: int = args.run(api, args, screen)
-    except ApiError as error:
-        if name is None or error.problem.get("status") not in _NOT_KNOWN or "did you mean" in error.text:
-            raise
-        return error.exit_code, "\n".join(filter(None, (error.text, api.unknown_dependency(name))))
-    return code, api.unknown_dependency(name) if name is not None and screen.found_nothing else ""
-
-
-def _run(
-    args: Namespace, url: str, function_key: str | None, screen: Screen, transport: httpx.BaseTransport | None
-) -> tuple[int, str]:
-    """Return the exit code and an error message ("" for none)."""
+    given = vars(build_parser().parse_args(argv))
+    run: Run = given.pop("run")
+    url = given.pop("url", None) or URL.get(environ)
+    function_key = given.pop("function_key", None) or KEY.get(environ) or None
+    only_ids, as_json = given.pop("only_ids", False), given.pop("as_json", False)
+    form: Form = "json" if as_json else "ids" if only_ids else "text"
+    IN_UTC.set(given.pop("utc", False))
+    screen = Screen(out or sys.stdout, err or sys.stderr, form, environ)
     try:
         with Api(url, function_key, transport) as api:
-            return _tried(api, args, screen)
+            return _run(run, api, given, screen)
     except CommandError as error:
-        return error.exit_code, str(error)
+        screen.note(str(error))
+        return error.exit_code
     except KeyboardInterrupt:
-        return errors.INTERRUPTED, "interrupted; what was started goes on"
+        screen.note("interrupted; what was started goes on")
+        return errors.INTERRUPTED
     except BrokenPipeError:
         # The reader of the pipe, such as `head`, has ended; without this, Python's flush at exit would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return errors.OK, ""
+        return errors.OK
+
+
+def _run(run: Run, api: Api, given: Given, screen: Screen) -> int:
+    """Run a command; where nothing was found, the name of a dependency may be wrong."""
+    name = given.get("dependency")
+    try:
+        code = run(api, given, screen)
+    except ApiError as error:
+        if name is None or error.status not in _NOT_KNOWN or "did you mean" in str(error):
+            raise
+        screen.note("\n".join(filter(None, (str(error), api.unknown_dependency(name)))))
+        return error.exit_code
+    if name is not None and screen.found_nothing and (guess := api.unknown_dependency(name)):
+        screen.note(guess)
+    return code

@@ -1,146 +1,172 @@
-"""Commands about dead letters and their replays, one by one or in bulk."""
+"""Commands about dead letters and their root causes."""
 
 import json
-from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from retryctl import causes, errors
+from rich.console import RenderableType
+from rich.text import Text
+
+from retryctl import errors
 from retryctl.api import Api
-from retryctl.bulk import FILTERS, REPLAYS, change_text, preview_lines
-from retryctl.causes import act_by, failure_lines, note_lines
-from retryctl.documents import given_options, parse_json, replay_options
-from retryctl.layout import cell, cells, facts, instant, printable, state, table
-from retryctl.operations import attempt_text
-from retryctl.options import EXACT_IDS
-from retryctl.screen import Screen, span
+from retryctl.commands import Ask, Command, Given, Listing
+from retryctl.operations import attempt_text, by
+from retryctl.output import Rows, Screen, facts, fill, instant, state
 
-_PATH: Final = "dead-letters"
+_LISTED: Final = Listing("dead-letters", "id:dead_letter status dependency reason created_at detail", "id")
+_HEAD: Final = (
+    "id status operation_id:operation_id key source dependency handler category reason group correlation_id "
+    "order_key priority debounce_key first_failed_at created_at archived_at archived_by message"
+)
 
 
-def list_dead_letters(api: Api, args: Namespace, screen: Screen) -> int:
-    """List dead letters, newest first."""
-    filters, names = given_options(args, "status", *FILTERS), given_options(args, *EXACT_IDS, "q")
-    document = api.pages(_PATH, limit=args.limit, **filters, **names)
-    screen.show_list(document, "id", _dead_letter_table(document["items"]))
-    if document["next_cursor"] and not args.json and not names:
-        count = api.get(_PATH, "count", **filters)["count"]
+def _list(api: Api, given: Given, screen: Screen) -> int:
+    document = _LISTED.show(api, given, screen)
+    # The API counts by what it keeps counts of.
+    if (
+        document["next_cursor"]
+        and screen.form != "json"
+        and given.keys().isdisjoint(("key", "correlation_id", "q"))
+    ):
+        count = api.ask("GET dead-letters/count", given)["count"]
         screen.note(f"{len(document['items'])} of {count}; --all lists every one")
     return errors.OK
 
 
-def _dead_letter_table(items: Sequence[Mapping[str, Any]]) -> str:
-    """Lay dead letters out, one per line."""
-    rows = [cells(each, "id", "status", "dependency", "reason", "created_at", "detail") for each in items]
-    return table(("DEAD LETTER", "STATUS", "DEPENDENCY", "REASON", "CREATED", "DETAIL"), rows)
-
-
-def summary(api: Api, _: Namespace, screen: Screen) -> int:
-    """Count open dead letters by reason and by dependency."""
-    document = api.get(_PATH, "summary")
-    rows = [("all", "", document["open"], _age(document))]
+def _summary(document: Any) -> Iterator[RenderableType]:
+    rows = [document | {"by": "all", "name": ""}]
     for kind in ("reason", "dependency"):
-        rows += [
-            (kind, name, each["open"], _age(each)) for name, each in sorted(document[f"by_{kind}"].items())
-        ]
-    screen.show(document, table(("BY", "NAME", "OPEN", "OLDEST"), rows))
-    return errors.OK
+        counts = sorted(document[f"by_{kind}"].items())
+        rows += [count | {"by": kind, "name": name} for name, count in counts]
+    yield Rows(rows, "by name open oldest_age_seconds:oldest")
 
 
-def show(api: Api, args: Namespace, screen: Screen) -> int:
-    """Show a dead letter."""
-    document = api.get(_PATH, args.id)
-    screen.show(document, _text(document))
-    return errors.OK
+def _view(document: Any) -> Iterator[RenderableType]:
+    yield facts(document, _HEAD)
+    yield f"detail {' '.join(document['detail'].split())}"
+    yield from (f"{name} {json.dumps(document[name])}" for name in ("request", "input") if name in document)
+    yield from map(attempt_text, document["attempts"])
+    yield from _failure(document.get("failure") or {})
+    for replay in document["replays"]:
+        became = f", which became {replay['dead_letter_id']}" if replay["dead_letter_id"] else ""
+        yield f"replayed {instant(replay['requested_at'])}{by(replay)} as {replay['operation_id']}{became}"
+        yield from (f"  {label} {replay[name]}" for label, name in _OF_REPLAY.items() if replay.get(name))
+        yield from (f"  changed {change_text(change)}" for change in replay["changes"])
+    yield from _notes(document)
 
 
-def replay(api: Api, args: Namespace, screen: Screen) -> int:
-    """Start a dead letter's operation again, as it was or edited."""
-    body = replay_options(args)
-    for name, text in given_options(args, "request", "input").items():
-        body[name] = parse_json(text, f"--{name}")
-    body |= given_options(args, "message")
-    document = api.post(_PATH, args.id, "replay", body=body)
-    screen.show(document, f"{args.id}  replayed as {document['operation_id']}")
-    return errors.OK
+_OF_REPLAY: Final = {"from step": "from_step", "note ": "note"}
 
 
-def archive(api: Api, args: Namespace, screen: Screen) -> int:
-    """Archive a dead letter."""
-    return _show_state(api.post(_PATH, args.id, "archive"), screen)
-
-
-def restore(api: Api, args: Namespace, screen: Screen) -> int:
-    """Open an archived dead letter again."""
-    return _show_state(api.post(_PATH, args.id, "restore"), screen)
-
-
-def note(api: Api, args: Namespace, screen: Screen) -> int:
-    """Add a note to a dead letter or a root cause."""
-    if args.id.startswith("g-"):
-        return causes.note(api, args, screen)
-    return _show_state(api.post(_PATH, args.id, "notes", body={"text": args.text}), screen)
-
-
-def start_replay(api: Api, args: Namespace, screen: Screen) -> int:
-    """Replay every open dead letter that matches the filters; with `--dry-run` count them."""
-    body = {"filter": given_options(args, *FILTERS), "dry_run": args.dry_run} | replay_options(args)
-    if args.rate is not None:
-        body["rate_per_second"] = args.rate
-    document = api.post(*REPLAYS.path, body=body)
-    if args.dry_run:
-        count = f"{document['matched']} open dead letters would be replayed"
-        screen.show(document, "\n".join([count, *preview_lines(document)]))
-        return errors.OK
-    if args.watch:
-        return REPLAYS.follow(api, document["replay_id"], screen)
-    screen.show(document, f"{document['replay_id']}  replays {document['matched']} dead letters")
-    return errors.OK
-
-
-def _show_state(document: Mapping[str, Any], screen: Screen) -> int:
-    notes = len(document["notes"])
-    screen.show(
-        document, f"{document['id']}  {state(document['status'])}, {notes} note{'' if notes == 1 else 's'}"
+def change_text(change: Mapping[str, Any]) -> str:
+    """Return what an edit changed at one place."""
+    before, after = (
+        json.dumps(change[side]) if side in change else "nothing" for side in ("before", "after")
     )
-    return errors.OK
+    return f"{change['pointer']}: {before} to {after}"
 
 
-def _age(counts: Mapping[str, Any]) -> str | None:
-    age_seconds = counts["oldest_age_seconds"]
-    return None if age_seconds is None else span(age_seconds)
+def _notes(document: Any) -> Iterator[str]:
+    return (f"note {instant(note['at'])}{by(note)}  {note['text']}" for note in document["notes"])
 
 
-def _text(document: Mapping[str, Any]) -> str:
-    names = ("id", "status", "operation_id", "key", "source", "dependency", "handler", "category", "reason")
-    more = (
-        "group",
-        "correlation_id",
-        "order_key",
-        "priority",
-        "debounce_key",
-        "first_failed_at",
-        "created_at",
-        "archived_at",
-        "archived_by",
-        "message",
+def _failure(failure: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is known of a failure beside its line: the step, the answer's body, the traceback."""
+    if failure.get("step"):
+        yield f"step {failure['step']}"
+    for name in ("body", "traceback"):
+        if failure.get(name):
+            yield name
+            yield from (f"  {text}" for text in failure[name].splitlines())
+
+
+def _short(document: Any) -> Iterator[Text]:
+    count = len(document["notes"])
+    yield fill("{id}  {status}", document).append(f", {count} note{'' if count == 1 else 's'}")
+
+
+def standing(cause: Mapping[str, Any]) -> Text:
+    """Return where a root cause stands with people."""
+    return state(cause["status"], ", came back" if cause["came_back"] else "")
+
+
+def _cause(document: Any) -> Iterator[RenderableType]:
+    acts = {
+        act: f"{instant(document[f'{act}_at'])}{by({'by': document[f'{act}_by']})}"
+        if document[f"{act}_at"]
+        else None
+        for act in ("acknowledged", "resolved")
+    }
+    yield facts(
+        document | acts | {"standing": standing(document)},
+        "group:cause count:open standing:status assigned_to acknowledged resolved first_seen_at last_seen_at "
+        "latest.id:latest sample.detail",
     )
-    known = zip((*names, *more), cells(document, *names, *more), strict=True)
-    pairs = [(name, None if value is None else cell(value)) for name, value in known]
-    lines = [facts(pairs), f"detail {printable(document['detail'])}"]
-    lines += [f"{name} {json.dumps(document[name])}" for name in ("request", "input") if name in document]
-    lines += [attempt_text(attempt) for attempt in document["attempts"]]
-    lines += failure_lines(document.get("failure") or {})
-    for each in document["replays"]:
-        lines.append(
-            f"replayed {instant(each['requested_at'])}{act_by(each)} as {each['operation_id']}{_became(each)}"
+    yield from _failure((document["latest"] or {}).get("failure") or {})
+    yield from _notes(document)
+
+
+def _short_cause(document: Any) -> Iterator[Text]:
+    to = "" if document["assigned_to"] is None else f", assigned to {document['assigned_to']}"
+    yield Text.assemble(f"{document['group']}  ", standing(document), to)
+
+
+def _note(api: Api, given: Given, screen: Screen) -> int:
+    path, view = (
+        ("dead-letters/groups", _short_cause) if given["id"].startswith("g-") else ("dead-letters", _short)
+    )
+    return Ask(f"POST {path}/{{id}}/notes", view)(api, given, screen)
+
+
+def _assign(api: Api, given: Given, screen: Screen) -> int:
+    return Ask("POST dead-letters/groups/{id}/assign", _short_cause)(api, {"to": None, **given}, screen)
+
+
+COMMANDS: Final = (
+    Command(
+        "dead-letters list", "list dead letters, newest first", _list, "letter_status letters exact q list"
+    ),
+    Command(
+        "dead-letters groups",
+        "list root causes of open dead letters",
+        Listing(
+            "dead-letters/groups",
+            "count group standing:status assigned_to sample.dependency sample.reason last_seen_at "
+            "sample.detail:sample",
+            "group",
+            {"standing": standing},
+        ),
+        "cause_status list",
+    ),
+    Command("dead-letters summary", "count open dead letters", Ask("GET dead-letters/summary", _summary)),
+    Command("dead-letters show", "show a dead letter", Ask("GET dead-letters/{id}", _view), "id"),
+    Command(
+        "dead-letters cause",
+        "show a root cause and its latest dead letter",
+        Ask("GET dead-letters/groups/{id}", _cause),
+        "id",
+    ),
+    *(
+        Command(f"dead-letters {act}", words, Ask(f"POST {path}/{{id}}/{act}", view), takes)
+        for act, words, path, view, takes in (
+            (
+                "acknowledge",
+                "say that you look into a root cause",
+                "dead-letters/groups",
+                _short_cause,
+                "id note",
+            ),
+            ("resolve", "say that a root cause is mended", "dead-letters/groups", _short_cause, "id note"),
+            ("archive", "put away a dead letter that will not be replayed", "dead-letters", _short, "id"),
+            ("restore", "open an archived dead letter again", "dead-letters", _short, "id"),
         )
-        lines += [f"  from step {printable(each['from_step'])}"] if each.get("from_step") else []
-        lines += [f"  note  {printable(each['note'])}"] if each["note"] else []
-        lines += [f"  changed {change_text(change)}" for change in each["changes"]]
-    lines += note_lines(document["notes"])
-    return "\n".join(lines)
-
-
-def _became(replay: Mapping[str, Any]) -> str:
-    return f", which became {replay['dead_letter_id']}" if replay["dead_letter_id"] else ""
+    ),
+    Command("dead-letters assign", "say who looks into a root cause", _assign, "id to note"),
+    Command(
+        "dead-letters replay",
+        "start its operation again, as it was or edited",
+        Ask("POST dead-letters/{id}/replay", "{given.id}  replayed as {operation_id}"),
+        "id new_request new_input message edit",
+    ),
+    Command("dead-letters note", "add a note to a dead letter or a root cause", _note, "id text"),
+)

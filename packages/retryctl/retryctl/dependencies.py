@@ -1,192 +1,170 @@
-"""Commands about dependencies, their circuits and their policies, and about the app's health."""
+"""Commands about dependencies, their circuits, policies and metrics, and about the app's health."""
 
-from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
-from retryctl import errors
+from rich.console import RenderableType
+
+from retryctl import errors, watching
 from retryctl.api import Api
-from retryctl.documents import given_options, pause_options, retry_table
+from retryctl.commands import Ask, Command, Given
 from retryctl.errors import UsageError
-from retryctl.layout import cell, cells, facts, instant, state, table
-from retryctl.screen import Screen, plot_waits, span
+from retryctl.output import Rows, Screen, facts, fill, spaced, span
+
+PLOT_WIDTH: Final = 60
+_PLOT_ROWS: Final = 20
 
 
-def list_dependencies(api: Api, _: Namespace, screen: Screen) -> int:
-    """List dependencies with their policies."""
-    document = api.get("dependencies")
-    rows = [
-        (
-            each["name"],
-            each["base_url"],
-            each["retry"]["strategy"],
-            each["retry"]["max_attempts"],
-            each["retry"]["jitter"],
-            span(each["timeouts"]["attempt_seconds"]),
-            _limit(each["timeouts"]["deadline_seconds"]),
-        )
-        for each in document["items"]
-    ]
-    headers = ("DEPENDENCY", "URL", "STRATEGY", "ATTEMPTS", "JITTER", "ATTEMPT", "DEADLINE")
-    screen.show(document, table(headers, rows))
-    return errors.OK
+_DEPENDENCIES: Final = (
+    "name:dependency base_url:url retry.strategy retry.max_attempts:attempts retry.jitter "
+    "timeouts.attempt_seconds deadline"
+)
+_CIRCUIT: Final = (
+    "dependency state counts:calls failure_ratio:ratio first_opened_at:opened opened_again_at "
+    "retry_at:tries_again throttled_until:paused_until waiting reason changed_by"
+)
+_OF_OPERATION: Final = "operation_ms.p50:operation_P50 operation_ms.p95"
+_METRICS: Final = (
+    "dependency attempts failures:failed retries amplification:amplified attempt_ms.p50 attempt_ms.p95 ended "
+    f"{_OF_OPERATION} openings"
+)
 
 
-def health(api: Api, _: Namespace, screen: Screen) -> int:
-    """Show whether the app can accept operations."""
+def _limit(document: Mapping[str, Any]) -> str:
+    return span(document["deadline_seconds"]) if document["deadline_seconds"] else "none"
+
+
+def _dependencies(document: Any) -> Iterator[RenderableType]:
+    yield Rows([each | {"deadline": _limit(each["timeouts"])} for each in document["items"]], _DEPENDENCIES)
+
+
+def _circuits(document: Any) -> Iterator[RenderableType]:
+    items = [each | {"until": each["retry_at"] or each["throttled_until"]} for each in document["items"]]
+    yield Rows(items, "dependency state calls failures failure_ratio:ratio until reason")
+
+
+def _circuit(document: Any) -> Iterator[RenderableType]:
+    again = None if document["opened_at"] == document["first_opened_at"] else document["opened_at"]
+    counts = "{calls}, {failures} failed, {slow_calls} slow".format_map(document)
+    yield facts(document | {"opened_again_at": again, "counts": counts}, _CIRCUIT)
+    if document["audit"]:
+        yield ""
+        yield Rows(document["audit"], "at:when action by reason")
+
+
+def _changed(document: Any) -> Iterator[RenderableType]:
+    given = document["given"]
+    duration = f" for {span(given['for_seconds'])}" if "for_seconds" in given else ""
+    deadlines = ", deadlines stop meanwhile" if "stops_deadline" in given else ""
+    yield fill(f"{{dependency}}  {{action}}{duration}{deadlines}: {{reason}}", document)
+
+
+def _health(api: Api, _: Given, screen: Screen) -> int:
     document = api.health()
-    rows = [
-        (name, state("works") if part["healthy"] else part["detail"])
-        for name, part in document["parts"].items()
-    ]
-    screen.show(document, table(("PART", "STATE"), rows))
+    screen.show(document, _parts)
     return errors.OK if document["status"] == "healthy" else errors.UNREACHABLE
 
 
-def preview_policy(api: Api, args: Namespace, screen: Screen) -> int:
-    """Show the waits of a policy, as a table and as a plot."""
-    retry = retry_table(args.retry)
-    if args.dependency is None and not retry:
-        raise UsageError("give --dependency, or --retry, or both")
-    body = given_options(args, "dependency", "deadline_seconds") | ({"retry": retry} if retry else {})
-    document = api.post("policies", "preview", body=body)
-    screen.show(document, _preview_text(document))
-    return errors.OK
-
-
-def list_circuits(api: Api, _: Namespace, screen: Screen) -> int:
-    """List every circuit."""
-    document = api.get("circuits")
-    rows = [
-        [
-            *cells(each, "dependency", "state", "calls", "failures"),
-            _percent(each["failure_ratio"]),
-            instant(each["retry_at"] or each["throttled_until"]),
-            each["reason"],
-        ]
-        for each in document["items"]
+def _parts(document: Any) -> Iterator[RenderableType]:
+    parts = [
+        {"part": name, "state": "works" if part["healthy"] else part["detail"]}
+        for name, part in document["parts"].items()
     ]
-    headers = ("DEPENDENCY", "STATE", "CALLS", "FAILURES", "RATIO", "UNTIL", "REASON")
-    screen.show(document, table(headers, rows))
-    return errors.OK
+    yield Rows(parts, "part state")
 
 
-def show_circuit(api: Api, args: Namespace, screen: Screen) -> int:
-    """Show one circuit and its manual changes."""
-    document = api.get("circuits", args.dependency)
-    screen.show(document, _circuit_text(document))
-    return errors.OK
-
-
-def metrics(api: Api, args: Namespace, screen: Screen) -> int:
+def _metrics(api: Api, given: Given, screen: Screen) -> int:
     """Show what happened to each dependency in the last minutes."""
-    begin = datetime.now(UTC) - timedelta(minutes=args.minutes)
-    query = {"dependency": args.dependency, "from": begin.isoformat().replace("+00:00", "Z")}
-    document = api.get("metrics", **query)
-    rows = [
-        (
-            each["dependency"],
-            each["attempts"],
-            each["failures"],
-            each["retries"],
-            None if each["amplification"] is None else f"{each['amplification']:.2f}",
-            *(_milliseconds(each["attempt_ms"][share]) for share in ("p50", "p95")),
-            each["ended"],
-            *(_milliseconds(each["operation_ms"][share]) for share in ("p50", "p95")),
-            each["openings"],
-        )
-        for each in document["dependencies"]
-    ]
-    headers = ("DEPENDENCY", "ATTEMPTS", "FAILED", "RETRIES", "AMPLIFIED", "P50", "P95")
-    shown = [table((*headers, "ENDED", "OPERATION P50", "P95", "OPENINGS"), rows)]
-    screen.show(document, "\n\n".join([*shown, *_priorities_and_debounces(document["dependencies"])]))
+    begin = watching.now() - timedelta(minutes=given.pop("minutes", 60))
+    document = api.ask("GET metrics", {**given, "from": begin.isoformat().replace("+00:00", "Z")})
+    screen.show(document, lambda shown: spaced(_metric_tables(shown["dependencies"])))
     return errors.OK
 
 
-def _priorities_and_debounces(dependencies: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield tables of what happened by priority and to debounce keys, each where there is any."""
-    rows = [
-        (
-            each["dependency"],
-            priority,
-            of_one["started"],
-            of_one["waits"]["count"],
-            span(of_one["waits"]["seconds"]),
-            *(_milliseconds(of_one["operation_ms"][share]) for share in ("p50", "p95")),
-        )
+def _metric_tables(dependencies: Sequence[Any]) -> Iterator[Sequence[RenderableType]]:
+    """Yield the table, then those of priorities and of debounce keys, each where there is any."""
+    yield [Rows(dependencies, _METRICS)]
+    priorities = [
+        {"dependency": each["dependency"], "priority": priority, **counts}
         for each in dependencies
-        for priority, of_one in each.get("by_priority", {}).items()
+        for priority, counts in each["by_priority"].items()
     ]
-    if rows:
-        headers = ("DEPENDENCY", "PRIORITY", "ACCEPTED", "WAITS", "WAITED", "OPERATION P50", "P95")
-        yield table(headers, rows)
-    names = ("debounce_replaced", "debounce_ran")
-    counts = [(each["dependency"], *(each.get(name, 0) for name in names)) for each in dependencies]
-    debounced = [row for row in counts if any(row[1:])]
-    if debounced:
-        yield table(("DEPENDENCY", "DEBOUNCED AWAY", "RAN AFTER DEBOUNCE"), debounced)
+    if priorities:
+        columns = "dependency priority started:accepted waits.count:waits waits.seconds:waited"
+        yield [Rows(priorities, f"{columns} {_OF_OPERATION}")]
+    if debounced := [each for each in dependencies if each["debounce_replaced"] or each["debounce_ran"]]:
+        yield [Rows(debounced, "dependency debounce_replaced:debounced_away debounce_ran:ran_after_debounce")]
 
 
-def change_circuit(api: Api, args: Namespace, screen: Screen) -> int:
-    """Open, close, disable or reset a circuit."""
-    body = pause_options(args)
-    document = api.post("circuits", args.dependency, args.action, body=body)
-    duration = "" if args.for_seconds is None else f" for {span(args.for_seconds)}"
-    deadlines = ", deadlines stop meanwhile" if args.stop_deadline else ""
-    screen.show(document, f"{args.dependency}  {args.action}{duration}{deadlines}: {cell(args.reason)}")
-    return errors.OK
+def _preview(api: Api, given: Given, screen: Screen) -> int:
+    """Show the waits of a policy, as a table and as a plot."""
+    if given.keys().isdisjoint(("dependency", "retry")):
+        raise UsageError("give --dependency, or --retry, or both")
+    return Ask("POST policies/preview", _waits)(api, given, screen)
 
 
-def _preview_text(document: Mapping[str, Any]) -> str:
+def _waits(document: Any) -> Iterator[RenderableType]:
     waits, total = document["waits"], document["total"]
-    rows = [(each["after_attempt"], *_spans(each)) for each in waits]
-    rows.append(("total", *_spans(total)))
+    rows = [*waits, total | {"after_attempt": "total"}]
+    yield Rows(rows, "after_attempt least_seconds expected_seconds most_seconds")
     attempts = span(total["attempts_at_most_seconds"])
     fit = "fits" if document["fits_deadline"] else "does NOT fit"
-    deadline = _limit(document["deadline_seconds"])
-    lines = [
-        table(("AFTER ATTEMPT", "LEAST", "EXPECTED", "MOST"), rows),
-        f"\nattempts take at most {attempts} besides; all of it {fit} the deadline ({deadline})",
-    ]
+    yield f"\nattempts take at most {attempts} besides; all of it {fit} the deadline ({_limit(document)})"
     if not document["waits_complete"]:
-        lines.append("only the first waits are listed")
-    lines.extend(f"warning: {warning}" for warning in document.get("warnings", ()))
-    return "\n".join([*lines, *(["", plot_waits(waits)] if waits else [])])
+        yield "only the first waits are listed"
+    yield from (f"warning: {warning}" for warning in document.get("warnings", ()))
+    if waits:
+        yield f"\n{plot_waits(waits)}"
 
 
-def _spans(waits: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(span(waits[f"{name}_seconds"]) for name in ("least", "expected", "most"))
+def plot_waits(waits: Sequence[Mapping[str, Any]]) -> str:
+    """Draw each wait as a line from its least to its most seconds, with an `o` at the expected value.
+
+    Args:
+        waits: At least one, as the API previews them; the first 20 are drawn.
+    """
+    drawn = waits[:_PLOT_ROWS]
+    longest = max(wait["most_seconds"] for wait in drawn) or 1.0
+    digits = len(str(drawn[-1]["after_attempt"]))
+    lines = [f"{wait['after_attempt']:>{digits}} |{_plot_line(wait, longest)}" for wait in drawn]
+    lines += [f"{'':{digits}} +{'-' * (PLOT_WIDTH + 1)}", f"{'':{digits}}  0{span(longest):>{PLOT_WIDTH}}"]
+    lines += [f"(and {len(waits) - len(drawn)} more)"] if len(waits) > len(drawn) else []
+    return "\n".join(lines)
 
 
-def _limit(seconds: float) -> str:
-    return "none" if seconds == 0 else span(seconds)
-
-
-def _circuit_text(document: Mapping[str, Any]) -> str:
-    first, latest = document["first_opened_at"], document["opened_at"]
-    text = facts(
-        (
-            ("dependency", document["dependency"]),
-            ("state", state(document["state"])),
-            ("calls", f"{document['calls']}, {document['failures']} failed, {document['slow_calls']} slow"),
-            ("ratio", _percent(document["failure_ratio"])),
-            ("opened", instant(first)),
-            ("opened again", None if latest == first else instant(latest)),
-            ("tries again", instant(document["retry_at"])),
-            ("paused until", instant(document["throttled_until"])),
-            ("waiting", document["waiting"]),
-            ("reason", document["reason"]),
-            ("changed by", document["changed_by"]),
-        )
+def _plot_line(wait: Mapping[str, Any], longest: float) -> str:
+    least, expected, most = (
+        round(wait[f"{name}_seconds"] / longest * PLOT_WIDTH) for name in ("least", "expected", "most")
     )
-    changes = [cells(each, "at", "action", "by", "reason") for each in document["audit"]]
-    return text if not changes else f"{text}\n\n{table(('WHEN', 'ACTION', 'BY', 'REASON'), changes)}"
+    letters = [" "] * (PLOT_WIDTH + 1)
+    letters[least : most + 1] = "-" * (most + 1 - least)
+    letters[least] = letters[most] = "|"
+    letters[expected] = "o"
+    return "".join(letters).rstrip()
 
 
-def _milliseconds(milliseconds: float | None) -> str | None:
-    return None if milliseconds is None else span(milliseconds / 1000)
-
-
-def _percent(ratio: float | None) -> str | None:
-    return None if ratio is None else f"{ratio:.0%}"
+COMMANDS: Final = (
+    Command("dependencies", "list dependencies and their policies", Ask("GET dependencies", _dependencies)),
+    Command("health", "show whether the app can accept operations", _health),
+    Command(
+        "metrics",
+        "show attempts, failures, retries, durations and openings of the last minutes (60, at most 10080)",
+        _metrics,
+        "any_dependency minutes",
+    ),
+    Command(
+        "policy preview", "show every wait, as a table and a plot", _preview, "dependency retry deadline"
+    ),
+    Command("circuits list", "list circuits", Ask("GET circuits", _circuits)),
+    Command("circuits show", "show a circuit", Ask("GET circuits/{dependency}", _circuit), "circuit"),
+    *(
+        Command(f"circuits {act}", words, Ask(f"POST circuits/{{dependency}}/{act}", _changed), takes)
+        for act, words, takes in (
+            ("open", "let no attempt through", "circuit circuit_reason pause"),
+            ("close", "let attempts through and resume waiting operations", "circuit circuit_reason"),
+            ("disable", "let every attempt through, whatever fails", "circuit circuit_reason for_seconds"),
+            ("reset", "close it and forget its counts", "circuit circuit_reason"),
+        )
+    ),
+)

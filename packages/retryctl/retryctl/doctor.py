@@ -1,18 +1,19 @@
 """The command `doctor`: goes through the parts that an operation needs, and names the first that fails."""
 
 import re
-from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
+from rich.text import Text
+
 from retryctl import errors
 from retryctl.api import Api
+from retryctl.commands import Command, Given
 from retryctl.errors import ApiError, UnreachableError
-from retryctl.layout import printable, state
-from retryctl.screen import Screen
+from retryctl.output import Screen, printable, state
 from retryctl.watching import monotonic_seconds, pause
 
 LEAST_HOST: Final = (4, 1038)
@@ -69,21 +70,19 @@ class Part:
     detail: str
 
 
-def doctor(api: Api, args: Namespace, screen: Screen) -> int:
+def _doctor(api: Api, given: Given, screen: Screen) -> int:
     """Check a running app part by part; stop at the first that fails, and say what to do."""
     seen: list[Part] = []
-    for part in _parts(api, args.master_key, args.part_seconds):
+    for part in _parts(api, given.get("master_key"), given.get("part_seconds", 60.0)):
         seen.append(part)
         word = state("ok" if part.ok else "FAILED")
-        gap = " " * (8 - len(word.plain))
-        screen.line(f"{part.name:10}{word}{gap}{printable(part.detail)}".rstrip())
+        screen.lines([Text.assemble(f"{part.name:10}", word, " " * (8 - len(word)), printable(part.detail))])
         if not part.ok:
             break
-    failed = None if seen[-1].ok else seen[-1]
-    remedy = None if failed is None else REMEDIES[failed.name]
-    document = {"ok": failed is None, "parts": [asdict(each) for each in seen], "remedy": remedy}
-    screen.show(document, "every part works" if remedy is None else f"what to do: {remedy}")
-    return errors.OK if failed is None else errors.FAILED
+    remedy = None if seen[-1].ok else REMEDIES[seen[-1].name]
+    document = {"ok": remedy is None, "parts": [asdict(part) for part in seen], "remedy": remedy}
+    screen.show(document, lambda _: ["every part works" if remedy is None else f"what to do: {remedy}"])
+    return errors.OK if remedy is None else errors.FAILED
 
 
 def _parts(api: Api, master_key: str | None, part_seconds: float) -> Iterator[Part]:
@@ -94,9 +93,10 @@ def _parts(api: Api, master_key: str | None, part_seconds: float) -> Iterator[Pa
         yield Part("host", ok=False, detail=str(error))
         return
     try:
-        started = api.post("diagnoses")
+        started = api.ask("POST diagnoses")
     except ApiError as error:
-        yield _refused(error)
+        is_role = error.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+        yield Part("roles" if is_role else "start", ok=False, detail=str(error))
         return
     except UnreachableError as error:
         yield _unreachable(api, error)
@@ -123,13 +123,6 @@ def _host(api: Api, master_key: str | None) -> Part:
     return Part("host", ok=is_new_enough, detail=f"version {text}{least}")
 
 
-def _refused(error: ApiError) -> Part:
-    status = error.problem.get("status")
-    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        return Part("roles", ok=False, detail=error.text)
-    return Part("start", ok=False, detail=error.text)
-
-
 def _unreachable(api: Api, error: UnreachableError) -> Part:
     """Return the part that keeps the app from starting a diagnosis, by its health."""
     is_storage = False
@@ -143,7 +136,7 @@ def _until_reached(api: Api, diagnosis_id: str, name: str, seconds: float) -> tu
     end, document = monotonic_seconds() + seconds, dict[str, Any]()
     while True:
         try:
-            document, trouble = api.get("diagnoses", diagnosis_id), ""
+            document, trouble = api.ask("GET diagnoses/{id}", {"id": diagnosis_id}), ""
         except (ApiError, UnreachableError) as error:
             trouble = f": {error}"
         found = next((each for each in document.get("parts", ()) if each["name"] == name), None)
@@ -152,3 +145,13 @@ def _until_reached(api: Api, diagnosis_id: str, name: str, seconds: float) -> tu
         if monotonic_seconds() >= end:
             return document, Part(name, ok=False, detail=f"not reached within {seconds:g} s{trouble}")
         pause(_LOOK_EVERY_SECONDS)
+
+
+COMMANDS: Final = (
+    Command(
+        "doctor",
+        "check a running app part by part, and name the first that fails with what to do",
+        _doctor,
+        "app_url master_key part_seconds",
+    ),
+)

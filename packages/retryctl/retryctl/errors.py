@@ -9,8 +9,6 @@ CommandError
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from retryctl.layout import printable
-
 OK: Final = 0
 FAILED: Final = 1
 """The API refused the command, or what was waited for did not end well."""
@@ -34,24 +32,18 @@ class UsageError(CommandError):
 
 
 class ApiError(CommandError):
-    """The API answered with a problem.
+    """The API answered with a problem, which the message has with a line for each invalid field.
 
     Attributes:
-        problem: The problem document; made up here when the answer has none.
+        status: Of the answer.
     """
 
     def __init__(self, problem: Mapping[str, Any]) -> None:
-        self.problem = problem
-        super().__init__(self.text)
-
-    @property
-    def text(self) -> str:
-        """The problem in one line, and each invalid field with its pointer in a line of its own."""
-        status, title, detail = (self.problem.get(name, "") for name in ("status", "title", "detail"))
-        lines = [f"{status} {title}: {detail}".rstrip(": ")]
-        mistakes = self.problem.get("errors", ())
+        self.status = problem.get("status")
+        lines = [f"{self.status} {problem.get('title', '')}: {problem.get('detail', '')}".rstrip(": ")]
+        mistakes = problem.get("errors", ())
         lines.extend(f"  {each['pointer'] or '(document)'}: {each['detail']}" for each in mistakes)
-        return "\n".join(map(printable, lines))
+        super().__init__("\n".join(lines))
 
 
 class UnreachableError(CommandError):

@@ -1,262 +1,219 @@
-"""Commands about operations."""
+"""Commands about operations, and the search over everything."""
 
 import json
 import os
-from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
+
+from rich.console import RenderableType
+from rich.text import Text
 
 from retryctl import errors, watching
 from retryctl.api import Api
-from retryctl.documents import (
-    given_options,
-    parse_json,
-    parse_pair,
-    pause_options,
-    read_document,
-    retry_table,
-)
+from retryctl.commands import Ask, Command, Given, Listing, Watch
 from retryctl.errors import UsageError
-from retryctl.layout import cell, cells, facts, instant, state, table
-from retryctl.options import EXACT_IDS, TURN_NAMES
-from retryctl.screen import Screen, span
+from retryctl.options import read_document
+from retryctl.output import Rows, Screen, cell, facts, fill, instant, spaced, span, state
 
-FINISHED: Final = frozenset({"succeeded", "dead_lettered", "cancelled"})
+_FINISHED: Final = frozenset({"succeeded", "dead_lettered", "cancelled"})
+_REQUEST: Final = ("method", "path", "query", "headers", "json")
+"""Options that describe a request."""
 
-_FILTERS: Final = (
-    *("status", "dependency", "handler", "source", *EXACT_IDS, *TURN_NAMES, "q"),
-    *("created_after", "created_before"),
-)
-_OPTIONS: Final = (
-    *("correlation_id", "deadline_seconds", "start_at", "delay_seconds", "order_key", "order_on_failure"),
-    *("priority", "debounce_key", "debounce_seconds", "debounce_max_seconds"),
+_HEAD: Final = (
+    "operation_id status key dependency correlation_id submitted_by deadline_at next_attempt_at "
+    "priority debounce_key replaced_by"
 )
 
 
-def submit(api: Api, args: Namespace, screen: Screen) -> int:
-    """Submit an operation; with `--watch` follow it until it ends."""
-    body = _body_of(args)
-    body["key"] = _key_of(body, args.key) or generated_key(screen)
-    headers = {"Prefer": f"wait={args.wait}"} if args.wait else None
-    document = api.post("operations", body=body, headers=headers)
-    if args.watch:
-        return _watch(api, document["operation_id"], screen)
-    is_status = "attempts" in document
-    text = (
-        operation_text(document) if is_status else f"{document['operation_id']}  {state(document['status'])}"
-    )
-    screen.show(document, text)
-    return _exit_code(document["status"]) if is_status else errors.OK
-
-
-def get(api: Api, args: Namespace, screen: Screen) -> int:
-    """Show an operation."""
-    document = api.get("operations", args.id)
-    screen.show(document, operation_text(document))
-    return errors.OK
-
-
-def watch(api: Api, args: Namespace, screen: Screen) -> int:
-    """Follow an operation until it ends."""
-    return _watch(api, args.id, screen)
-
-
-def list_operations(api: Api, args: Namespace, screen: Screen) -> int:
-    """List operations, newest first."""
-    document = api.pages("operations", limit=args.limit, **given_options(args, *_FILTERS))
-    rows = [
-        cells(each, "operation_id", "status", "dependency", "attempt_count", "key")
-        for each in document["items"]
-    ]
-    headers = ("OPERATION", "STATUS", "DEPENDENCY", "ATTEMPTS", "KEY")
-    screen.show_list(document, "operation_id", table(headers, rows))
-    return errors.OK
-
-
-def act(api: Api, args: Namespace, screen: Screen) -> int:
-    """Cancel an operation, end its present wait, pause it or let it go on."""
-    body = pause_options(args) if args.action == "pause" else None
-    document = api.post("operations", args.id, args.action, body=body)
-    screen.show(document, f"{document['operation_id']}  {args.action.removesuffix('-now')} requested")
-    return errors.OK
-
-
-def operation_text(document: Mapping[str, Any]) -> str:
-    """Return the lines that describe an operation, its attempts, its steps and its end."""
-    head = facts(
-        (
-            ("operation", document["operation_id"]),
-            ("status", state(document["status"])),
-            ("key", cell(document["key"])),
-            ("dependency", document["dependency"]),
-            ("correlation", _cell_or_none(document["correlation_id"])),
-            ("submitted by", _cell_or_none(document.get("submitted_by"))),
-            ("deadline", instant(document["deadline_at"])),
-            ("next attempt", instant(document["next_attempt_at"])),
-            ("priority", document.get("priority")),
-            ("debounce key", _cell_or_none(document.get("debounce_key"))),
-            ("replaced by", document.get("replaced_by")),
+def operation_view(document: Any) -> Iterator[RenderableType]:
+    """Yield an operation, its attempts, its steps, what people did, and its end."""
+    yield facts(document, _HEAD)
+    yield from map(attempt_text, document["attempts"])
+    for step in document.get("steps", ()):
+        result = "" if step["result"] is None else f"  {cell(json.dumps(step['result']))}"
+        yield fill("step {name}  {status}  attempts: {attempts}", step).append(result)
+    for act in document.get("actions", ()):
+        reason = f": {act['reason']}" if act.get("reason") else ""
+        yield f"{act['action']}  {instant(act['at'])}{by(act)}{reason}"
+    for replay in document.get("replays", ()):
+        when = f"{instant(replay['requested_at'])}{by(replay)}"
+        yield Text.assemble(
+            f"replay of {replay['dead_letter_id']}  {when}: ", state(replay["status"] or "not known")
         )
-    )
-    steps = map(_step_text, document.get("steps", ()))
-    manual = [
-        *map(_action_text, document.get("actions", ())),
-        *map(_replay_text, document.get("replays", ())),
-    ]
-    attempts = map(attempt_text, document["attempts"])
-    return "\n".join([head, *attempts, *steps, *manual, *_end_lines(document)])
+    yield from _end(document)
 
 
-def _cell_or_none(text: str | None) -> str | None:
-    return None if text is None else cell(text)
-
-
-def _action_text(action: Mapping[str, Any]) -> str:
-    """Return one line for a manual action on an operation."""
-    by = "" if action["by"] is None else f" by {cell(action['by'])}"
-    reason = f": {cell(action['reason'])}" if action.get("reason") else ""
-    return f"{action['action']}  {instant(action['at'])}{by}{reason}"
-
-
-def _replay_text(replay: Mapping[str, Any]) -> str:
-    """Return one line for a replay of one of its dead letters."""
-    by = "" if replay["by"] is None else f" by {cell(replay['by'])}"
-    status = state(replay["status"] or "not known")
-    return f"replay of {replay['dead_letter_id']}  {instant(replay['requested_at'])}{by}: {status}"
-
-
-def _step_text(step: Mapping[str, Any]) -> str:
-    """Return one line for a remembered step of a handler."""
-    line = f"step {cell(step['name'])}  {state(step['status'])}  attempts: {step['attempts']}"
-    return line if step["result"] is None else f"{line}  {cell(json.dumps(step['result']))}"
+def by(act: Mapping[str, Any]) -> str:
+    """Return who did something, to stand behind when; nothing where that is not known."""
+    return f" by {act['by']}" if act["by"] else ""
 
 
 def attempt_text(attempt: Mapping[str, Any]) -> str:
     """Return one line for an attempt, and one for the wait after it with its reasons."""
-    category = attempt["category"] or "success"
-    status = str(attempt["status_code"] or "no answer")
-    line = "  ".join((f"attempt {attempt['number']}", status, span(attempt["duration_ms"] / 1000), category))
+    status, took = attempt["status_code"] or "no answer", span(attempt["duration_ms"] / 1000)
+    text = f"attempt {attempt['number']}  {status}  {took}  {attempt['category'] or 'success'}"
     if attempt["error"]:
-        line += f": {cell(attempt['error'])}"
+        text += f": {cell(attempt['error'])}"
     if attempt["next_delay_seconds"] is None:
-        return line
-    return f"{line}\n  waits {span(attempt['next_delay_seconds'])} ({_reasons(attempt)})"
+        return text
+    return f"{text}\n  waits {span(attempt['next_delay_seconds'])} ({_reasons(attempt)})"
 
 
-def _body_of(args: Namespace) -> dict[str, Any]:
+def _end(document: Any) -> Iterator[Text]:
+    if document["dead_letter"] is not None:
+        yield fill("dead letter {id}  {category}, {reason}", document["dead_letter"])
+    for event in document["events"]:
+        yield fill("event {event_id}  {type}  {state}", event)
+
+
+def _reasons(wait: Mapping[str, Any]) -> str:
+    return ", ".join(wait["delay_reasons"])
+
+
+def _live(document: Any) -> str:
+    """Return the next attempt, the time until it, and why it waits."""
+    text = f"{document['status']}: attempt {document['attempt_count'] + 1}"
+    if document["next_attempt_at"] is None:
+        return text
+    # What goes on is an entry of `waits` or the last attempt's delay; what begins later has neither.
+    waits = [wait for wait in document.get("waits", ()) if wait["before_attempt"] > document["attempt_count"]]
+    reasons = [f" ({_reasons(wait)})" for wait in (*document["attempts"], *waits)]
+    return f"{text} in {watching.left(document['next_attempt_at'])}{''.join(reasons[-1:])}"
+
+
+def _change(before: Any, document: Any) -> Iterator[RenderableType]:
+    """Yield the attempts and the status that are new, and the end."""
+    known = before.get("attempt_count", 0)
+    yield from (attempt_text(attempt) for attempt in document["attempts"] if attempt["number"] > known)
+    if document["status"] != before.get("status"):
+        yield fill("{operation_id}  {status}", document)
+    if document["status"] in _FINISHED:
+        yield from _end(document)
+
+
+_WATCHED: Final = Watch("operations", "operation_id", _FINISHED, _live, _change)
+
+
+def _submitted(document: Any) -> Iterator[RenderableType]:
+    """Yield the operation where it ended while the API waited, and otherwise that it was accepted."""
+    if "attempts" in document:
+        yield from operation_view(document)
+    else:
+        yield fill("{operation_id}  {status}", document)
+
+
+def _submit(api: Api, given: Given, screen: Screen) -> int:
+    wait, is_watched = given.pop("wait", 0), given.pop("watch", False)
+    body = _body_of(given, screen)
+    document = api.ask("POST operations", body, headers={"Prefer": f"wait={wait}"} if wait else None)
+    if is_watched:
+        return _WATCHED(api, {"id": document["operation_id"]}, screen)
+    screen.show(document, _submitted)
+    return errors.FAILED if document["status"] in _FINISHED - {"succeeded"} else errors.OK
+
+
+def _body_of(given: Given, screen: Screen) -> Given:
     """Return the operation in the file, or the one that the options describe.
 
     Raises:
         UsageError: There is neither, or both.
     """
-    if args.file:
-        if args.dependency or args.handler:
-            raise UsageError("give a file, or --dependency, or --handler")
-        document = read_document(args.file)
-        if not isinstance(document, dict):
-            raise UsageError(f"{args.file}: must be a JSON object")
-        return document
-    if (args.dependency is None) == (args.handler is None):
+    ways = [name for name in ("file", "dependency", "handler") if name in given]
+    if len(ways) != 1:
         raise UsageError("give a file, or --dependency with --method and --path, or --handler with --input")
-    if args.handler is not None:
-        body: dict[str, Any] = {"handler": args.handler, "input": parse_json(args.input, "--input")}
+    if ways == ["file"]:
+        if not isinstance(document := read_document(given["file"]), dict):
+            raise UsageError(f"{given['file']}: must be a JSON object")
+        return with_key(document, given, screen)
+    request = {name: given.pop(name) for name in _REQUEST if name in given}
+    if ways == ["dependency"]:
+        given["request"] = {"method": "POST", "path": "", "query": {}, "headers": {}} | request
     else:
-        body = {"dependency": args.dependency, "request": _request(args)}
-    retry = retry_table(args.retry)
-    return body | given_options(args, *_OPTIONS) | ({"retry": retry} if retry else {})
+        given.setdefault("input", None)
+    return with_key(given, given, screen)
 
 
-def _request(args: Namespace) -> dict[str, Any]:
-    request: dict[str, Any] = {
-        "method": args.method,
-        "path": args.path,
-        "query": dict(parse_pair(text, "=", "--query") for text in args.query),
-        "headers": dict(parse_pair(text, ":", "--header") for text in args.header),
-    }
-    if args.body is not None:
-        request["json"] = parse_json(args.body, "--body")
-    return request
+def with_key(body: Given, given: Given, screen: Screen) -> Given:
+    """Return a body with the idempotency key of it or of `--key`; without one, a key is made.
 
-
-def generated_key(screen: Screen) -> str:
-    """Make a key and show it before anything is sent: if no answer comes, only this key repeats safely."""
-    key = f"cli-{os.urandom(16).hex()}"
-    screen.note(f"no --key given, so one was made; to repeat this submission, add --key {key}")
-    return key
-
-
-def _key_of(body: Mapping[str, Any], given: str | None) -> str | None:
-    """Return the key that the body or `--key` gives; None when neither does.
+    It is shown before anything is sent: if no answer comes, only this key repeats safely.
 
     Raises:
         UsageError: Both give one, and they differ.
     """
-    key: str | None = body.get("key")
-    if key is not None and given not in (None, key):
-        raise UsageError(f"the file's key is {key!r}, --key is {given!r}")
-    return given if key is None else key
+    key, own = given.get("key"), body.get("key")
+    if key is not None and own not in (None, key):
+        raise UsageError(f"the file's key is {own!r}, --key is {key!r}")
+    if (key := key or own) is None:
+        key = f"cli-{os.urandom(16).hex()}"
+        screen.note(f"no --key given, so one was made; to repeat this submission, add --key {key}")
+    return body | {"key": key}
 
 
-def _exit_code(status: str) -> int:
-    return errors.FAILED if status in {"dead_lettered", "cancelled"} else errors.OK
+def _find(api: Api, given: Given, screen: Screen) -> int:
+    if words := given.pop("words", ()):
+        given["q"] = " ".join(words)
+    found = api.pages("search", given, given.pop("limit", 20))
+    screen.show(found, lambda shown: _found(api, shown["items"]))
+    if found["next_cursor"]:
+        screen.note("there may be more, and older: --all looks at everything")
+    return errors.OK if found["items"] else errors.FAILED
 
 
-def _end_lines(document: Mapping[str, Any]) -> list[str]:
-    lines = []
-    if (dead_letter := document["dead_letter"]) is not None:
-        lines.append(f"dead letter {dead_letter['id']}  {dead_letter['category']}, {dead_letter['reason']}")
-    lines += [
-        f"event {event['event_id']}  {cell(event['type'])}  {state(event['state'])}"
-        for event in document["events"]
-    ]
-    return lines
+def _found(api: Api, items: list[Any]) -> Iterator[RenderableType]:
+    parts: list[Iterable[RenderableType]] = []
+    operations = [item for item in items if item["type"] == "operation"]
+    if len(operations) == 1:
+        document = api.ask("GET operations/{id}", {"id": operations[0]["id"]})
+        parts.append([*operation_view(document), _why(operations[0])])
+    if items != operations or len(items) > 1:
+        rows = [item | {"why": _why(item), "key": item["key"] or item["name"]} for item in items]
+        parts.append([Rows(rows, "type id status key why")])
+    letters = [item for item in items if item["type"] == "dead_letter"]
+    if [letter["status"] for letter in letters] == ["open"]:
+        parts.append([f"to run it again: retryctl dead-letters replay {letters[0]['id']}"])
+    return spaced(parts or [["nothing found"]])
 
 
-def _watch(api: Api, operation_id: str, screen: Screen) -> int:
-    """Write each attempt when it ends; the live line counts down to the next."""
-    progress = _Progress()
-    document: dict[str, Any] = {}
-    for document in watching.follow(
-        lambda: api.get("operations", operation_id), FINISHED, screen, _waiting_text
-    ):
-        screen.show_change(document, progress.advance(document))
-    return _exit_code(document["status"])
+def _why(item: Mapping[str, Any]) -> str:
+    """Return the state of what was found, and the next attempt or the error."""
+    status = item["status"].replace("_", " ")
+    if item["next_attempt_at"] is not None:
+        last = f": {item['error']}" if item["error"] else ""
+        return f"{status}, next attempt in {watching.left(item['next_attempt_at'])}{last}"
+    if item["type"] == "operation" and item["status"] == "succeeded" and not item["error"]:
+        return f"succeeded at attempt {item['attempt_count']}"
+    return str(item["error"] or status)
 
 
-class _Progress:
-    """The attempts and the status that were already written."""
-
-    def __init__(self) -> None:
-        self._attempts = 0
-        self._status = ""
-
-    def advance(self, document: Mapping[str, Any]) -> str:
-        """Return the lines that are new in a document."""
-        lines = [attempt_text(each) for each in document["attempts"] if each["number"] > self._attempts]
-        if document["status"] != self._status:
-            lines.append(f"{document['operation_id']}  {state(document['status'])}")
-        if document["status"] in FINISHED:
-            lines += _end_lines(document)
-        self._attempts, self._status = document["attempt_count"], document["status"]
-        return "\n".join(lines)
-
-
-def _waiting_text(document: Mapping[str, Any]) -> str:
-    """Return the live line: the next attempt, the time until it, and why it waits."""
-    text = f"{document['status']}: attempt {document['attempt_count'] + 1}"
-    if document["next_attempt_at"] is None:
-        return text
-    left = span(round(watching.seconds_until(document["next_attempt_at"]), 1))
-    return f"{text} in {left} ({_reasons(_present_wait(document))})"
-
-
-def _present_wait(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the wait that is going on: an entry of `waits`, or the last attempt's delay."""
-    waits = document.get("waits", [])
-    is_waiting = waits and waits[-1]["before_attempt"] > document["attempt_count"]
-    found: Mapping[str, Any] = waits[-1] if is_waiting else document["attempts"][-1]
-    return found
-
-
-def _reasons(wait: Mapping[str, Any]) -> str:
-    return ", ".join(map(cell, wait["delay_reasons"]))
+COMMANDS: Final = (
+    Command(
+        "find",
+        "find anything by key, correlation id, id, or words of the error",
+        _find,
+        "words type any_status origin exact limit20",
+    ),
+    Command(
+        "submit",
+        "submit an operation",
+        _submit,
+        "operation request run input own_key own_correlation_id retry deadline begin order wait watch",
+    ),
+    Command("get", "show an operation", Ask("GET operations/{id}", operation_view), "id"),
+    Command("watch", "follow an operation until it ends", _WATCHED, "id"),
+    Command(
+        "list",
+        "list operations, newest first",
+        Listing("operations", "operation_id status dependency attempt_count:attempts key", "operation_id"),
+        "operation_status origin exact q list",
+    ),
+    *(
+        Command(act, words, Ask(f"POST operations/{{id}}/{act}", f"{{operation_id}}  {act} requested"), takes)
+        for act, words, takes in (
+            ("cancel", "cancel an operation", "id"),
+            ("retry-now", "let a waiting operation make its next attempt at once", "id"),
+            ("pause", "let an operation do nothing for a while", "id reason pause"),
+            ("resume", "let a paused operation go on", "id"),
+        )
+    ),
+)

@@ -1,215 +1,292 @@
-"""Options that several commands share."""
+"""The options of all commands, each under the API's name for its value; JSON from options and files."""
 
-import re
-from argparse import SUPPRESS, ArgumentParser, Namespace, _SubParsersAction
-from collections.abc import Callable, Sequence
-from difflib import get_close_matches
-from typing import Any, Final, NoReturn, override
+import json
+import sys
+from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, override
 
-from retryctl.api import Api
-from retryctl.screen import Screen
-
-type Command = Callable[[Api, Namespace, Screen], int]
-type Commands = _SubParsersAction[GuessingParser]
-
-INSTANT: Final = "such as 2026-11-22T09:00:00Z"
-
-PRIORITIES: Final = ("high", "normal", "low")
-
-EXACT_IDS: Final = ("key", "correlation_id")
-"""What `with_exact_ids` takes."""
-
-TURN_NAMES: Final = ("order_key", "debounce_key", "priority")
-"""What `with_turn_names` takes."""
-
-_FILE: Final = {
-    "bash": "_shtab_compgen_files",
-    "zsh": "_files",
-    "fish": "(__fish_complete_path (commandline -ct))",
-}
-"""How each shell completes the name of a file: `shtab.FILE`, without the import."""
-
-_WRONG_WORD: Final = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
-"""What argparse says of a word that is none of its choices."""
-
-_EVERYWHERE: Final = "Besides: --url, --function-key, --json and --utc, see `retryctl --help`."
+from retryctl.errors import UsageError
 
 
-class GuessingParser(ArgumentParser):
-    """Answers a wrong word with the nearest that it takes."""
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option, or an argument where its name has no dashes; `more` is for `ArgumentParser.add_argument`."""
+
+    name: str
+    more: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Options of which one can be given, or must be."""
+
+    options: tuple[Option, ...]
+    required: bool = False
+
+
+def read_document(name: str) -> Any:
+    """Return the JSON document in a file; `-` is standard input.
+
+    Raises:
+        UsageError: The file cannot be read, or is not JSON.
+    """
+    try:
+        return _json(sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ArgumentTypeError) as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"is not JSON: {error}") from None
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _steps(text: str) -> list[Any]:
+    if not isinstance(steps := _json(text), list):
+        raise ArgumentTypeError("must be a list of steps")
+    return steps
+
+
+def _pair(separator: str, read: Callable[[str], Any] = str) -> Callable[[str], tuple[str, Any]]:
+    def parse(text: str) -> tuple[str, Any]:
+        name, found, value = text.partition(separator)
+        if not found or not name.strip():
+            raise ArgumentTypeError(f"must look like NAME{separator}VALUE, not {text!r}")
+        return name.strip(), read(value.strip())
+
+    return parse
+
+
+def _replacement(text: str) -> dict[str, Any]:
+    pointer, value = _pair("=", _json_or_text)(text)
+    return {"op": "replace", "path": pointer, "value": value}
+
+
+def _look(text: str) -> tuple[str, str]:
+    step, _, look = text.rpartition("=")
+    if not step or look not in {"undone", "stands"}:
+        raise ArgumentTypeError("must be STEP=undone or STEP=stands")
+    return step, look
+
+
+class _Gathered(Action):
+    """Gathers pairs of a name and a value into one mapping."""
 
     @override
-    def error(self, message: str) -> NoReturn:
-        found = _WRONG_WORD.search(message)
-        near = get_close_matches(found[1], re.findall(r"[\w-]+", found[2]), n=1) if found else []
-        if found and near:
-            message = f"{message[: found.end(1) + 1]}; did you mean {near[0]}?"
-        super().error(message)
+    def __call__(self, parser: ArgumentParser, namespace: Namespace, values: Any, *_: Any) -> None:
+        name, value = values
+        setattr(namespace, self.dest, {**getattr(namespace, self.dest, {}), name: value})
 
 
-def add_command(commands: Commands, name: str, run: Command, words: str) -> ArgumentParser:
-    """Add a command that can be run."""
-    command = commands.add_parser(name, help=words, description=words, epilog=_EVERYWHERE)
-    # The global options work behind the command too. A default here would overwrite the value before it.
-    command.add_argument("--url", default=SUPPRESS, help=SUPPRESS)
-    command.add_argument("--function-key", default=SUPPRESS, help=SUPPRESS)
-    command.add_argument("--json", action="store_true", default=SUPPRESS, help=SUPPRESS)
-    command.add_argument("--utc", action="store_true", default=SUPPRESS, help=SUPPRESS)
-    command.set_defaults(run=run, ids=False)
-    return command
+_TYPES: Final[Mapping[str, Callable[[str], Any]]] = {
+    **dict.fromkeys(("SECONDS", "MINUTES", "PER_SECOND"), float),
+    "N": int,
+    "JSON": _json,
+}
+"""What a word for a value means, where it is more than text."""
 
 
-def add_group(commands: Commands, name: str, words: str) -> Commands:
-    """Add a word before other commands."""
-    group = commands.add_parser(name, help=words, description=words)
-    return group.add_subparsers(metavar="COMMAND", required=True)
+def _option(name: str, words: str, metavar: str | None = None, **more: Any) -> Option:
+    if metavar is not None:
+        more = {"metavar": metavar, "type": _TYPES.get(metavar, str), **more}
+    return Option(name, {"help": words, **more})
 
 
-def with_id(command: ArgumentParser, of: str) -> ArgumentParser:
-    """Take an id; return the command."""
-    command.add_argument("id", help=f"of the {of}")
-    return command
+def _choice(name: str, words: str) -> Option:
+    return _option(name, words.replace(" ", ", "), name.removeprefix("--").upper(), choices=words.split())
 
 
-def with_file(command: ArgumentParser, words: str, **more: Any) -> None:
-    """Take a file with JSON."""
-    vars(command.add_argument("file", help=f"{words}; - is standard input", **more))["complete"] = _FILE
+def _flag(name: str, words: str, *, value: Any = True, **more: Any) -> Option:
+    return _option(name, words, action="store_const", const=value, **more)
 
 
-def with_choice(command: ArgumentParser, option: str, words: Sequence[str]) -> None:
-    """Take one of some words."""
-    command.add_argument(
-        option, choices=words, metavar=option.removeprefix("--").upper(), help=", ".join(words)
-    )
+def _pairs(name: str, words: str, metavar: str, read: Callable[[str], Any], **more: Any) -> Option:
+    return _option(name, f"{words}; may be repeated", metavar, type=read, action=_Gathered, **more)
 
 
-def with_limit(command: ArgumentParser, default: int = 50) -> None:
-    """Take the most items that are listed."""
-    limit = command.add_mutually_exclusive_group()
-    limit.add_argument("--limit", type=int, default=default, help=f"most items (default: {default})")
-    limit.add_argument("--all", dest="limit", action="store_const", const=None, help="list every item")
+def _limit(default: int) -> OneOf:
+    most = _option("--limit", f"most items (default: {default})", "N")
+    return OneOf((most, _flag("--all", "list every item", value=None, dest="limit")))
 
 
-def with_list(command: ArgumentParser) -> None:
-    """Take what a list of things with ids takes."""
-    with_limit(command)
-    command.add_argument("--ids", action="store_true", help="write only the ids, one per line")
+_STATUSES: Final = (
+    "pending scheduled paused running waiting_retry waiting_circuit waiting_order "
+    "succeeded dead_lettered cancelled"
+)
+_KINDS: Final = "action bulk circuit alert deployment settings"
+_TYPES_FOUND: Final = "operation dead_letter event batch saga replay activity"
+_INSTANT: Final = "such as 2026-11-22T09:00:00Z"
+_KEY: Final = "idempotency key: with the same key it is started once; made and shown when absent"
+_STEP: Final = "run this step, those behind it and those that do not stand; default: those that do not stand"
+_DEBOUNCE: Final = "begin after so long though later ones come; ten times --debounce-seconds unless given"
 
-
-def with_key(command: ArgumentParser, of: str) -> None:
-    """Take an idempotency key."""
-    words = f"idempotency key: with the same key the {of} is started once; made and shown when absent"
-    command.add_argument("--key", help=words)
-
-
-def with_watch(command: ArgumentParser) -> None:
-    """Offer to follow what is started."""
-    command.add_argument("--watch", action="store_true", help="follow it until it ends")
-
-
-def with_retry(command: ArgumentParser) -> None:
-    """Take changes of the retry policy."""
-    command.add_argument(
-        "--retry",
+OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
+    "id": _option("id", "as lists show it"),
+    "list": "limit ids",
+    "limit": _limit(50),
+    "limit20": _limit(20),
+    "ids": _flag("--ids", "write only the ids, one per line", dest="only_ids"),
+    "watch": _flag("--watch", "follow it until it ends"),
+    "note": _option("--note", "why, for whoever looks later; kept with it"),
+    # what lists are narrowed by
+    "exact": "key correlation_id",
+    "key": _option("--key", "the whole key"),
+    "correlation_id": _option("--correlation-id", "the whole correlation id", "ID"),
+    "origin": "handler source turn dependency times",
+    "handler": _option("--handler", "name of the handler"),
+    "source": _option("--source", "where it came from, such as http, queue, batch"),
+    "turn": "order_key debounce_key priority",
+    "order_key": _option("--order-key", "the whole order key", "KEY"),
+    "debounce_key": _option("--debounce-key", "the whole debounce key", "KEY"),
+    "priority": _choice("--priority", "high normal low"),
+    "dependency": _option("--dependency", "name in dependencies.toml"),
+    "times": "created_after created_before",
+    "created_after": _option("--created-after", _INSTANT, "INSTANT"),
+    "created_before": _option("--created-before", _INSTANT, "INSTANT"),
+    "letters": "letter_reason category group turn dependency times",
+    "letter_reason": _option("--reason", "such as RetriesExhausted; of a pause, why"),
+    "category": _option("--category", "of the failure, such as transient"),
+    "group": _option("--group", "root cause, from `dead-letters groups`"),
+    "q": _option("--q", "words in a key, the correlation id, an id, the reason or the error", "WORDS"),
+    "words": _option("words", "each must occur; a whole key or id is looked up at once", nargs="*"),
+    "type": _choice("--type", _TYPES_FOUND),
+    "any_status": _option("--status", "such as waiting_retry, open, sent"),
+    "operation_status": _choice("--status", _STATUSES),
+    "letter_status": _choice("--status", "open replayed archived"),
+    "cause_status": _choice("--status", "new acknowledged resolved"),
+    "event_status": _choice("--status", "pending sent failed"),
+    "blocked": _flag("--blocked", "only those that a dead letter blocks", value="true"),
+    "who": _option("--who", "name of a person or a key"),
+    "kind": _choice("--kind", _KINDS),
+    "after": _option("--after", _INSTANT, "INSTANT"),
+    "before": _option("--before", _INSTANT, "INSTANT"),
+    # an operation
+    "operation": _option(
+        "file", "JSON: the operation, in place of the options; - is standard input", nargs="?"
+    ),
+    "request": "target method path query headers body",
+    "target": _option("--dependency", "which dependency to call"),
+    "method": _option("--method", "default: POST"),
+    "path": _option("--path", "below the dependency's base URL"),
+    "query": _pairs("--query", "of the URL", "NAME=VALUE", _pair("=")),
+    "headers": _pairs("--header", "of the request", "NAME:VALUE", _pair(":"), dest="headers"),
+    "body": _option("--body", "of the request", "JSON", dest="json"),
+    "run": _option("--handler", "run this handler of the app, in place of --dependency"),
+    "input": _option("--input", "of the handler", "JSON"),
+    "own_key": _option("--key", _KEY),
+    "own_correlation_id": _option("--correlation-id", "your own id, to find the operation by", "ID"),
+    "retry": _pairs(
+        "--retry", "change the retry policy, such as max_attempts=3", "NAME=VALUE", _pair("=", _json_or_text)
+    ),
+    "deadline": _option("--deadline-seconds", "for the whole operation, waits included", "SECONDS"),
+    "begin": OneOf(
+        (
+            _option("--start-at", f"begin then, {_INSTANT}", "INSTANT"),
+            _option("--delay-seconds", "begin so much later", "SECONDS"),
+            _option("--debounce-seconds", "wait so long for one with the same --debounce-key", "SECONDS"),
+        )
+    ),
+    "order": "own_order_key on_failure priority own_debounce_key debounce_max",
+    "own_order_key": _option("--order-key", "run one after the other with those of the same KEY", "KEY"),
+    "on_failure": _option(
+        "--order-on-failure", "what those behind a dead letter do: wait, or go on", choices=("block", "skip")
+    ),
+    "own_debounce_key": _option(
+        "--debounce-key", "a later one with it replaces this one while it waits", "KEY"
+    ),
+    "debounce_max": _option("--debounce-max-seconds", _DEBOUNCE, "SECONDS"),
+    "wait": _option("--wait", "wait for the end, at most 30 s", "N"),
+    "reason": _option("--reason", "why, for whoever looks at it"),
+    "pause": "for_seconds stop_deadline",
+    "for_seconds": _option("--for-seconds", "default: until it is changed again", "SECONDS"),
+    "stop_deadline": _flag("--stop-deadline", "add the time of waiting to deadlines", dest="stops_deadline"),
+    # dead letters, causes, many at once
+    "edit": "set patch from_step downstream_key note",
+    "set": _option(
+        "--set",
+        "put a value at a JSON pointer, such as /request/json/amount=6; repeatable",
+        "POINTER=JSON",
+        type=_replacement,
         action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="change one setting of the retry policy, such as max_attempts=3; may be repeated",
-    )
-    command.add_argument(
-        "--deadline-seconds", type=float, metavar="SECONDS", help="for the whole operation, waits included"
-    )
+        dest="patch",
+    ),
+    "patch": _option("--patch", "a JSON patch (RFC 6902), as a list of steps", type=_steps, action="extend"),
+    "from_step": _option("--from-step", "run this remembered step and those after it again", "STEP"),
+    "downstream_key": _option(
+        "--downstream-key",
+        "for the dependency; default: new when the request changed",
+        choices=("same", "new"),
+    ),
+    "new_request": _option("--request", "fields of the request to replace", "JSON"),
+    "new_input": _option("--input", "in place of a handler's input", "JSON"),
+    "message": _option("--message", "in place of a message that became no operation", "TEXT"),
+    "to": _option("to", "name of a person; nobody when left out", nargs="?"),
+    "text": _option("text", "of the note"),
+    "pace": "edit rate dry_run watch",
+    "rate": _option("--rate", "how many per second (default: 5)", "PER_SECOND", dest="rate_per_second"),
+    "dry_run": _flag("--dry-run", "only count what matches, and preview a change"),
+    "action": _option(
+        "action", "what to do", choices=("replay", "archive", "cancel", "retry-now", "pause", "resume")
+    ),
+    "many": _option("ids", "in place of filters, 200 at most", "id", nargs="*"),
+    "all": _flag("--all", "all that are open, or have not ended"),
+    "batch": _option("--batch", "the dead letters of this batch", "ID", dest="batch_id"),
+    # batches, sagas, lanes, circuits, alerts, the app
+    "file": _option("file", "JSON: a list, or the whole body; - is standard input"),
+    "concurrency": _option("--max-concurrency", "operations under way at once", "N"),
+    "tolerated": _option("--tolerated-failures", "so many items may fail without failing the batch", "N"),
+    "saga_step": _option("--from-step", _STEP, "STEP"),
+    "confirm": _pairs("--confirm", "what a look has shown of a step", "STEP=WHAT", _look, dest="confirmed"),
+    "lane": _option("order_key", "of the operations"),
+    "circuit": _option("dependency", "name in dependencies.toml"),
+    "circuit_reason": _option("--reason", "why; kept in the circuit's history", required=True),
+    "condition": _option("condition", "such as dead_letters or circuit_open_seconds:payments; * is all"),
+    "until": OneOf(
+        (
+            _option("--for-minutes", "how long, up to a week", "MINUTES"),
+            _option("--until", _INSTANT, "INSTANT"),
+        ),
+        required=True,
+    ),
+    "receiver": _option("--receiver", "the only one, by its name in `alerts show`; default: all"),
+    "why": _option("--reason", "why, for whoever looks later", required=True),
+    "any_dependency": _option("dependency", "default: every one", nargs="?"),
+    "minutes": _option("--minutes", "how far back", "N"),
+    "every": _option("--every", "between two looks (default: 2)", "SECONDS"),
+    "app_url": _option("url", "of the app; in place of --url", "URL", nargs="?"),
+    "master_key": _option("--master-key", "of the Functions host, which shows its version by /admin", "KEY"),
+    "part_seconds": _option("--part-seconds", "how long to wait for each part (default: 60)", "SECONDS"),
+    "shell": _option("shell", "that you use", choices=("bash", "zsh", "fish")),
+}
+"""Options, and names of several, by the words with which the table of commands says what one takes."""
 
 
-def with_edit(command: ArgumentParser) -> None:
-    """Take one change of each dead letter."""
-    words = (
-        "put a value in the place of the one at a JSON pointer, such as /request/json/amount=6; repeatable"
-    )
-    command.add_argument("--set", action="append", default=[], metavar="POINTER=JSON", help=words)
-    command.add_argument(
-        "--patch", metavar="JSON", help="a JSON patch (RFC 6902) of each, as a list of steps"
-    )
-    words = "run this remembered step of a handler and those that began after it again"
-    command.add_argument("--from-step", metavar="STEP", help=words)
-    words = "key that the dependency deduplicates on; default: new when the request or input changed"
-    command.add_argument("--downstream-key", choices=("same", "new"), help=words)
+EVERYWHERE: Final = (
+    _option("--url", "base URL of the app; else DURABLE_RETRY_URL, else http://localhost:7071"),
+    _option("--function-key", "the app's, if it needs one; else DURABLE_RETRY_KEY"),
+    _flag("--json", "write the API's JSON", dest="as_json"),
+    _flag("--utc", "show times in UTC; else in the zone of this machine"),
+)
+"""They work before and behind every command."""
 
 
-def with_pause(command: ArgumentParser) -> None:
-    """Take how long a pause lasts."""
-    command.add_argument(
-        "--for-seconds", type=float, metavar="SECONDS", help="until it is resumed, if not given"
-    )
-    command.add_argument(
-        "--stop-deadline", action="store_true", help="add the time of the pause to its deadline"
-    )
-
-
-def with_filters(command: ArgumentParser, reason: str = "such as RetriesExhausted") -> None:
-    """Take what dead letters are chosen by.
-
-    Args:
-        command: Takes it.
-        reason: What the option `--reason` is.
-    """
-    command.add_argument("--reason", help=reason)
-    command.add_argument("--category", help="of the failure, such as transient")
-    command.add_argument("--group", help="root cause, from `dead-letters groups`")
-    with_turn_names(command)
-    with_dependency_and_times(command)
-
-
-def with_dependency_and_times(command: ArgumentParser) -> None:
-    """Take a dependency and a span of time."""
-    command.add_argument("--dependency", help="name in dependencies.toml")
-    command.add_argument("--created-after", metavar="INSTANT", help=INSTANT)
-    command.add_argument("--created-before", metavar="INSTANT", help=INSTANT)
-
-
-def with_turn(submit: ArgumentParser) -> None:
-    """Take when an operation begins, and what it waits for."""
-    begin = submit.add_mutually_exclusive_group()
-    begin.add_argument("--start-at", metavar="INSTANT", help=f"begin then, {INSTANT}")
-    begin.add_argument("--delay-seconds", type=float, metavar="SECONDS", help="begin so much later")
-    submit.add_argument(
-        "--order-key", metavar="KEY", help="run one after the other with those of the same KEY"
-    )
-    then = "what those behind it do when it ends as a dead letter: wait, or go on"
-    submit.add_argument("--order-on-failure", choices=("block", "skip"), help=then)
-    with_choice(submit, "--priority", PRIORITIES)
-    words = "a later submission with this key replaces this one while it waits"
-    submit.add_argument("--debounce-key", metavar="KEY", help=words)
-    begin.add_argument(
-        "--debounce-seconds", type=float, metavar="SECONDS", help="wait so long for a later one"
-    )
-    words = "begin after so long though later ones come; ten times --debounce-seconds unless given"
-    submit.add_argument("--debounce-max-seconds", type=float, metavar="SECONDS", help=words)
-
-
-def with_exact_ids(command: ArgumentParser) -> None:
-    """Take a whole key or correlation id."""
-    command.add_argument("--key", help="the whole key")
-    command.add_argument("--correlation-id", metavar="ID", help="the whole correlation id")
-
-
-def with_turn_names(command: ArgumentParser) -> None:
-    """Take the names that decide when operations have their turns."""
-    command.add_argument("--order-key", metavar="KEY", help="the whole order key")
-    command.add_argument("--debounce-key", metavar="KEY", help="the whole debounce key")
-    with_choice(command, "--priority", PRIORITIES)
-
-
-def with_query(command: ArgumentParser) -> None:
-    """Take words to look for."""
-    command.add_argument(
-        "--q", metavar="WORDS", help="words in a key, the correlation id, an id or the error"
-    )
-
-
-def with_origin(command: ArgumentParser) -> None:
-    """Take where an operation came from, and when."""
-    command.add_argument("--handler", help="name of the handler")
-    command.add_argument("--source", help="where it came from, such as http, queue, batch")
-    with_turn_names(command)
-    with_dependency_and_times(command)
+def options_of(names: str) -> Iterator[Option | OneOf]:
+    """Yield the options with these names."""
+    for name in names.split():
+        match OPTIONS[name]:
+            case str(several):
+                yield from options_of(several)
+            case option:
+                yield option

@@ -1,170 +1,148 @@
 """The command `top`: what ails, what waits and what failed, redrawn while one looks."""
 
-from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from typing import Any, Final
+
+from rich.console import RenderableType
+from rich.text import Text
 
 from retryctl import errors, watching
 from retryctl.api import Api
-from retryctl.causes import standing
+from retryctl.commands import Command, Given
+from retryctl.dead_letters import standing
 from retryctl.errors import UnreachableError
-from retryctl.layout import bold, cell, instant, printable, state, table
-from retryctl.screen import Screen, span
+from retryctl.output import Rows, Screen, instant, printable, spaced, state
 
-_MINUTE: Final = 60
 _AILING: Final = ("open", "forced_open", "half_open", "paused")
 _UNDER_WAY: Final = ("pending", "running")
 
 
-def top(api: Api, args: Namespace, screen: Screen) -> int:
+def _top(api: Api, given: Given, screen: Screen) -> int:
     """Show dependencies, waits and causes, again and again on a terminal until Ctrl-C, otherwise once."""
-    query = {"window_seconds": args.minutes * _MINUTE}
-    document = api.get("overview", **query)
+    minutes, every = given.get("minutes", 15), given.get("every", 2.0)
+
+    def look() -> Any:
+        return api.ask("GET overview", {"window_seconds": minutes * 60})
+
+    def view(document: Any, trouble: str = "") -> Iterator[RenderableType]:
+        if trouble:
+            yield state("unhealthy", f": {trouble}")
+            yield "this is what it said last:"
+        yield from spaced(_parts(printable(document), api.url, minutes))
+
+    document = look()
     if not screen.is_live:
-        screen.show(document, _text(document, api.url, args.minutes))
+        screen.show(document, view)
         return errors.OK
-    trouble = ""
     try:
         with screen.whole() as draw:
+            draw(view(document))
             while True:
-                draw(trouble + _text(document, api.url, args.minutes))
-                watching.pause(args.every)
+                watching.pause(every)
                 try:
-                    document, trouble = api.get("overview", **query), ""
+                    document = look()
+                    draw(view(document))
                 except UnreachableError as error:
-                    trouble = (
-                        f"{state('unhealthy', f': {printable(str(error))}')}\nthis is what it said last:\n"
-                    )
+                    draw(view(document, printable(str(error))))
     except KeyboardInterrupt:
         return errors.OK
 
 
-def _text(document: Mapping[str, Any], url: str, minutes: int) -> str:
-    parts = [_head(document, url, minutes), *_alerts(document), _dependencies(document)]
-    return "\n\n".join([*parts, _waits(document), _causes(document)])
+def _parts(document: Any, url: str, minutes: int) -> Iterator[list[RenderableType]]:
+    yield [_head(document, url), *_numbers(document, minutes)]
+    if document["alerts"]:
+        alerts = [alert | {"raised": watching.ago(alert["raised_at"])} for alert in document["alerts"]]
+        yield [Rows(alerts, "state:alert text raised")]
+    waits = list(_waits(document))
+    columns = "dependency state:circuit failed amplification:attempts waiting dead next reason"
+    yield [Rows(_dependencies(document, waits), columns, empty="no dependency is known")]
+    waits.sort(key=lambda row: -row["count"])
+    yield [Rows(waits, "count:waiting status:for dependency next key", empty="no operation waits")]
+    groups = (document["dead_letters"] or {"groups": ()})["groups"]
+    causes = [
+        each | {"standing": standing(each), "seen": watching.ago(each["last_seen_at"])} for each in groups
+    ]
+    columns = "count:dead group:cause standing:status sample.dependency seen:last_seen sample.detail:sample"
+    yield [Rows(causes, columns, empty="no dead letter is open")]
 
 
-def _head(document: Mapping[str, Any], url: str, minutes: int) -> str:
+def _head(document: Any, url: str) -> Text:
     health = document["health"]
     sick = [] if health is None else [name for name, part in health["parts"].items() if not part["healthy"]]
     word = state("unhealthy", f": {', '.join(sick)}") if sick else state("works" if health else "unknown")
-    now = instant(watching.now().isoformat())
-    lines = [f"{bold(url)}  {now}  {word}", *_numbers(document, minutes)]
-    lines += [f"not known: {name} ({failure})" for name, failure in document["unavailable"].items()]
-    return "\n".join(lines)
+    return Text.assemble((url, "bold"), f"  {instant(watching.now().isoformat())}  ", word)
 
 
-def _numbers(document: Mapping[str, Any], minutes: int) -> Iterator[str]:
+def _numbers(document: Any, minutes: int) -> Iterator[str]:
     """Yield what there is of each kind, as far as the parts are known."""
     if unfinished := (document["operations"] or {}).get("unfinished"):
         counts = unfinished["by_status"]
-        least = "" if unfinished["complete"] else "at least "
         under_way = sum(counts[name] for name in _UNDER_WAY)
-        yield f"{least}{sum(counts.values()) - under_way} waiting, {under_way} under way"
+        waiting = sum(counts.values()) - under_way
+        yield f"{_least(unfinished['complete'])}{waiting} waiting, {under_way} under way"
     if letters := document["dead_letters"]:
         yield f"{letters['open']} open dead letters"
     if events := document["outbox"]:
-        counts = ", ".join(_count_of_events(events, name) for name in ("pending", "failed"))
-        yield f"events: {counts}"
+        counts = (
+            f"{_least(events[f'{name}_complete'])}{events[name]} {name}" for name in ("pending", "failed")
+        )
+        yield f"events: {', '.join(counts)}"
     if figures := document["metrics"]:
-        attempts, failures, ended = (figures[name] for name in ("attempts", "failures", "ended"))
-        yield f"in {minutes} min: {attempts} attempts, {failures} failed, {ended} ended"
+        yield "in {} min: {attempts} attempts, {failures} failed, {ended} ended".format(minutes, **figures)
+    yield from (f"not known: {name} ({failure})" for name, failure in document["unavailable"].items())
 
 
-def _count_of_events(events: Mapping[str, Any], state_: str) -> str:
-    least = "" if events[f"{state_}_complete"] else "at least "
-    return f"{least}{events[state_]} {state_}"
+def _least(is_complete: object) -> str:
+    return "" if is_complete else "at least "
 
 
-def _alerts(document: Mapping[str, Any]) -> list[str]:
-    rows = [
-        (state(each["state"]), each["text"], _ago(each["raised_at"])) for each in document["alerts"] or ()
-    ]
-    return [table(("ALERT", "TEXT", "RAISED"), rows)] if rows else []
-
-
-def _dependencies(document: Mapping[str, Any]) -> str:
-    """Lay the dependencies out, those that ail first."""
-    operations = document["operations"] or {"by_dependency": {}}
-    waiting = _waiting_of(document)
+def _dependencies(document: Any, waits: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the rows of dependencies, those that ail first."""
+    shares = (document["operations"] or {"by_dependency": {}})["by_dependency"]
     letters = document["dead_letters"]
-
-    def dead(name: str) -> int | None:
-        return None if letters is None else letters["by_dependency"].get(name, {"open": 0})["open"]
-
-    def row(circuit: Mapping[str, Any]) -> tuple[Any, ...]:
-        name, ratio = circuit["dependency"], circuit["failure_ratio"]
-        share = operations["by_dependency"].get(name, {"amplification": None})
-        until = circuit["retry_at"] or circuit["throttled_until"]
-        return (
-            name,
-            state(circuit["state"]),
-            None if ratio is None else f"{ratio:.0%} of {circuit['calls']}",
-            None if share["amplification"] is None else f"{share['amplification']:.2f}",
-            sum(waiting.get(name, {}).values()),
-            dead(name),
-            None if until is None else _in(until),
-            circuit["reason"] if circuit["state"] in _AILING else None,
-        )
-
-    def urgency(circuit: Mapping[str, Any]) -> tuple[bool, int, str]:
-        name = circuit["dependency"]
-        # What refuses requests ails too, and opens no circuit.
-        held = sum(waiting.get(name, {}).values()) + (dead(name) or 0)
-        return circuit["state"] not in _AILING, -held, name
-
-    rows = map(row, sorted(document["circuits"] or (), key=urgency))
-    headers = ("DEPENDENCY", "CIRCUIT", "FAILED", "ATTEMPTS", "WAITING", "DEAD", "NEXT", "REASON")
-    return table(headers, rows, empty="no dependency is known")
-
-
-def _waiting_of(document: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """Return how many operations wait, by dependency and kind of wait."""
-    unfinished = (document["operations"] or {}).get("unfinished") or {"by_dependency": {}}
-    return {
-        name: {kind: count for kind, count in counts.items() if count and kind not in _UNDER_WAY}
-        for name, counts in unfinished["by_dependency"].items()
-    }
-
-
-def _waits(document: Mapping[str, Any]) -> str:
-    """Lay out what waits, the most first."""
-    unfinished = (document["operations"] or {}).get("unfinished") or {"next_attempts": ()}
     rows = []
-    for name, counts in _waiting_of(document).items():
+    for circuit in document["circuits"] or ():
+        name, ratio, ails = circuit["dependency"], circuit["failure_ratio"], circuit["state"] in _AILING
+        waiting = sum(row["count"] for row in waits if row["dependency"] == name)
+        dead = None if letters is None else letters["by_dependency"].get(name, {"open": 0})["open"]
+        made = {
+            "failed": None if ratio is None else f"{ratio:.0%} of {circuit['calls']}",
+            "amplification": shares.get(name, {"amplification": None})["amplification"],
+            "waiting": waiting,
+            "dead": dead,
+            "next": _next(circuit["retry_at"] or circuit["throttled_until"]),
+            "reason": circuit["reason"] if ails else None,
+        }
+        # What refuses requests ails too, and opens no circuit.
+        rows.append(((not ails, -waiting - (dead or 0), name), circuit | made))
+    return [row for _, row in sorted(rows, key=itemgetter(0))]
+
+
+def _waits(document: Any) -> Iterator[dict[str, Any]]:
+    """Yield how many wait for what at each dependency, with the next attempt of them."""
+    unfinished = (document["operations"] or {}).get("unfinished") or {
+        "by_dependency": {},
+        "next_attempts": (),
+    }
+    nearest = {(each["dependency"], each["status"]): each for each in reversed(unfinished["next_attempts"])}
+    for name, counts in unfinished["by_dependency"].items():
         for kind, count in counts.items():
-            nearest = (
-                each
-                for each in unfinished["next_attempts"]
-                if (each["dependency"], each["status"]) == (name, kind)
-            )
-            first = next(nearest, {"key": None, "next_attempt_at": None})
-            when = None if first["next_attempt_at"] is None else _in(first["next_attempt_at"])
-            rows.append((count, state(kind), name, when, first["key"]))
-    rows.sort(key=lambda row: -row[0])
-    return table(("WAITING", "FOR", "DEPENDENCY", "NEXT", "KEY"), rows, empty="no operation waits")
+            if count and kind not in _UNDER_WAY:
+                first = nearest.get((name, kind), {"key": None, "next_attempt_at": None})
+                made = {"dependency": name, "status": kind, "next": _next(first["next_attempt_at"])}
+                yield made | {"count": count, "key": first["key"]}
 
 
-def _causes(document: Mapping[str, Any]) -> str:
-    """Lay out the root causes of open dead letters, the latest first."""
-    rows = [
-        (
-            each["count"],
-            each["group"],
-            standing(each),
-            each["sample"]["dependency"],
-            _ago(each["last_seen_at"]),
-            cell(each["sample"]["detail"]),
-        )
-        for each in (document["dead_letters"] or {"groups": ()})["groups"]
-    ]
-    headers = ("DEAD", "CAUSE", "STATUS", "DEPENDENCY", "LAST SEEN", "SAMPLE")
-    return table(headers, rows, empty="no dead letter is open")
+def _next(at: str | None) -> str | None:
+    return None if at is None else f"in {watching.left(at, None)}"
 
 
-def _in(at: str) -> str:
-    return f"in {span(round(watching.seconds_until(at)))}"
-
-
-def _ago(at: str) -> str:
-    return f"{span(round(watching.seconds_since(at)))} ago"
+COMMANDS: Final = (
+    Command(
+        "top",
+        "show dependencies, waits and causes (15 minutes of counts), redrawn on a terminal until Ctrl-C",
+        _top,
+        "minutes every",
+    ),
+)

@@ -6,8 +6,10 @@ from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from rich.text import Text
+
 from retryctl.errors import UnreachableError
-from retryctl.screen import Screen
+from retryctl.output import Screen, span
 
 POLL_SECONDS: Final = 1.0
 DRAW_SECONDS: Final = 0.2
@@ -30,21 +32,21 @@ def monotonic_seconds() -> float:
     return time.monotonic()
 
 
-def seconds_until(instant: str) -> float:
-    """Return the seconds to an RFC 3339 instant; 0 for a past one."""
-    return max(0.0, (datetime.fromisoformat(instant) - now()).total_seconds())
+def left(instant: str, digits: int | None = 1) -> str:
+    """Return the time to an RFC 3339 instant, such as `1.3 s`; that to a past one is 0."""
+    return span(round(max(0.0, (datetime.fromisoformat(instant) - now()).total_seconds()), digits))
 
 
-def seconds_since(instant: str) -> float:
-    """Return the seconds from an RFC 3339 instant; 0 for a coming one."""
-    return max(0.0, (now() - datetime.fromisoformat(instant)).total_seconds())
+def ago(instant: str) -> str:
+    """Return the time since an RFC 3339 instant, such as `2 min ago`."""
+    return f"{span(round(max(0.0, (now() - datetime.fromisoformat(instant)).total_seconds())))} ago"
 
 
 def follow(
     fetch: Callable[[], dict[str, Any]],
     finished: AbstractSet[str],
     screen: Screen,
-    live_text: Callable[[dict[str, Any]], str],
+    live: Callable[[dict[str, Any]], str],
 ) -> Iterator[dict[str, Any]]:
     """Yield a document each time it changes, until its status is a finished one.
 
@@ -52,7 +54,7 @@ def follow(
         fetch: Gets the document.
         finished: Values of `status` after which the document does not change.
         screen: Draws the live line between polls.
-        live_text: Text of the live line; called every `DRAW_SECONDS`, so that it can count down.
+        live: Text of the live line; called every `DRAW_SECONDS`, so that it can count down.
 
     Raises:
         UnreachableError: The API is unreachable for longer than `PATIENCE_SECONDS`.
@@ -66,7 +68,7 @@ def follow(
         if document["status"] in finished:
             return
         for _ in range(round(POLL_SECONDS / DRAW_SECONDS)):
-            screen.live(live_text(document))
+            screen.live(Text(live(document)))
             pause(DRAW_SECONDS)
 
 
@@ -78,5 +80,5 @@ def _fetch_patiently(fetch: Callable[[], dict[str, Any]], screen: Screen) -> dic
         except UnreachableError as error:
             if monotonic_seconds() - began > PATIENCE_SECONDS:
                 raise
-            screen.live(f"{error}; trying again")
+            screen.live(Text(f"{error}; trying again"))
             pause(POLL_SECONDS)

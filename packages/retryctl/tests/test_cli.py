@@ -10,7 +10,6 @@ import pytest
 
 from retryctl import __version__
 from retryctl.cli import main
-from retryctl.parser import SHELLS
 from tests.support.retryctl import DEAD, STATUS, Responder, Run, Terminal, answers, refuses
 
 
@@ -81,8 +80,6 @@ def test_an_error_has_its_exit_code_and_advice(answer: Responder, code: int, mes
     [
         ["submit"],
         ["submit", "--dependency", "a", "--handler", "b"],
-        ["submit", "--dependency", "a", "--body", "{"],
-        ["submit", "--dependency", "a", "--retry", "max_attempts"],
         ["submit", "no-such-file.json"],
         ["submit", "no-such-file.json", "--handler", "b"],
         ["policy", "preview"],
@@ -98,12 +95,32 @@ def test_a_wrong_command_has_another_exit_code_than_a_refusal(argv: list[str]) -
     assert run.err.startswith("retryctl: ")
 
 
-@pytest.mark.parametrize("argv", [[], ["nonsense"], ["circuits", "open", "payments"], ["get"]])
-def test_argparse_refuses_what_is_no_command(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("argv", "mistake"),
+    [
+        ([], "COMMAND"),
+        (["nonsense"], "choose from"),
+        (["circuits", "open", "payments"], "--reason"),
+        (["get"], "id"),
+        (["submit", "--body", "{"], "argument --body: is not JSON: Expecting property name"),
+        (["submit", "--retry", "max_attempts"], "argument --retry: must look like NAME=VALUE"),
+        (["submit", "--header", "a=b"], "argument --header: must look like NAME:VALUE"),
+        (["submit", "--delay-seconds", "soon"], "argument --delay-seconds: invalid float value: 'soon'"),
+        (["submit", "--start-at", "x", "--delay-seconds", "1"], "not allowed with argument --start-at"),
+        (["replays", "start", "--patch", "{}"], "argument --patch: must be a list of steps"),
+        (["saga", "restart", "s-1", "--confirm", "a=gone"], "must be STEP=undone or STEP=stands"),
+        (["alerts", "silence", "*", "--reason", "r"], "--for-minutes --until is required"),
+    ],
+)
+def test_argparse_refuses_what_is_no_command(
+    argv: list[str], mistake: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as error:
         main(argv)
     assert error.value.code == 2
-    assert "usage:" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith("usage:")
+    assert mistake in said
 
 
 def test_a_dead_letter_is_shown_with_who_did_what_to_it() -> None:
@@ -246,14 +263,12 @@ def test_a_replay_sends_the_edits_that_are_given_and_nothing_else() -> None:
     assert json.loads(Run(answer, "dead-letters", "replay", "dl-1").requests[0].content) == {}
 
 
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_completion_of_a_shell_has_commands_and_options(
     shell: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["completion", shell])
+    assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
-    assert ended.value.code == 0
     assert all(
         word in script for word in ("dead-letters", "retry-now", "tolerated-failures", "waiting_retry")
     )

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from retryctl.operations import operation_text
 from tests.support.retryctl import Run, answers
 
 OPERATION: dict[str, Any] = {
@@ -22,18 +21,22 @@ OPERATION: dict[str, Any] = {
 }
 
 
+def shown(document: Any) -> list[str]:
+    return Run(answers(document), "get", "op-1").out.splitlines()
+
+
 def test_the_steps_of_a_handler_are_shown_with_their_results() -> None:
     steps = [
         {"name": "charge", "status": "succeeded", "attempts": 2, "result": {"id": "ch-1"}},
         {"name": "parcel", "status": "failed", "attempts": 1, "result": None},
     ]
-    lines = operation_text(OPERATION | {"steps": steps}).splitlines()
+    lines = shown(OPERATION | {"steps": steps})
     assert 'step charge  succeeded  attempts: 2  {"id": "ch-1"}' in lines
     assert "step parcel  failed  attempts: 1" in lines
 
 
 def test_a_request_has_no_steps() -> None:
-    assert "step" not in operation_text(OPERATION)
+    assert "step" not in "".join(shown(OPERATION))
 
 
 def test_what_people_did_is_shown_with_their_names() -> None:
@@ -44,7 +47,7 @@ def test_what_people_did_is_shown_with_their_names() -> None:
             {"dead_letter_id": "dl-1", "requested_at": "2026-11-21T12:00:00Z", "by": "ada", "status": None}
         ],
     }
-    lines = operation_text(document).splitlines()
+    lines = shown(document)
     assert any(line.split() == ["submitted", "by", "ada"] for line in lines)
     assert "retry_now  2026-11-21T12:00:00Z" in lines
     assert "replay of dl-1  2026-11-21T12:00:00Z by ada: not known" in lines

@@ -54,7 +54,10 @@ def test_an_operation_is_paused_and_resumed() -> None:
 
 
 def test_a_dependency_is_paused_with_the_deadlines_of_what_waits_for_it() -> None:
-    run = Run(answers({}, 202), "circuits", "open", "payments", "--reason", "it moves", "--stop-deadline")
+    changed = {"dependency": "payments", "action": "open", "reason": "it moves"}
+    run = Run(
+        answers(changed, 202), "circuits", "open", "payments", "--reason", "it moves", "--stop-deadline"
+    )
     assert json.loads(run.requests[0].content) == {"reason": "it moves", "stops_deadline": True}
     assert run.out == "payments  open, deadlines stop meanwhile: it moves\n"
 
@@ -119,7 +122,7 @@ def test_key_names_a_batch_or_a_saga(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "body.json"
     file.write_text("[]")
     run = Run(answers({f"{kind}_id": "id-1"}, 202), kind, "submit", str(file), "--key", "k")
-    assert run.requests[0].headers["idempotency-key"] == "k"
+    assert json.loads(run.requests[0].content)["key"] == "k"
     assert "x-functions-key" not in run.requests[0].headers
 
 
@@ -129,4 +132,4 @@ def test_the_key_of_a_batch_or_a_saga_is_generated_and_shown_too(kind: str, tmp_
     file.write_text("[]")
     run = Run(answers({f"{kind}_id": "id-1"}, 202), kind, "submit", str(file), "--json")
     assert json.loads(run.out) == {f"{kind}_id": "id-1"}
-    assert f"add --key {run.requests[0].headers['idempotency-key']}\n" in run.err
+    assert f"add --key {json.loads(run.requests[0].content)['key']}\n" in run.err

@@ -18,6 +18,13 @@ def test_watching_counts_down_and_shows_each_attempt_once() -> None:
     assert run.out.endswith("op-1  dead_lettered\ndead letter dl-1  transient, RetriesExhausted\n")
 
 
+def test_an_operation_that_begins_later_is_counted_down_to() -> None:
+    later = STATUS | {"status": "scheduled", "attempt_count": 0, "attempts": []}
+    documents = iter([later, DEAD])
+    run = Run(lambda _: httpx.Response(200, json=next(documents)), "watch", "op-1", out=Terminal())
+    assert "\r\x1b[Kscheduled: attempt 1 in 9 s\r" in run.out
+
+
 def test_watching_as_json_gives_a_line_for_each_change() -> None:
     documents = iter([STATUS, STATUS, DEAD])
     run = Run(lambda _: httpx.Response(200, json=next(documents)), "watch", "op-1", "--json", out=Terminal())

@@ -1,0 +1,131 @@
+"""What commands do: most ask one route of the API and show its answer, as a row of a table says."""
+
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import RenderableType
+
+from retryctl import errors, watching
+from retryctl.api import Api
+from retryctl.output import Rows, Screen, View, fill, printable
+
+type Given = dict[str, Any]
+"""Options and arguments that a command line gives, by the names that the API has for them."""
+type Run = Callable[[Api, Given, Screen], int]
+"""Runs a command, and returns its exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command.
+
+    Attributes:
+        name: Such as `get`, or `outbox list` in a group.
+        words: What it does, for `--help`.
+        run: Does it.
+        takes: Names of its options, see `retryctl.options`.
+    """
+
+    name: str
+    words: str
+    run: Run
+    takes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Shows a list of the API as a table; the command's options are its filters.
+
+    Attributes:
+        path: Of the list.
+        columns: See `Rows`.
+        id_name: Member that `--ids` writes.
+        made: Members that columns name and items lack.
+    """
+
+    path: str
+    columns: str
+    id_name: str = ""
+    made: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+
+    def __call__(self, api: Api, given: Given, screen: Screen) -> int:
+        """Read the pages, and show them."""
+        self.show(api, given, screen)
+        return errors.OK
+
+    def show(self, api: Api, given: Given, screen: Screen) -> Any:
+        """Read the pages, show them and return them as one."""
+        limit = given.pop("limit", 50)
+        document = api.pages(self.path, given, limit)
+        screen.show(document, self.view, self.id_name)
+        return document
+
+    def view(self, document: Any) -> Iterable[RenderableType]:
+        """Return the table."""
+        items = [item | {name: make(item) for name, make in self.made.items()} for item in document["items"]]
+        return [Rows(items, self.columns)]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Follows a document until it ends.
+
+    Attributes:
+        path: Of the document, without its id.
+        id_name: Member with the id.
+        finished: Values of its `status` at the end.
+        live: Text of the line that is redrawn until then.
+        change: Lines to write when it changes, of what it was ({} at first) and what it is.
+        went_well: Whether the end is the one that was wanted.
+    """
+
+    path: str
+    id_name: str
+    finished: AbstractSet[str]
+    live: Callable[[Any], str]
+    change: Callable[[Any, Any], Iterable[RenderableType]]
+    went_well: Callable[[Any], bool] = lambda ended: bool(ended["status"] == "succeeded")
+
+    def __call__(self, api: Api, given: Given, screen: Screen) -> int:
+        """Follow it."""
+
+        def fetch() -> Any:
+            return api.ask(f"GET {self.path}/{{id}}", given)
+
+        before, document = dict[str, Any](), dict[str, Any]()
+        for document in watching.follow(fetch, self.finished, screen, lambda it: self.live(printable(it))):
+            screen.show_change(document, self.change(before, printable(document)))
+            before = document
+        return errors.OK if self.went_well(document) else errors.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Sends one request, and shows its answer.
+
+    Attributes:
+        route: See `Api.ask`; the command's options are what is sent.
+        view: Of the answer, or a line of it, see `fill`; both find what was sent under `given`.
+        watch: Follows what was started where `--watch` is given.
+    """
+
+    route: str
+    view: View | str
+    watch: Watch | None = None
+
+    def __call__(self, api: Api, given: Given, screen: Screen) -> int:
+        """Send it."""
+        is_watched = given.pop("watch", False)
+        document = api.ask(self.route, given)
+        if is_watched and self.watch is not None:
+            return self.watch(api, {"id": document[self.watch.id_name]}, screen)
+        self.show(document, given, screen)
+        return errors.OK
+
+    def show(self, document: Any, given: Given, screen: Screen) -> None:
+        """Show the answer to what was sent."""
+        view = self.view
+        lines = view if callable(view) else lambda shown: [fill(view, shown)]
+        screen.show(document, lambda shown: lines(shown | {"given": given}))

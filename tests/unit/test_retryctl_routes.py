@@ -1,0 +1,124 @@
+"""The table of retryctl's commands against the API's description: routes, what they take, and the words."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from durable_retry.api import described
+from retryctl.commands import Ask, Command, Listing, Watch
+from retryctl.options import OPTIONS, OneOf, Option, options_of
+from retryctl.parser import COMMANDS
+
+API: Final = described()
+BY_HAND: Final = {
+    "find": "GET search",
+    "submit": "POST operations",
+    "dead-letters list": "GET dead-letters",
+    "dead-letters assign": "POST dead-letters/groups/{id}/assign",
+    "dead-letters note": "POST dead-letters/{id}/notes",
+    "replays start": "POST dead-letters/replays",
+    "bulk start": "POST bulk-actions",
+    "batch submit": "POST batches",
+    "saga submit": "POST sagas",
+    "saga show": "GET sagas/{id}",
+    "alerts test": "POST alerts/test",
+    "health": "GET health",
+    "metrics": "GET metrics",
+    "policy preview": "POST policies/preview",
+    "doctor": "POST diagnoses",
+    "top": "GET overview",
+}
+"""Routes of the commands that have a function of their own."""
+OF_RETRYCTL: Final = {
+    *("limit", "only_ids", "watch", "wait", "file", "words", "all", "minutes", "every"),
+    *("url", "master_key", "part_seconds", "shell"),
+}
+"""What is not sent under its name."""
+
+
+def route_of(command: Command) -> str:
+    run = command.run
+    if isinstance(run, Ask):
+        return run.route
+    if isinstance(run, Listing):
+        return f"GET {run.path}"
+    return f"GET {run.path}/{{id}}" if isinstance(run, Watch) else BY_HAND[command.name]
+
+
+def without_names(route: str) -> str:
+    return re.sub(r"{\w+}", "{}", route)
+
+
+ROUTES: Final = {
+    without_names(f"{method.upper()} {path.removeprefix('/api/')}"): operation
+    for path, operations in API["paths"].items()
+    for method, operation in operations.items()
+}
+
+
+def members(schema: Any) -> Iterator[tuple[str, Any]]:
+    """Give the members of a body and of what stands in it, each with its schema."""
+    if "$ref" in schema:
+        schema = API["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    for name, member in schema.get("properties", {}).items():
+        yield name, member
+        yield from members(member)
+    for way in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
+        yield from members(way)
+
+
+def taken_by(route: str) -> dict[str, Any]:
+    """What a route takes by its path, its query or its body, with the schema of each."""
+    operation = ROUTES[without_names(route)]
+    taken = {each["name"]: each["schema"] for each in operation.get("parameters", ()) if "name" in each}
+    for content in operation.get("requestBody", {"content": {}})["content"].values():
+        taken |= dict(members(content["schema"]))
+    if route == "POST bulk-actions":  # its filter is described in words
+        taken |= taken_by("POST dead-letters/replays") | {"status": {}}
+    return taken
+
+
+def options(command: Command) -> Iterator[tuple[str, Option]]:
+    for each in options_of(command.takes):
+        for option in each.options if isinstance(each, OneOf) else (each,):
+            yield option.more.get("dest") or option.name.removeprefix("--").replace("-", "_"), option
+
+
+ASKING: Final = [command for command in COMMANDS if command.name != "completion"]
+
+
+@pytest.mark.parametrize("command", ASKING, ids=lambda command: command.name)
+def test_a_command_asks_a_route_for_what_it_takes(command: Command) -> None:
+    route = route_of(command)
+    in_path = set(re.findall(r"{(\w+)}", route))
+    sent = {name for name, _ in options(command)} - OF_RETRYCTL - in_path
+    assert sent <= taken_by(route).keys()
+
+
+def words_of(schema: Any) -> set[str]:
+    if "$ref" in schema:
+        schema = API["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return {*schema.get("enum", ()), *(word for way in schema.get("anyOf", ()) for word in words_of(way))}
+
+
+CHOICES: Final = [
+    (command, name, option)
+    for command in ASKING
+    for name, option in options(command)
+    if "choices" in option.more and name not in OF_RETRYCTL
+]
+
+
+@pytest.mark.parametrize(("command", "name", "option"), CHOICES)
+def test_a_choice_has_the_words_of_the_api(command: Command, name: str, option: Option) -> None:
+    described_words = words_of(taken_by(route_of(command))[name])
+    assert {word.replace("-", "_") for word in option.more["choices"]} == described_words
+
+
+def test_no_option_is_left_over() -> None:
+    used = " ".join(
+        [command.takes for command in COMMANDS] + [each for each in OPTIONS.values() if isinstance(each, str)]
+    )
+    assert set(used.split()) == OPTIONS.keys()
