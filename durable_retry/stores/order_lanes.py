@@ -16,6 +16,7 @@ from azure.core.exceptions import AzureError
 from durabletask.entities import EntityInstanceId
 
 from durable_retry import clock
+from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base.instants import from_ms
 from durable_retry.engine.base.json_input import json_object
 from durable_retry.engine.base.names import DROP, JOIN, LEAVE, ORDER_LANE, RELEASE
@@ -71,7 +72,7 @@ async def take_number(order_key: str, operation_id: str) -> Tail:
     """
     key = lane_id(order_key).key
     # Submissions of one process meet here, not at the row, where all but one would write in vain.
-    async with _locks.setdefault(key, asyncio.Lock()):
+    async with lane_lock(key):
         try:
             now = clock.now()
             return await _change_tail(key, lambda tail: tail_after(tail, operation_id, now))
@@ -82,7 +83,12 @@ async def take_number(order_key: str, operation_id: str) -> Tail:
 TABLE: Final = "OrderLanes"
 
 # Held by those who use them.
-_locks: Final[WeakValueDictionary[str, asyncio.Lock]] = WeakValueDictionary()
+_locks: Final = LoopOwned[WeakValueDictionary[str, asyncio.Lock]](WeakValueDictionary)
+
+
+def lane_lock(key: str) -> asyncio.Lock:
+    """Return the lock under which this process takes the numbers of a lane."""
+    return _locks.get().setdefault(key, asyncio.Lock())
 
 
 async def _change_tail(key: str, rule: Callable[[Tail | None], Tail]) -> Tail:

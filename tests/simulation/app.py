@@ -44,7 +44,7 @@ from durable_retry.services import sources
 from durable_retry.services.attempt import attempt
 from durable_retry.services.attempt import http_client as downstream
 from durable_retry.settings.configuration import using
-from durable_retry.stores import task_hub
+from durable_retry.stores import order_lanes, task_hub
 from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables, whole_tables
@@ -286,6 +286,7 @@ class App:
                 downstream.sending_over(lambda _: network),
                 patch.object(clock, "monotonic_seconds", lambda: self.world.seconds),
                 patch("durable_retry.stores.dead_letters.index.counter_lock", _lock_of_worker),
+                patch.object(order_lanes, "lane_lock", _lock_of_worker),
                 patch.object(uuid, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4)),
                 patch.dict(handler_registry._handlers, _HANDLERS),
                 patch.dict("os.environ", {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}),
@@ -343,7 +344,7 @@ class App:
         return client if refusal is None else Refusing(client, *refusal)
 
 
-def _lock_of_worker() -> Any:
+def _lock_of_worker(*_key: str) -> Any:
     worker = acting.get()
     assert worker is not None, "only workers write"
     return worker.lock
