@@ -217,3 +217,32 @@ def test_every_instant_of_a_query_and_of_a_body_is_refused_that_its_offset_moves
     assert_problem(system.client.post("/api/bulk-actions", json=selection), 400)
     assert {"/api/operations?created_after", "/api/outbox?created_before"} <= queries
     assert "/api/operations#/start_at" in bodies
+
+
+INEXACT = ["1e999", "1" + 300 * "0", '"\\ud800"']
+"""Texts of values that JSON has and that cannot be passed on as they are."""
+
+
+def content_with(value: str, document: Any) -> bytes:
+    return json.dumps(document).replace('"INEXACT"', value).encode()
+
+
+@pytest.mark.parametrize("value", INEXACT, ids=["infinite", "large", "half a pair"])
+def test_a_value_that_cannot_be_passed_on_is_refused_with_its_place(
+    system: System, key: str, value: str
+) -> None:
+    def post(path: str, document: Any) -> httpx.Response:
+        return system.client.post(path, content=content_with(value, document))
+
+    call = {"path": "/echo", "json": {"amount": ["INEXACT"]}}
+    charge = {"dependency": "flaky", "key": key, "request": call}
+    answer = post("/api/operations", charge)
+    assert_problem(answer, 400)
+    assert pointers(answer) == {"/request/json/amount/0"}
+    step = {"name": "charge", "operation": charge, "compensation": charge}
+    answer = post("/api/sagas", {"steps": [step]})
+    assert_problem(answer, 400)
+    assert pointers(answer) == {f"/steps/0/{part}/request/json/amount/0" for part in step.keys() - {"name"}}
+    error = error_of_first_item(system, post("/api/batches", {"items": [charge]}))
+    assert "/request/json/amount/0" in error
+    assert system.target.received(key)["count"] == 0

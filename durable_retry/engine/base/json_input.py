@@ -1,6 +1,7 @@
 """JSON that callers and handlers gave: read, and checked for what cannot be stored or sent on."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
@@ -15,6 +16,14 @@ The Functions host reads at most 64 levels of a message to an activity, an orche
 what they return: Newtonsoft's default, and measured with host 4.1037. Ours put up to 7 levels around a
 document (tests/replay/test_message_depth.py); twice as many are kept for them, two for the host's wrapping.
 """
+
+
+MOST_DIGITS: Final = 300
+"""Digits of an integer that is taken over: Newtonsoft, by which the host reads JSON, takes 380 characters."""
+
+_TOO_LARGE: Final = 10**MOST_DIGITS
+_STRIDE: Final = 30
+_MANY_DIGITS: Final = re.compile(f"[0-9]{{{MOST_DIGITS // _STRIDE}}}")
 
 
 class MalformedJsonError(InvalidInputError):
@@ -90,7 +99,7 @@ def json_object(text: str | None) -> dict[str, Any] | None:
 
 
 def json_problems(document: Any) -> list[Problem]:
-    """List what makes a parsed document unfit to be passed on: depth, lone surrogates, NaN, Infinity."""
+    """List what makes a parsed document unfit to be passed on: depth, half surrogate pairs, numbers."""
     if _is_plainly_fit(document):
         return []
     found = []
@@ -105,15 +114,16 @@ def json_problems(document: Any) -> list[Problem]:
 def _is_plainly_fit(document: Any) -> bool:
     """Whether nothing is wrong with a document; False when only a look at each value can tell.
 
-    Its text shows that in a tenth of the time: what is no JSON cannot be written or encoded, and with few
-    brackets it is not deep.
+    Its text shows that in a tenth of the time: what is no JSON cannot be written or encoded, with few
+    brackets it is not deep, and a large integer shows in every thirtieth character.
     """
     try:
         text = json.dumps(document, ensure_ascii=False, allow_nan=False)
         text.encode()
     except (TypeError, ValueError, RecursionError):
         return False
-    return text.count("{") + text.count("[") <= MAX_DEPTH
+    is_flat = text.count("{") + text.count("[") <= MAX_DEPTH
+    return is_flat and _MANY_DIGITS.search(text[::_STRIDE]) is None
 
 
 def size_problem(document: Any, most_bytes: int) -> Problem | None:
@@ -146,9 +156,16 @@ def _walk_values(document: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
             pending.extend(((*path, index), item) for index, item in enumerate(value))
 
 
+def number_problem(number: float) -> str | None:
+    """Return why a number cannot be passed on; None when it can."""
+    if isinstance(number, int):
+        return f"has more than {MOST_DIGITS} digits" if abs(number) >= _TOO_LARGE else None
+    return None if isfinite(number) else "is not a finite number"
+
+
 def _value_problem(value: Any) -> str | None:
-    if isinstance(value, float) and not isfinite(value):
-        return "is not a finite number"
+    if isinstance(value, int | float):
+        return number_problem(value)
     if isinstance(value, str) and not _has_utf8_form(value):
         return "holds half a surrogate pair, which has no UTF-8 form"
     return None

@@ -6,30 +6,26 @@ What would change silently on its way to JSON, or has no value yet, is refused a
     a key of an object that is no text         JSON would make text of it, and one of two equal texts would go
     bytes, a set                               JSON has none; the order of a set is another one each time
     NaN, Infinity                              pydantic would write null
-    an integer of more than 300 digits         Newtonsoft, by which the host reads JSON, takes 380 characters
+    an integer of more than 300 digits         the host could not read it
 
 Models and dataclasses say themselves what keys, bytes and sets of theirs are as JSON.
 """
 
 import json
-import re
 from collections.abc import AsyncIterable, Awaitable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from math import isfinite
 from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter
 
 from durable_retry.engine.base.foreign import look, text_of
-from durable_retry.engine.base.json_input import json_problems
+from durable_retry.engine.base.json_input import json_problems, number_problem
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of
 
 _ANYTHING: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 _LAZY: Final = (Iterator, Awaitable, AsyncIterable)
 _WITHOUT_FORM: Final = (set, frozenset, bytes, bytearray, memoryview)
 _PLAIN: Final = (str, bool, type(None))
-_MOST_DIGITS: Final = 300
-_LARGE: Final = re.compile(f"[0-9]{{{_MOST_DIGITS + 1}}}")
 
 
 def plain_json(value: Any, pointer: str = "") -> Any:
@@ -71,9 +67,8 @@ def _below(pointer: str, problems: list[Problem]) -> list[Problem]:
 
 def _exact_copy(value: Any) -> Any:
     """Return a copy of what is plain JSON; None when only a look at each value can tell."""
-    text = json.dumps(value, allow_nan=False)
-    copy = json.loads(text)
-    return copy if copy == value and _LARGE.search(text) is None else None
+    copy = json.loads(json.dumps(value, allow_nan=False))
+    return copy if copy == value else None
 
 
 def _problems_in(value: Any) -> tuple[list[Problem], list[Problem]]:
@@ -120,10 +115,8 @@ def _refusal_of(each: Any, *, is_described: bool) -> str | None:
     kind = type(each)
     if issubclass(kind, _LAZY):
         return f"is of type {kind.__name__}, which has no value yet: give a list, or the value itself"
-    if issubclass(kind, float):
-        return None if isfinite(each) else "is not a finite number"
-    if issubclass(kind, int):
-        return f"has more than {_MOST_DIGITS} digits" if abs(each) >= 10**_MOST_DIGITS else None
+    if issubclass(kind, int | float):
+        return number_problem(each)
     if is_described or issubclass(kind, _WITHOUT_FORM):
         return None
     try:

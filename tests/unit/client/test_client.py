@@ -1,5 +1,6 @@
 """The client over HTTP: what it sends, when it sends again, and what it makes of answers."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -130,6 +131,31 @@ async def test_a_function_is_submitted_with_its_arguments() -> None:
         api.client.submit(charge, "o-1", amount="five", key="k-1")
     with pytest.raises(LookupError, match="is no operation"):
         api.client.submit(len, "o-1", key="k-1")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    "value", [{"a"}, b"a", math.nan, 10**400, {1: "a"}, iter("a")], ids=lambda value: type(value).__name__
+)
+@pytest.mark.parametrize(
+    ("path", "document", "place"),
+    [
+        ("batches", lambda operation: {"items": [operation]}, "/items/0"),
+        ("sagas", lambda operation: {"steps": [{"name": "a", "operation": operation}]}, "/steps/0/operation"),
+    ],
+    ids=["batch", "saga"],
+)
+async def test_a_batch_or_a_saga_with_a_value_that_json_does_not_have_is_not_sent(
+    path: str, document: Callable[[Any], Any], place: str, value: Any
+) -> None:
+    api = Api(accepted())
+    body = document({"dependency": "payments", "request": {"json": {"amount": value}}})
+    with pytest.raises(InvalidInputError) as blocking:
+        api.client.request("POST", path, body=body)
+    with pytest.raises(InvalidInputError) as awaited:
+        await api.async_client.request("POST", path, body=body)
+    for refused in (blocking.value, awaited.value):
+        assert all(each.pointer.startswith(f"{place}/request/json/amount") for each in refused.problems)
+    assert api.requests == []
 
 
 def test_a_submission_without_a_key_is_sent_again_under_the_same_one() -> None:

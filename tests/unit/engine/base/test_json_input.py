@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.json_input import MalformedJsonError, read_checked, read_json
+from durable_retry.engine.base.json_input import MalformedJsonError, json_problems, read_checked, read_json
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 
 
@@ -55,3 +55,16 @@ def test_a_text_that_is_no_json_is_malformed_and_not_checked() -> None:
 
 def test_the_answer_of_a_dependency_may_have_a_member_twice() -> None:
     assert read_json('{"a": 1, "a": 2}') == {"a": 2}
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("padding", range(0, 60, 7))
+def test_an_integer_that_the_host_could_not_read_is_refused_at_its_place(padding: int, sign: int) -> None:
+    document = {"text": "x" * padding, "items": [1, {"large": sign * 10**300}], "most": 10**300 - 1}
+    assert [(each.pointer, each.detail) for each in json_problems(document)] == [
+        ("/items/1/large", "has more than 300 digits")
+    ]
+
+
+def test_many_digits_in_a_text_are_no_integer() -> None:
+    assert json_problems({"text": "1" * 1_000}) == []
