@@ -1,5 +1,6 @@
 """The store's file: its schema, its named statements, its connections, and one transaction on it."""
 
+import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,7 +38,8 @@ class StoreFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._opened = {each: _identity(each) for each in (path, path.with_name(f"{path.name}-wal"))}
+        # As texts: they are looked at after each commit, and a path's own `stat` costs a multiple.
+        self._opened = {each: _identity(each) for each in (str(path), f"{path}-wal")}
 
     @property
     def trouble(self) -> str:
@@ -48,10 +50,10 @@ class StoreFile:
         return ""
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     """Return what tells a file from another under its name; None when there is none."""
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116 - see above
     except OSError:
         return None
     return found.st_dev, found.st_ino

@@ -189,7 +189,7 @@ class Link(asyncio.Protocol):
         begun = self._begun
         if begun:
             begun += data
-            if len(begun) < _LENGTH_BYTES or len(begun) < _LENGTH_BYTES + _length(begun, 0):
+            if len(begun) < _HEAD.size or len(begun) < _LENGTH_BYTES + _HEAD.unpack_from(begun)[0]:
                 return
             data = bytes(begun)
             begun.clear()
@@ -202,19 +202,19 @@ class Link(asyncio.Protocol):
     def _take_frames(self, data: bytes) -> int:
         """Take the frames of a read; return where one begins of which the end has not come."""
         at, end = 0, len(data)
-        while end - at >= _LENGTH_BYTES:
-            after = at + _LENGTH_BYTES + _length(data, at)
+        while end - at >= _HEAD.size:
+            head = _HEAD.unpack_from(data, at)
+            after = at + _LENGTH_BYTES + head[0]
             if after > end:
                 break
-            self._take(data, at)
+            self._take(head, data, at + _HEAD.size)
             at = after
         return at
 
-    def _take(self, data: bytes, at: int) -> None:
-        _, number, kind, value_bytes, count = _HEAD.unpack_from(data, at)
-        at += _HEAD.size
+    def _take(self, head: tuple[Any, ...], data: bytes, at: int) -> None:
+        _, number, kind, value_bytes, count = head
         lengths = struct.unpack_from(f">{count}I", data, at) if count else ()
-        at += 4 * count
+        at += _LENGTH_BYTES * count
         begin = at + value_bytes
         value: Any = _DECODE(data[at:begin].decode())[0] if value_bytes else None
         parts = []
@@ -255,7 +255,3 @@ class Link(asyncio.Protocol):
             self._answers.append(frame)
         elif self.is_open:
             self._transport.write(frame)
-
-
-def _length(data: bytes | bytearray, at: int) -> int:
-    return int.from_bytes(data[at : at + _LENGTH_BYTES])
