@@ -15,7 +15,7 @@ import inspect
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, Literal, Required, TypedDict, Unpack, cast
@@ -109,6 +109,11 @@ class Query:
     def __getitem__[T](self, parameter: Parameter[T]) -> T:
         """Return the value of a parameter that the route declares, or its default."""
         return cast("T", self._values[parameter.name])
+
+    def into[T](self, cls: type[T], **more: Any) -> T:
+        """Return a filter, a dataclass: the values by the names of its fields, and more."""
+        names = {field.name for field in fields(cast("Any", cls))}
+        return cls(**{name: value for name, value in self._values.items() if name in names} | more)
 
 
 def read_query(parameters: Iterable[Parameter[Any]], sent: Mapping[str, str]) -> Query:

@@ -35,12 +35,5 @@ BEFORE: Final = instant("before", "Before this instant.")
 )
 async def get_activity(query: Query) -> func.HttpResponse:
     """List what people did and what happened: circuits, alerts, bulk actions, deployments, settings."""
-    wanted = ActivityFilter(
-        kind=query[KIND],
-        who=query[WHO],
-        dependency=query[DEPENDENCY],
-        words=query[WORDS],
-        after=query[AFTER],
-        before=query[BEFORE],
-    )
+    wanted = query.into(ActivityFilter, words=query[WORDS])
     return json_answer(await find_activity(wanted, query[LIMIT], query[CURSOR]))

@@ -1,6 +1,6 @@
 """HTTP: the list of operations, and finding anything by one question."""
 
-from typing import Any, Final
+from typing import Final
 
 import azure.functions as func
 
@@ -66,22 +66,6 @@ _NAMED: Final = (DEPENDENCY, HANDLER, SOURCE, KEY, CORRELATION_ID, ORDER_KEY, PR
 _PLACED: Final = (CREATED_AFTER, CREATED_BEFORE, LIMIT, CURSOR)
 
 
-def _question_of(query: Query, **more: Any) -> Question:
-    return Question(
-        dependency=query[DEPENDENCY],
-        handler=query[HANDLER],
-        source=query[SOURCE],
-        key=query[KEY],
-        correlation_id=query[CORRELATION_ID],
-        order_key=query[ORDER_KEY],
-        priority=query[PRIORITY],
-        debounce_key=query[DEBOUNCE_KEY],
-        created_after=query[CREATED_AFTER],
-        created_before=query[CREATED_BEFORE],
-        **more,
-    )
-
-
 @operation_routes.get(
     "operations",
     parameters=(STATE, *_NAMED, OPERATION_WORDS, *_PLACED),
@@ -96,7 +80,7 @@ def _question_of(query: Query, **more: Any) -> Question:
 )
 async def list_operations(req: func.HttpRequest, query: Query, hub: TaskHub) -> func.HttpResponse:
     """List operations, the newest first."""
-    question = _question_of(query, status=query[STATE], words=query[OPERATION_WORDS])
+    question = query.into(Question, words=query[OPERATION_WORDS])
     tenant, limit, cursor = tenant_of(req), query[LIMIT], query[CURSOR]
     found = await find_operations(hub, question, tenant=tenant, limit=limit, cursor=cursor)
     items = tuple(map(ListedOperation.read, found.documents))
@@ -117,6 +101,6 @@ async def list_operations(req: func.HttpRequest, query: Query, hub: TaskHub) -> 
 )
 async def search_everything(req: func.HttpRequest, query: Query, hub: TaskHub) -> func.HttpResponse:
     """Find operations, dead letters, outbox events, batches, sagas, bulk replays and activity."""
-    question = _question_of(query, status=query[STATUS], words=query[WORDS], kind=query[TYPE])
+    question = query.into(Question, words=query[WORDS], kind=query[TYPE])
     tenant, limit, cursor = tenant_of(req), query[LIMIT], query[CURSOR]
     return json_answer(await search(hub, question, tenant=tenant, limit=limit, cursor=cursor))

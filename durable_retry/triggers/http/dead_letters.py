@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final, Self
 
@@ -108,7 +109,10 @@ def _group_cursor(text: str) -> tuple[int, str]:
 STATUS: Final = one_of("status", Status, "Only those with this status.")
 REASON: Final = one_of("reason", DeadLetterReason, "Only those with this reason.")
 CATEGORY: Final = one_of("category", Category, "Only those whose last attempt failed with this category.")
-DEPENDENCY: Final = text("dependency", "Only of this dependency; `(none)` for messages that name none.")
+DEPENDENCY: Final = replace(
+    text("dependency", "Only of this dependency; `(none)` for messages that name none."),
+    read=lambda name: "" if name == WITHOUT_DEPENDENCY else name,
+)
 GROUP: Final = text("group", "Only of this root cause.")
 KEY: Final = text("key", "Only of this key, the whole of it.")
 PRIORITY: Final = one_of("priority", Priority, "Only of operations of this priority.")
@@ -152,22 +156,6 @@ _FILTERS: Final = (
 )
 
 
-def _filter_of(query: Query) -> DeadLetterFilter:
-    dependency = query[DEPENDENCY]
-    return DeadLetterFilter(
-        status=query[STATUS],
-        reason=query[REASON],
-        category=query[CATEGORY],
-        dependency="" if dependency == WITHOUT_DEPENDENCY else dependency,
-        group=query[GROUP],
-        order_key=query[ORDER_KEY],
-        priority=query[PRIORITY],
-        debounce_key=query[DEBOUNCE_KEY],
-        created_after=query[CREATED_AFTER],
-        created_before=query[CREATED_BEFORE],
-    )
-
-
 @routes.get(
     "dead-letters",
     parameters=(*_FILTERS, KEY, CORRELATION_ID, WORDS, LIMIT, LIST_CURSOR),
@@ -176,10 +164,10 @@ def _filter_of(query: Query) -> DeadLetterFilter:
 async def get_dead_letters(query: Query) -> func.HttpResponse:
     """List dead letters, the newest first."""
     found = await list_letters(
-        _filter_of(query),
+        query.into(DeadLetterFilter),
         limit=query[LIMIT],
         cursor=query[LIST_CURSOR],
-        search=DeadLetterSearch(key=query[KEY], correlation_id=query[CORRELATION_ID], words=query[WORDS]),
+        search=query.into(DeadLetterSearch, words=query[WORDS]),
     )
     return json_answer(found)
 
@@ -190,7 +178,7 @@ async def count_dead_letters_that_match(query: Query) -> func.HttpResponse:
 
     It reads the rows of the shortest list that has them, about 1,000 with each request to storage.
     """
-    return json_answer(DeadLetterCount(count=await count_letters(_filter_of(query))))
+    return json_answer(DeadLetterCount(count=await count_letters(query.into(DeadLetterFilter))))
 
 
 @routes.get(

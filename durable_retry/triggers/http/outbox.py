@@ -56,12 +56,8 @@ KEY: Final = text("key", "Only events of operations that have this key.")
 async def list_outbox(req: func.HttpRequest, query: Query) -> func.HttpResponse:
     """List events of one state, by default the pending ones."""
     key = query[KEY]
-    wanted = EventFilter(
-        dependency=query[DEPENDENCY],
-        operation_ids=None if key is None else frozenset(named_ids(key, tenant_of(req))),
-        created_after=query[CREATED_AFTER],
-        created_before=query[CREATED_BEFORE],
-    )
+    ids = None if key is None else frozenset(named_ids(key, tenant_of(req)))
+    wanted = query.into(EventFilter, operation_ids=ids)
     status = query[STATUS] or EventState.PENDING
     return json_answer(await list_events(status, query[LIMIT], query[CURSOR], wanted))
 
