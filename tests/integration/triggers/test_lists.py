@@ -46,8 +46,7 @@ async def call(route: Any, hub: TaskHub, body: Any = None, key: str = "", **para
         params=params,
         body=b"" if body is None else json.dumps(body).encode(),
     )
-    given = (request,) if route is workflows.list_all_batches else (request, hub)
-    answer = await route(*given)
+    answer = await route(request, hub, {})
     assert answer.status_code < 300, answer.get_body()
     return json.loads(answer.get_body())
 
