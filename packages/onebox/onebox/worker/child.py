@@ -136,7 +136,7 @@ class Worker:
 
     async def serve(self, connection: socket.socket) -> None:
         """Answer what comes on a connection, on the running event loop."""
-        link = self._link = Link(self._handlers())
+        link = self._link = Link(self._handlers(), patient=wire.MOVABLE)
         await asyncio.get_running_loop().create_connection(lambda: link, sock=connection)
 
     def _handlers(self) -> Mapping[str, Handler]:

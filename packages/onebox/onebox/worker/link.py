@@ -17,7 +17,7 @@ end. A frame has a JSON value, and parts of bytes, which are not encoded:
 import asyncio
 import json
 import struct
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from onebox.hub.invoker import InvocationLostError
@@ -81,13 +81,21 @@ class Link(asyncio.Protocol):
     Args:
         handlers: What the other side may call, by name.
         lost: Called once, when the connection is lost.
+        patient: Methods that begin after the others of a read, for whose answers clients wait.
 
     Attributes:
         is_blocked: Whether the other side did not answer when it was last looked at.
     """
 
-    def __init__(self, handlers: Mapping[str, Handler], lost: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        lost: Callable[[], None] | None = None,
+        *,
+        patient: Collection[str] = (),
+    ) -> None:
         self._handlers = handlers
+        self._patient = patient
         self._lost = lost
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
@@ -223,10 +231,10 @@ class Link(asyncio.Protocol):
             parts.append(data[begin:end])
             begin = end
         if kind == _CALL:
-            # Eager: most answers are ready without another pass of the event loop.
+            # Most answers are ready without another pass of the event loop.
             method, given = value
             work = self._answer(number, method, given, parts)
-            task = asyncio.Task(work, loop=self._loop, eager_start=True)
+            task = asyncio.Task(work, loop=self._loop, eager_start=method not in self._patient)
             if not task.done():
                 self._answering[number] = task
         elif kind == _CANCEL:

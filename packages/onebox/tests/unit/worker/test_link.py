@@ -68,6 +68,26 @@ async def test_frames_are_understood_however_the_socket_cuts_them(size: int) -> 
     assert await asyncio.gather(*calls) == given
 
 
+async def test_a_patient_method_begins_after_the_others_of_a_read() -> None:
+    there, began = Wire(), list[str]()
+
+    async def note(value: Any, _: Sequence[bytes]) -> Content:
+        began.append(value)
+        return value, ()
+
+    asking, answering = Link({}), Link({"turn": note, "run": note}, patient={"turn"})
+    asking.connection_made(there)
+    answering.connection_made(Wire())
+    calls = [asyncio.ensure_future(asking.call(name, name)) for name in ("turn", "run", "turn")]
+    await asyncio.sleep(0)
+    answering.data_received(bytes(there.sent))
+    assert began == ["run"]
+    await asyncio.sleep(0)
+    assert began == ["run", "turn", "turn"]
+    for call in calls:
+        call.cancel()
+
+
 async def test_answers_come_in_any_order() -> None:
     first = asyncio.Event()
 
