@@ -85,7 +85,7 @@ class Flows:
     def _pages[T](self, model: type[Page[T]], path: str, filters: Mapping[str, Any]) -> Pages[T]:
         """Return the pages of a list."""
         query = {**filters, "limit": _PAGE_ITEMS}
-        parts = tuple(path.split("/"))
+        parts = tuple(path.strip("/").split("/"))
         return lambda cursor: self._read(
             model, Request("GET", parts, query=query | ({"cursor": cursor} if cursor else {}))
         )

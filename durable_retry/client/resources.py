@@ -97,12 +97,12 @@ class Resources(Flows):
 
         Args:
             method: The HTTP method.
-            path: Below the API's own, without a slash in front.
+            path: Below the API's own, such as `circuits/payments/open`; not percent-encoded.
             query: The parameters.
             body: JSON; None for none.
         """
         repeats = method != "POST" or (isinstance(body, Mapping) and "key" in body)
-        parts = tuple(path.split("/"))
+        parts = tuple(path.strip("/").split("/"))
         return self._read(Any, Request(method, parts, query=query, body=body, repeats=repeats))
 
     @ListMethod

@@ -22,12 +22,9 @@ _HEAD: Final = (
 
 def _list(api: Api, given: Given, screen: Screen) -> int:
     document = _LISTED.show(api, given, screen)
-    # The API counts by what it keeps counts of.
-    if (
-        document["next_cursor"]
-        and screen.form != "json"
-        and given.keys().isdisjoint(("key", "correlation_id", "q"))
-    ):
+    # The API takes no exact key and no words where it only counts.
+    is_counted = given.keys().isdisjoint(("key", "correlation_id", "q"))
+    if document["next_cursor"] and screen.form != "json" and is_counted:
         count = api.ask("GET dead-letters/count", given)["count"]
         screen.note(f"{len(document['items'])} of {count}; --all lists every one")
     return errors.OK
@@ -93,9 +90,8 @@ def standing(cause: Mapping[str, Any]) -> Text:
 def _cause(document: Any) -> Iterator[RenderableType]:
     acts = {
         act: f"{instant(document[f'{act}_at'])}{by({'by': document[f'{act}_by']})}"
-        if document[f"{act}_at"]
-        else None
         for act in ("acknowledged", "resolved")
+        if document[f"{act}_at"]
     }
     yield facts(
         document | acts | {"standing": standing(document)},
@@ -112,9 +108,8 @@ def _short_cause(document: Any) -> Iterator[Text]:
 
 
 def _note(api: Api, given: Given, screen: Screen) -> int:
-    path, view = (
-        ("dead-letters/groups", _short_cause) if given["id"].startswith("g-") else ("dead-letters", _short)
-    )
+    is_cause = given["id"].startswith("g-")
+    path, view = ("dead-letters/groups", _short_cause) if is_cause else ("dead-letters", _short)
     return Ask(f"POST {path}/{{id}}/notes", view)(api, given, screen)
 
 

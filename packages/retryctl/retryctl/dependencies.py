@@ -14,8 +14,6 @@ from retryctl.output import Rows, Screen, facts, fill, spaced, span
 
 PLOT_WIDTH: Final = 60
 _PLOT_ROWS: Final = 20
-
-
 _DEPENDENCIES: Final = (
     "name:dependency base_url:url retry.strategy retry.max_attempts:attempts retry.jitter "
     "timeouts.attempt_seconds deadline"
@@ -161,10 +159,10 @@ COMMANDS: Final = (
     *(
         Command(f"circuits {act}", words, Ask(f"POST circuits/{{dependency}}/{act}", _changed), takes)
         for act, words, takes in (
-            ("open", "let no attempt through", "circuit circuit_reason pause"),
-            ("close", "let attempts through and resume waiting operations", "circuit circuit_reason"),
-            ("disable", "let every attempt through, whatever fails", "circuit circuit_reason for_seconds"),
-            ("reset", "close it and forget its counts", "circuit circuit_reason"),
+            ("open", "let no attempt through", "circuit why pause"),
+            ("close", "let attempts through and resume waiting operations", "circuit why"),
+            ("disable", "let every attempt through, whatever fails", "circuit why for_seconds"),
+            ("reset", "close it and forget its counts", "circuit why"),
         )
     ),
 )

@@ -12,7 +12,7 @@ from rich.text import Text
 from retryctl import errors
 from retryctl.api import Api
 from retryctl.commands import Command, Given
-from retryctl.errors import ApiError, UnreachableError
+from retryctl.errors import ApiError, CommandError, UnreachableError
 from retryctl.output import Screen, printable, state
 from retryctl.watching import monotonic_seconds, pause
 
@@ -94,18 +94,24 @@ def _parts(api: Api, master_key: str | None, part_seconds: float) -> Iterator[Pa
         return
     try:
         started = api.ask("POST diagnoses")
-    except ApiError as error:
-        is_role = error.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
-        yield Part("roles" if is_role else "start", ok=False, detail=str(error))
-        return
-    except UnreachableError as error:
-        yield _unreachable(api, error)
+    except CommandError as error:
+        yield Part(_reason_of(api, error), ok=False, detail=str(error))
         return
     document: dict[str, Any] = {}
     for name in _ORDER:
         document, part = _until_reached(api, started["diagnosis_id"], name, part_seconds)
         yield part
     yield Part("roles", ok=True, detail=f"{document['role']}, as {document['caller']}")
+
+
+def _reason_of(api: Api, error: CommandError) -> str:
+    """Return the part that keeps the app from starting a diagnosis."""
+    if isinstance(error, ApiError):
+        return "roles" if error.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} else "start"
+    with suppress(UnreachableError):
+        if not api.health()["parts"]["storage"]["healthy"]:
+            return "storage"
+    return "start"
 
 
 def _host(api: Api, master_key: str | None) -> Part:
@@ -123,21 +129,13 @@ def _host(api: Api, master_key: str | None) -> Part:
     return Part("host", ok=is_new_enough, detail=f"version {text}{least}")
 
 
-def _unreachable(api: Api, error: UnreachableError) -> Part:
-    """Return the part that keeps the app from starting a diagnosis, by its health."""
-    is_storage = False
-    with suppress(UnreachableError):
-        is_storage = not api.health()["parts"]["storage"]["healthy"]
-    return Part("storage" if is_storage else "start", ok=False, detail=str(error))
-
-
 def _until_reached(api: Api, diagnosis_id: str, name: str, seconds: float) -> tuple[dict[str, Any], Part]:
     """Look until a part works or fails, for so long."""
     end, document = monotonic_seconds() + seconds, dict[str, Any]()
     while True:
         try:
             document, trouble = api.ask("GET diagnoses/{id}", {"id": diagnosis_id}), ""
-        except (ApiError, UnreachableError) as error:
+        except CommandError as error:
             trouble = f": {error}"
         found = next((each for each in document.get("parts", ()) if each["name"] == name), None)
         if not trouble and found is not None and found["state"] != "waiting":

@@ -104,8 +104,9 @@ def _option(name: str, words: str, metavar: str | None = None, **more: Any) -> O
     return Option(name, {"help": words, **more})
 
 
-def _choice(name: str, words: str) -> Option:
-    return _option(name, words.replace(" ", ", "), name.removeprefix("--").upper(), choices=words.split())
+def _choice(name: str, words: str, more: str = "") -> Option:
+    metavar = "WORD" if name.startswith("-") else name.upper()
+    return _option(name, words.replace(" ", ", ") + more, metavar, choices=words.split())
 
 
 def _flag(name: str, words: str, *, value: Any = True, **more: Any) -> Option:
@@ -173,11 +174,8 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "after": _option("--after", _INSTANT, "INSTANT"),
     "before": _option("--before", _INSTANT, "INSTANT"),
     # an operation
-    "operation": _option(
-        "file", "JSON: the operation, in place of the options; - is standard input", nargs="?"
-    ),
-    "request": "target method path query headers body",
-    "target": _option("--dependency", "which dependency to call"),
+    "operation": _option("file", "JSON, in place of the options; - is standard input", nargs="?"),
+    "request": "dependency method path query headers body",
     "method": _option("--method", "default: POST"),
     "path": _option("--path", "below the dependency's base URL"),
     "query": _pairs("--query", "of the URL", "NAME=VALUE", _pair("=")),
@@ -188,7 +186,7 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "own_key": _option("--key", _KEY),
     "own_correlation_id": _option("--correlation-id", "your own id, to find the operation by", "ID"),
     "retry": _pairs(
-        "--retry", "change the retry policy, such as max_attempts=3", "NAME=VALUE", _pair("=", _json_or_text)
+        "--retry", "of the policy, such as max_attempts=3", "NAME=VALUE", _pair("=", _json_or_text)
     ),
     "deadline": _option("--deadline-seconds", "for the whole operation, waits included", "SECONDS"),
     "begin": OneOf(
@@ -200,12 +198,8 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     ),
     "order": "own_order_key on_failure priority own_debounce_key debounce_max",
     "own_order_key": _option("--order-key", "run one after the other with those of the same KEY", "KEY"),
-    "on_failure": _option(
-        "--order-on-failure", "what those behind a dead letter do: wait, or go on", choices=("block", "skip")
-    ),
-    "own_debounce_key": _option(
-        "--debounce-key", "a later one with it replaces this one while it waits", "KEY"
-    ),
+    "on_failure": _choice("--order-on-failure", "block skip"),
+    "own_debounce_key": _option("--debounce-key", "a later one with it replaces this while it waits", "KEY"),
     "debounce_max": _option("--debounce-max-seconds", _DEBOUNCE, "SECONDS"),
     "wait": _option("--wait", "wait for the end, at most 30 s", "N"),
     "reason": _option("--reason", "why, for whoever looks at it"),
@@ -222,13 +216,9 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
         action="append",
         dest="patch",
     ),
-    "patch": _option("--patch", "a JSON patch (RFC 6902), as a list of steps", type=_steps, action="extend"),
+    "patch": _option("--patch", "(RFC 6902) as a list of steps", "JSON", type=_steps, action="extend"),
     "from_step": _option("--from-step", "run this remembered step and those after it again", "STEP"),
-    "downstream_key": _option(
-        "--downstream-key",
-        "for the dependency; default: new when the request changed",
-        choices=("same", "new"),
-    ),
+    "downstream_key": _choice("--downstream-key", "same new", "; default: new when the request changed"),
     "new_request": _option("--request", "fields of the request to replace", "JSON"),
     "new_input": _option("--input", "in place of a handler's input", "JSON"),
     "message": _option("--message", "in place of a message that became no operation", "TEXT"),
@@ -237,9 +227,7 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "pace": "edit rate dry_run watch",
     "rate": _option("--rate", "how many per second (default: 5)", "PER_SECOND", dest="rate_per_second"),
     "dry_run": _flag("--dry-run", "only count what matches, and preview a change"),
-    "action": _option(
-        "action", "what to do", choices=("replay", "archive", "cancel", "retry-now", "pause", "resume")
-    ),
+    "action": _choice("action", "replay archive cancel retry-now pause resume"),
     "many": _option("ids", "in place of filters, 200 at most", "id", nargs="*"),
     "all": _flag("--all", "all that are open, or have not ended"),
     "batch": _option("--batch", "the dead letters of this batch", "ID", dest="batch_id"),
@@ -251,7 +239,7 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "confirm": _pairs("--confirm", "what a look has shown of a step", "STEP=WHAT", _look, dest="confirmed"),
     "lane": _option("order_key", "of the operations"),
     "circuit": _option("dependency", "name in dependencies.toml"),
-    "circuit_reason": _option("--reason", "why; kept in the circuit's history", required=True),
+    "why": _option("--reason", "why, for whoever looks later", required=True),
     "condition": _option("condition", "such as dead_letters or circuit_open_seconds:payments; * is all"),
     "until": OneOf(
         (
@@ -261,17 +249,15 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
         required=True,
     ),
     "receiver": _option("--receiver", "the only one, by its name in `alerts show`; default: all"),
-    "why": _option("--reason", "why, for whoever looks later", required=True),
     "any_dependency": _option("dependency", "default: every one", nargs="?"),
     "minutes": _option("--minutes", "how far back", "N"),
     "every": _option("--every", "between two looks (default: 2)", "SECONDS"),
     "app_url": _option("url", "of the app; in place of --url", "URL", nargs="?"),
     "master_key": _option("--master-key", "of the Functions host, which shows its version by /admin", "KEY"),
     "part_seconds": _option("--part-seconds", "how long to wait for each part (default: 60)", "SECONDS"),
-    "shell": _option("shell", "that you use", choices=("bash", "zsh", "fish")),
+    "shell": _choice("shell", "bash zsh fish"),
 }
-"""Options, and names of several, by the words with which the table of commands says what one takes."""
-
+"""Options, and names of several, by the words with which a table of commands says what one takes."""
 
 EVERYWHERE: Final = (
     _option("--url", "base URL of the app; else DURABLE_RETRY_URL, else http://localhost:7071"),

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from rich.text import Text
@@ -17,19 +18,10 @@ PATIENCE_SECONDS: Final = 30.0
 """How long the API may be unreachable before watching ends."""
 
 
-def now() -> datetime:
-    """Return the present instant, aware and in UTC."""
-    return datetime.now(UTC)
-
-
-def pause(seconds: float) -> None:
-    """Sleep."""
-    time.sleep(seconds)
-
-
-def monotonic_seconds() -> float:
-    """Return seconds that never go back, to measure durations."""
-    return time.monotonic()
+now = partial(datetime.now, UTC)
+pause = time.sleep
+monotonic_seconds = time.monotonic
+"""The clock of the command line; a test puts its own in place."""
 
 
 def left(instant: str, digits: int | None = 1) -> str:
