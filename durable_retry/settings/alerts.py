@@ -16,7 +16,7 @@ from pydantic import BeforeValidator
 
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.config.dependency import WebhookSecretError, signing_key
+from durable_retry.engine.config.dependency import MOST_DEAD_LETTERS, WebhookSecretError, signing_key
 from durable_retry.settings.group import SettingsGroup, seconds, setting
 
 _WEBHOOK: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}):(/.*)")
@@ -188,7 +188,10 @@ class AlertSettings(SettingsGroup):
     heading: ClassVar[str] = "Alerts"
 
     alert_dead_letters: float = setting(
-        "Alert when there are more open dead letters; 0 = off.", _DEFAULTS.dead_letters, least=0
+        "Alert when there are more open dead letters; 0 = off.",
+        _DEFAULTS.dead_letters,
+        least=0,
+        most=MOST_DEAD_LETTERS,
     )
     alert_dead_letter_age_seconds: float = seconds(
         "Alert when the oldest open dead letter is older; 0 = off.", _DEFAULTS.dead_letter_age_seconds

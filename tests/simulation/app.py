@@ -285,7 +285,6 @@ class App:
                 patch.object(facts, "_receivers", {}),
                 downstream.sending_over(lambda _: network),
                 patch.object(clock, "monotonic_seconds", lambda: self.world.seconds),
-                patch("durable_retry.stores.dead_letters.index.counter_lock", _lock_of_worker),
                 patch.object(order_lanes, "lane_lock", _lock_of_worker),
                 patch.object(uuid, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4)),
                 patch.dict(handler_registry._handlers, _HANDLERS),

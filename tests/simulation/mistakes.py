@@ -332,7 +332,7 @@ OF_INVARIANTS: Final[Mapping[str, Callable[[], Any]]] = {
     "slots_are_given_back": lambda: patch.object(Limiter, "without", _is_kept),
     "attempts_are_within_limits": lambda: patch.object(LimitSettings, "shared_concurrency", _MORE_SLOTS),
     "records_agree": lambda: patch.object(OperationInput, "owner", property(_run_without_its_replay)),
-    "lists_agree": lambda: patch("durable_retry.stores.dead_letters.index.list_open", _does_nothing),
+    "lists_agree": lambda: patch("durable_retry.stores.dead_letters.index.list_record", _does_nothing),
     "nothing_unexpected": lambda: patch.object(Run, "now", property(lambda _run: clock.now())),
 }
 """Mistakes by the invariant that has to see them in a larger, rough world."""

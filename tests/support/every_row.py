@@ -29,7 +29,7 @@ from durable_retry.engine.operations.heartbeat import HEARTBEAT, report_progress
 from durable_retry.engine.operations.steps import Execution, RememberedStep, StepState
 from durable_retry.engine.outbox import event_id_for
 from durable_retry.stores import workflows
-from durable_retry.stores.dead_letters import causes, index, intents, records
+from durable_retry.stores.dead_letters import causes, intents, records
 from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations import results, steps
 from durable_retry.stores.operations import writes as operation_writes
@@ -60,7 +60,6 @@ def account() -> Iterator[TablesInMemory]:
     numbers = count(1)
     with (
         patch.object(storage_clients, "table_service", lambda: held),
-        patch.object(index, "_WRITER", "writer"),
         patch("uuid.uuid4", lambda: UUID(int=next(numbers))),
         patch.object(operation_writes, "uuid4", lambda: UUID(int=next(numbers))),
         clock.reading(lambda: NOON),

@@ -20,7 +20,8 @@ from azure.core.exceptions import (
 )
 from azure.data.tables import TableClient, TableErrorCode, TableItem, TableTransactionError, UpdateMode
 
-_TERM: Final = re.compile(r"(PartitionKey|RowKey) (eq|gt|ge|lt) '((?:[^']|'')*)'")
+_KEYS: Final = ("PartitionKey", "RowKey")
+_TERM: Final = re.compile(r"(\w+) (eq|gt|ge|lt) '((?:[^']|'')*)'")
 _NAMES: Final = re.compile(r"TableName ge '(\w+)' and TableName lt '(\w+)'")
 
 _STATUSES: Final = {
@@ -158,10 +159,13 @@ class TableInMemory:
     def _matching(self, terms: list[tuple[str, str, str]]) -> Iterator[tuple[dict[str, Any], str]]:
         of_partition = [term[1:] for term in terms if term[0] == "PartitionKey"]
         bounds = [term[1:] for term in terms if term[0] == "RowKey"]
+        wanted = {name: text for name, op, text in terms if op == "eq" and name not in _KEYS}
         for key in _between(sorted(self.partitions), of_partition):
             partition = self.partitions[key]
             for row_key in _between(partition.keys, bounds):
-                yield partition.rows[row_key]
+                values = partition.rows[row_key][0]
+                if all(values.get(name) == text for name, text in wanted.items()):
+                    yield partition.rows[row_key]
 
 
 @dataclass
@@ -228,7 +232,7 @@ def use_own_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("durable_retry.stores.operations.steps.TABLE", f"Steps{suffix}")
     for module in ("stores.workflows", "console.bulk.store", "services.upkeep.removal"):
         monkeypatch.setattr(f"durable_retry.{module}.LISTS_TABLE", f"Workflows{suffix}")
-    for constant in ("index.TABLE", "list.TABLE", "intents.INDEX_TABLE"):
+    for constant in ("index.TABLE", "counts.TABLE", "list.TABLE", "intents.INDEX_TABLE"):
         monkeypatch.setattr(f"durable_retry.stores.dead_letters.{constant}", f"Index{suffix}")
 
 

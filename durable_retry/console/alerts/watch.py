@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -45,7 +45,7 @@ from durable_retry.services.upkeep.starting import seconds_without_a_start
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.configuration import dependencies
 from durable_retry.stores.circuit.entity import CircuitEntity
-from durable_retry.stores.dead_letters.index import read_summary
+from durable_retry.stores.dead_letters.counts import read_summary
 from durable_retry.stores.dead_letters.list import count_dead_letters
 from durable_retry.stores.outbox.events import pending_at
 from durable_retry.stores.outbox.index import list_notes
@@ -110,10 +110,9 @@ async def _dead_letters(
 ) -> tuple[DeadLetterSummary | None, int | None, BlockedLanes | None]:
     """Return open dead letters, how many of the last hour had used up their attempts, and blocked lanes."""
     letters = await _answered_part("dead letters", read_summary(now))
-    exhausted = _retries_exhausted(hub, letters, now)
     return (
         letters,
-        await _answered_part("dead letters of the last hour", exhausted),
+        await _answered_part("dead letters of the last hour", _retries_exhausted(now)),
         await _answered_part("the lanes of order keys", _blocked_lanes(hub, letters)),
     )
 
@@ -123,30 +122,13 @@ async def _blocked_lanes(hub: TaskHub, letters: DeadLetterSummary | None) -> Blo
     return NONE_BLOCKED if letters is not None and letters.open == 0 else await find_blocked(hub)
 
 
-# When a count, which reads twelve lists, found none of the last hour, and how many were open then. While that
-# number stays, the next count would find none either, but for what came and went between two looks.
-_none_exhausted: Final = LoopOwned[dict[TaskHub, tuple[datetime, int]]](dict)
-_COUNTED_AGAIN_AFTER: Final = timedelta(minutes=10)
-
-
-async def _retries_exhausted(hub: TaskHub, letters: DeadLetterSummary | None, now: datetime) -> int:
+async def _retries_exhausted(now: datetime) -> int:
     """Count the dead letters of the last hour whose attempts were used up; 0 when no threshold needs it."""
     if alert_settings().thresholds.retries_exhausted_per_hour <= 0:
         return 0
     reason = DeadLetterReason.RETRIES_EXHAUSTED.value
-    of_reason = None if letters is None else letters.by_reason.get(reason)
-    open_now = 0 if of_reason is None else of_reason.open
-    known = _none_exhausted.get()
-    counted_at, open_then = known.get(hub, (datetime.min.replace(tzinfo=UTC), 0))
-    if letters is not None and open_now == open_then and now - counted_at < _COUNTED_AGAIN_AFTER:
-        return 0
     lately = DeadLetterFilter(reason=reason, created_after=now - timedelta(hours=1))
-    count = await count_dead_letters(lately, one_page=True)
-    if count == 0 and letters is not None:
-        known[hub] = now, open_now
-    else:
-        known.pop(hub, None)
-    return count
+    return await count_dead_letters(lately, one_page=True)
 
 
 # A sweep of this process that found the outbox empty answers for the watch that follows it within the minute.

@@ -87,6 +87,11 @@ def newest_first(instant: datetime) -> str:
     return f"{_END_US - 1 - microseconds(instant):0{DIGITS}d}"
 
 
+def from_newest_first(digits: str) -> datetime:
+    """Return the instant of what `newest_first` returned."""
+    return from_microseconds(_END_US - 1 - int(digits))
+
+
 def age(instant: datetime) -> str:
     """As `newest_first`, for the lists of batches, sagas and bulk actions and of the outbox."""
     return f"{_END_US - microseconds(instant):0{DIGITS}d}"

@@ -76,6 +76,9 @@ class Webhook:
 
 type _Threshold = Annotated[float, Field(ge=0)]
 
+MOST_DEAD_LETTERS: Final = 9_999
+"""The highest threshold of open dead letters: no more than 10,000 are counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class AlertThresholds:
@@ -88,7 +91,7 @@ class AlertThresholds:
     """
 
     circuit_open_seconds: _Threshold | None = None
-    dead_letters: _Threshold | None = None
+    dead_letters: Annotated[float, Field(ge=0, le=MOST_DEAD_LETTERS)] | None = None
     dead_letter_age_seconds: _Threshold | None = None
 
 

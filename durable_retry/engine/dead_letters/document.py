@@ -79,7 +79,7 @@ def _shown_content(record: KeptDeadLetter, masking: Masking) -> Mapping[str, Any
 
 
 class CauseDocument(DeadLetterGroup):
-    """A root cause, and the newest of its dead letters with all that is known of the failure."""
+    """A root cause, and the whole dead letter that is its sample: the latest open one, else the latest."""
 
     latest: Annotated[DeadLetterDocument | None, Field(description="null when it was removed.")]
 

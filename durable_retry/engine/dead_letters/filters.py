@@ -1,4 +1,4 @@
-"""The dead letters that a query means, and the list that it reads."""
+"""The dead letters that a query means."""
 
 import json
 from collections.abc import Mapping
@@ -25,26 +25,13 @@ class DeadLetterFilter(TurnNames, JsonShape):
     created_before: datetime | None = None  # created before this instant
 
     @property
-    def key(self) -> str:
-        """The name of the shortest list that contains every match.
-
-        A group lies within one dependency, reason and category. Of the others the list of a dependency is
-        usually the shortest.
-        """
-        for name in ("group", "dependency", "reason", "category"):
-            if (value := getattr(self, name)) is not None:
-                return f"{name}={value}"
-        return "all"
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether every entry of the list of `key` matches."""
-        facets = [getattr(self, name) for name in FACETS]
-        return not self.turn_names and facets.count(None) >= len(FACETS) - 1
+    def facets(self) -> dict[str, str]:
+        """The facets that are asked for."""
+        return {name: value for name in FACETS if (value := getattr(self, name)) is not None}
 
     def matches(self, facets: Facets) -> bool:
         """Return whether a dead letter with these facets matches."""
-        return all(getattr(self, name) in (None, getattr(facets, name)) for name in FACETS)
+        return all(value == getattr(facets, name) for name, value in self.facets.items())
 
     def may_match_names(self, row: Mapping[str, Any]) -> bool:
         """Return whether a dead letter may have the names, as far as its index row shows."""

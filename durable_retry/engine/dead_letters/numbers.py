@@ -18,7 +18,6 @@ WITHOUT_DEPENDENCY: Final = "(none)"
 """Stands for a dependency where a message names none that is configured."""
 
 _DETAIL_CHARS: Final = 300
-"""A sample is stored again with each dead letter of its group."""
 
 
 class DeadLetterSample(Answer):
@@ -42,9 +41,7 @@ class DeadLetterGroup(Answer):
 
     group: str
     count: int
-    first_seen_at: Annotated[
-        Instant, Field(description="When the first one ever counted was made, also when it is closed by now.")
-    ]
+    first_seen_at: Annotated[Instant, Field(description="When the oldest that is counted was made.")]
     last_seen_at: Annotated[Instant, Field(description="When the latest was made, which is the sample.")]
     sample: DeadLetterSample
     status: Annotated[
@@ -86,6 +83,10 @@ class OpenDeadLetters(Answer):
 class DeadLetterSummary(OpenDeadLetters):
     """Open dead letters, in all and by kind."""
 
+    complete: Annotated[
+        bool,
+        Field(description="False where only the newest 10,000 were counted. `oldest_at` is that of all."),
+    ] = True
     by_reason: Mapping[str, OpenDeadLetters]
     by_dependency: Mapping[str, OpenDeadLetters]
 

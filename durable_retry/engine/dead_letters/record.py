@@ -308,16 +308,5 @@ class Facets:
             group=record.group,
         )
 
-    @property
-    def lists(self) -> tuple[str, ...]:
-        """The names of all lists that contain the dead letter."""
-        return (
-            "all",
-            f"reason={self.reason}",
-            f"category={self.category}",
-            f"dependency={self.dependency}",
-            f"group={self.group}",
-        )
-
 
 FACETS: Final = tuple(each.name for each in fields(Facets))

@@ -34,8 +34,7 @@ class DeadLetterSearch:
         return read_or(lambda: self._may_match(dead_letter_id, row), lambda _: True)
 
     def _may_match(self, dead_letter_id: str, row: Mapping[str, Any]) -> bool:
-        text = row["names"]
-        more = (dead_letter_id, row["reason"])
+        text, more = row["names"], (dead_letter_id, row["reason"])
         # Nearly every row is refused here, before its names are parsed.
         if self.words is not None and not may_mention(self.words, text, *more):
             return False

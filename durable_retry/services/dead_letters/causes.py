@@ -1,18 +1,20 @@
 """What people do about a root cause: look at it, acknowledge, assign and resolve it, write a note."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from durable_retry import clock
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.dead_letters.cause import Cause, CauseStatus
 from durable_retry.engine.dead_letters.document import CauseDocument
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.numbers import DeadLetterGroup
+from durable_retry.engine.dead_letters.numbers import DeadLetterGroup, DeadLetterSample
 from durable_retry.errors import NoSuchCauseError
-from durable_retry.services.dead_letters.records import list_letters
+from durable_retry.services.dead_letters.records import shown_letter
 from durable_retry.stores.dead_letters.causes import change_cause, read_causes
-from durable_retry.stores.dead_letters.index import find_group, read_groups
+from durable_retry.stores.dead_letters.counts import Tally, count_group, open_counts
+from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
 
 
 async def list_groups(
@@ -24,17 +26,25 @@ async def list_groups(
         after: The count, negative, and the name of the last group of the page before; None to begin.
         status: Only causes with this status; None for all.
     """
-    groups = sorted(await _groups_with_causes(), key=_position_of_group)
-    groups = [group for group in groups if status in (None, group.status)]
-    left = [group for group in groups if after is None or _position_of_group(group) > after]
+    counts, causes = await asyncio.gather(open_counts(), read_causes())
+    positions = sorted(
+        (-tally.count, group)
+        for group, tally in counts.of_kind("group").items()
+        if status in (None, causes.get(group, Cause(group=group)).status(tally.latest_at))
+    )
+    left = [position for position in positions if after is None or position > after]
     shown, rest = left[:limit], left[limit:]
-    following = f"{shown[-1].count}|{shown[-1].group}" if rest else None
-    return Page[DeadLetterGroup](items=tuple(shown), next_cursor=following)
+    tallies = {group: counts.of_kind("group")[group] for _, group in shown}
+    following = f"{-shown[-1][0]}|{shown[-1][1]}" if rest else None
+    return Page[DeadLetterGroup](items=await _groups(tallies, causes), next_cursor=following)
 
 
 async def latest_groups(limit: int) -> list[DeadLetterGroup]:
     """Return the root causes of open dead letters, the one that was last seen first."""
-    return (await _groups_with_causes())[:limit]
+    counts, causes = await asyncio.gather(open_counts(), read_causes())
+    tallies = counts.of_kind("group")
+    latest = sorted(tallies, key=lambda group: (tallies[group].latest_at, group), reverse=True)[:limit]
+    return list(await _groups({group: tallies[group] for group in latest}, causes))
 
 
 async def find_cause(group: str) -> CauseDocument:
@@ -43,13 +53,9 @@ async def find_cause(group: str) -> CauseDocument:
     Raises:
         NoSuchCauseError: No dead letter ever had it.
     """
-    found, causes, letters = await asyncio.gather(
-        find_group(group), read_causes(), list_letters(DeadLetterFilter(group=group), limit=1)
-    )
-    if found is None:
-        raise NoSuchCauseError(group)
-    shown = found.with_cause(causes.get(group))
-    return CauseDocument(**dict(shown), latest=next(iter(letters.items), None))
+    found = await _existing_group(group)
+    latest = await find_dead_letter(found.sample.id)
+    return CauseDocument(**dict(found), latest=None if latest is None else shown_letter(latest))
 
 
 async def change(group: str, rule: Callable[[Cause], Cause]) -> DeadLetterGroup:
@@ -60,9 +66,7 @@ async def change(group: str, rule: Callable[[Cause], Cause]) -> DeadLetterGroup:
         FullError: It takes no more notes.
         ContendedError: Others are changing it at this moment.
     """
-    found = await find_group(group)
-    if found is None:
-        raise NoSuchCauseError(group)
+    found = await _existing_group(group)
     return found.with_cause(await change_cause(group, rule))
 
 
@@ -92,10 +96,31 @@ def _noted(cause: Cause, note: str | None, by: str | None) -> Cause:
     return cause if note is None else cause.noted(note, clock.now(), by)
 
 
-async def _groups_with_causes() -> list[DeadLetterGroup]:
-    groups, causes = await asyncio.gather(read_groups(), read_causes())
-    return [group.with_cause(causes.get(group.group)) for group in groups]
+async def _existing_group(group: str) -> DeadLetterGroup:
+    """Return a group, also one without open dead letters: then with the latest of those that are closed."""
+    tally = await count_group(group)
+    if tally is None:
+        page = await list_dead_letters(DeadLetterFilter(group=group), limit=1, cursor=None)
+        if not page.records:
+            raise NoSuchCauseError(group)
+        (closed,) = page.records
+        tally = Tally(0, closed.created_at, closed.created_at, closed.id)
+    found = await _groups({group: tally}, await read_causes())
+    if not found:
+        raise NoSuchCauseError(group)
+    return found[0]
 
 
-def _position_of_group(group: DeadLetterGroup) -> tuple[int, str]:
-    return -group.count, group.group
+async def _groups(tallies: Mapping[str, Tally], causes: Mapping[str, Cause]) -> tuple[DeadLetterGroup, ...]:
+    samples = await find_dead_letters(tally.latest_id for tally in tallies.values())
+    return tuple(
+        DeadLetterGroup(
+            group=group,
+            count=tally.count,
+            first_seen_at=tally.first_at,
+            last_seen_at=tally.latest_at,
+            sample=DeadLetterSample.of(sample),
+        ).with_cause(causes.get(group))
+        for (group, tally), sample in zip(tallies.items(), samples, strict=True)
+        if sample is not None
+    )

@@ -17,7 +17,7 @@ from durable_retry.engine.dead_letters.transitions import archived, noted, resto
 from durable_retry.errors import NoSuchDeadLetterError
 from durable_retry.services.order_lanes import release_archived
 from durable_retry.settings.configuration import masking_of
-from durable_retry.stores.dead_letters.index import read_summary
+from durable_retry.stores.dead_letters.counts import read_summary
 from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters
 from durable_retry.stores.dead_letters.records import change_dead_letter, find_dead_letter, move_dead_letter
 from durable_retry.stores.task_hub import TaskHub
@@ -32,7 +32,7 @@ async def find_letter(dead_letter_id: str) -> DeadLetterDocument:
     record = await find_dead_letter(dead_letter_id)
     if record is None:
         raise NoSuchDeadLetterError(dead_letter_id)
-    return _shown_letter(record)
+    return shown_letter(record)
 
 
 async def list_letters(
@@ -44,7 +44,7 @@ async def list_letters(
 ) -> Page[DeadLetterDocument]:
     """Return dead letters that match, the newest first."""
     found = await list_dead_letters(wanted, limit=limit, cursor=cursor, search=search)
-    return Page[DeadLetterDocument](items=tuple(map(_shown_letter, found.records)), next_cursor=found.cursor)
+    return Page[DeadLetterDocument](items=tuple(map(shown_letter, found.records)), next_cursor=found.cursor)
 
 
 async def count_letters(wanted: DeadLetterFilter) -> int:
@@ -69,23 +69,23 @@ async def archive(hub: TaskHub, dead_letter_id: str, by: str | None) -> DeadLett
     now = clock.now()
     letter = await move_dead_letter(dead_letter_id, lambda record: archived(record, now, by))
     await release_archived(hub, letter)
-    return _shown_letter(letter)
+    return shown_letter(letter)
 
 
 async def restore(dead_letter_id: str) -> DeadLetterDocument:
     """Bring an archived dead letter back; errors as `archive`."""
-    return _shown_letter(await move_dead_letter(dead_letter_id, restored))
+    return shown_letter(await move_dead_letter(dead_letter_id, restored))
 
 
 async def annotate(dead_letter_id: str, text: str, by: str | None) -> DeadLetterDocument:
     """Add a note to a dead letter; errors as `archive`, or `FullError` when it has no room for one more."""
     now = clock.now()
-    return _shown_letter(
-        await change_dead_letter(dead_letter_id, lambda record: noted(record, text, now, by))
-    )
+    return shown_letter(await change_dead_letter(dead_letter_id, lambda record: noted(record, text, now, by)))
 
 
-def _shown_letter(record: KeptDeadLetter) -> DeadLetterDocument:
+def shown_letter(record: KeptDeadLetter) -> DeadLetterDocument:
+    """Return a dead letter as people see it, with what stands for it where nobody can read it."""
+
     def unreadable(why: str) -> DeadLetterDocument:
         at = to_rfc3339(record.created_at)
         stand_in = unreadable_record(

@@ -24,7 +24,6 @@ from durable_retry.engine.base.names import EventState, outbox_instance
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.operations.idempotency import KeyRecordState, state_of
 from durable_retry.engine.outbox import outbox_id_of
-from durable_retry.stores.dead_letters.entries import IndexEntry
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived
 from durable_retry.stores.dead_letters.records import find_dead_letter, remove_archived
 from durable_retry.stores.operations import steps
@@ -153,12 +152,12 @@ async def remove_archived_dead_letters(archived_before: datetime) -> int:
     return await _remove_few_at_once(_remove_archived, await due(archived_before, DEAD_LETTERS_PER_STEP))
 
 
-async def _remove_archived(waiting: tuple[IndexEntry, datetime]) -> int:
-    entry, archived_at = waiting
-    if await remove_archived(entry.id, archived_at):
-        await unlist_archived(entry, archived_at)
+async def _remove_archived(waiting: tuple[str, datetime, datetime]) -> int:
+    dead_letter_id, created_at, archived_at = waiting
+    if await remove_archived(dead_letter_id, archived_at):
+        await unlist_archived(dead_letter_id, created_at, archived_at)
     else:
-        await drop_due(entry.id, archived_at)
+        await drop_due(dead_letter_id, archived_at)
     return 1
 
 

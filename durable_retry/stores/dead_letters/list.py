@@ -1,8 +1,8 @@
 """Pages of dead letters, newest first, by any filter and by words.
 
-The lists of all statuses and their shards share one order, so a page merges them under one cursor. Each index
-row is checked against the dead letter itself: a row that a crash left behind, or one of a dead letter that is
-being moved, is not shown twice.
+The lists of all statuses share one order, so a page merges them under one cursor. Storage looks through a
+list for what a filter names. Each row is checked against the dead letter itself: one that a crash left behind
+or that is being moved is not shown twice.
 """
 
 import asyncio
@@ -15,19 +15,17 @@ from typing import Final
 
 from durable_retry.engine.base.instants import newest_first
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import FACETS, Facets, KeptDeadLetter, Status
+from durable_retry.engine.dead_letters.record import Facets, KeptDeadLetter, Status
 from durable_retry.engine.dead_letters.search import EVERY, DeadLetterSearch
-from durable_retry.stores.dead_letters.entries import id_at, list_prefix
-from durable_retry.stores.dead_letters.index import AFTER_ALL, TABLE
+from durable_retry.stores.dead_letters.index import AFTER_ALL, NEWEST_FIRST, TABLE, id_at
 from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
 from durable_retry.stores.storage import tables
-from durable_retry.stores.storage.lists import SHARDS, partitions
 
 _ROUNDS: Final = 5
 """Maximum reads per page. A filter that matches little returns a short page with a cursor."""
 
 _MANY_ROWS: Final = 999
-"""Rows per read when the filter is not exact; with the extra row for the next page it is one request."""
+"""Rows per read when not every row fits; with the extra row for the next page it is one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +47,9 @@ async def list_dead_letters(
     if search.words is not None and (named := await find_dead_letter(search.words)) is not None:
         return DeadLetterPage([named] if _is_named(wanted, search, named) else [], None)
     records: list[KeptDeadLetter] = []
-    unread: Collection[str] = _partitions_of_filter(wanted)
+    unread: Collection[Status] = _statuses(wanted)
     for _ in range(_ROUNDS):
-        entries, cursor, unread = await _entries_of_partitions(
-            wanted, search, unread, limit - len(records), cursor
-        )
+        entries, cursor, unread = await _read_lists(wanted, search, unread, limit - len(records), cursor)
         found = await find_dead_letters(entry.id for entry in entries)
         records.extend(
             record
@@ -66,22 +62,20 @@ async def list_dead_letters(
 
 
 async def count_dead_letters(wanted: DeadLetterFilter, *, one_page: bool = False) -> int:
-    """Count dead letters that match a filter; reads the shortest list that contains them, page by page.
+    """Count dead letters that match a filter, 999 rows with each read.
 
     Without a status, one that moves between two lists at this moment may be counted twice. `one_page` counts
-    among the newest 999 of each partition only, which is one read each.
+    among the newest 999 of each status only, which is one read each.
     """
-    counts = await asyncio.gather(
-        *(_count_in_partition(wanted, each, one_page) for each in _partitions_of_filter(wanted))
-    )
+    counts = await asyncio.gather(*(_count_in_list(wanted, each, one_page) for each in _statuses(wanted)))
     return sum(counts)
 
 
-async def _count_in_partition(wanted: DeadLetterFilter, partition: str, one_page: bool) -> int:  # noqa: FBT001 - private
+async def _count_in_list(wanted: DeadLetterFilter, status: Status, one_page: bool) -> int:  # noqa: FBT001 - private
     count, cursor = 0, None
     while True:
-        found, following = await _read_range(wanted, partition, limit=_MANY_ROWS, cursor=cursor)
-        count += sum(_has_facets(wanted, one) for one in found)
+        found, following = await _read_range(wanted, status, limit=_MANY_ROWS, cursor=cursor)
+        count += sum(wanted.may_match_names(one.row) for one in found)
         if following is None or one_page:
             return count
         cursor = found[-1].position
@@ -100,19 +94,16 @@ class _Listed:
         return id_at(self.position)
 
 
-def _has_facets(wanted: DeadLetterFilter, one: _Listed) -> bool:
-    if wanted.is_exact:
-        return True
-    facets = Facets(**{name: str(one.row.get(name, "")) for name in FACETS})
-    return wanted.matches(facets) and wanted.may_match_names(one.row)
-
-
-async def _entries_of_partitions(
-    wanted: DeadLetterFilter, search: DeadLetterSearch, among: Collection[str], limit: int, cursor: str | None
-) -> tuple[list[_Listed], str | None, Collection[str]]:
-    """Read some partitions' lists once: matching entries, the cursor behind them, and where lists go on."""
+async def _read_lists(
+    wanted: DeadLetterFilter,
+    search: DeadLetterSearch,
+    among: Collection[Status],
+    limit: int,
+    cursor: str | None,
+) -> tuple[list[_Listed], str | None, Collection[Status]]:
+    """Read some lists once: matching rows, the cursor behind them, and which lists go on."""
     is_any = search == EVERY
-    rows = limit if wanted.is_exact and is_any else _MANY_ROWS // SHARDS
+    rows = limit if is_any and not wanted.turn_names else _MANY_ROWS
     more = () if is_any else ("names", "reason")
     pages = await asyncio.gather(
         *(_read_range(wanted, each, limit=rows, cursor=cursor, more=more) for each in among)
@@ -126,7 +117,9 @@ async def _entries_of_partitions(
         if complete is None or one.position <= complete
     ]
     fitting = (
-        one for one in seen if _has_facets(wanted, one) and (is_any or search.may_match(one.id, one.row))
+        one
+        for one in seen
+        if wanted.may_match_names(one.row) and (is_any or search.may_match(one.id, one.row))
     )
     chosen = list(islice(fitting, limit))
     # A full page continues behind its last entry, another one behind everything that was read.
@@ -160,32 +153,31 @@ def _without_duplicates(chosen: Iterable[_Listed]) -> list[_Listed]:
 
 async def _read_range(
     wanted: DeadLetterFilter,
-    partition: str,
+    status: Status,
     *,
     limit: int,
     cursor: str | None = None,
     more: Collection[str] = (),
 ) -> _Range:
     """Read rows of a list, of their properties only what is needed: reading a row costs by their number."""
-    prefix = list_prefix(wanted.key)
     names = ("names",) if wanted.turn_names else ()
     # The newest is first, so `created_before` (exclusive) is the begin of the range.
     first = "" if wanted.created_before is None else newest_first(wanted.created_before) + AFTER_ALL
     last = AFTER_ALL if wanted.created_after is None else newest_first(wanted.created_after) + AFTER_ALL
     page = await tables.rows_between(
         TABLE,
-        partition,
-        after=prefix + max(first, "" if cursor is None else cursor + "!"),
-        before=prefix + last,
+        status,
+        after=NEWEST_FIRST + max(first, "" if cursor is None else cursor + "!"),
+        before=NEWEST_FIRST + last,
         limit=limit,
-        only=sorted({"RowKey", *more, *names, *(() if wanted.is_exact else FACETS)}),
+        only=sorted({"RowKey", *more, *names}),
+        where=wanted.facets,
     )
-    return [_Listed(row["RowKey"].removeprefix(prefix), row) for row in page.rows], page.cursor
+    return [_Listed(row["RowKey"].removeprefix(NEWEST_FIRST), row) for row in page.rows], page.cursor
 
 
-def _partitions_of_filter(wanted: DeadLetterFilter) -> list[str]:
-    statuses = tuple(Status) if wanted.status is None else (wanted.status,)
-    return [partition for status in statuses for partition in partitions(status)]
+def _statuses(wanted: DeadLetterFilter) -> tuple[Status, ...]:
+    return tuple(Status) if wanted.status is None else (wanted.status,)
 
 
 def _is_named(wanted: DeadLetterFilter, search: DeadLetterSearch, record: KeptDeadLetter) -> bool:

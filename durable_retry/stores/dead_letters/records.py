@@ -1,7 +1,7 @@
 """Dead letters in Azure Tables: operations, events and messages that need a person.
 
-The row in `DeadLetters` is authoritative. Lists, counters and groups are in `DeadLetterIndex` and are written
-after it (see docs/decisions/dead-letter-tables.md):
+The row in `DeadLetters` is authoritative. The lists are in `DeadLetterIndex` and are written after it (see
+docs/decisions/dead-letter-tables.md):
 
     keep     insert row ──> index
     change   intent ──> row ──> index ──> delete intent      maintenance finishes what a crash interrupted
@@ -223,7 +223,7 @@ async def _keep_record(record: KeptDeadLetter) -> None:
         record = shortened(record, str(error))
         is_new = await tables.insert_if_absent(TABLE, _row_of_record(record))
     if is_new:
-        await dead_letter_index.list_open(record)
+        await dead_letter_index.list_record(record)
         return
     # An earlier execution may have crashed between the two writes; its row keeps its creation time.
     with suppress(UnreadableDeadLetterError):  # It is kept all the same, and shown as what it is.

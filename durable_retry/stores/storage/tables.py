@@ -195,11 +195,13 @@ async def rows_between(
     limit: int | None = None,
     cursor: str | None = None,
     only: Sequence[str] | None = None,
+    where: Mapping[str, str] | None = None,
 ) -> Page:
     """Return rows of one partition in row-key order. The cost depends on the rows in the range only.
 
     The bounds are inclusive below and exclusive above (None: the end). The cursor is the last row key of the
-    page before. `only` names the properties to return, the keys among them.
+    page before. `only` names the properties to return, the keys among them. `where` has the values that
+    properties must have; storage looks through the range for them.
     """
     lower = (
         f"RowKey gt '{_odata_text(cursor)}'" if cursor is not None else f"RowKey ge '{_odata_text(after)}'"
@@ -207,6 +209,7 @@ async def rows_between(
     parts = [f"PartitionKey eq '{_odata_text(partition_key)}'", lower]
     if before is not None:
         parts.append(f"RowKey lt '{_odata_text(before)}'")
+    parts += [f"{name} eq '{_odata_text(value)}'" for name, value in (where or {}).items()]
     # One extra row shows whether there is another page.
     wanted = None if limit is None else limit + 1
 
@@ -305,20 +308,15 @@ async def transact(table: str, changes: Sequence[Change]) -> bool:
     Raises:
         StorageRefusedError: The changes can never be made as they are.
     """
-    return await transact_for_etags(table, changes) is not None
-
-
-async def transact_for_etags(table: str, changes: Sequence[Change]) -> list[str] | None:
-    """As `transact`; return the new etag of each row, "" where there is none; None in place of False."""
     try:
-        made = await _run_on_table(table, lambda client: client.submit_transaction(changes))
+        await _run_on_table(table, lambda client: client.submit_transaction(changes))
     except HttpResponseError as error:
         is_of_changes = isinstance(error, imported(_OF_CHANGES))
         if is_of_changes and _error_code(error) == "EntityAlreadyExists":
-            return None
+            return False
         _raise_refusal(error, REFUSED_STATUSES if is_of_changes else _REFUSED_ROW_STATUSES)
         raise
-    return [str(row.get("etag", "")) for row in made]
+    return True
 
 
 def _raise_refusal(error: HttpResponseError, statuses: Container[int | None]) -> None:

@@ -176,7 +176,7 @@ async def get_dead_letters(query: Query) -> func.HttpResponse:
 async def count_dead_letters_that_match(query: Query) -> func.HttpResponse:
     """Count dead letters that match a filter, all of them.
 
-    It reads the rows of the shortest list that has them, about 1,000 with each request to storage.
+    About 1,000 with each request to storage.
     """
     return json_answer(DeadLetterCount(count=await count_letters(query.into(DeadLetterFilter))))
 

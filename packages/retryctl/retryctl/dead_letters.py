@@ -31,7 +31,8 @@ def _list(api: Api, given: Given, screen: Screen) -> int:
 
 
 def _summary(document: Any) -> Iterator[RenderableType]:
-    rows = [document | {"by": "all", "name": ""}]
+    count = document["open"] if document["complete"] else f"at least {document['open']}"
+    rows = [document | {"by": "all", "name": "", "open": count}]
     for kind in ("reason", "dependency"):
         counts = sorted(document[f"by_{kind}"].items())
         rows += [count | {"by": kind, "name": name} for name, count in counts]

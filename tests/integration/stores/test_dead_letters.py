@@ -4,20 +4,33 @@ from typing import Any
 
 import pytest
 
+from durable_retry import clock
+from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import DeadLetterReason, Priority
+from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.config.dependency import MOST_DEAD_LETTERS
 from durable_retry.engine.dead_letters.document import DeadLetterDocument
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Replay, Status, WrongStatusError
 from durable_retry.engine.dead_letters.search import DeadLetterSearch
 from durable_retry.engine.dead_letters.transitions import archived, noted, replayed, restored
 from durable_retry.engine.operations.debounce import Debounce
-from durable_retry.errors import StorageRefusedError
+from durable_retry.errors import NoSuchCauseError, StorageRefusedError
+from durable_retry.services.dead_letters.causes import find_cause, latest_groups, list_groups
 from durable_retry.settings.app import AppSettings
+from durable_retry.settings.configuration import using
+from durable_retry.stores.dead_letters import counts as dead_letter_counts
 from durable_retry.stores.dead_letters import index as dead_letter_index
 from durable_retry.stores.dead_letters import list as dead_letter_list
 from durable_retry.stores.dead_letters import records as dead_letters
-from durable_retry.stores.dead_letters.index import read_groups, read_summary
+from durable_retry.stores.dead_letters.counts import (
+    FORGOTTEN_SECONDS,
+    KEPT_SECONDS,
+    MOST_COUNTED,
+    open_counts,
+    read_summary,
+)
 from durable_retry.stores.dead_letters.intents import left_over
 from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters
 from durable_retry.stores.dead_letters.records import (
@@ -27,7 +40,7 @@ from durable_retry.stores.dead_letters.records import (
     keep_operation,
     move_dead_letter,
 )
-from durable_retry.stores.storage import lists, tables
+from durable_retry.stores.storage import tables
 from tests.support.builders import NOON, an_entry
 from tests.support.tables import refuse_large_rows
 
@@ -84,7 +97,7 @@ async def test_a_crash_between_row_and_lists_is_made_up_by_the_repetition(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as crash:
-        crash.setattr(dead_letter_index, "list_open", _crash)
+        crash.setattr(dead_letter_index, "list_record", _crash)
         with pytest.raises(ConnectionError):
             await keep_operation(an_entry("op-1"), NOON)
     assert await listed(DeadLetterFilter()) == []
@@ -202,7 +215,6 @@ async def test_counting_reads_a_page_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     assert await count_dead_letters(DeadLetterFilter(priority=Priority.NORMAL)) == 5
     assert await count_dead_letters(DeadLetterFilter(order_key="lane-7")) == 0
     assert set(limits) == {2}
-    assert len(limits) >= lists.SHARDS
 
 
 async def test_a_group_is_a_filter_too() -> None:
@@ -238,16 +250,16 @@ async def test_a_restored_dead_letter_counts_again() -> None:
     record = await keep(0)
     await move_dead_letter(record.id, lambda kept: archived(kept, NOON))
     assert (await read_summary(NOON)).open == 0
-    assert await read_groups() == []
+    assert await list_groups(10) == Page(items=())
     await move_dead_letter(record.id, restored)
     assert (await read_summary(NOON)).open == 1
-    assert [group.count for group in await read_groups()] == [1]
+    assert [group.count for group in (await list_groups(10)).items] == [1]
     assert await listed(DeadLetterFilter(status=Status.OPEN)) == ["op-0"]
 
 
 async def test_a_group_shows_count_first_last_and_a_sample() -> None:
     records = [await keep(number) for number in (0, 4, 2)]
-    (group,) = await read_groups()
+    (group,) = (await list_groups(10)).items
     assert (group.count, group.first_seen_at) == (3, NOON)
     assert group.last_seen_at == NOON + timedelta(seconds=4)
     assert group.sample.id == records[1].id
@@ -364,50 +376,98 @@ async def test_who_is_open_though_its_replay_has_failed_was_replayed() -> None:
 async def test_many_at_once_are_all_counted() -> None:
     await asyncio.gather(*(keep(number) for number in range(40)))
     assert (await read_summary(NOON)).open == 40
-    assert [group.count for group in await read_groups()] == [40]
+    assert [group.count for group in (await list_groups(10)).items] == [40]
 
 
-async def test_writers_of_other_processes_count_into_the_same_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = await keep(0)
-    await keep(1)
-    monkeypatch.setattr("durable_retry.stores.dead_letters.index._WRITER", "other")
-    await move_dead_letter(record.id, lambda kept: archived(kept, NOON))
-    assert (await read_summary(NOON)).open == 1
-    assert [group.count for group in await read_groups()] == [1]
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The partitions that are read, and counts that read four rows with a request, and five at most."""
+    asked: list[str] = []
+    whole = tables.rows_between
+
+    async def rows_between(table: str, partition: str, **more: Any) -> tables.Page:
+        asked.append(partition)
+        return await whole(table, partition, **more)
+
+    monkeypatch.setattr(tables, "rows_between", rows_between)
+    monkeypatch.setattr(dead_letter_counts, "_ROWS_PER_REQUEST", 4)
+    monkeypatch.setattr(dead_letter_counts, "MOST_COUNTED", 5)
+    return asked
 
 
-async def test_counters_that_nobody_else_has_changed_are_not_read_again(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_count_of_one_request_is_made_anew(requests: list[str]) -> None:
+    for number in range(3):
+        await keep(number)
+        assert (await read_summary(NOON)).open == number + 1
+    assert len(requests) == 3
+
+
+async def test_a_larger_count_is_kept_for_half_a_minute_and_shown_while_the_next_is_made(
+    requests: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_letter_index, "partition_of", lambda *_: lists.partitions(Status.OPEN)[0])
-    await keep(0)
-    with monkeypatch.context() as patched:
-        patched.setattr(tables, "read_version", _crash)
-        await keep_operation(an_entry("op-1"), NOON)
-    assert (await read_summary(NOON)).open == 2
-    assert [group.count for group in await read_groups()] == [2]
-
-
-async def test_counters_that_another_process_has_changed_are_read_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(dead_letter_index, "partition_of", lambda *_: lists.partitions(Status.OPEN)[0])
-    await keep(0)
-    known = dead_letter_index._counters.get()
-    old = known.copy()
-    await keep(1)
-    known.update(old)
-    await keep(2)
-    assert (await read_summary(NOON)).open == 3
-    assert [group.count for group in await read_groups()] == [3]
-
-
-async def test_no_more_counters_are_known_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letter_index, "_COUNTERS_KEPT", 3)
+    seconds = 0.0
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: seconds)
     for number in range(4):
         await keep(number)
-    assert len(dead_letter_index._counters.get()) <= 3
+    assert [counts.complete for counts in await asyncio.gather(open_counts(), open_counts())] == [True, True]
+    await keep(4)
     assert (await read_summary(NOON)).open == 4
+    assert len(requests) == 1
+    seconds = KEPT_SECONDS
+    assert (await read_summary(NOON)).open == 4
+    counting = dead_letter_counts._kept.get().counting
+    assert counting is not None
+    await counting
+    assert (await read_summary(NOON)).open == 5
+    await keep(5)
+    seconds += FORGOTTEN_SECONDS
+    assert (await read_summary(NOON)).complete is False
+
+
+async def test_no_more_are_counted_than_a_second_allows_and_the_oldest_is_known_all_the_same(
+    requests: list[str],
+) -> None:
+    for number in range(6):
+        await keep(number)
+    summary = await read_summary(NOON + timedelta(seconds=60))
+    assert (summary.open, summary.complete) == (5, False)
+    assert (summary.oldest_at, summary.oldest_age_seconds) == (NOON, 60)
+    assert summary.by_reason["RejectedByDependency"].oldest_at == NOON + timedelta(seconds=1)
+    assert len(requests) == 2
+
+
+async def test_a_threshold_of_open_dead_letters_can_be_exceeded_by_what_is_counted() -> None:
+    assert MOST_DEAD_LETTERS < MOST_COUNTED
+
+
+async def test_a_cause_is_known_while_one_of_its_dead_letters_is_there() -> None:
+    records = [await keep(number) for number in range(3)]
+    other = await keep(9, error="something else")
+    with using(parse_config("", {})):
+        cause = await find_cause(records[0].group)
+    assert (cause.count, cause.first_seen_at, cause.sample.id) == (3, NOON, records[2].id)
+    for record in records:
+        await move_dead_letter(record.id, lambda kept: archived(kept, NOON))
+    with using(parse_config("", {})):
+        closed = await find_cause(records[0].group)
+    assert (closed.count, closed.sample.id) == (0, records[2].id)
+    assert closed.latest is not None
+    assert closed.latest.status is Status.ARCHIVED
+    assert [group.group for group in await latest_groups(10)] == [other.group]
+    with pytest.raises(NoSuchCauseError):
+        await find_cause("g-0000000000000000")
+
+
+async def test_causes_come_by_their_numbers_page_by_page_or_the_latest_first() -> None:
+    for number, error in enumerate(("often", "often", "once", "later", "later")):
+        await keep(number, error=error)
+    first = await list_groups(2)
+    assert [group.count for group in first.items] == [2, 2]
+    assert first.next_cursor is not None
+    count, _, name = first.next_cursor.partition("|")
+    (last,) = (await list_groups(2, (-int(count), name))).items
+    assert last.count == 1
+    assert [group.count for group in await latest_groups(2)] == [2, 1]
 
 
 async def _crash(*_: Any) -> None:
@@ -424,15 +484,14 @@ async def test_a_search_that_takes_many_reads_asks_no_list_again_that_has_ended(
     asked: list[str] = []
     read = dead_letter_list._read_range
 
-    async def counted(wanted: DeadLetterFilter, partition: str, **more: Any) -> Any:
-        asked.append(partition)
-        return await read(wanted, partition, **more)
+    async def counted(wanted: DeadLetterFilter, status: Status, **more: Any) -> Any:
+        asked.append(status)
+        return await read(wanted, status, **more)
 
     monkeypatch.setattr(dead_letter_list, "_read_range", counted)
-    monkeypatch.setattr(dead_letter_list, "_MANY_ROWS", lists.SHARDS)
+    monkeypatch.setattr(dead_letter_list, "_MANY_ROWS", 1)
     everyone = DeadLetterSearch(words="op-")
     page = await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None, search=everyone)
     assert [record.operation_id for record in page.records] == [f"op-{5 - number}" for number in range(6)]
-    replayed = lists.partitions(Status.REPLAYED)
-    assert [asked.count(partition) for partition in replayed] == [1] * lists.SHARDS
-    assert len(asked) > 3 * lists.SHARDS
+    assert asked.count(Status.REPLAYED) == 1
+    assert len(asked) > 6

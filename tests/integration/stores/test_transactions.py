@@ -58,19 +58,3 @@ async def test_a_changed_row_refuses_the_whole_transaction() -> None:
             "Written", [("create", row("beside")), ("update", row("version", x=3), dict(condition))]
         )
     assert await kept("beside") is None
-
-
-async def test_the_new_versions_are_known() -> None:
-    await tables.transact("Written", [("create", row("to delete"))])
-    changes: list[tables.Change] = [
-        ("create", row("first", text="etag: W/fake")),
-        ("delete", row("to delete")),
-        ("upsert", row("last", x=1)),
-    ]
-    with patch.object(TableClient, "_batch_send", side_effect=AssertionError):
-        first, deleted, last = await tables.transact_for_etags("Written", changes) or []
-    assert deleted == ""
-    for key, etag in (("first", first), ("last", last)):
-        seen = await tables.read_version("Written", "it's p\u00e4", key)
-        assert seen is not None
-        assert seen.etag == etag

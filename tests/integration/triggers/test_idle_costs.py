@@ -67,14 +67,6 @@ async def test_what_comes_after_an_idle_minute_is_seen_in_the_next(hub: TaskHubS
     assert metrics.retries_exhausted == 1
 
 
-async def test_dead_letters_of_the_last_hour_are_counted_again_after_a_while(hub: TaskHubStage) -> None:
-    """One that came and went between two looks, of which the number of open ones says nothing."""
-    await asked_in_a_minute(hub, NOW)
-    quiet = await asked_in_a_minute(hub, NOW + 9 * MINUTE)
-    later = await asked_in_a_minute(hub, NOW + 11 * MINUTE)
-    assert later.storage >= quiet.storage + 12
-
-
 async def test_a_sweep_speaks_for_the_outbox_for_the_minute_after_it(hub: TaskHubStage) -> None:
     await sweep(hub.binding, NOW)
     event = {"type": "charge.completed", "queue": "charge-events", "data": 1}

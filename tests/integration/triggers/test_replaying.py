@@ -23,7 +23,7 @@ from durable_retry.services.dead_letters.replay import replay_dead_letter, repla
 from durable_retry.services.operations.submit import submit
 from durable_retry.services.outbox import resend
 from durable_retry.services.upkeep.rounds import finish_left_over
-from durable_retry.stores.dead_letters.index import read_groups, read_summary
+from durable_retry.stores.dead_letters.counts import open_counts, read_summary
 from durable_retry.stores.dead_letters.intents import left_over
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.dead_letters.records import find_dead_letter, keep_message, keep_operation
@@ -221,7 +221,7 @@ async def test_a_crash_at_any_request_to_storage_ends_in_one_replay(
         await _check_one_replay(hub, record)
     assert number > 10
     assert (await read_summary(clock.now())).open == 0
-    assert await read_groups() == []
+    assert (await open_counts()).of_kind("group") == {}
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

@@ -295,7 +295,7 @@ async def test_a_crash_in_the_middle_of_a_removal_is_made_up(
     dead_letter_id = await keep(0)
     await move_dead_letter(dead_letter_id, lambda record: archived(record, NOW - timedelta(days=31)))
     with monkeypatch.context() as crash:
-        crash.setattr(tables, "transact", None)
+        crash.setattr(tables, "delete_rows", None)
         with pytest.raises(TypeError):
             await run_maintenance(hub.binding, NOW)
     assert await find_dead_letter(dead_letter_id) is None

@@ -15,12 +15,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, Final, Literal, override
+from typing import Any, Final
 
 from azure.durable_functions import DurableFunctionsClient
 
 from durable_retry.services.attempt import http_client as downstream
-from durable_retry.stores.dead_letters import index as dead_letter_index
 from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.storage import lists, queues, tables, whole_tables
 
@@ -43,26 +42,6 @@ writer: ContextVar[str] = ContextVar("writer", default=CLIENT)
 """Name of the activity that writes."""
 
 
-class OwnedLock(asyncio.Lock):
-    """A lock whose holder can stand still for ever without keeping the others from their places.
-
-    Without it they count as processes do that know nothing of each other.
-    """
-
-    _owner: asyncio.Task[Any] | None = None
-
-    @override
-    async def acquire(self) -> Literal[True]:
-        await super().acquire()
-        self._owner = asyncio.current_task()
-        return True
-
-    def give_up(self) -> None:
-        """Let go of it, if it is held here."""
-        if self.locked() and self._owner is asyncio.current_task():
-            self.release()
-
-
 @dataclass
 class Places:
     """Where each subject passed, and where it is to stand still.
@@ -80,7 +59,6 @@ class Places:
     held: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
     complete: asyncio.Event = field(default_factory=asyncio.Event)
-    _lock: OwnedLock = field(default_factory=OwnedLock)
     _visits: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def hold(self, holds: Mapping[str, Place]) -> None:
@@ -104,7 +82,6 @@ class Places:
         self.held.add(who)
         if self.held == self.holds.keys():
             self.complete.set()
-        self._lock.give_up()
         await asyncio.Event().wait()
 
     @contextmanager
@@ -119,7 +96,6 @@ class Places:
 
     def watch(self) -> None:
         """Put the places into the app, for as long as the process lives."""
-        dead_letter_index._locks.values[asyncio.get_running_loop()] = self._lock
         # Rows of one partition are changed together. So the number of writes would depend on ids, and these
         # on the time.
         vars(lists)["crc32"] = lambda _: -1  # the last partition for every id

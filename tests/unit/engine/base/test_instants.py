@@ -7,6 +7,7 @@ from durable_retry.engine.base.instants import (
     age,
     from_age,
     from_microseconds,
+    from_newest_first,
     microseconds,
     newest_first,
     oldest_first,
@@ -34,6 +35,7 @@ def test_stored_keys_never_change() -> None:
 def test_an_instant_comes_back_from_its_microseconds() -> None:
     assert from_microseconds(microseconds(LATER)) == LATER
     assert from_age(age(LATER)) == LATER
+    assert from_newest_first(newest_first(LATER)) == LATER
 
 
 def test_a_key_holds_no_character_that_tables_refuse_or_that_ends_a_list() -> None:

@@ -1,4 +1,4 @@
-"""The lists that a filter reads, and what it matches."""
+"""What a filter of dead letters matches."""
 
 import json
 from dataclasses import replace
@@ -14,31 +14,6 @@ from tests.support.builders import NOON, an_entry
 
 RECORD = of_operation("dl-1", an_entry("op-1"), NOON)
 FACETS = Facets.of(RECORD)
-
-
-def test_a_dead_letter_stands_in_a_list_for_each_of_its_facets() -> None:
-    assert FACETS.lists == (
-        "all",
-        "reason=RejectedByDependency",
-        "category=malformed",
-        f"dependency={RECORD.dependency}",
-        f"group={RECORD.group}",
-    )
-
-
-@pytest.mark.parametrize(
-    ("wanted", "key", "is_exact"),
-    [
-        (DeadLetterFilter(), "all", True),
-        (DeadLetterFilter(category="malformed"), "category=malformed", True),
-        (DeadLetterFilter(category="malformed", reason="PoisonMessage"), "reason=PoisonMessage", False),
-        (DeadLetterFilter(dependency="payments", reason="PoisonMessage"), "dependency=payments", False),
-        (DeadLetterFilter(dependency="payments", group="g-1"), "group=g-1", False),
-        (DeadLetterFilter(order_key="lane-7"), "all", False),
-    ],
-)
-def test_the_shortest_list_is_looked_through(wanted: DeadLetterFilter, key: str, *, is_exact: bool) -> None:
-    assert (wanted.key, wanted.is_exact) == (key, is_exact)
 
 
 def test_every_facet_that_is_given_must_match() -> None:

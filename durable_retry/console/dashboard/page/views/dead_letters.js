@@ -80,7 +80,7 @@ function summaryCard(summary) {
   if (!summary.open) return null;
   const line = (name, query) => ([value, part]) => h("li", {}, h("a", { href: link("dead-letters", { status: "open", [query]: value }) }, name(value)),
     h("span", { class: "spread" }), h("strong", {}, number(part.open)), h("small", { class: "dim" }, `oldest ${coarse(part.oldest_age_seconds ?? 0)}`));
-  return card(`${plural(summary.open, "open dead letter")}, the oldest ${coarse(summary.oldest_age_seconds ?? 0)} old`, h("div", { class: "pair" },
+  return card(`${summary.complete ? "" : "at least "}${plural(summary.open, "open dead letter")}, the oldest ${coarse(summary.oldest_age_seconds ?? 0)} old`, h("div", { class: "pair" },
     h("div", {}, h("h3", {}, "By reason"), h("ul", { class: "lines" }, Object.entries(summary.by_reason).map(line(words, "reason")))),
     h("div", {}, h("h3", {}, "By dependency"), h("ul", { class: "lines" }, Object.entries(summary.by_dependency).map(line((name) => name, "dependency"))))), { key: "summary" });
 }

@@ -38,7 +38,7 @@ function figures({ counted, circuits, letters, outbox, metrics, health }, minute
     figure(present(counted, ({ running }) => running), "under way", { href: link("operations", { status: "running" }), kind: "is-running", note: countingNote(counted) ?? pendingNote(counted) }),
     figure(present(counted, waitingIn), "waiting", { href: link("operations", { status: waitingMost(counted) }), kind: waitingIn(counted.unfinished?.by_status) ? "is-waiting_retry" : "", note: countingNote(counted) ?? heldNote(counted) }),
     figure(ailing === null ? "–" : number(ailing), ailing === 1 ? "circuit not closed" : "circuits not closed", { href: link("circuits"), kind: ailing ? "is-open" : "" }),
-    figure(letters.error ? "–" : number(letters.open), "open dead letters",
+    figure(letters.error ? "–" : atLeast(letters.open, letters.complete), "open dead letters",
       { href: link("dead-letters", { status: "open" }), kind: letters.open ? "is-dead_lettered" : "", note: letters.oldest_at ? ["oldest ", ago(letters.oldest_at)] : null }),
     lagFigure(outbox),
     throughput(metrics, minutes), latency(metrics, minutes),

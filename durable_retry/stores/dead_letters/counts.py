@@ -1,0 +1,167 @@
+"""Open dead letters in numbers, counted when somebody asks: the newest ones, at most so many.
+
+the list of open ones ──> Tally of all, by reason, by dependency, by group
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from durable_retry import clock
+from durable_retry.concurrency import LoopOwned
+from durable_retry.engine.base.instants import DIGITS, from_newest_first, from_rfc3339
+from durable_retry.engine.dead_letters.numbers import (
+    WITHOUT_DEPENDENCY,
+    DeadLetterSummary,
+    OpenDeadLetters,
+    open_dead_letters,
+)
+from durable_retry.engine.dead_letters.record import Status
+from durable_retry.stores.dead_letters.index import AFTER_ALL, NEWEST_FIRST, OLDEST_FIRST, TABLE, id_at
+from durable_retry.stores.storage import contents, tables
+
+MOST_COUNTED: Final = 10_000
+"""Ten requests, which take less than a second. A person does the same about more of them."""
+
+KEPT_SECONDS: Final = 30.0
+"""For how long a count is kept that took more than one request; a smaller one is made anew."""
+
+FORGOTTEN_SECONDS: Final = 120.0
+"""An older one is waited for; until then who asks gets the last one while the next is made."""
+
+_ROWS_PER_REQUEST: Final = 1_000
+
+
+@dataclass(slots=True)
+class Tally:
+    """Open dead letters of one kind: how many, when the first was made and the latest, and which that is."""
+
+    count: int
+    first_at: datetime
+    latest_at: datetime
+    latest_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCounts:
+    """Open dead letters by kind; the kind of all is "".
+
+    Attributes:
+        complete: Whether all were counted: not where there are more than `MOST_COUNTED`.
+    """
+
+    tallies: Mapping[str, Tally]
+    oldest_at: datetime | None
+    complete: bool
+
+    def of_kind(self, kind: str) -> dict[str, Tally]:
+        """Return the tallies of `reason`, `dependency` or `group`, by name."""
+        prefix = f"{kind}="
+        return {
+            name.removeprefix(prefix): tally
+            for name, tally in self.tallies.items()
+            if name.startswith(prefix)
+        }
+
+    def summary(self, now: datetime) -> DeadLetterSummary:
+        """Return them as people and alerts see them."""
+
+        def shown(kind: str) -> dict[str, OpenDeadLetters]:
+            return {
+                name or WITHOUT_DEPENDENCY: open_dead_letters(tally.count, tally.first_at, now)
+                for name, tally in sorted(self.of_kind(kind).items())
+            }
+
+        count = self.tallies[""].count if self.tallies else 0
+        return DeadLetterSummary(
+            **dict(open_dead_letters(count, self.oldest_at, now)),
+            complete=self.complete,
+            by_reason=shown("reason"),
+            by_dependency=shown("dependency"),
+        )
+
+
+@dataclass(slots=True)
+class _Kept:
+    counts: OpenCounts | None = None
+    requests: int = 0  # that it took
+    counted_at: float = 0.0
+    counting: "asyncio.Task[OpenCounts] | None" = None
+
+
+_kept: Final = LoopOwned(_Kept)
+
+
+async def open_counts() -> OpenCounts:
+    """Return the numbers of open dead letters, counted once for all who ask at the same time."""
+    kept = _kept.get()
+    known = kept.counts if kept.requests > 1 else None
+    seconds = clock.monotonic_seconds() - kept.counted_at
+    if known is not None and seconds < KEPT_SECONDS:
+        return known
+    if kept.counting is None or kept.counting.done():
+        kept.counting = asyncio.create_task(_count(kept))
+    if known is not None and seconds < FORGOTTEN_SECONDS:
+        return known
+    return await asyncio.shield(kept.counting)
+
+
+async def read_summary(now: datetime) -> DeadLetterSummary:
+    """Return open dead letters in numbers."""
+    return (await open_counts()).summary(now)
+
+
+async def count_group(group: str) -> Tally | None:
+    """Return the open dead letters of a group, of however many others; None without any."""
+    page = await _open_rows({"group": group})
+    return _tallies(page.rows).get("")
+
+
+async def _count(kept: _Kept) -> OpenCounts:
+    page = await _open_rows({})
+    tallies = _tallies(page.rows)
+    oldest_at = tallies[""].first_at if tallies else None
+    if page.cursor is not None:
+        oldest_at = await _oldest_at() or oldest_at
+    kept.counts = OpenCounts(tallies, oldest_at, complete=page.cursor is None)
+    kept.requests = 1 + len(page.rows) // _ROWS_PER_REQUEST
+    kept.counted_at = clock.monotonic_seconds()
+    return kept.counts
+
+
+async def _open_rows(where: Mapping[str, str]) -> tables.Page:
+    return await tables.rows_between(
+        TABLE,
+        Status.OPEN,
+        after=NEWEST_FIRST,
+        before=NEWEST_FIRST + AFTER_ALL,
+        limit=MOST_COUNTED,
+        only=("RowKey", "reason", "dependency", "group"),
+        where=where,
+    )
+
+
+def _tallies(rows: list[tables.Row]) -> dict[str, Tally]:
+    tallies: dict[str, Tally] = {}
+    for created_at, dead_letter_id, kinds in contents.readable(TABLE, rows, _counted_row):
+        for kind in kinds:
+            # The newest come first, so the first of a kind is its latest.
+            tally = tallies.setdefault(kind, Tally(0, created_at, created_at, dead_letter_id))
+            tally.count += 1
+            tally.first_at = created_at
+    return tallies
+
+
+def _counted_row(row: tables.Row) -> tuple[datetime, str, tuple[str, ...]]:
+    kinds = ("", *(f"{name}={row[name]}" for name in ("reason", "dependency", "group")))
+    position = row["RowKey"].removeprefix(NEWEST_FIRST)
+    return from_newest_first(position[:DIGITS]), id_at(position), kinds
+
+
+async def _oldest_at() -> datetime | None:
+    page = await tables.rows_between(
+        TABLE, Status.OPEN, after=OLDEST_FIRST, before=OLDEST_FIRST + AFTER_ALL, limit=1
+    )
+    return next(iter(contents.readable(TABLE, page.rows, lambda row: from_rfc3339(row["created_at"]))), None)
