@@ -42,6 +42,7 @@ _WITHOUT_HUB: Final = frozenset(
     {
         names.REPLAY_PAGE,
         names.DIAGNOSE,
+        names.COMMIT,
         names.DEAD_LETTER,
         names.OUTBOX_PENDING,
         names.OUTBOX_GIVE_UP,

@@ -8,7 +8,8 @@ from durable_retry.engine.operations.commit import Success
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import BlockedStep, blocked_to_json
 from durable_retry.services.attempt.attempt import attempt_operation
-from durable_retry.services.operations.ends import commit_claimed, keep_failure
+from durable_retry.services.operations.ends import commit as commit_once
+from durable_retry.services.operations.ends import keep_failure
 
 
 async def attempt(call: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
@@ -24,9 +25,9 @@ async def attempt(call: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     return answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": blocked_to_json(answer)}
 
 
-async def commit(success: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
+async def commit(success: dict[str, Any]) -> dict[str, Any]:
     """Commit a `Success`; return what was `Committed`. Idempotent."""
-    return (await commit_claimed(hub, Success.from_json(success))).to_json()
+    return (await commit_once(Success.from_json(success))).to_json()
 
 
 async def dead_letter(entry: dict[str, Any]) -> str:

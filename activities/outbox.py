@@ -13,7 +13,7 @@ async def outbox_pending(request: dict[str, Any]) -> dict[str, Any]:
     """Return the pending events of an operation; when there are none, its index entry is removed.
 
     Args:
-        request: `operation_id`, the `OperationInput.outbox_id` of a run, and `event_id` when only that event
+        request: `operation_id`, the `OperationInput.run_id` of a run, and `event_id` when only that event
             is to be sent.
 
     Returns:

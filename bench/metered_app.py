@@ -21,8 +21,7 @@ from durabletask.internal.orchestrator_service_pb2 import (
 from durable_retry.clock import reading
 from durable_retry.console.metrics.minutes import MINUTES
 from durable_retry.console.metrics.store import WRITER
-from durable_retry.engine.operations.idempotency import KeyRecordState
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.operation import OperationInput, run_number
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.stores.circuit.cache import close_circuits
 from durable_retry.stores.operations.key_record import read_record
@@ -136,8 +135,7 @@ class MeteredApp:
         shown = None if instance is None else instance.custom_status
         if shown is not None and shown["status"] == "waiting_retry" and self.clock.next_due is not None:
             self.clock.advance_to(self.clock.next_due)
-        record = await read_record(self.hub, operation_id)
-        return record is not None and record.state is KeyRecordState.COMPLETED
+        return await read_record(self.hub, operation_id) is not None
 
 
 def _operation(key: str, path: str, wait_seconds: float, now: datetime) -> OperationInput:
@@ -151,6 +149,7 @@ def _operation(key: str, path: str, wait_seconds: float, now: datetime) -> Opera
     return OperationInput(
         operation_id=f"op-{key}",
         key=key,
+        run=run_number(now),
         source="bench",
         dependency="flaky",
         fingerprint=key,

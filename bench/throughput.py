@@ -73,7 +73,7 @@ def _table(title: str, outcomes: list[Outcome], late: tuple[Row, ...]) -> Table:
     notes = (
         f"{AT_ONCE} posts at a time: to onebox over HTTP, to Microsoft's in-memory backend over gRPC.",
         "onebox commits every turn to SQLite on disk; the in-memory backend keeps nothing.",
-        "Plain: `call_activity` with the SDK's `RetryPolicy`; no claim of the key, no record of the result.",
+        "Plain: `call_activity` with the SDK's `RetryPolicy`; no record of the result.",
         "Time runs from the first post until the last result has been read back.",
         *(
             (f"Lateness: from a failed call's answer to the next call, less the asked {BACKOFF_SECONDS} s.",)

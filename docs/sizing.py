@@ -18,13 +18,14 @@ from typing import Final
 DOCS: Final = Path(__file__).parent
 PAGE: Final = DOCS / "sizing.md"
 
-# Measured on the real Functions host with Azurite (2026-11-23; docs/deploying.md, "On the real host").
-MEASURED_REQUESTS: Final = 32
-"""Storage requests of an operation that succeeds at once, from its post until it ends."""
+# Measured on Microsoft's backend (AzureStorage 2.11.2) with Azurite (2026-11-27).
+MEASURED_REQUESTS: Final = 23
+"""Storage requests of an operation with a caller's key that succeeds at once, from its post until it ends."""
+GENERATED_REQUESTS: Final = 16
+"""The same with a key that the app generated."""
 PLAIN_REQUESTS: Final = 15
 """Storage requests of a plain orchestration with one activity."""
-# Measured on Microsoft's backend (AzureStorage 2.11.2) with Azurite (2026-11-27), when nothing had happened
-# for five minutes.
+# Measured there when nothing had happened for five minutes.
 IDLE: Final = {
     "polls of the control queues": (27, "4 queues, each every 10 s: turns, entities and timers that are due"),
     "leases of the partitions": (24, "4 rows, each every 10 s: another instance takes over within 30 s"),
@@ -62,12 +63,14 @@ PURGE: Final = 5
 """Read the instance and its history, list its large messages, delete the history's rows and the instance."""
 LOOK: Final = 1
 """Retention reads an instance before it purges it."""
-UPKEEP: Final = LOOK + 2 * (LOOK + PURGE)
-"""What comes later: the record of its key is looked at once, then operation and record are purged."""
-COUNTED_REQUESTS: Final = 36
+UPKEEP: Final = LOOK + 2 * PURGE
+"""What comes later: the operation is looked at, and purged with the record of its key."""
+COUNTED_REQUESTS: Final = 24
 """The count of the measured operation: more than it takes, because one read may bring several messages."""
-RECORD: Final = MEASURED_REQUESTS - PLAIN_REQUESTS + 2 * LOOK + PURGE
-"""What the key's record takes of these: claim and completion (measured), looks and purge (counted)."""
+RECORD: Final = MEASURED_REQUESTS - GENERATED_REQUESTS + PURGE
+"""What a caller's key takes of these: look and completion (measured), and its purge (counted)."""
+MEASURED_BEFORE: Final = 45
+"""Storage requests of such an operation in its whole life while an awaited claim kept its key."""
 
 # Documented: Azure's scalability targets of storage accounts and queues, and the scheduler's plans.
 ACCOUNT_PER_SECOND: Final = 20_000

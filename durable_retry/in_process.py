@@ -193,7 +193,7 @@ class Operations:
         document = _checked_document(operation_document(function, args, fields))
         naming, envelope = caller_naming(), ParsedEnvelope(document)
         resolved = read_operation(envelope, naming, targets(), source=SOURCE, now=clock.now())
-        result = await submit(TaskHub(self.hub), resolved, is_new_key=naming.gave_new_key(resolved))
+        result = await submit(TaskHub(self.hub), resolved)
         if isinstance(result, KeyReused):
             raise InvalidInputError([Problem("/key", "the key belongs to another request")])
         return Accepted(resolved.operation_id, resolved.key, isinstance(result, Replayed))

@@ -1,4 +1,4 @@
-"""The entity `idempotency_record`, one per key: one key means one operation.
+"""The entity `idempotency_record`, one per key of a caller: how its operation ended.
 
 The rules are `engine.operations.idempotency`. Its key is the operation id. Every entity operation takes and
 returns plain JSON; time comes in with the request.
@@ -11,18 +11,13 @@ from durabletask.entities import DurableEntity
 
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import IDEMPOTENCY_RECORD
-from durable_retry.engine.facts import OperationEnded
 from durable_retry.engine.operations.idempotency import (
-    ClaimReply,
-    ClaimRequest,
     KeyCompletion,
     KeyRecord,
-    claim,
     complete,
     expire,
     removes_itself,
 )
-from durable_retry.facts import report
 from durable_retry.settings.upkeep import retention_settings
 
 blueprint = df.Blueprint()
@@ -31,23 +26,12 @@ blueprint = df.Blueprint()
 class IdempotencyRecord(DurableEntity):
     """The record of one key."""
 
-    def claim(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Claim the key by a `ClaimRequest`, before any side effect; return a `ClaimReply`."""
-        claimed = claim(self._stored_record(), ClaimRequest.from_json(request))
-        record = claimed.record
-        self.set_state(record.to_json())
-        return ClaimReply(answer=claimed.answer, run=record.run, document=record.document).to_json()
-
     def complete(self, request: dict[str, Any]) -> None:
         """Store the end by a `KeyCompletion`; schedule the record's expiry, unless retention removes it."""
-        before, completion = self._stored_record(), KeyCompletion.from_json(request)
-        record = complete(before, completion)
+        completion = KeyCompletion.from_json(request)
+        record = complete(self._stored_record(), completion)
         self.set_state(record.to_json())
-        if record is not before:
-            # Every end passes here once, and an entity is never replayed: the place to report it.
-            report(OperationEnded(completion.document, completion.trace))
-        history_for = retention_settings().history_for
-        if record.expires_at is not None and removes_itself(record, completion.now, history_for):
+        if removes_itself(record, completion.now, retention_settings().history_for):
             self.signal_entity(
                 self.entity_context.entity_id,
                 "expire",

@@ -1,11 +1,11 @@
 """The orchestration of one operation: it carries out what `engine.retry.loop` decides.
 
-claim the key ──> attempt ──> wait ──> attempt ... ──> commit, dead letter or cancelled ──> complete the key
+attempt ──> wait ──> attempt ... ──> commit, dead letter or cancelled ──> complete the record of the key
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, timedelta
+from datetime import UTC
 from typing import Any, Final, assert_never
 
 import azure.durable_functions as df
@@ -25,6 +25,8 @@ from durable_retry.engine.base.names import (
     outbox_instance,
 )
 from durable_retry.engine.base.text import cut_text
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.facts import OperationEnded
 from durable_retry.engine.operations.commit import Committed, Success
 from durable_retry.engine.operations.completion import (
     Completion,
@@ -33,7 +35,7 @@ from durable_retry.engine.operations.completion import (
     written_operation,
 )
 from durable_retry.engine.operations.debounce import Debounce
-from durable_retry.engine.operations.idempotency import ClaimAnswer, ClaimReply
+from durable_retry.engine.operations.idempotency import KeyCompletion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import moving_parts
 from durable_retry.engine.retry.decide import (
@@ -41,7 +43,6 @@ from durable_retry.engine.retry.decide import (
     Decision,
     Done,
     Wait,
-    after_failed_claim,
     overdue,
 )
 from durable_retry.engine.retry.history import AttemptOutcome
@@ -55,6 +56,7 @@ from durable_retry.engine.retry.loop import (
     WorkerFailed,
     lease_expired,
 )
+from durable_retry.facts import report
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.operations.key_record import record_id
 
@@ -70,13 +72,9 @@ from .turns import (
     keep_dead_letter,
     request_probe,
     request_slot,
-    wait_after,
 )
 
 blueprint = df.Blueprint()
-
-# How soon a key is claimed again while another orchestration works on it: its answer will be ours.
-_CLAIM_AGAIN: Final = timedelta(seconds=30)
 
 _DETAIL_CHARS: Final = 500
 
@@ -95,15 +93,19 @@ def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[d
         run = Run.resume(ctx, input_)
     except Exception as error:  # noqa: BLE001 - whatever it is, the operation must end where a person sees it
         document = yield from _end_unreadable(ctx, input_, error)
-        _report_end(ctx, written_operation(input_).get("reports_to"), document)
+        _report_end(ctx, written_operation(input_).get("reports_to"), document, None)
         return document
     ended = yield from _end_whatever_happens(run)
     if ended is not None:
-        _report_end(ctx, run.operation.reports_to, ended)
+        _report_end(ctx, run.operation.reports_to, ended, run.operation.trace)
     return ended
 
 
-def _report_end(ctx: task.OrchestrationContext, waiting: Any, document: dict[str, Any]) -> None:
+def _report_end(
+    ctx: task.OrchestrationContext, waiting: Any, document: dict[str, Any], trace: TraceContext | None
+) -> None:
+    if not ctx.is_replaying:
+        report(OperationEnded(document, trace))
     # A batch, a saga or a call waits for this operation.
     completion = Completion.of(document)
     if isinstance(waiting, str) and completion is not None:
@@ -120,58 +122,21 @@ def _end_unreadable(ctx: task.OrchestrationContext, given: Any, error: Exception
     dead_letter_id = yield from keep_dead_letter(ctx, entry)
     document = unreadable_document(operation_id, given, now, dead_letter_id=dead_letter_id, detail=detail)
     ctx.set_custom_status(moving_parts(document))
-    ctx.signal_entity(
-        record_id(operation_id),
-        "complete",
-        unreadable_completion(given, document, now).to_json(),
-    )
+    _complete_record(ctx, operation_id, unreadable_completion(given, document, now))
     return document
 
 
-def _claim_key(run: Run) -> Turns[dict[str, Any] | None]:
-    """Claim the key in its idempotency record, before any side effect.
-
-    Returns:
-        None when this run owns the key; otherwise the status document to return, of who owns it.
-    """
-    failures = 0
-    while True:
-        try:
-            answer = yield run.ctx.call_entity(run.record, "claim", run.claim_request().to_json())
-        except task.TaskFailedError as error:
-            failures += 1
-            ended = after_failed_claim(run.operation, failures, error.details.message, run.now, run.form)
-            if ended is not None:
-                return (yield from _end_as_dead_letter(run, ended))
-            yield run.ctx.create_timer(wait_after(failures))
-            continue
-        reply = ClaimReply.from_json(answer)
-        match reply.answer:
-            case ClaimAnswer.CLAIMED | ClaimAnswer.TAKEN_OVER:
-                run.holds_claim = True
-                # Histories of older versions have no number: their side effects keep their old names.
-                run.operation = run.operation.in_run(reply.run)
-                return None
-            case ClaimAnswer.FINISHED | ClaimAnswer.MISMATCH if reply.document is not None:
-                give_turn_back(run)
-                return dict(reply.document)
-            case ClaimAnswer.MISMATCH | ClaimAnswer.FINISHED:
-                give_turn_back(run)
-                return run.status(OperationState.CANCELLED).to_json()
-            case ClaimAnswer.IN_PROGRESS:
-                yield run.ctx.create_timer(_CLAIM_AGAIN)
-            case _ as never:
-                assert_never(never)
+def _complete_record(ctx: task.OrchestrationContext, operation_id: str, completion: KeyCompletion) -> None:
+    ctx.signal_entity(record_id(operation_id), "complete", completion.to_json())
 
 
-def _claim_and_wait_for_start(run: Run) -> Turns[dict[str, Any] | None]:
-    # The claim comes first, so that whoever repeats the submission meanwhile finds this operation.
-    answered = yield from _claim_key(run)
-    if answered is None and run.operation.debounce is not None:
+def _wait_for_start(run: Run) -> Turns[dict[str, Any] | None]:
+    """Wait until the operation begins; return the status document when a later one replaced it."""
+    if run.operation.debounce is not None:
         return (yield from _wait_until_quiet(run, run.operation.debounce))
-    if answered is None and run.operation.start_at is not None:
+    if run.operation.start_at is not None:
         yield from run.wait_for_start(run.operation.start_at)
-    return answered
+    return None
 
 
 def _wait_until_quiet(run: Run, debounce: Debounce) -> Turns[dict[str, Any] | None]:
@@ -192,8 +157,8 @@ def _end_whatever_happens(run: Run) -> Turns[dict[str, Any] | None]:
     # not known here, so the category is `ambiguous`. A replay that does not fit its history is raised outside
     # of this generator and stays a failure.
     try:
-        answered = None if run.holds_claim else (yield from _claim_and_wait_for_start(run))
-        return answered or (yield from _attempt_until_ended(run))
+        ended = None if run.has_begun else (yield from _wait_for_start(run))
+        return ended or (yield from _attempt_until_ended(run))
     except Exception as error:  # noqa: BLE001 - whatever it is, the operation must end where a person sees it
         detail = cut_text(f"the app itself failed: {type(error).__name__}: {error}", _DETAIL_CHARS)
         return (
@@ -284,7 +249,7 @@ def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any]
         return _finish_operation(run, OperationState.SUCCEEDED, result=result)
     success = Success(
         operation_id=run.operation.operation_id,
-        run=run.operation.run,
+        life=run.operation.life,
         result=result,
         writes=tuple(writes),
         events=tuple(events),
@@ -295,16 +260,15 @@ def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any]
     if committed.rejected is not None:
         return (yield from _end_as_dead_letter(run, _dead_letter_of_unwritable(committed.rejected)))
     if committed.events:
-        _start_outbox(run)
+        _start_outbox(run, committed.run_id)
     return _finish_operation(run, OperationState.SUCCEEDED, result=result, events=committed.events)
 
 
-def _start_outbox(run: Run) -> None:
+def _start_outbox(run: Run, run_id: str) -> None:
     # Nobody waits for it: the operation has succeeded. If the turn that ends it is lost, the sweeper starts
     # it.
-    outbox_id = run.operation.outbox_id
-    given = {"operation_id": outbox_id, "form": FORM}
-    run.ctx.call_sub_orchestrator(function_name(OUTBOX), input=given, instance_id=outbox_instance(outbox_id))
+    given = {"operation_id": run_id, "form": FORM}
+    run.ctx.call_sub_orchestrator(function_name(OUTBOX), input=given, instance_id=outbox_instance(run_id))
 
 
 def _dead_letter_of_unwritable(detail: str) -> DeadLetter:
@@ -346,11 +310,11 @@ def _compensation_failed(saga_id: str, decision: DeadLetter) -> DeadLetter:
 
 
 def _finish_operation(run: Run, state: OperationState, **more: Any) -> dict[str, Any]:
-    """Show the end, complete the key's record by a signal, and return the status document."""
-    status = run.status(state, **more)
-    document = status.to_json()
+    """Show the end, complete the record of a caller's key by a signal, and return the status document."""
+    operation, document = run.operation, run.status(state, **more).to_json()
     run.ctx.set_custom_status(moving_parts(document))
-    run.ctx.signal_entity(run.record, "complete", run.completion(document).to_json())
+    if not operation.key_is_generated:
+        _complete_record(run.ctx, operation.operation_id, operation.completion(document, run.now))
     give_turn_back(run, (document["dead_letter"] or {}).get("id"))
     return document
 

@@ -104,7 +104,7 @@ def give_turn_back(run: Run, dead_letter_id: str | None = None) -> None:
     """Leave the lane at the operation's end, with the dead letter that it ended as; without one, none."""
     message = message_of(
         run.operation,
-        run=run.operation.run if run.holds_claim else 0,
+        run=run.operation.run,
         dead_letter_id=dead_letter_id if run.operation.blocks_its_order else None,
     )
     if message is not None:

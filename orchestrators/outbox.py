@@ -128,7 +128,7 @@ def outbox(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[None
     """Send the pending events of one operation until none is left.
 
     Args:
-        input_: `operation_id`, the `OperationInput.outbox_id` of a run, and `event_id` when only that event
+        input_: `operation_id`, the `OperationInput.run_id` of a run, and `event_id` when only that event
             is to be sent; `form`; when it continues as new, what `Sending.carried_on` returned.
     """
     form = input_.get("form", 1)

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 
 from durabletask import task
-from durabletask.entities import EntityInstanceId
 
 from durable_retry.engine.base.instants import from_rfc3339, optional_to_rfc3339
 from durable_retry.engine.base.names import (
@@ -21,15 +20,13 @@ from durable_retry.engine.base.names import (
 )
 from durable_retry.engine.facts import WaitBegun, WaitEnded
 from durable_retry.engine.operations.attempt_call import AttemptCall
-from durable_retry.engine.operations.idempotency import ClaimRequest, KeyCompletion
 from durable_retry.engine.operations.operation import OperationInput, digest_of
 from durable_retry.engine.operations.pause import Pause
 from durable_retry.engine.operations.status import WAITS_FOR, OperationStatus
 from durable_retry.engine.retry.decide import Wait, is_owed
-from durable_retry.engine.retry.history import PastAction, PastWait, WaitKind
+from durable_retry.engine.retry.history import AttemptOutcome, PastAction, PastWait, WaitKind
 from durable_retry.engine.retry.loop import Action, LapResult, RetryState, after
 from durable_retry.facts import report
-from durable_retry.stores.operations.key_record import record_id
 
 from .turns import Turns, after_early, fired_early
 
@@ -52,7 +49,7 @@ class Run:
 
     Attributes:
         ctx: The durable context; the only source of time and of identifiers.
-        holds_claim: Whether this run claimed the key, in this execution or in an earlier one.
+        has_begun: Whether it continues an earlier execution, so that it waits for its start no more.
         form: The form of the history, see `engine.base.names.FORM`.
         digest: The digest of a large operation, which attempts read from the instance's input; None when they
             get it.
@@ -69,7 +66,7 @@ class Run:
 
     ctx: task.OrchestrationContext
     operation: OperationInput
-    holds_claim: bool
+    has_begun: bool
     state: RetryState
     cancel: task.CancellableTask[Any]
     pause: task.CancellableTask[Any]
@@ -88,11 +85,11 @@ class Run:
     @classmethod
     def resume(cls, ctx: task.OrchestrationContext, input_: Mapping[str, Any]) -> Self:
         """Continue from `carried_on`, or begin with a start's `{"operation": {...}}`."""
-        operation = OperationInput.from_json(input_["operation"]).in_run(input_.get("run", 1))
+        operation = OperationInput.from_json(input_["operation"])
         return cls(
             ctx=ctx,
             operation=operation,
-            holds_claim="history" in input_,
+            has_begun="history" in input_,
             state=RetryState.from_json(input_),
             cancel=ctx.wait_for_external_event(CANCEL_EVENT),
             pause=ctx.wait_for_external_event(PAUSE_EVENT),
@@ -106,7 +103,6 @@ class Run:
         written = self.operation.to_json()
         return {
             "operation": written,
-            "run": self.operation.run,
             "form": self.form,
             **({} if self.digest is None else {"digest": digest_of(written)}),
             **({} if self.operation.order_key is None else {"has_turn": self.has_turn}),
@@ -118,21 +114,6 @@ class Run:
         """The replay-safe time, aware UTC."""
         return self.ctx.current_utc_datetime.replace(tzinfo=UTC)
 
-    @property
-    def record(self) -> EntityInstanceId:
-        """The entity that keeps the record of this operation's key."""
-        return record_id(self.operation.operation_id)
-
-    def claim_request(self) -> ClaimRequest:
-        """Return what the entity `idempotency_record` takes for a claim."""
-        return ClaimRequest(
-            owner=self.operation.owner,
-            fingerprint=self.operation.fingerprint,
-            now=self.now,
-            accepted_at=self.operation.created_at,
-            replay=self.operation.replay_of is not None,
-        )
-
     def attempt_call(self) -> AttemptCall:
         """Return what the activity `attempt` takes for the next attempt."""
         operation, history, step = self.operation, self.state.history, self.state.step
@@ -143,25 +124,11 @@ class Run:
             operation=bare if is_sent else None,
             operation_id=None if is_sent else operation.operation_id,
             digest=self.digest,
-            run=operation.run,
             attempt=history.next_attempt,
             admission=replace(self.state.admission, asks_for_slot=True),
             is_owed=is_owed(history, self.form),
             acted_before=self.may_have_acted or None,
             step=step,
-        )
-
-    def completion(self, document: Mapping[str, Any]) -> KeyCompletion:
-        """Return what the entity `idempotency_record` takes for the end."""
-        return KeyCompletion(
-            owner=self.operation.owner,
-            # Without a claim the number is not known, and its owner alone says whose end it is.
-            run=self.operation.run if self.holds_claim else None,
-            fingerprint=self.operation.fingerprint,
-            document=document,
-            now=self.now,
-            ttl_seconds=self.operation.ttl_seconds,
-            trace=self.operation.trace,
         )
 
     @property
@@ -171,6 +138,9 @@ class Run:
 
     def follow(self, result: LapResult, step_at: str | None = None) -> Action:
         """Move the retry loop on by a result, of a step at another dependency or not; return what to do."""
+        if isinstance(result, AttemptOutcome) and result.run is not None:
+            # Another start of the same life came first. Attempts would read the operation in this one's run.
+            self.operation, self.digest = self.operation.in_run(result.run), None
         self.state, action = after(self.operation, self.state, result, self.now, self.form, step_at=step_at)
         self.waits_for = step_at or self.operation.dependency
         return action

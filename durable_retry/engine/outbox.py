@@ -35,7 +35,7 @@ from durable_retry.engine.base.names import EventState
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.operations.operation import OperationInput, deadline_of
+from durable_retry.engine.operations.operation import OperationInput, deadline_of, run_number
 from durable_retry.engine.retry.history import PastAttempt, WaitKind
 from durable_retry.engine.retry.loop import RetryState
 from durable_retry.engine.retry.policy import PRESETS, Timeouts
@@ -54,7 +54,7 @@ def event_id_for(outbox_id: str, number: int) -> str:
 
 
 def outbox_id_of(event_id: str) -> str | None:
-    """Return the run that an event belongs to, as `OperationInput.outbox_id`; None for no event's id."""
+    """Return the run that an event belongs to, as `OperationInput.run_id`; None for no event's id."""
     outbox_id, _, number = event_id.rpartition(".")
     return outbox_id if outbox_id and number.isascii() and number.isdigit() else None
 
@@ -150,6 +150,7 @@ def delivery_of(
     operation = OperationInput(
         operation_id=event["event_id"],
         key=event["event_id"],
+        run=run_number(since),
         source=SOURCE,
         dependency=lane_of(event),
         fingerprint="",

@@ -30,9 +30,8 @@ from durable_retry.engine.workflows.shapes import Saga, SagaStep
 from durable_retry.errors import NoSuchDeadLetterError, NoSuchSagaError, WrongSagaStateError
 from durable_retry.services.dead_letters.records import archive
 from durable_retry.stores.dead_letters.records import dead_letter_id_of, find_dead_letter
-from durable_retry.stores.operations.key_record import read_record
 from durable_retry.stores.operations.results import whole_result
-from durable_retry.stores.operations.status import find_status
+from durable_retry.stores.operations.status import find_status, fingerprint_of
 from durable_retry.stores.saga_restarts import (
     LatestRestart,
     RestartedElsewhereError,
@@ -155,12 +154,13 @@ async def _look(
     if operation is None or end is None:
         return None
     try:
-        record = await read_record(hub, operation.operation_id)
+        fingerprint = await fingerprint_of(hub, operation.operation_id)
     except UnreadableRecordError as error:
         raise WrongSagaStateError(f"an operation of step {name} cannot be read: {error}") from error
     # One whose key was taken never ran: what has its id is another request.
-    is_other = record is None or record.fingerprint != operation.fingerprint
-    document = None if is_other else await find_status(hub, operation.operation_id)
+    document = (
+        None if fingerprint != operation.fingerprint else await find_status(hub, operation.operation_id)
+    )
     if document is None:
         return _Part(end, dead_letter_id=await _letter_of_refused(operation, end))
     part = await _part_of(document, tuple(wanted))

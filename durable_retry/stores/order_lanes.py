@@ -46,7 +46,7 @@ def message_of(
     One that was submitted to begin later enters its lane when it begins.
 
     Args:
-        run: The run number of its claim; 0 before that.
+        run: Its run number; 0 before its orchestration asks.
         dead_letter_id: What it ended as, if it blocks those behind it.
     """
     if operation.order_key is None:

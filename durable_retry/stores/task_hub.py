@@ -203,23 +203,20 @@ class TaskHub:
                     raise InstanceEndedError(instance_id) from error
                 raise
 
-    async def purge_instance(
-        self, instance_id: str, completed_before: datetime | None = None
-    ) -> Instance | None:
-        """Purge one instance if it has ended; return what was seen of it before, None if it stays.
+    async def purge_instance(self, instance: Instance, completed_before: datetime | None = None) -> bool:
+        """Purge an instance that was just read, if it has ended; return whether it is purged.
 
         The purge by id of Azure Storage does not look: it also erases one that was started again since. With
         `completed_before` only if it completed and was started before.
         """
-        instance = await self.read_instance(instance_id)
-        if instance is None or instance.runtime_status not in _ENDED:
-            return None
+        if instance.runtime_status not in _ENDED:
+            return False
         is_completed = instance.runtime_status is OrchestrationStatus.COMPLETED
         if completed_before and not (is_completed and instance.created_at < completed_before):
-            return None
+            return False
         async with self._asked_client() as client:
-            await client.purge_orchestration(instance_id)
-        return instance
+            await client.purge_orchestration(instance.instance_id)
+        return True
 
     async def instance_page(self, selection: Selection, token: str | None) -> InstancePage:
         """Read one page of instances."""

@@ -4,9 +4,8 @@ Each case has a history as its senders see it: what is sent, and how often each 
 order of arrival, what must not change stays as it is.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from functools import partial
 from itertools import permutations
 from typing import Any, Final
@@ -27,12 +26,8 @@ from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
 from durable_retry.engine.limits.limiter import Limiter, Slot, SlotRequest, acquire, give_back
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations.idempotency import (
-    ClaimAnswer,
-    ClaimRequest,
     KeyCompletion,
     KeyRecord,
-    KeyRecordState,
-    claim,
     complete,
     expire,
 )
@@ -44,7 +39,7 @@ COVERED: Final[Mapping[str, frozenset[str]]] = {
     "CallLimiter": frozenset({"acquire", "give_back"}),
     "CircuitBreaker": frozenset({"report", "permit", "hand"}),
     "Debounce": frozenset({"arrive", "begin", "withdraw", "forget"}),
-    "IdempotencyRecord": frozenset({"claim", "complete", "expire"}),
+    "IdempotencyRecord": frozenset({"complete", "expire"}),
     "OrderLane": frozenset({"join", "take", "leave", "drop", "release"}),
 }
 """Every operation of every entity; a new one needs a case here first."""
@@ -228,79 +223,24 @@ def test_the_latest_word_of_a_person_holds_in_whatever_order_the_messages_arrive
     assert len(circuit.audit.entries) == 3
 
 
-# idempotency_record: the messages of one run, and then of a replay, arrive again at any time.
+# idempotency_record: a run ends as a dead letter, and its replay succeeds; messages come again, in any order.
+
+FAILED: Final = KeyCompletion(
+    run=1, fingerprint="f", document={"status": "dead_lettered"}, now=after(1), ttl_seconds=3_600
+)
+REPLAYED: Final = replace(FAILED, run=2, document={"status": "succeeded"}, now=after(60))
 
 
-@dataclass(frozen=True)
-class RunOfKey:
-    """One run: when its start was accepted, and who it is."""
-
-    owner: str
-    accepted_at: float
-    replay: bool = False
-
-    def claim(self, record: KeyRecord | None, now: float) -> tuple[KeyRecord, ClaimAnswer, int]:
-        request = ClaimRequest(
-            owner=self.owner,
-            fingerprint="f",
-            now=after(now),
-            accepted_at=after(self.accepted_at),
-            replay=self.replay,
-        )
-        made = claim(record, request)
-        return made.record, made.answer, made.record.run
-
-    def complete(self, record: KeyRecord | None, run: int, status: str, now: float) -> KeyRecord:
-        completion = KeyCompletion(
-            owner=self.owner,
-            fingerprint="f",
-            document={"status": status},
-            now=after(now),
-            ttl_seconds=3_600,
-            run=run,
-        )
-        return complete(record, completion)
-
-
-def repeated(
-    run: RunOfKey, number: int, status: str
-) -> Iterator[Callable[[KeyRecord | None, float], KeyRecord | None]]:
-    yield lambda record, now: run.claim(record, now)[0]
-    yield lambda record, now: run.complete(record, number, status, now)
-    yield lambda record, now: expire(record, now=after(now))
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 25)), max_size=12))
-def test_a_finished_key_answers_the_same_whatever_comes_again(arrivals: list[tuple[int, int]]) -> None:
-    run = RunOfKey("op-1.a", 0)
-    record, answer, number = run.claim(None, 1)
-    assert answer is ClaimAnswer.CLAIMED
-    finished: KeyRecord | None = run.complete(record, number, "succeeded", 2)
-    now, current = 2.0, finished
-    for which, pause in arrivals:
-        now += pause
-        current = list(repeated(run, number, "succeeded"))[which](current, now)
-        assert current == finished
-
-
-@given(st.integers(0, 2), st.integers(1, 20))
-def test_a_message_of_an_earlier_run_does_not_touch_its_replay(which: int, pause: int) -> None:
-    first, second = RunOfKey("op-1.a", 0), RunOfKey("op-1.b", 100, replay=True)
-    record, _, number = first.claim(None, 1)
-    record = first.complete(record, number, "dead_lettered", 2)
-    record, answer, _ = second.claim(record, 101)
-    assert answer is ClaimAnswer.CLAIMED
-    touched = list(repeated(first, number, "dead_lettered"))[which](record, 101 + pause)
-    assert touched is not None
-    assert (touched.owner, touched.run, touched.state) == ("op-1.b", record.run, KeyRecordState.IN_PROGRESS)
-
-
-def test_a_completion_that_comes_before_its_claims_repetition_stays() -> None:
-    run = RunOfKey("op-1.a", 0)
-    record, _, number = run.claim(None, 1)
-    finished = run.complete(record, number, "succeeded", 2)
-    again, answer, _ = run.claim(finished, 2 + timedelta(minutes=2).total_seconds())
-    assert (again, answer) == (finished, ClaimAnswer.FINISHED)
+@given(st.lists(st.sampled_from([FAILED, REPLAYED, None]), max_size=12))
+def test_a_record_has_the_end_of_the_replay_once_that_has_come(
+    arrivals: list[KeyCompletion | None],
+) -> None:
+    record: KeyRecord | None = None
+    for number, arrival in enumerate(arrivals):
+        record = expire(record, now=after(100 + number)) if arrival is None else complete(record, arrival)
+        if REPLAYED in arrivals[: number + 1]:
+            assert record is not None
+            assert (record.run, record.document) == (2, {"status": "succeeded"})
 
 
 def _joined(lane: Lane, place: Place) -> Lane:

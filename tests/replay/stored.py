@@ -37,7 +37,7 @@ from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.operations.attempt_call import AttemptCall
 from durable_retry.engine.operations.commit import Committed, Success
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.idempotency import ClaimReply, ClaimRequest, KeyCompletion
+from durable_retry.engine.operations.idempotency import KeyCompletion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.order_lanes.lane import LaneMessage, Turn
 from durable_retry.engine.outbox import Delivery
@@ -175,8 +175,6 @@ REWRITES: Final[dict[str, Rewrite]] = {
     "answer of permit": lambda answer: answer_to_json(answer_from_json(answer)),
     "event operation_ended": _by(Completion),
     "input of operation": _continued,
-    "input of claim": _by(ClaimRequest),
-    "answer of claim": _by(ClaimReply),
     "input of complete": _by(KeyCompletion),
     "input of attempt": _by(AttemptCall),
     "input of commit": _by(Success),

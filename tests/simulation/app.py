@@ -394,7 +394,7 @@ _ENTITIES: Final = {
 }
 _ACTIVITIES: Final[dict[str, Activity]] = {
     names.ATTEMPT: operation_steps.attempt,
-    names.COMMIT: operation_steps.commit,
+    names.COMMIT: _without_hub(operation_steps.commit),
     names.DEAD_LETTER: _without_hub(operation_steps.dead_letter),
     names.LOOK_AT_LANE: order_lane_steps.look_at_lane,
     names.OUTBOX_PENDING: _without_hub(outbox_steps.outbox_pending),

@@ -239,7 +239,7 @@ def steps_run_once(story: Story) -> Iterator[str]:
     """A step whose result is remembered is not run again, neither by a later attempt nor by a replay."""
     calls: dict[tuple[str, int, str], list[Call]] = defaultdict(list)
     for call in story.app.targets[_OF_STEPS].calls:
-        run = call.operation.in_run(call.execution.given["run"]).remembered_run
+        run = call.operation.remembered_run
         calls[call.operation.operation_id, run, call.path.rpartition("/")[2]].append(call)
     for row in story.app.tables.rows("HandlerSteps"):
         result = json.loads(contents.unpacked("record", row))["result"]
@@ -256,7 +256,7 @@ def progress_is_kept(story: Story) -> Iterator[str]:
     runs: dict[tuple[str, int], list[Call]] = defaultdict(list)
     for call in story.app.targets["stock"].calls:
         if "/pages/" in call.path or call.path.endswith("/ready"):
-            run = call.operation.in_run(call.execution.given["run"]).remembered_run
+            run = call.operation.remembered_run
             runs[call.operation.operation_id, run].append(call)
     for (operation_id, _), calls in runs.items():
         executions = {id(call.execution): call.execution for call in calls}

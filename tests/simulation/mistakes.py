@@ -25,10 +25,10 @@ from durable_retry.engine.facts import Fact, StartUnanswered
 from durable_retry.engine.limits import limiter
 from durable_retry.engine.limits.limiter import Limiter, SlotLease, SlotPostponed, SlotRequest
 from durable_retry.engine.limits.settings import LimitSettings
-from durable_retry.engine.operations import idempotency
 from durable_retry.engine.operations.debounce import Debounce, DebounceRequest, Series
 from durable_retry.engine.operations.debounce import begin as begin_debounced
 from durable_retry.engine.operations.heartbeat import begin_heartbeats
+from durable_retry.engine.operations.idempotency import Life
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.pause import Pause
 from durable_retry.engine.operations.steps import begin
@@ -46,10 +46,9 @@ from durable_retry.services.attempt import http_request as http_attempt
 from durable_retry.services.attempt.call import Calls
 from durable_retry.services.attempt.functions import LetOutError
 from durable_retry.services.operations import submit as submissions
+from durable_retry.stores.operations import markers, results
 from durable_retry.stores.operations import notes as operation_notes
-from durable_retry.stores.operations import results
-from durable_retry.stores.operations import writes as operation_writes
-from durable_retry.stores.operations.writes import Marked
+from durable_retry.stores.operations.markers import Marked
 from durable_retry.stores.storage import contents, tables
 from durable_retry.stores.task_hub import TaskHub
 from entities import debounce as debounce_entity
@@ -77,18 +76,18 @@ class Mistake:
     is_rough: bool = False
 
 
-async def _marker_without_token(run_id: str, attempt: int, now: datetime, *_more: Any) -> Marked | None:
-    keys = operation_writes._keys_of_marker(run_id, attempt)
-    row = {**keys, "marked_at": to_rfc3339(now)}
+async def _marker_without_token(life: Life, attempt: int, *, now: datetime, **_more: Any) -> Marked | None:
+    keys = markers._keys_of_marker(life.owner, attempt)
+    row = {**keys, "marked_at": to_rfc3339(now), "run": str(life.run)}
     try:
-        is_new = await tables.insert_if_absent(operation_writes.TABLE, row)
+        is_new = await tables.insert_if_absent(markers.TABLE, row)
     except ServiceResponseError:  # The storage client asks once more.
-        is_new = await tables.insert_if_absent(operation_writes.TABLE, row)
+        is_new = await tables.insert_if_absent(markers.TABLE, row)
     if is_new:
         return None
-    known = await tables.read(operation_writes.TABLE, keys["PartitionKey"], keys["RowKey"])
+    known = await tables.read(markers.TABLE, keys["PartitionKey"], keys["RowKey"])
     text = "" if known is None else contents.unpacked("outcome", known)
-    return Marked(json.loads(text) if text else None)
+    return Marked(life.run, json.loads(text) if text else None)
 
 
 def _reported_but_unanswered(fact: Fact) -> None:
@@ -130,7 +129,11 @@ def _refuses_unknown_fields(ctx: Any, input_: Mapping[str, Any]) -> Run:
 
 
 ONCE: Final = (
-    Mistake("one run number", lambda: patch.object(idempotency, "_run_after", lambda *_: 1), 100),
+    Mistake(
+        "one run number",
+        lambda: patch("durable_retry.engine.operations.operation.run_number", lambda *_: 1),
+        100,
+    ),
     Mistake("unknown field", lambda: patch.object(Run, "resume", _refuses_unknown_fields), 30),
     Mistake(
         "marker without token",

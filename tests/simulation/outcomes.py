@@ -122,8 +122,8 @@ def records_agree(story: Story) -> Iterator[str]:
         if record is None or not _is_recorded(end, record["document"]):
             state = None if record is None else (record["document"] or {"status": "none"})["status"]
             yield f"{end.operation.operation_id} ended {end.document['status']}, its record says {state}"
-        elif record["owner"] != end.operation.owner:
-            yield f"{end.operation.operation_id} is owned by {record['owner']}"
+        elif record["run"] != end.operation.run:
+            yield f"{end.operation.run_id} ended, and its record has run {record['run']}"
 
 
 def _is_recorded(end: RunEnd, document: Any) -> bool:

@@ -24,7 +24,6 @@ from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.order_lanes.lane import lane_of_state
 from durable_retry.services.attempt.http_client import close_clients
-from durable_retry.services.upkeep.lost_ends import SETTLED_AFTER
 from durable_retry.stores.circuit.cache import close_circuits
 from durable_retry.stores.dead_letters.counts import read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
@@ -49,6 +48,8 @@ from tests.simulation.world import World
 
 WORKERS: Final = 3
 _MENDINGS: Final = 3
+_SETTLED_SECONDS: Final = 600.0
+"""By then most ends have been noted: a dead worker hides its messages for minutes."""
 CALM_SECONDS: Final = 4 * 3_600.0
 """By then everything that was accepted has ended: deadlines are an hour."""
 
@@ -215,7 +216,19 @@ class Story:
         failed = [entry async for _, _, found in buckets(OperationList.FAILED, None) for entry in found]
         self.listed = {entry.operation_id: entry.status for entry in reversed(failed)}
         life = len(self.world.lives)
-        self.records |= {(name, life): state for name, state in self._states(IDEMPOTENCY_RECORD).items()}
+        self.records |= {
+            (name, life): state for name, state in self._states(IDEMPOTENCY_RECORD).items() if state
+        }
+        for each in self.app.hub.instances.values():
+            if each.name == OPERATION and not each.is_running:
+                run = json.loads(each.input)["operation"]["run"]
+                known = self.records.get((each.instance_id, life))
+                if known is None or known["run"] < run:
+                    # Its completion was lost. While the history is kept, that answers.
+                    self.records[each.instance_id, life] = {
+                        "run": run,
+                        "document": json.loads(each.output or "null"),
+                    }
 
     async def _look_for_results(self) -> None:
         """See that what is stored apart is there as long as a record names it."""
@@ -296,7 +309,6 @@ async def _happened(seed: int, operations: int, defects: Sequence[Any], without:
 async def _live(story: Story, crowd: Callable[[People, Scale], list[Any]], chances: Chances) -> None:
     """Let a storm begin and pass, and wait until everything has come to rest and every record has expired."""
     world = story.world
-    await story.upkeep.pass_quiet_time()
     world.chances = chances
     world.begin_life()
     for target in story.app.targets.values():
@@ -315,8 +327,7 @@ async def _live(story: Story, crowd: Callable[[People, Scale], list[Any]], chanc
     await _quiet(story)
     for timer in timers:
         timer.cancel()
-    await asyncio.sleep(SETTLED_AFTER.total_seconds())
-    await story.upkeep.complete_lost()
+    await asyncio.sleep(_SETTLED_SECONDS)
     await story.upkeep.look_at_lanes()
     for _ in range(_MENDINGS):
         await story.upkeep.mend_index()

@@ -1,25 +1,19 @@
 """The timers of the app that tidy up, and what is left to them at the end of a world."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Coroutine
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from math import inf
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import OPERATION
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.outbox import sweep
 from durable_retry.services.upkeep.histories import remove_record
-from durable_retry.services.upkeep.lost_ends import PLACE, SETTLED_AFTER, complete_lost, complete_lost_end
 from durable_retry.services.upkeep.lost_notes import add_lost
 from durable_retry.services.upkeep.rounds import finish_left_over
-from durable_retry.stores.operations.index import TABLE as INDEX_TABLE
-from durable_retry.stores.storage.rounds import Round, write_round
 from durable_retry.stores.task_hub import TaskHub
 from tests.simulation.people import People
 from tests.simulation.world import Worker, acting
@@ -33,14 +27,9 @@ longer."""
 
 @dataclass
 class Upkeep:
-    """Runs the timers on some worker.
-
-    Attributes:
-        looked_at: Operations whose records were looked at, and when each was started.
-    """
+    """Runs the timers on some worker."""
 
     people: People
-    looked_at: set[tuple[str, datetime]] = field(default_factory=set)
 
     async def janitor(self) -> None:
         """The app's timers: every minute the outbox, every five the dead letters and the records of keys."""
@@ -54,7 +43,6 @@ class Upkeep:
                     lambda worker: tidied(finish_left_over(TaskHub(worker.name), clock.now()))
                 )
                 await self.look_at_lanes()
-                await self.complete_lost()
                 # What comes later is mended at the end.
                 if self.people.world.seconds < self.people.world.storm_ends + _MENDED_SECONDS:
                     await self.mend_index()
@@ -64,25 +52,9 @@ class Upkeep:
         """Let lanes go on whose front is gone."""
         await self.people.on_some_worker(lambda worker: tidied(look_at_lanes(TaskHub(worker.name), inf)))
 
-    async def complete_lost(self) -> None:
-        """Look at the record of each operation once, ten minutes after its start, as upkeep does."""
-        for instance in list(self.people.app.hub.instances.values()):
-            looked = (instance.instance_id, instance.created_at)
-            is_due = instance.created_at <= self.people.world.now() - SETTLED_AFTER
-            if instance.name != OPERATION or not is_due or looked in self.looked_at:
-                continue
-            if await self.people.on_some_worker(partial(_looked_at, instance.instance_id)):
-                self.looked_at.add(looked)
-
     async def mend_index(self) -> None:
         """Add to the index what dead workers had not written, and compare it with what has ended."""
-        for mend in (add_lost, complete_lost):
-            await self.people.on_some_worker(partial(_mended, mend))
-
-    async def pass_quiet_time(self) -> None:
-        """Let upkeep be where it is after a day of runs that found nothing; to run them takes long."""
-        settled = Round(to_rfc3339(self.people.world.now() - SETTLED_AFTER))
-        await write_round(INDEX_TABLE, settled, PLACE)
+        await self.people.on_some_worker(_mended)
 
     async def retain(self, ended_before: datetime) -> None:
         """Remove the records of operations that ended before an instant, and what the hub has of them."""
@@ -100,19 +72,14 @@ class Upkeep:
             await asyncio.sleep(1)
 
 
-async def _looked_at(operation_id: str, worker: Worker) -> bool:
-    return await tidied(complete_lost_end(TaskHub(worker.name), operation_id))
-
-
-async def _mended(
-    mend: Callable[[TaskHub, datetime, float], Coroutine[Any, Any, int]], worker: Worker
-) -> bool:
-    return await tidied(mend(TaskHub(worker.name), clock.now(), _MENDING_SECONDS))
+async def _mended(worker: Worker) -> bool:
+    return await tidied(add_lost(TaskHub(worker.name), clock.now(), _MENDING_SECONDS))
 
 
 async def _record_removed(operation_id: str, hub: TaskHub) -> bool | None:
     try:
-        return await remove_record(hub, operation_id, clock.now())
+        instance = await hub.read_instance(operation_id)
+        return await remove_record(hub, operation_id, instance, clock.now())
     except TaskHubUnavailableError:
         return None
 

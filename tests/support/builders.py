@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.idempotency import Life, apart_ms
+from durable_retry.engine.operations.operation import OperationInput, run_number
 from durable_retry.engine.retry.history import AttemptOutcome, History, PastAttempt
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 
@@ -33,6 +34,7 @@ def an_operation(*, deadline_in: float | None = 3600, **changes: Any) -> Operati
     base = OperationInput(
         operation_id="op-test",
         key="key-1",
+        run=run_number(NOON),
         source="http",
         dependency="payments",
         fingerprint="f1",
@@ -43,6 +45,11 @@ def an_operation(*, deadline_in: float | None = 3600, **changes: Any) -> Operati
         request={"method": "POST", "path": "/charges", "query": {}, "headers": {}, "json": {"amount": 5}},
     )
     return replace(base, **changes)
+
+
+def a_life(owner: str = "op-test", accepted_in: float = 0.0) -> Life:
+    """Return a run that was accepted so many seconds after noon, of a key that answers for a day."""
+    return Life(owner=owner, run=run_number(after(accepted_in)), apart_ms=apart_ms(86_400))
 
 
 def an_outcome(category: Category | None = Category.TRANSIENT, **changes: Any) -> AttemptOutcome:
@@ -61,7 +68,9 @@ def failing(times: int, category: Category = Category.TRANSIENT, status_code: in
 
     def answer(name: str, given: dict[str, Any]) -> Any:
         if name != "attempt":
-            return {"dead_letter": "dl-1", "commit": {"events": [], "rejected": None}}[name]
+            return {"dead_letter": "dl-1", "commit": {"run_id": "op-test.1", "events": [], "rejected": None}}[
+                name
+            ]
         number = given["attempt"]
         if number > times:
             result = {"status_code": 200, "headers": {}, "json": {"id": "ch_1"}}

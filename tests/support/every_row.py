@@ -31,13 +31,13 @@ from durable_retry.engine.outbox import event_id_for
 from durable_retry.stores import workflows
 from durable_retry.stores.dead_letters import causes, intents, records
 from durable_retry.stores.operations import index as operation_index
-from durable_retry.stores.operations import results, steps
+from durable_retry.stores.operations import markers, results, steps
 from durable_retry.stores.operations import writes as operation_writes
 from durable_retry.stores.operations.index import OperationEntry, OperationList
 from durable_retry.stores.outbox import events as outbox
 from durable_retry.stores.outbox import index as outbox_index
 from durable_retry.stores.storage import clients as storage_clients
-from tests.support.builders import NOON, an_entry, an_operation, outcome
+from tests.support.builders import NOON, a_life, an_entry, an_operation, outcome
 from tests.support.tables import TablesInMemory
 
 LATER: Final = NOON + timedelta(minutes=5)
@@ -61,7 +61,7 @@ def account() -> Iterator[TablesInMemory]:
     with (
         patch.object(storage_clients, "table_service", lambda: held),
         patch("uuid.uuid4", lambda: UUID(int=next(numbers))),
-        patch.object(operation_writes, "uuid4", lambda: UUID(int=next(numbers))),
+        patch.object(markers, "uuid4", lambda: UUID(int=next(numbers))),
         clock.reading(lambda: NOON),
     ):
         yield held
@@ -82,9 +82,10 @@ async def write_every_row() -> None:
 
 
 async def _write_attempts() -> None:
-    await operation_writes.insert_marker("op-sent", 1, NOON)
-    await operation_writes.write_outcome("op-sent", 1, outcome(1, status_code=200, result=_RESULT))
-    await operation_writes.count_start("op-handled", 2, NOON)
+    await markers.insert_marker(a_life("op-sent"), 1, now=NOON)
+    await markers.write_outcome("op-sent", 1, outcome(1, status_code=200, result=_RESULT))
+    await markers.count_start(a_life("op-handled"), 2, NOON)
+    await markers.take_commit("op-handled", a_life("op-handled"), NOON)
     await results.store_apart(an_operation(), 1, _RESULT, most_chars=4, now=NOON)
     running = RememberedStep(
         name="charge",

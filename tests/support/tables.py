@@ -226,7 +226,8 @@ def use_own_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     suffix = sha256(name.encode()).hexdigest()[:16]
     monkeypatch.setattr("durable_retry.stores.dead_letters.records.TABLE", f"Letters{suffix}")
     monkeypatch.setattr("durable_retry.console.alerts.store.TABLE", f"Alerts{suffix}")
-    monkeypatch.setattr("durable_retry.stores.operations.index.TABLE", f"Operations{suffix}")
+    for module in ("stores.operations.index", "services.upkeep.lost_notes"):
+        monkeypatch.setattr(f"durable_retry.{module}.TABLE", f"Operations{suffix}")
     monkeypatch.setattr("durable_retry.stores.operations.index.NAMES_TABLE", f"Names{suffix}")
     monkeypatch.setattr("durable_retry.stores.workflows.TABLE", f"Batches{suffix}")
     monkeypatch.setattr("durable_retry.stores.operations.steps.TABLE", f"Steps{suffix}")

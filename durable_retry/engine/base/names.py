@@ -10,9 +10,9 @@ FORM: Final = 5
 """Form of the histories of orchestrations that start now; their input carries it, and continues with it.
 
 An input without one is of form 1. Form 2: a timer that fired early is followed by another. Form 3: a blocked
-attempt whose instant has passed waits before it asks again. Form 4: an entity that
-does not answer an attempt is asked again; claims end by the deadline; an operation that was never tried is
-tried once after its deadline. Form 5: a bulk action goes on until what it started has ended.
+attempt whose instant has passed waits before it asks again. Form 4: an entity that does not answer an attempt
+is asked again; an operation that was never tried is tried once after its deadline. Form 5: a bulk action goes
+on until what it started has ended.
 """
 
 OPERATION: Final = "operation"
@@ -118,7 +118,7 @@ QUEUE_SOURCE: Final = "queue"
 
 
 def outbox_instance(outbox_id: str) -> str:
-    """Return the id of the instance that sends the events of one run, by `OperationInput.outbox_id`."""
+    """Return the id of the instance that sends the events of one run, by `OperationInput.run_id`."""
     return f"outbox-{outbox_id}"
 
 

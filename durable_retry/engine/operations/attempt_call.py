@@ -15,7 +15,6 @@ class AttemptCall(JsonShape):
     operation: Annotated[OperationInput | None, Form(omits_none=True)] = None
     operation_id: Annotated[str | None, Form(omits_none=True)] = None  # with the digest alone
     digest: Annotated[str | None, Form(omits_none=True)] = None
-    run: int = 1  # the run number of the operation; messages of older versions have none
     attempt: int  # from 1
     admission: Annotated[AdmissionState, Form(name="ticket")] = field(default_factory=AdmissionState)
     # Whether the attempt is made although the deadline has passed.

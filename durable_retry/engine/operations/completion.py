@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final, Self
 
+from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.json_forms import Form, JsonShape
 from durable_retry.engine.base.names import FINISHED, Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.validation import pointed_at
 from durable_retry.engine.operations.document import DeadLetterNote, ListedOperation
 from durable_retry.engine.operations.idempotency import KeyCompletion
+from durable_retry.engine.operations.operation import run_number
 
 _DAY_SECONDS: Final = 86_400.0
 
@@ -58,12 +60,17 @@ def written_operation(given: Any) -> Mapping[str, Any]:
     return operation if isinstance(operation, Mapping) else {}
 
 
+def written_run(given: Any, created_at: datetime) -> int:
+    """Return the run number in the input of an orchestration; where it has none, by when it was started."""
+    run = written_operation(given).get("run")
+    return run if isinstance(run, int) else run_number(created_at)
+
+
 def unreadable_completion(given: Any, document: Mapping[str, Any], now: datetime) -> KeyCompletion:
     """Return what completes the key's record of an operation whose input cannot be read."""
-    written, operation_id = written_operation(given), document["operation_id"]
-    replay_of = _text_member(written, "replay_of")
+    written = written_operation(given)
     return KeyCompletion(
-        owner=operation_id if replay_of is None else f"{operation_id}.{replay_of}",
+        run=written_run(given, from_rfc3339(document["created_at"])),
         fingerprint=_text_member(written, "fingerprint") or "",
         document=document,
         now=now,

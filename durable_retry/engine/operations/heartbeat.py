@@ -11,7 +11,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Instant
 from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.operations.steps import Execution, LostClaimError, RememberedStep, StepState
+from durable_retry.engine.operations.steps import Execution, OvertakenError, RememberedStep, StepState
 
 HEARTBEAT: Final = "~heartbeat"
 
@@ -45,7 +45,7 @@ def begin_heartbeats(record: RememberedStep | None, execution: Execution, attemp
     """Return the record with which an attempt begins: it has what an earlier one reported last.
 
     Raises:
-        LostClaimError: A later run of the operation wrote the record.
+        OvertakenError: A later run of the operation wrote the record.
     """
     return report_progress(record, execution, attempt, "null" if record is None else record.result or "null")
 
@@ -62,10 +62,10 @@ def report_progress(
         text: The progress as JSON.
 
     Raises:
-        LostClaimError: A later run of the operation wrote the record.
+        OvertakenError: A later run of the operation wrote the record.
     """
     if record is not None and record.run > execution.run:
-        raise LostClaimError(f"run {record.run} of this key holds the claim; run {execution.run} lost it")
+        raise OvertakenError(record.run, execution.run)
     if record is not None and record.run == execution.run and record.attempts > attempt:
         return record
     return RememberedStep(

@@ -124,11 +124,11 @@ def is_operation_id(text: str) -> bool:
     return _OPERATION_ID.fullmatch(text) is not None
 
 
-def outbox_id_for(operation_id: str, run: int) -> str:
-    """Return the name of a run for its commit, its events and their orchestration."""
-    return operation_id if run == 1 else f"{operation_id}.{run}"
+def run_id_for(operation_id: str, run: int) -> str:
+    """Return the name of a run, for its commit, its events and their orchestration."""
+    return f"{operation_id}.{run}"
 
 
-def run_of(outbox_id: str) -> int:
-    """Return the run number in what `outbox_id_for` returned."""
-    return int(outbox_id.partition(".")[2] or 1)
+def run_of(run_id: str) -> int:
+    """Return the run number in what `run_id_for` returned."""
+    return int(run_id.rpartition(".")[2])

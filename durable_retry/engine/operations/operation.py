@@ -24,7 +24,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Annotated, Any, Final, Self
 
-from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.instants import from_rfc3339, to_ms
 from durable_retry.engine.base.json_forms import Form, JsonShape
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import FORM, OrderOnFailure, Priority
@@ -33,12 +33,13 @@ from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import MAX_SECONDS, InvalidInputError, Problem, pointer_of
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.debounce import Debounce
+from durable_retry.engine.operations.idempotency import KeyCompletion, Life, apart_ms
 from durable_retry.engine.operations.naming import (
     ScopedKey,
     debounce_entity_for,
     key_or_hash,
     operation_id_for,
-    outbox_id_for,
+    run_id_for,
 )
 from durable_retry.engine.operations.request import OperationRequest
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts, overridden, override_problems
@@ -62,12 +63,21 @@ def deadline_of(begins_at: datetime, deadline_seconds: float) -> datetime | None
     return None if deadline_seconds == 0 else begins_at + timedelta(seconds=deadline_seconds)
 
 
+def run_number(accepted_at: datetime, after: int = 0) -> int:
+    """Return the number of the run of an operation that was accepted then, above that of an earlier run.
+
+    Milliseconds since 1970. A clock, not a counter: it grows also when nothing is left of earlier runs.
+    """
+    return max(after + 1, to_ms(accepted_at))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationInput(JsonShape):
     """What the `operation` orchestration starts with; holds no secret."""
 
     operation_id: str  # `op-...`, derived from scope and key; also the orchestration's instance id
     key: str  # the caller's idempotency key, from which the id is derived; see `sent_key`
+    run: int  # which run of its key it is, see `run_number`
     source: str  # where it came from: `http`, `queue`, ...
     dependency: str  # the name in `dependencies.toml`; of a handler, the one that it names
     fingerprint: str  # what makes two submissions under one key the same
@@ -112,9 +122,8 @@ class OperationInput(JsonShape):
     priority: Annotated[Priority | None, Form(omits_none=True)] = None
     # Whether an earlier run of it, or one with its key, may have acted; None for not.
     acted_before: Annotated[bool | None, Form(omits_none=True)] = None
-    # The run number that the claim of the key gave; 1 before the claim. Not stored: it travels beside the
-    # operation, where older versions ignore it.
-    run: Annotated[int, Form(is_stored=False)] = 1
+    # Whether nobody but the app knows its key, so that no record of it is kept; None for not.
+    key_is_generated: Annotated[bool | None, Form(omits_none=True)] = None
 
     @property
     def remembered_run(self) -> int:
@@ -132,18 +141,18 @@ class OperationInput(JsonShape):
 
     @property
     def owner(self) -> str:
-        """Names the claimer of the key: the instance and, for a replay, the dead letter behind a dot."""
+        """Names whose attempts they are: the operation and, for a replay, the dead letter behind a dot."""
         return self.operation_id if self.replay_of is None else f"{self.operation_id}.{self.replay_of}"
 
     @property
     def run_id(self) -> str:
-        """Names one run, for its attempt markers; runs without a number have the name of their owner."""
-        return self.owner if self.run == 1 else self.outbox_id
+        """Names one run, for its commit, its events and their orchestration."""
+        return run_id_for(self.operation_id, self.run)
 
     @property
-    def outbox_id(self) -> str:
-        """Names one run, for its events and their orchestration."""
-        return outbox_id_for(self.operation_id, self.run)
+    def life(self) -> Life:
+        """This run, as far as it meets the traces of others."""
+        return Life(owner=self.owner, run=self.run, apart_ms=apart_ms(self.ttl_seconds))
 
     @property
     def debounce_key(self) -> str | None:
@@ -161,13 +170,12 @@ class OperationInput(JsonShape):
         return self.order_key is not None and self.order_on_failure is not OrderOnFailure.SKIP
 
     def in_run(self, run: int) -> Self:
-        """Return the operation with this run number."""
+        """Return the operation as a start of the same life that has this run number."""
         return self if run == self.run else replace(self, run=run)
 
-    def to_attempt(self, run: int, now: datetime, *, is_owed: bool, acted_before: bool = False) -> Self:
-        """Return what an attempt of a run makes; one that is owed after the deadline has its whole time."""
-        operation = self.in_run(run)
-        operation = replace(operation, acted_before=True) if acted_before else operation
+    def to_attempt(self, now: datetime, *, is_owed: bool, acted_before: bool = False) -> Self:
+        """Return what an attempt makes; one that is owed after the deadline has its whole time."""
+        operation = replace(self, acted_before=True) if acted_before else self
         is_late = self.deadline_at is not None and now >= self.deadline_at
         return replace(operation, deadline_at=None) if is_owed and is_late else operation
 
@@ -176,10 +184,20 @@ class OperationInput(JsonShape):
         return self if self.deadline_at is None else replace(self, deadline_at=self.deadline_at + by)
 
     def restarted(self, now: datetime) -> Self:
-        """Return the operation with its deadline counted from now, or its later start, the rest as it is."""
+        """Return a later run of the operation: its deadline counts from now, or from its later start."""
         begins_at = now if self.start_at is None else max(now, self.start_at)
         deadline_at = deadline_of(begins_at, self.timeouts.deadline_seconds)
-        return replace(self, created_at=now, deadline_at=deadline_at)
+        return replace(self, run=run_number(now, self.run), created_at=now, deadline_at=deadline_at)
+
+    def completion(self, document: Mapping[str, Any], now: datetime) -> KeyCompletion:
+        """Return the end of this run, for the record of its key."""
+        return KeyCompletion(
+            run=self.run,
+            fingerprint=self.fingerprint,
+            document=document,
+            now=now,
+            ttl_seconds=self.ttl_seconds,
+        )
 
 
 CONTENT_BYTES: Final = 4096
@@ -211,6 +229,7 @@ def operation_from(
     source: str,
     now: datetime,
     trace: TraceContext | None = None,
+    key_is_generated: bool = False,
 ) -> OperationInput:
     """Resolve what an operation starts with, by the dependency that it or its handler names.
 
@@ -225,6 +244,7 @@ def operation_from(
     return OperationInput(
         operation_id=operation_id_for(name.scope, name.key),
         key=name.key,
+        run=run_number(now),
         source=source,
         dependency=dependency.name,
         fingerprint=fingerprint,
@@ -244,6 +264,7 @@ def operation_from(
         order_on_failure=_on_failure_of(request, dependency),
         debounce=_debounce_of_request(request, name.scope, now),
         priority=_priority_of_request(request, dependency),
+        key_is_generated=key_is_generated or None,
     )
 
 

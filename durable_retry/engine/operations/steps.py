@@ -8,7 +8,7 @@ runs it again under the same key where the dependency deduplicates, and else mus
 
 A record belongs to an operation, the run that began it first and the step's name. A replay with the same
 input continues the records of the run that it replays; so a record also has the number of the run that last
-wrote it, and a lower one, which lost its claim, writes no more. A run that a person started after an unknown
+wrote it, and a lower one, which is over, writes no more. A run that a person started after an unknown
 effect may run the step again: that was the decision.
 """
 
@@ -51,8 +51,11 @@ class UnknownEffectError(StepStoppedError):
     """An earlier execution began the step, how it ended is not known, and it must not be repeated."""
 
 
-class LostClaimError(StepStoppedError):
-    """A later run of the operation has taken over."""
+class OvertakenError(StepStoppedError):
+    """A later run of the operation has begun, so that this one is over."""
+
+    def __init__(self, by: int, run: int) -> None:
+        super().__init__(f"run {by} of this key has begun; run {run} is over")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +95,7 @@ def begin(record: RememberedStep | None, execution: Execution) -> RememberedStep
 
     Raises:
         UnknownEffectError: It began before, how it ended is not known, and it must not be repeated.
-        LostClaimError: A later run of the operation wrote the record.
+        OvertakenError: A later run of the operation wrote the record.
     """
     if record is None:
         return RememberedStep(
@@ -106,7 +109,7 @@ def begin(record: RememberedStep | None, execution: Execution) -> RememberedStep
         )
     if record.has_succeeded or record.execution == execution.token:
         return record
-    _check_claim(record, execution.run)
+    _check_not_overtaken(record, execution.run)
     has_failed = record.state is StepState.FAILED
     if not (has_failed or execution.is_repeatable or record.run < execution.run):
         raise UnknownEffectError(
@@ -126,11 +129,11 @@ def succeed(record: RememberedStep | None, begun: RememberedStep, result: str) -
     """Return the record with a result; the first result stays, also beside a later execution.
 
     Raises:
-        LostClaimError: A later run of the operation wrote the record.
+        OvertakenError: A later run of the operation wrote the record.
     """
     if record is not None and record.has_succeeded:
         return record
-    _check_claim(record, begun.run)
+    _check_not_overtaken(record, begun.run)
     return replace(begun, state=StepState.SUCCEEDED, result=result)
 
 
@@ -182,6 +185,6 @@ def shown(record: RememberedStep, state: OperationState) -> StepNote:
     return StepNote(name=record.name, status=status, attempts=record.attempts, result=result)
 
 
-def _check_claim(record: RememberedStep | None, run: int) -> None:
+def _check_not_overtaken(record: RememberedStep | None, run: int) -> None:
     if record is not None and record.run > run:
-        raise LostClaimError(f"run {record.run} of this key holds the claim; run {run} lost it")
+        raise OvertakenError(record.run, run)

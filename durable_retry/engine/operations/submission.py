@@ -98,9 +98,9 @@ class Naming:
             return payload
         return payload | {"order_key": self.order_key}
 
-    def gave_new_key(self, operation: OperationInput) -> bool:
-        """Whether an operation has the key that was generated here, so that nothing can have used it."""
-        return self.is_new and operation.key == self.own.key
+    def gave_new_key(self, name: ScopedKey) -> bool:
+        """Whether a name is the one that was generated here, so that nothing can have used it."""
+        return self.is_new and name == self.own
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,7 @@ class Submission:
     envelope: ParsedEnvelope | None = None
     # The trace context of the event, else of the caller; None when it is not traced.
     trace: TraceContext | None = None
+    has_new_key: bool = False  # whether its key was generated just now
 
 
 def read_operation(
@@ -156,7 +157,7 @@ def parse(
     if None not in (request.key, naming.key) and request.key != naming.key:
         raise InvalidInputError([DIFFERENT_KEYS, *_target_problems(request, targets)])
     name = _name_of_submission(request, envelope, naming)
-    return Submission(request, name, envelope, envelope.trace or trace)
+    return Submission(request, name, envelope, envelope.trace or trace, naming.gave_new_key(name))
 
 
 def _name_of_submission(request: OperationRequest, envelope: ParsedEnvelope, naming: Naming) -> ScopedKey:
@@ -197,7 +198,13 @@ def resolve(
     ]
     try:
         operation = operation_from(
-            submission.request, dependency, submission.name, source=source, now=now, trace=submission.trace
+            submission.request,
+            dependency,
+            submission.name,
+            source=source,
+            now=now,
+            trace=submission.trace,
+            key_is_generated=submission.has_new_key,
         )
     except InvalidInputError as error:
         raise InvalidInputError([*error.problems, *problems]) from None

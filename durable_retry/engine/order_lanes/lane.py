@@ -48,7 +48,7 @@ class LaneMessage(JsonShape):
     order_key: str
     operation_id: str
     accepted_at: MsInstant  # or when it began, if it was submitted to begin later
-    run: int = 0  # run number of its claim; 0 before that
+    run: int = 0  # its run number; 0 before its orchestration has asked
     # Its number in the order, which only grows in a lane; None where it joins at the end.
     number: Annotated[int | None, Form(omits_none=True)] = None
     # The operation before it, whose place the lane has to see first; None where there is no such.
@@ -109,7 +109,7 @@ class Place(NamedTuple):
 
     def is_of(self, other: Self) -> bool:
         """Whether this is the place of the same run, or of an earlier one, as a message says it."""
-        # A start that never held the claim of its key knows no run, and leaves what it alone has joined.
+        # One that has no run has not asked: only exactly its place is meant.
         return self.run <= other.run if other.run else self == other
 
     def __str__(self) -> str:

@@ -55,8 +55,8 @@ _WITHOUT_RECHECK: Final = 2
 """The last form of histories in which a blocked attempt asks again at once when its instant has passed."""
 
 ENTITIES_ASKED_ONCE: Final = 3
-"""The last form in which an attempt goes on at once without an entity that failed, claims go on after the
-deadline, and an operation that was never tried ends by its deadline."""
+"""The last form in which an attempt goes on at once without an entity that failed, and an operation that was
+never tried ends by its deadline."""
 
 
 def is_over(deadline_at: datetime | None, now: datetime) -> bool:

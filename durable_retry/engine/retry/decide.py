@@ -1,6 +1,5 @@
 """What follows an attempt, or the refusal to let one start.
 
-    after_failed_claim   before the first attempt: DeadLetter when the key cannot be claimed
     overdue              before an attempt: DeadLetter when the deadline passed
     overdue_in_order     the same while it waits for its turn
     after_attempt        Done, Wait or DeadLetter
@@ -80,26 +79,8 @@ MAX_OWN_FAILURES: Final = 20
 _DETAIL_CHARS: Final = 500
 _ERROR_CHARS: Final = 1_000
 
-_CLAIMS_AFTER_DEADLINE: Final = 5
-"""Claims that may fail before an operation ends whose deadline has passed: half a minute of them. What made
-them fail may be younger than what held the operation up until then."""
-
 LATE_AFTER: Final = timedelta(seconds=15)
 """Timers are up to 2 s late, more while a host is idle. What is later than this, our own side held up."""
-
-
-def after_failed_claim(
-    operation: Retryable, failures: int, error: str, now: datetime, form: int
-) -> DeadLetter | None:
-    """Return the dead letter of an operation whose claims failed, `failures` in a row.
-
-    None means that it claims again.
-    """
-    detail = f"nothing was sent: {failures} claims of the key failed, the last by: {error}"
-    if failures >= MAX_OWN_FAILURES:
-        return _dead_letter(Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED, detail)
-    is_last = form > ENTITIES_ASKED_ONCE and failures >= _CLAIMS_AFTER_DEADLINE
-    return _too_late(operation, detail) if is_last and is_over(operation.deadline_at, now) else None
 
 
 def is_owed(history: History, form: int) -> bool:

@@ -127,6 +127,9 @@ class AttemptOutcome(JsonShape):
     failure: Annotated[FailureDetail | None, Form(omits_none=True)] = None
     # The name of this execution, when it sent nothing and may have left its marker; else None.
     unsent: Annotated[str | None, Form(omits_none=True)] = None
+    # The run of another start of its life, which came first: the operation goes on under that number. None
+    # where it met none.
+    run: Annotated[int | None, Form(omits_none=True)] = None
     # Whether nothing of the request left; None where it may have, and where an answer came.
     never_sent: Annotated[bool | None, Form(omits_none=True)] = None
     # Whether a handler failed by a mistake in its code, which shows nothing of the dependency. Not stored:

@@ -22,6 +22,7 @@ from durable_retry.engine.facts import AttemptEnded, AttemptHeld, DeliveryEnded
 from durable_retry.engine.operations.attempt_call import AttemptCall
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.operation import OperationInput, digest_of
+from durable_retry.engine.operations.steps import OvertakenError
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState, Blocked, BlockedStep
 from durable_retry.errors import ContendedError, StorageRefusedError
@@ -33,11 +34,11 @@ from durable_retry.services.attempt.admission import (
     StepGate,
     attempt_if_admitted,
 )
-from durable_retry.services.attempt.handler import attempt_handler, begun_too_often
+from durable_retry.services.attempt.handler import attempt_handler, noted_start
 from durable_retry.services.attempt.http_request import Plan, attempt_request, needs_marker, start_clock
 from durable_retry.settings.configuration import app_settings, find_dependency
+from durable_retry.stores.operations.markers import insert_marker, remove_marker, write_outcome
 from durable_retry.stores.operations.results import store_apart
-from durable_retry.stores.operations.writes import insert_marker, remove_marker, write_outcome
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import spans
 from durable_retry.telemetry.spans import ATTEMPT as ATTEMPT_NUMBER
@@ -54,9 +55,7 @@ async def attempt_operation(hub: TaskHub, call: AttemptCall) -> AttemptOutcome |
         errors.TaskHubUnavailableError: The task hub did not answer.
     """
     sent = call.operation or await read_by_digest(hub, call.operation_id or "", call.digest or "")
-    operation = sent.to_attempt(
-        call.run, clock.now(), is_owed=call.is_owed, acted_before=call.acted_before is True
-    )
+    operation = sent.to_attempt(clock.now(), is_owed=call.is_owed, acted_before=call.acted_before is True)
     number, admission = call.attempt, call.admission
     gate = StepGate(hub, operation, number, call.step)
     answer: AttemptOutcome | Blocked | BlockedStep
@@ -215,14 +214,20 @@ async def _run_handler(plan: Plan, name: str, gate: StepGate, unsent: Collection
     run = partial(attempt_handler, handler=handler, gate=gate)
     if handler.repeatable is False:
         return await _at_most_once(plan, run, unsent)
-    if (too_often := await begun_too_often(plan, handler)) is not None:
-        return too_often
+    started = await noted_start(plan, handler)
+    if isinstance(started, AttemptOutcome):
+        return started
     # The time that our own storage took must not count against the handler.
-    begun = replace(plan, limit=start_clock(plan.operation))
+    begun = replace(started, limit=start_clock(plan.operation))
     outcome = _too_late(begun) or await _with_marker(begun, run)
     if not outcome.counted:
         await _note_outcome(begun, outcome)
-    return outcome
+    return _in_run(outcome, started.operation.run, plan)
+
+
+def _in_run(outcome: AttemptOutcome, run: int, plan: Plan) -> AttemptOutcome:
+    """Return an outcome that says in which run the operation goes on, where that is another start's."""
+    return outcome if run == plan.operation.run else replace(outcome, run=run)
 
 
 async def _with_marker(plan: Plan, make: Callable[[Plan], Awaitable[AttemptOutcome]]) -> AttemptOutcome:
@@ -240,9 +245,11 @@ async def _at_most_once(
     plan: Plan, make: Callable[[Plan], Awaitable[AttemptOutcome]], unsent: Collection[str]
 ) -> AttemptOutcome:
     """Make an attempt that must not be made twice; a second execution returns the outcome of the first."""
-    run, started_at, execution = plan.operation.run_id, plan.limit.started_at, uuid4().hex
+    life, started_at, execution = plan.operation.life, plan.limit.started_at, uuid4().hex
     try:
-        marked = await insert_marker(run, plan.number, started_at, execution, unsent)
+        marked = await insert_marker(life, plan.number, now=started_at, execution=execution, unsent=unsent)
+    except OvertakenError as error:
+        return plan.outcome(category=Category.AMBIGUOUS, error=str(error))
     except (AzureError, StorageRefusedError, ContendedError) as error:
         return plan.outcome(
             category=Category.TRANSIENT,
@@ -257,7 +264,7 @@ async def _at_most_once(
         await _note_outcome(begun, outcome)
         return outcome if outcome.counted else replace(outcome, unsent=execution)
     if marked.outcome is not None:
-        return AttemptOutcome.from_json(marked.outcome)
+        return _in_run(AttemptOutcome.from_json(marked.outcome), marked.run, plan)
     unknown = "an earlier execution of this attempt may have taken effect; its outcome is not known"
     return plan.outcome(category=Category.AMBIGUOUS, error=unknown)
 
@@ -267,16 +274,16 @@ async def _note_outcome(plan: Plan, outcome: AttemptOutcome) -> bool:
 
     An attempt that never left our side is made again under its number, so its marker is removed instead.
     """
-    run = plan.operation.run_id
+    owner = plan.operation.owner
     try:
         if outcome.counted:
-            await write_outcome(run, plan.number, outcome.to_json())
+            await write_outcome(owner, plan.number, outcome.to_json())
         else:
-            await remove_marker(run, plan.number)
+            await remove_marker(owner, plan.number)
     except AzureError as error:
         _log.warning(
             "the outcome of %s, attempt %d, was not noted: %s",
-            run,
+            owner,
             plan.number,
             type(error).__name__,
             extra=fields_of(plan.operation, {ATTEMPT_NUMBER: plan.number}),

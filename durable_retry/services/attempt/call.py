@@ -26,7 +26,7 @@ from durable_retry.engine.operations.heartbeat import HEARTBEAT, begin_heartbeat
 from durable_retry.engine.operations.steps import (
     MAX_RESULT_BYTES,
     Execution,
-    LostClaimError,
+    OvertakenError,
     RememberedStep,
     StepStoppedError,
     begin,
@@ -163,7 +163,7 @@ class Calls:
             await self.change(
                 HEARTBEAT, partial(report_progress, execution=execution, attempt=attempt, text=text)
             )
-        except LostClaimError as error:
+        except OvertakenError as error:
             self._stop_steps(error)
             if self.heartbeat is not None:
                 self.heartbeat.stop()

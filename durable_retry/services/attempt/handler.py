@@ -17,7 +17,7 @@ from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.request import is_unprotected
-from durable_retry.engine.operations.steps import StepStoppedError
+from durable_retry.engine.operations.steps import OvertakenError, StepStoppedError
 from durable_retry.engine.operations.submission import event_problems
 from durable_retry.engine.retry.classify import (
     Classification,
@@ -47,8 +47,8 @@ from durable_retry.services.attempt.http_request import (
 )
 from durable_retry.settings.configuration import targets
 from durable_retry.signatures import stored_result
+from durable_retry.stores.operations.markers import count_start
 from durable_retry.stores.operations.steps import change_step
-from durable_retry.stores.operations.writes import count_start
 from durable_retry.telemetry.spans import ATTEMPT as ATTEMPT_NUMBER
 from durable_retry.telemetry.spans import fields_of
 
@@ -309,29 +309,29 @@ def _result_document(returned: Any, adapter: TypeAdapter[Any]) -> dict[str, Any]
     return result
 
 
-async def begun_too_often(plan: Plan, handler: Handler) -> AttemptOutcome | None:
-    """Note that a handler is about to run; return the outcome that ends it when it began too often.
+async def noted_start(plan: Plan, handler: Handler) -> Plan | AttemptOutcome:
+    """Note that a handler is about to run; return its plan, or the outcome that ends it.
 
     The task hub gives an attempt whose process died to another worker and does not count: a handler that ends
     its process each time would be run for ever. An attempt that ends is not begun again under its number.
+    Where another start of the same life came first, the plan is in the run of that one. When storage does not
+    answer the handler runs all the same.
     """
-    starts = await _noted_count_of_starts(plan)
-    if starts < MAX_OWN_FAILURES:
-        return None
-    error = f"handler {handler.name} began this attempt {starts - 1} times and never ended it"
-    return plan.outcome(category=Category.AMBIGUOUS, error=f"{error}: its process died")
-
-
-async def _noted_count_of_starts(plan: Plan) -> int:
-    # When storage does not answer the handler runs all the same.
+    operation = plan.operation
     try:
-        return await count_start(plan.operation.run_id, plan.number, plan.limit.started_at)
+        starts = await count_start(operation.life, plan.number, plan.limit.started_at)
+    except OvertakenError as error:
+        return plan.outcome(category=Category.AMBIGUOUS, error=str(error))
     except AzureError as error:
         _log.warning(
             "the start of %s, attempt %d, was not noted: %s",
-            plan.operation.run_id,
+            operation.run_id,
             plan.number,
             type(error).__name__,
-            extra=fields_of(plan.operation, {ATTEMPT_NUMBER: plan.number}),
+            extra=fields_of(operation, {ATTEMPT_NUMBER: plan.number}),
         )
-        return 1
+        return plan
+    if starts.count < MAX_OWN_FAILURES:
+        return replace(plan, operation=operation.in_run(starts.run))
+    often = f"handler {handler.name} began this attempt {starts.count - 1} times and never ended it"
+    return plan.outcome(category=Category.AMBIGUOUS, error=f"{often}: its process died")

@@ -34,7 +34,7 @@ from durable_retry.engine.dead_letters.transitions import not_replayed, replayed
 from durable_retry.engine.facts import SubmissionOutcome, Submitted
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.document import OperationReplay
-from durable_retry.engine.operations.idempotency import KeyRecordState, state_of
+from durable_retry.engine.operations.idempotency import is_live
 from durable_retry.engine.operations.operation import OperationInput, without_credentials
 from durable_retry.engine.sources.arrivals import DATA_PREFIX, Arrival
 from durable_retry.engine.workflows.references import SAGA_SOURCE, refuse_unfilled
@@ -52,6 +52,7 @@ from durable_retry.stores.dead_letters.records import (
     move_dead_letter,
     settle,
 )
+from durable_retry.stores.instances import Instance
 from durable_retry.stores.operations.key_record import read_record
 from durable_retry.stores.operations.steps import forget_steps_from, names_of_steps
 from durable_retry.stores.task_hub import TaskHub
@@ -66,9 +67,7 @@ _MOST_SHOWN: Final = 20
 async def start_replay(hub: TaskHub, operation: OperationInput) -> bool:
     """Start the operation in place of its finished run.
 
-    The finished run's instance is replaced. The record of the key lets a run for `replay_of` begin only when
-    the last run ended as a dead letter (`engine.operations.idempotency.claim`): what succeeded never runs
-    again.
+    The finished run's instance is replaced, if it ended as a dead letter: what succeeded never runs again.
 
     Returns:
         False when another run of the operation is still going on. A run for the same dead letter counts as
@@ -78,7 +77,8 @@ async def start_replay(hub: TaskHub, operation: OperationInput) -> bool:
         KeyTakenError: The key stands for another request by now.
         TaskHubUnavailableError: It is not known whether it was started.
     """
-    await _check_key(hub, operation)
+    if await _is_done_or_under_way(hub, operation):
+        return True
     with spans.submission(operation) as (span, traced):
         is_ours = await _start_or_wait(hub, traced)
         outcome = SubmissionOutcome.STARTED if is_ours else SubmissionOutcome.REPLAYED
@@ -104,19 +104,39 @@ async def is_started(hub: TaskHub, operation: OperationInput) -> bool:
         TaskHubUnavailableError: The task hub did not answer.
     """
     instance = await hub.read_instance(operation.operation_id)
-    if instance is None:
-        return False
+    return instance is not None and _replays_the_same(instance, operation)
+
+
+def _replays_the_same(instance: Instance, operation: OperationInput) -> bool:
     replay_of: Any = written_operation(instance.input).get("replay_of")
     return bool(replay_of == operation.replay_of)
 
 
-async def _check_key(hub: TaskHub, operation: OperationInput) -> None:
-    record = await read_record(hub, operation.operation_id)
-    if record is None or record.fingerprint == operation.fingerprint:
-        return
-    if state_of(record, clock.now()) is not KeyRecordState.ABSENT:
-        raise KeyTakenError(operation.operation_id)
+async def _is_done_or_under_way(hub: TaskHub, operation: OperationInput) -> bool:
+    """Whether the operation is not to start: it replays the same dead letter, or its key has succeeded.
 
+    Its instance says so, and where that is gone the record of its key.
+
+    Raises:
+        KeyTakenError: The key stands for another request by now.
+    """
+    instance = await hub.read_instance(operation.operation_id)
+    if instance is not None and _replays_the_same(instance, operation):
+        return True
+    if instance is not None:
+        ended: Mapping[str, Any] = instance.output or {}
+        is_same = written_operation(instance.input).get("fingerprint") in {None, operation.fingerprint}
+    else:
+        record = await read_record(hub, operation.operation_id)
+        if record is None or not is_live(record, clock.now()):
+            return False
+        ended, is_same = record.document, record.stands_for(operation.fingerprint)
+    if not is_same:
+        raise KeyTakenError(operation.operation_id)
+    return ended.get("status") in _ENDED_OTHERWISE
+
+
+_ENDED_OTHERWISE: Final = (OperationState.SUCCEEDED, OperationState.CANCELLED)
 
 _NOT_STARTED: Final = (TaskHubUnavailableError, StillRunningError, KeyTakenError, NoSuchEventError)
 
@@ -200,7 +220,7 @@ async def finish_changes(hub: TaskHub, dead_letter_id: str) -> None:
 async def start_if_lost(hub: TaskHub, dead_letter_id: str) -> None:
     """Start the latest replay of a dead letter unless the task hub has it; nothing where there was none.
 
-    The claim of the key refuses one that has succeeded already.
+    One that has succeeded already is not started.
 
     Raises:
         TaskHubUnavailableError: It could not be started.

@@ -5,29 +5,30 @@ from typing import Any
 
 from durable_retry import clock
 from durable_retry.engine.operations.commit import Committed, Success
-from durable_retry.engine.operations.naming import outbox_id_for
+from durable_retry.engine.operations.naming import run_id_for
+from durable_retry.engine.operations.steps import OvertakenError
 from durable_retry.errors import StorageRefusedError
 from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
-from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.operations.markers import take_commit
 from durable_retry.stores.operations.writes import commit_success
-from durable_retry.stores.task_hub import TaskHub
 
 
-async def commit_claimed(hub: TaskHub, success: Success) -> Committed:
-    """Commit a success, unless its run lost the claim of the key. Idempotent.
+async def commit(success: Success) -> Committed:
+    """Commit a success, unless a later run of the key has overtaken its own. Idempotent.
 
-    The claim is read first: a run that lost it commits nothing. It may lose it right after; then the fence in
-    the transaction keeps its rows from a handler's later ones (`stores.operations.writes`).
+    It may be overtaken right after it was let through; then the fence in the transaction keeps its rows from
+    a handler's later ones (`stores.operations.writes`).
 
     Raises:
-        TaskHubUnavailableError: Whether this run still holds its claim is not known.
+        azure.core.exceptions.AzureError: Storage failed.
+        ContendedError: Others kept changing the marker of the commit.
     """
-    run, record = success.run, await read_record(hub, success.operation_id)
-    if record is not None and record.run > run:
-        return Committed(rejected=f"run {record.run} of this key holds the claim; run {run} lost it")
+    run_id = run_id_for(success.operation_id, success.life.run)
     try:
+        run = await take_commit(success.operation_id, success.life, clock.now())
+        run_id = run_id_for(success.operation_id, run)
         events = await commit_success(
-            outbox_id_for(success.operation_id, run),
+            run_id,
             success.result,
             success.writes,
             success.events,
@@ -35,9 +36,9 @@ async def commit_claimed(hub: TaskHub, success: Success) -> Committed:
             correlation_id=success.correlation_id,
             trace=success.trace,
         )
-    except (StorageRefusedError, ValueError, TypeError) as error:
-        return Committed(rejected=str(error)[:500])
-    return Committed(events=tuple(events))
+    except (StorageRefusedError, OvertakenError, ValueError, TypeError) as error:
+        return Committed(run_id=run_id, rejected=str(error)[:500])
+    return Committed(run_id=run_id, events=tuple(events))
 
 
 async def keep_failure(entry: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 naming = caller_naming(key=key)
 operation = read_operation(parse_envelope(document), naming, targets(), source="http", now=clock.now())
-result = await submit(hub, operation, is_new_key=naming.gave_new_key(operation))
+result = await submit(hub, operation)
 """
 
 import uuid
@@ -14,7 +14,7 @@ from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.facts import StartUnanswered, SubmissionOutcome, Submitted
 from durable_retry.engine.operations.completion import written_operation
-from durable_retry.engine.operations.idempotency import KeyRecordState, state_of
+from durable_retry.engine.operations.idempotency import is_live
 from durable_retry.engine.operations.naming import ScopedKey, explicit_scope
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
@@ -22,6 +22,7 @@ from durable_retry.engine.operations.submission import Naming
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.facts import report
 from durable_retry.services.order_lanes import with_place
+from durable_retry.stores.instances import Instance
 from durable_retry.stores.operations.key_record import read_record
 from durable_retry.stores.operations.status import document_of
 from durable_retry.stores.order_lanes import join_lane
@@ -63,39 +64,35 @@ _OUTCOMES: Final = {
 }
 
 
-async def submit(hub: TaskHub, operation: OperationInput, *, is_new_key: bool = False) -> SubmitResult:
+async def submit(hub: TaskHub, operation: OperationInput) -> SubmitResult:
     """Start an operation unless its key was used before.
 
-    The order closes every gap but one: between the look at the record and the start, a finished instance can
-    vanish (a purge), and then the orchestration's own claim finds the record and does nothing.
-
-    To start first, and to read the record only when the start is refused, would take one round trip for a new
-    key. But a record may outlive the history of its operation: after a purge nothing refuses the start, and
-    the caller would get 202 for what is finished (200 with its document) or is another operation (422).
-
-    Args:
-        is_new_key: Whether the key was generated just now, so that no record can exist.
+    The instance is the record of the key: a start never replaces one, whatever has become of it, and what is
+    there answers. A record answers only where the history is gone. It is read before the start, since nothing
+    refuses that then: the caller would get 202 for what is finished (200 with its document) or is another
+    operation (422). A key that was generated just now needs no look.
 
     Raises:
         TaskHubUnavailableError: It is not known to be started; submitting again is safe.
-        InvalidInputError: Nobody can read the record of its key.
+        InvalidInputError: Nobody can read the record of its key, and its history is gone.
     """
     with spans.submission(operation) as (span, traced):
-        result = await _start_operation_once(hub, traced, is_new_key=is_new_key)
+        result = await _start_operation_once(hub, traced)
         outcome = _OUTCOMES[type(result)]
         span.set_attribute(OUTCOME, outcome.value)
         report(Submitted(operation, outcome))
     return result
 
 
-async def _start_operation_once(hub: TaskHub, operation: OperationInput, *, is_new_key: bool) -> SubmitResult:
-    if not is_new_key and (known := await _answer_from_record(hub, operation)) is not None:
+async def _start_operation_once(hub: TaskHub, operation: OperationInput) -> SubmitResult:
+    is_new_key = operation.key_is_generated is True
+    if not is_new_key and (known := await _answer_to_known_key(hub, operation)) is not None:
         return known
     start_id = uuid.uuid4().hex
     lane = operation.lane_at_start
     try:
         placed = operation if lane is None else await with_place(hub, operation, lane)
-        result = await _start_run(hub, placed, start_id, is_new_key=is_new_key)
+        result = await _start_run(hub, placed, start_id)
     except TaskHubUnavailableError:
         # The caller asks again, and is told then that it runs. A generated key is another then.
         if not is_new_key:
@@ -108,36 +105,42 @@ async def _start_operation_once(hub: TaskHub, operation: OperationInput, *, is_n
     return result
 
 
-async def _start_run(
-    hub: TaskHub, operation: OperationInput, start_id: str, *, is_new_key: bool
-) -> SubmitResult:
+async def _start_run(hub: TaskHub, operation: OperationInput, start_id: str) -> SubmitResult:
     is_started = await hub.start_operation(operation, start_id)
-    if is_started and (is_new_key or hub.starts_are_atomic):
+    if is_started and (operation.key_is_generated or hub.starts_are_atomic):
         return Started()
     # Elsewhere another first start of the key may have been answered with success, too. The instance's row is
     # the one that was written first: only that operation runs, and the other start's message is dropped.
     instance = await hub.read_instance(operation.operation_id)
     if instance is None:
         raise TaskHubUnavailableError("the task hub has the operation and does not show it")
+    # An instance that has continued as new does not carry the id of its start any more.
+    is_ours = is_started and instance.input.get("start_id", start_id) == start_id
+    return Started() if is_ours else _answer_of_instance(instance, operation)
+
+
+def _answer_of_instance(instance: Instance, operation: OperationInput) -> SubmitResult:
     if written_operation(instance.input).get("fingerprint") != operation.fingerprint:
         return KeyReused()
-    # An instance that has continued as new does not carry the id of its start any more.
-    if is_started and instance.input.get("start_id", start_id) == start_id:
-        return Started()
     document = document_of(instance)
     return Replayed(document, is_finished(document))
 
 
-async def _answer_from_record(hub: TaskHub, operation: OperationInput) -> SubmitResult | None:
-    """Answer from the record of the key; None when it holds no end yet (or the key is new)."""
+async def _answer_to_known_key(hub: TaskHub, operation: OperationInput) -> SubmitResult | None:
+    """Answer from the instance, or from the record, of a key that has a record; None of one that has none."""
     try:
         record = await read_record(hub, operation.operation_id)
     except UnreadableRecordError as error:
         # Whether the key was used, and for what, is not known.
-        raise InvalidInputError([Problem("/key", f"its record cannot be read: {error}")]) from error
-    # By the instant that the claim compares, too: it must not find alive what is expired here.
-    if record is None or state_of(record, operation.created_at) is KeyRecordState.ABSENT:
+        instance = await hub.read_instance(operation.operation_id)
+        if instance is None:
+            raise InvalidInputError([Problem("/key", f"its record cannot be read: {error}")]) from error
+        return _answer_of_instance(instance, operation)
+    if record is None or not is_live(record, operation.created_at):
         return None
-    if record.fingerprint != operation.fingerprint:
+    instance = await hub.read_instance(operation.operation_id)
+    if instance is not None:
+        return _answer_of_instance(instance, operation)
+    if not record.stands_for(operation.fingerprint):
         return KeyReused()
-    return None if record.document is None else Replayed(dict(record.document), finished=True)
+    return Replayed(dict(record.document), finished=True)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
@@ -32,7 +32,6 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry import clock
 from durable_retry.concurrency import raise_first, settle_all
-from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import (
     BATCH,
     BULK_ACTION,
@@ -44,8 +43,10 @@ from durable_retry.engine.base.names import (
     SAGA,
     STARTED_OPERATION,
     DeadLetterReason,
-    OperationState,
 )
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.facts import OperationEnded
 from durable_retry.engine.operations.completion import (
     Completion,
     unreadable_completion,
@@ -53,9 +54,9 @@ from durable_retry.engine.operations.completion import (
     written_operation,
 )
 from durable_retry.engine.operations.idempotency import KeyCompletion
-from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import STEPS_RUN
 from durable_retry.errors import InstanceEndedError, TaskHubUnavailableError
+from durable_retry.facts import report
 from durable_retry.services.upkeep.purges import purge_operation
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation, keep_unreadable
@@ -165,29 +166,17 @@ async def _recover_instance(hub: TaskHub, state: pb.OrchestrationState, now: dat
 async def _recover_operation(hub: TaskHub, instance: Instance, now: datetime) -> Recovery:
     if is_started_anew(instance):
         return await _start_anew(hub, STARTED_OPERATION, instance)
-    if await _is_known_as_cancelled(hub, instance):
-        await purge_operation(hub, instance.instance_id)
-        return Recovery.PURGED
     kept = await keep_failed(instance, now)
     record = await read_record(hub, instance.instance_id)
-    if record is not None and record.document is not None:
+    if record is not None and record.run >= kept.completion.run:
         # Without its history, retention may not find it.
-        await expire_record(hub, instance.instance_id, max(now, record.expires_at or now))
-        await purge_operation(hub, instance.instance_id, dead_letter_id=kept.dead_letter_id)
+        await expire_record(hub, instance.instance_id, max(now, record.expires_at))
+        await purge_operation(hub, instance, dead_letter_id=kept.dead_letter_id)
         return Recovery.PURGED
-    await complete_record(hub, instance.instance_id, kept.completion, record)
+    # Also of a key that was generated: the history goes, and the record shows the end.
+    await complete_record(hub, instance.instance_id, kept.completion)
     await _report_end(hub, instance, kept.completion)
     return Recovery.DEAD_LETTER
-
-
-async def _is_known_as_cancelled(hub: TaskHub, instance: Instance) -> bool:
-    # An older version completed the key of an operation that was terminated, as cancelled.
-    if instance.runtime_status is not OrchestrationStatus.TERMINATED:
-        return False
-    with suppress(UnreadableRecordError):
-        record = await read_record(hub, instance.instance_id)
-        return record is not None and (record.document or {}).get("status") == OperationState.CANCELLED
-    return False
 
 
 async def _start_anew(hub: TaskHub, name: str, instance: Instance) -> Recovery:
@@ -219,31 +208,20 @@ def completion_of(instance: Instance, now: datetime) -> KeyCompletion:
     """Return what completes the record of the key of an operation that has ended."""
     document = document_of(instance)
     try:
-        return _completion_of(operation_of(instance), document, now)
+        return operation_of(instance).completion(document, now)
     except (KeyError, TypeError, ValueError):
         return unreadable_completion(instance.input, document, now)
 
 
 async def _report_end(hub: TaskHub, instance: Instance, completion: KeyCompletion) -> None:
+    written = written_operation(instance.input)
+    trace = read_or(lambda: TraceContext.from_json(written.get("trace")), lambda _: None)
+    report(OperationEnded(completion.document, trace))
     # The batch, the saga or the call waits for the operation.
-    waiting, ended = (
-        written_operation(instance.input).get("reports_to"),
-        Completion.of(completion.document),
-    )
+    waiting, ended = written.get("reports_to"), Completion.of(completion.document)
     if isinstance(waiting, str) and ended is not None:
         with suppress(InstanceEndedError):
             await hub.raise_event(waiting, ENDED_EVENT, ended.to_json())
-
-
-def _completion_of(operation: OperationInput, document: dict[str, Any], now: datetime) -> KeyCompletion:
-    return KeyCompletion(
-        owner=operation.owner,
-        fingerprint=operation.fingerprint,
-        document=document,
-        now=now,
-        ttl_seconds=operation.ttl_seconds,
-        trace=operation.trace,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,14 +239,12 @@ async def keep_failed(instance: Instance, now: datetime) -> KeptFailure:
         operation, document = operation_of(instance), document_of(instance)
     except (KeyError, TypeError, ValueError):
         return await _keep_unreadable(instance, letter["detail"])
-    # Before its first turn a document shows the first run, which is not the run that would have been.
-    steps_run = document.get(STEPS_RUN, 1)
-    operation = replace(operation, steps_run=None if steps_run == 1 else steps_run, acted_before=True)
+    operation = replace(operation, steps_run=document.get(STEPS_RUN), acted_before=True)
     entry = {"operation": operation.to_json(), "attempts": document["attempts"], **letter}
     del entry["id"]  # It is made of the entry.
     dead_letter_id = await keep_operation(entry, now)
     ended = document | {"dead_letter": letter | {"id": dead_letter_id}}
-    return KeptFailure(dead_letter_id, _completion_of(operation, ended, now))
+    return KeptFailure(dead_letter_id, operation.completion(ended, now))
 
 
 async def _keep_unreadable(instance: Instance, detail: str) -> KeptFailure:

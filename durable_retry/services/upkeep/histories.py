@@ -17,19 +17,26 @@ from durable_retry.engine.base.names import (
     RETENTION,
     outbox_instance,
 )
-from durable_retry.services.upkeep.lost_ends import complete_lost_end
+from durable_retry.engine.operations.completion import written_operation
+from durable_retry.engine.operations.idempotency import KeyCompletion
+from durable_retry.engine.operations.status import is_finished
+from durable_retry.services.upkeep.failures import completion_of
+from durable_retry.services.upkeep.gone import keep_gone
 from durable_retry.services.upkeep.purges import purge_operation
 from durable_retry.settings.configuration import function_name
-from durable_retry.stores.instances import ENDED_BADLY
+from durable_retry.stores.instances import ENDED_BADLY, Instance
 from durable_retry.stores.operations.index import (
     OperationEntry,
     OperationList,
     remove_older,
 )
-from durable_retry.stores.operations.key_record import expire_record, purge_record, read_record
-from durable_retry.stores.operations.status import (
-    has_ended,
+from durable_retry.stores.operations.key_record import (
+    complete_record,
+    expire_record,
+    purge_record,
+    read_record,
 )
+from durable_retry.stores.operations.status import document_of
 from durable_retry.stores.storage import rounds
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
 
@@ -45,27 +52,49 @@ _HISTORY_NEEDED_FOR: Final = timedelta(days=1)
 _log = logging.getLogger(__name__)
 
 
-async def remove_record(hub: TaskHub, operation_id: str, now: datetime) -> bool:
+async def remove_record(hub: TaskHub, operation_id: str, instance: Instance | None, now: datetime) -> bool:
     """Remove the record of a key whose operation's history goes; later, if its time is not over yet.
 
+    Args:
+        instance: With the history; None where it is gone.
+
     Returns:
-        Whether the history may go. A record that is in progress is completed from it, if its operation has
-        ended: by a signal, which may be lost again. A later round sees what became of that.
+        Whether the history may go. A record that lacks its end is completed from it: by a signal, which may
+        be lost again. A later round sees what became of that.
 
     Raises:
         TaskHubUnavailableError: The task hub did not answer; the next run repeats it.
     """
+    completion = None if instance is None else _completion_of_ended(instance)
+    if completion is None and instance is not None:
+        return True  # It keeps no record, or has not ended well; such a history stays.
+    over_at = None if completion is None else completion.now + timedelta(seconds=completion.ttl_seconds)
+    if over_at is not None and over_at <= now - SETTLED_AFTER and await purge_record(hub, operation_id):
+        return True  # Most records: one that is there has expired, so nobody has to read it.
     try:
         record = await read_record(hub, operation_id)
     except UnreadableRecordError as error:
         _log.warning("the record of %s cannot be read, and stays: %s", operation_id, error)
         return True
-    if record is None or record.expires_at is None:
-        return not await complete_lost_end(hub, operation_id)
-    is_settled = record.expires_at <= now - SETTLED_AFTER
-    if not is_settled or not await purge_record(hub, operation_id):
-        await expire_record(hub, operation_id, max(record.expires_at, now))
+    if completion is not None and (record is None or record.run < completion.run):
+        if over_at is not None and over_at <= now:
+            return True
+        await complete_record(hub, operation_id, completion)
+        return False
+    if record is not None:
+        is_settled = record.expires_at <= now - SETTLED_AFTER
+        if not is_settled or not await purge_record(hub, operation_id):
+            await expire_record(hub, operation_id, max(record.expires_at, now))
     return True
+
+
+def _completion_of_ended(instance: Instance) -> KeyCompletion | None:
+    """Return what completes the record of a key; None where it needs none, or its operation has no end."""
+    if instance.runtime_status is not OrchestrationStatus.COMPLETED or instance.output is None:
+        return None
+    if written_operation(instance.input).get("key_is_generated") is True:
+        return None
+    return completion_of(instance, instance.updated_at)
 
 
 async def remove_old(
@@ -85,11 +114,16 @@ async def remove_old(
     """
 
     async def is_needed(entry: OperationEntry) -> bool:
-        return not await has_ended(hub, entry.operation_id)
+        instance = await hub.read_instance(entry.operation_id)
+        if instance is None:
+            await keep_gone(hub, entry)
+        return instance is not None and not is_finished(document_of(instance))
 
     async def purge_one(operation_id: str) -> None:
-        if await remove_record(hub, operation_id, now):
-            await purge_operation(hub, operation_id, completed_before=created_before)
+        instance = await hub.read_instance(operation_id)
+        may_go = await remove_record(hub, operation_id, instance, now)
+        if may_go and instance is not None:
+            await purge_operation(hub, instance, completed_before=created_before)
 
     async def purge(entries: Sequence[OperationEntry]) -> None:
         for some in batched(entries, PURGED_AT_ONCE, strict=False):
@@ -129,14 +163,17 @@ async def purge_others(hub: TaskHub, started_before: datetime, now: datetime, af
     names = {function_name(name) for name in ORCHESTRATIONS}
 
     async def purge_one(state: pb.OrchestrationState) -> bool:
-        may_go = prefix != ID_PREFIX or await remove_record(hub, state.instanceId, now)
+        instance = await hub.read_instance(state.instanceId)
+        if instance is None:
+            return False
+        if prefix != ID_PREFIX:
+            return await hub.purge_instance(instance)
+        may_go = await remove_record(hub, state.instanceId, instance, now)
         was_seen = state.createdTimestamp.ToDatetime(tzinfo=UTC) < started_before - _HISTORY_NEEDED_FOR
         had_ended = state.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC) < now - _HISTORY_NEEDED_FOR
         if not may_go and not (was_seen and had_ended):
             return False
-        if prefix == ID_PREFIX:
-            return await purge_operation(hub, state.instanceId)
-        return await hub.purge_instance(state.instanceId) is not None
+        return await purge_operation(hub, instance)
 
     purged = 0
     for few in batched((each for each in page.instances if each.name in names), PURGED_AT_ONCE, strict=False):

@@ -9,24 +9,36 @@ or have changed since the last one, and compares each with the index. It begins 
 
 First come the operations that were accepted since. Then those that were accepted before: the task hub finds
 what has changed only by reading all its instances, which may take several runs.
+
+What the index has without an end, and the task hub has not, was purged from outside while it ran: it becomes
+a dead letter (`services.upkeep.gone`).
 """
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final, Self
 
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry import clock
+from durable_retry.concurrency import map_bounded
 from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.names import FINISHED
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.status import last_error
-from durable_retry.services.upkeep.lost_ends import states_in_list
-from durable_retry.stores.operations.index import TABLE, OperationList, close_gap, gaps
+from durable_retry.services.upkeep.gone import keep_gone
+from durable_retry.stores.operations.index import (
+    TABLE,
+    OperationEntry,
+    OperationList,
+    buckets,
+    close_gap,
+    gaps,
+)
 from durable_retry.stores.operations.notes import is_listed, note_document, unwritten, write_noted
 from durable_retry.stores.operations.status import find_status, preview_of
 from durable_retry.stores.storage import rounds
@@ -42,6 +54,8 @@ _REST: Final = 60
 """How many times as long as a comparison took none begins: they take one sixtieth of the time at most."""
 
 _MOST_REST: Final = timedelta(hours=1)
+
+_AT_ONCE: Final = 16
 
 _PLACE: Final = "lost-notes"
 
@@ -87,6 +101,12 @@ class Comparison(JsonShape):
         changed_at: datetime = instance.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC)
         return not self.is_of_earlier or self.since <= changed_at < self.until
 
+    def looks_for(self, entry: OperationEntry) -> bool:
+        """Whether the instances that it reads now must have an operation of the index."""
+        if self.is_of_earlier:
+            return entry.created_at < self.since
+        return self.since <= entry.created_at < self.until
+
     def after_page(self, following: str | None, seconds: float) -> Self:
         """Return where it goes on after a page that took so long."""
         return replace(
@@ -129,32 +149,66 @@ async def add_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
     return added
 
 
+async def entries_in_list(
+    kind: OperationList, since: datetime | None, before: datetime | None = None
+) -> dict[str, OperationEntry]:
+    """Return the operations of a list, by their id, of those accepted in a window.
+
+    Args:
+        since: Where the window begins; None for all.
+        before: Where it ends, exclusive; None for now.
+    """
+    found: dict[str, OperationEntry] = {}
+    async for begin, _, entries in buckets(kind, before):
+        # A replay is listed once more, at its own time: the latest entry counts.
+        found = {
+            each.operation_id: each
+            for each in entries
+            if (since is None or since <= each.created_at) and (before is None or each.created_at < before)
+        } | found
+        if since is not None and begin <= since:
+            break
+    return found
+
+
 async def _compare_pages(hub: TaskHub, comparison: Comparison, seconds: float) -> tuple[int, Comparison]:
     """Go on with a comparison for so long; return how many operations were added, and where it goes on."""
     begun = page_begun = clock.monotonic_seconds()
-    failed = await states_in_list(OperationList.FAILED, None)
-    known = await states_in_list(OperationList.ALL, comparison.since)
-    added = 0
+    failed = await entries_in_list(OperationList.FAILED, None)
+    known = await entries_in_list(OperationList.ALL, comparison.since)
+    added, seen = 0, set[str]()
     while not comparison.is_over and page_begun - begun <= seconds:
         page = await hub.instance_page(comparison.selection, comparison.token)
+        seen.update(each.instanceId for each in page.instances)
         for instance in filter(comparison.covers, page.instances):
             is_known = comparison.is_of_earlier or instance.instanceId in known
-            added += await _add_to_index(hub, instance, failed, is_known=is_known)
+            added += await _add_to_index(hub, instance, failed.get(instance.instanceId), is_known=is_known)
+        if page.following is None:
+            listed = failed if comparison.is_of_earlier else known | failed
+            await _keep_vanished(hub, comparison, [each for id_, each in listed.items() if id_ not in seen])
         page_ended = clock.monotonic_seconds()
         comparison = comparison.after_page(page.following, page_ended - page_begun)
         page_begun = page_ended
     return added, comparison
 
 
+async def _keep_vanished(hub: TaskHub, comparison: Comparison, unseen: Iterable[OperationEntry]) -> None:
+    """Keep what the index has without an end, and was in no page of this run; each is read before."""
+    unended = [each for each in unseen if comparison.looks_for(each) and each.status not in FINISHED]
+    gone = await map_bounded(partial(keep_gone, hub), unended, _AT_ONCE)
+    if any(gone):
+        _log.warning("%d operations were purged from outside while they ran: dead letters", sum(gone))
+
+
 async def _add_to_index(
     hub: TaskHub,
     instance: pb.OrchestrationState,
-    failed: Mapping[str, OperationState | None],
+    failed: OperationEntry | None,
     *,
     is_known: bool,
 ) -> bool:
     """Add an operation that the index does not have, or not as it is; return whether it was added."""
-    if is_known and is_listed(preview_of(instance).status, failed.get(instance.instanceId)):
+    if is_known and is_listed(preview_of(instance).status, None if failed is None else failed.status):
         return False
     document = await find_status(hub, instance.instanceId)
     if document is None:

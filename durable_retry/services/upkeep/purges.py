@@ -7,12 +7,13 @@ dead letter with which the operation ended: that run would be erased after it wa
 from datetime import datetime
 
 from durable_retry.services.dead_letters.replay import start_if_lost
+from durable_retry.stores.instances import Instance
 from durable_retry.stores.task_hub import TaskHub
 
 
 async def purge_operation(
     hub: TaskHub,
-    operation_id: str,
+    instance: Instance,
     *,
     completed_before: datetime | None = None,
     dead_letter_id: str | None = None,
@@ -20,6 +21,7 @@ async def purge_operation(
     """Purge the history of an operation that has ended, and start a replay again that went with it.
 
     Args:
+        instance: As it was read just before.
         completed_before: Only if it completed and was started before this instant; None for any end.
         dead_letter_id: With which it ended; None where its output says so.
 
@@ -29,10 +31,9 @@ async def purge_operation(
     Raises:
         TaskHubUnavailableError: The task hub did not answer.
     """
-    purged = await hub.purge_instance(operation_id, completed_before)
-    if purged is None:
+    if not await hub.purge_instance(instance, completed_before):
         return False
-    letter = (purged.output or {}).get("dead_letter")
+    letter = (instance.output or {}).get("dead_letter")
     known = letter.get("id") if isinstance(letter, dict) else None
     if dead_letter_id or known:
         await start_if_lost(hub, str(dead_letter_id or known))

@@ -22,14 +22,15 @@ from durable_retry.engine.base.instants import age
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import EventState, outbox_instance
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.operations.idempotency import KeyRecordState, state_of
+from durable_retry.engine.operations.idempotency import is_live
 from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived
 from durable_retry.stores.dead_letters.records import find_dead_letter, remove_archived
 from durable_retry.stores.operations import steps
 from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.operations.markers import OwnedMarkers, owners_of_markers, remove_markers
 from durable_retry.stores.operations.status import has_ended
-from durable_retry.stores.operations.writes import MarkedRun, marked_runs, remove_commit, remove_markers
+from durable_retry.stores.operations.writes import remove_commit
 from durable_retry.stores.outbox.events import events_of, find_event, remove_event, remove_sent_run
 from durable_retry.stores.outbox.index import (
     CommitNote,
@@ -65,9 +66,9 @@ MARKERS_KEPT: Final = timedelta(days=1)
 async def remove_attempt_markers(
     hub: TaskHub, marked_before: datetime, after: str, before: str | None = None
 ) -> tuple[int, str]:
-    """Delete markers older than an instant; that of the last attempt only when the operation has ended.
+    """Delete markers older than an instant; the last of an owner only when the operation has ended.
 
-    An operation may retry for ever, and an attempt is over when a later one has a marker.
+    An operation may retry for ever, and an attempt is over when a later one, or the commit, has a marker.
 
     Returns:
         Number of deleted markers, and the next `after`, as `rounds.partitions_after` returns it. At most
@@ -77,15 +78,15 @@ async def remove_attempt_markers(
         TaskHubUnavailableError: The task hub did not answer.
     """
 
-    async def remove(run: MarkedRun) -> int:
-        old = run.before(marked_before)
-        if len(old) == len(run.marked) and not await has_ended(hub, run.operation_id):
+    async def remove(of: OwnedMarkers) -> int:
+        old = of.before(marked_before)
+        if len(old) == len(of.marked) and not await has_ended(hub, of.operation_id):
             old.pop()
-        await remove_markers(run.name, old)
+        await remove_markers(of.owner, old)
         return len(old)
 
-    runs, following = await marked_runs(after, MARKERS_PER_STEP, before)
-    return await _remove_few_at_once(remove, runs), following
+    owners, following = await owners_of_markers(after, MARKERS_PER_STEP, before)
+    return await _remove_few_at_once(remove, owners), following
 
 
 STEPS_PER_STEP: Final = 1_000
@@ -122,9 +123,7 @@ async def _are_steps_needed(hub: TaskHub, remembered: steps.RememberedSteps, now
         record = await read_record(hub, remembered.operation_id)
     except UnreadableRecordError:
         return True
-    if state_of(record, now) is not KeyRecordState.ABSENT or not await has_ended(
-        hub, remembered.operation_id
-    ):
+    if is_live(record, now) or not await has_ended(hub, remembered.operation_id):
         return True
     return any([await _may_be_replayed(each) for each in remembered.dead_letter_ids])
 
@@ -182,7 +181,9 @@ async def remove_sent_events(
     async def remove(run: tuple[str, Sequence[EndedEvent]]) -> int:
         await _remove_sent_of_run(*run)
         if purged_before is not None:
-            await hub.purge_instance(outbox_instance(run[0]), purged_before)
+            sending = await hub.read_instance(outbox_instance(run[0]))
+            if sending is not None:
+                await hub.purge_instance(sending, purged_before)
         return len(run[1])
 
     # Events of one run have one instant, so their entries are neighbours.

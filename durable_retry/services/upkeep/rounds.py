@@ -36,7 +36,6 @@ from durable_retry.services.dead_letters.replay import finish_replay
 from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.upkeep.chores import EACH_ROUND
 from durable_retry.services.upkeep.histories import purge_others, remove_old
-from durable_retry.services.upkeep.lost_ends import complete_lost
 from durable_retry.services.upkeep.lost_notes import add_lost
 from durable_retry.services.upkeep.removal import (
     COMMITS_PER_STEP,
@@ -54,8 +53,7 @@ from durable_retry.services.upkeep.removal import (
 from durable_retry.settings.upkeep import retention_settings
 from durable_retry.stores.dead_letters.intents import Intent, left_over
 from durable_retry.stores.operations import index as operation_index
-from durable_retry.stores.operations import steps
-from durable_retry.stores.operations import writes as operation_writes
+from durable_retry.stores.operations import markers, steps
 from durable_retry.stores.operations.results import remove_results
 from durable_retry.stores.order_lanes import remove_old_tails
 from durable_retry.stores.storage import lists, rounds
@@ -122,7 +120,6 @@ async def run_maintenance(hub: TaskHub, now: datetime) -> None:
         partial(look_at_lanes, hub, STEP_SECONDS),
         partial(remove_old_tails, now),
         partial(add_lost, hub, now, STEP_SECONDS),
-        partial(complete_lost, hub, now, STEP_SECONDS),
         # Records have a timer of their own.
         *(partial(look_at, hub, kind, now) for kind in RetentionKind if kind is not RetentionKind.RECORDS),
     ]
@@ -244,7 +241,7 @@ def _remove_markers(hub: TaskHub, shard: int, now: datetime) -> AsyncGenerator[i
     async def walk(after: str) -> tuple[int, str]:
         return await remove_attempt_markers(hub, now - MARKERS_KEPT, *_bounds_of_shard(shard, after))
 
-    return _finish_round(walk, operation_writes.TABLE, f"place-{shard}", now)
+    return _finish_round(walk, markers.TABLE, f"place-{shard}", now)
 
 
 def _remove_steps(hub: TaskHub, shard: int, now: datetime) -> AsyncGenerator[int]:

@@ -82,6 +82,8 @@ class OperationEntry(JsonRow):
     order_key: Annotated[str | None, Form(omits_none=True)] = None
     priority: Annotated[Priority | None, Form(omits_none=True)] = None  # None is `normal`
     debounce_key: Annotated[str | None, Form(omits_none=True)] = None
+    # False where the task hub did not say whether it took it over; None where it did.
+    was_answered: Annotated[bool | None, Form(omits_none=True)] = None
 
     @property
     def rank(self) -> tuple[int, int]:

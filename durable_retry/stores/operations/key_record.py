@@ -1,9 +1,8 @@
-"""The idempotency record of an operation's key: an entity of the task hub.
+"""The idempotency record of an operation's key, which answers when its history is gone: an entity.
 
 Every function raises `TaskHubUnavailableError` where the task hub does not answer.
 """
 
-from dataclasses import replace
 from datetime import datetime
 
 from durabletask.entities import EntityInstanceId
@@ -27,16 +26,9 @@ async def read_record(hub: TaskHub, operation_id: str) -> KeyRecord | None:
     return None if state is None else KeyRecord.from_json(state)
 
 
-async def complete_record(
-    hub: TaskHub, operation_id: str, completion: KeyCompletion, seen: KeyRecord | None
-) -> None:
-    """Complete the record of the key of an operation that is over, by a signal; see the entity.
-
-    `seen` is the record as it was read before the end was seen, perhaps of an earlier run: the claim of the
-    later one may be lost with the state of the entity. It is completed unless it was claimed since.
-    """
-    run = None if seen is None else seen.run + (seen.owner != completion.owner)
-    await hub.signal_entity(record_id(operation_id), "complete", replace(completion, run=run).to_json())
+async def complete_record(hub: TaskHub, operation_id: str, completion: KeyCompletion) -> None:
+    """Complete the record of the key of an operation that is over, by a signal; see the entity."""
+    await hub.signal_entity(record_id(operation_id), "complete", completion.to_json())
 
 
 async def expire_record(hub: TaskHub, operation_id: str, at: datetime) -> None:

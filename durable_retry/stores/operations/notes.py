@@ -116,7 +116,7 @@ def _note_submitted(fact: Submitted) -> None:
 
 def _note_unanswered(fact: StartUnanswered) -> None:
     """Note an operation that may run; the lists leave out what the task hub does not have."""
-    _note_entry(OperationList.ALL, _entry_of_operation(fact.operation))
+    _note_entry(OperationList.ALL, _entry_of_operation(fact.operation, was_answered=False))
 
 
 def _note_held(fact: AttemptHeld) -> None:

@@ -1,6 +1,6 @@
 """Operations as clients see them: the status document of one, previews of many.
 
-A document comes from the orchestration, or from the idempotency record once that is complete. Previews read
+A document comes from the orchestration, or from the idempotency record once that is gone. Previews read
 the custom status only: inputs and outputs are the largest part of an instance. What takes the hub raises
 `TaskHubUnavailableError` where that does not answer.
 """
@@ -21,8 +21,8 @@ from durable_retry.engine.base.names import Category, DeadLetterReason, Operatio
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.unreadable import CAUSES, marked, read_or, reason_of
-from durable_retry.engine.operations.completion import unreadable_document
-from durable_retry.engine.operations.idempotency import KeyRecord
+from durable_retry.engine.operations.completion import unreadable_document, written_operation, written_run
+from durable_retry.engine.operations.idempotency import is_live
 from durable_retry.engine.operations.naming import is_operation_id
 from durable_retry.engine.operations.operation import OperationInput, content_of
 from durable_retry.engine.operations.status import (
@@ -81,40 +81,38 @@ async def find_status(hub: TaskHub, operation_id: str) -> dict[str, Any] | None:
     document: Mapping[str, Any] | None = None if instance is None else whole_document_of(instance)
     try:
         record = await read_record(hub, operation_id)
-        if record is not None and record.document is not None:
+        if record is not None and (instance is None or record.run >= run_of_instance(instance)):
             document = checked_document(record.document)
-        elif record is not None and instance is None and await is_gone(hub, operation_id):
-            document = document_of_gone(operation_id, record, None)
     except CAUSES as error:
         document = document or _unreadable_record(operation_id, reason_of(error))
     return None if document is None else await with_parts(document)
 
 
-async def is_gone(hub: TaskHub, operation_id: str) -> bool:
-    """Whether an operation whose key is claimed has no instance; asked behind the claim, which one makes."""
-    return await hub.read_instance(operation_id) is None
+def run_of_instance(instance: Instance) -> int:
+    """Return the number of the run that an instance is."""
+    return written_run(instance.input, instance.created_at)
 
 
-def document_of_gone(operation_id: str, record: KeyRecord, dead_letter_id: str | None) -> dict[str, Any]:
-    """Return what is known of an operation whose key is claimed and whose instance is gone.
+async def fingerprint_of(hub: TaskHub, operation_id: str) -> str | None:
+    """Return the fingerprint for which a key stands, by its operation's instance, else by its record.
 
-    Its dead letter has no id until upkeep has written it.
+    It is None where it stands for none, and where that is not known.
+
+    Raises:
+        UnreadableRecordError: Nobody can read the record.
     """
-    document = unreadable_document(operation_id, {}, record.claimed_at, dead_letter_id="", detail=GONE)
-    letter = {"id": dead_letter_id, "reason": DeadLetterReason.AMBIGUOUS_OUTCOME.value}
-    return document | {"dead_letter": document["dead_letter"] | letter} | marked(GONE)
-
-
-GONE: Final = "its orchestration was purged while it ran, or the task hub lost it"
+    instance = await hub.read_instance(operation_id)
+    if instance is not None:
+        written = written_operation(instance.input).get("fingerprint")
+        return written if isinstance(written, str) else None
+    record = await read_record(hub, operation_id)
+    return record.fingerprint or None if record is not None and is_live(record, clock.now()) else None
 
 
 async def has_ended(hub: TaskHub, operation_id: str) -> bool:
     """Return whether an operation has ended; True also for an unknown one."""
     instance = await hub.read_instance(operation_id)
-    if instance is not None:
-        return is_finished(document_of(instance))
-    record = await read_record(hub, operation_id)
-    return record is None or record.document is not None
+    return instance is None or is_finished(document_of(instance))
 
 
 async def with_parts(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,7 +214,7 @@ def is_started_anew(instance: Instance) -> bool:
     """Whether upkeep starts an operation anew that ended badly: nothing of it can have been sent.
 
     The turn that asks for the first attempt sets the custom status. If that turn's history was lost, and it
-    ran again otherwise, the attempt has left its marker, under the name that the next claim gives again.
+    ran again otherwise, the attempt has left its marker, which the same run meets.
     """
     was_tried = instance.custom_status is not None or "history" in instance.input
     has_ended_badly = instance.runtime_status in ENDED_BADLY

@@ -180,7 +180,7 @@ async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> 
         operation = replace(operation, submitted_by=who.known_name)
     admission = http_admission()
     async with admission.admitted(hub):
-        result = await submit(hub, operation, is_new_key=naming.gave_new_key(operation))
+        result = await submit(hub, operation)
     if isinstance(result, Started):
         admission.monitor.note_start(operation)
     return await _answer_to_submission(req, hub, operation, result)

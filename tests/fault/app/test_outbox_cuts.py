@@ -27,20 +27,10 @@ from durable_retry.stores.outbox.index import list_ended, list_notes, read_note
 from durable_retry.stores.task_hub import TaskHub
 from orchestrators.outbox import outbox
 from tests.support.azurite import Storage
-from tests.support.builders import NOON
+from tests.support.builders import NOON, a_life
 from tests.support.cuts import Activity, CutError, Cuts, Mode, PartStage, Turns, on_the_clock_of
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(autouse=True)
-def no_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no task hub here, so no key has a record."""
-
-    async def read_record(_hub: str, _operation_id: str) -> None:
-        return None
-
-    monkeypatch.setattr("durable_retry.services.operations.ends.read_record", read_record)
 
 
 ACTIVITIES: dict[str, Activity] = {
@@ -48,16 +38,18 @@ ACTIVITIES: dict[str, Activity] = {
     "publish": lambda request: publish(request, TaskHub("hub")),
     "outbox_give_up": outbox_give_up,
 }
-COMMIT: dict[str, Activity] = {"commit": lambda success: commit(success, TaskHub("hub"))}
+COMMIT: dict[str, Activity] = {"commit": commit}
 ROWS = {"table": "Orders", "partition_key": "customer-1", "row_key": "order-1", "values": {}, "mode": "merge"}
 
 type Place = Literal["own", "beside a handler's writes"]
 
 
-def success_of(operation_id: str, queue: str, place: Place) -> dict[str, Any]:
+def success_of(run_id: str, queue: str, place: Place) -> dict[str, Any]:
     """A success with three events: the second one's target is down, the others go to a queue."""
+    operation_id, _, run = run_id.partition(".")
     return {
         "operation_id": operation_id,
+        "life": a_life(operation_id).to_json() | {"run": int(run)},
         "result": {"value": 1},
         "writes": [] if place == "own" else [ROWS],
         "events": [
@@ -68,12 +60,12 @@ def success_of(operation_id: str, queue: str, place: Place) -> dict[str, Any]:
     }
 
 
-def played(cuts: Cuts, operation_id: str, queue: str, *, place: Place = "own", twice: bool = False) -> None:
+def played(cuts: Cuts, run_id: str, queue: str, *, place: Place = "own", twice: bool = False) -> None:
     """Commit a success and send its events, whatever it takes."""
     steps = Turns({**COMMIT, **ACTIVITIES}, twice=twice)
-    stage = PartStage(outbox, f"outbox-{operation_id}", {"operation_id": operation_id}, steps.answer)
+    stage = PartStage(outbox, f"outbox-{run_id}", {"operation_id": run_id}, steps.answer)
     with cuts.in_place(), on_the_clock_of(stage):
-        while isinstance(steps.answer("commit", success_of(operation_id, queue, place)), Exception):
+        while isinstance(steps.answer("commit", success_of(run_id, queue, place)), Exception):
             pass  # The operation calls its commit until it succeeds.
         stage.run()
 
@@ -101,29 +93,29 @@ async def dead_letters() -> list[KeptDeadLetter]:
     return records
 
 
-async def state_of(operation_id: str) -> dict[str, Any]:
+async def state_of(run_id: str) -> dict[str, Any]:
     """All that the outbox says of an operation."""
     sent, failed = [await ended(state) for state in (EventState.SENT, EventState.FAILED)]
     letters = await dead_letters()
     return {
-        "states": [event.state.value for event in await events_of(operation_id)],
-        "listed as sent": sorted(e.event_id for e in sent if e.operation_id == operation_id),
-        "listed as failed": sorted(e.event_id for e in failed if e.operation_id == operation_id),
-        "note": await read_note(operation_id),
-        "dead letters": [letter.reason.value for letter in letters if letter.key == f"{operation_id}.2"],
+        "states": [event.state.value for event in await events_of(run_id)],
+        "listed as sent": sorted(e.event_id for e in sent if e.operation_id == run_id.partition(".")[0]),
+        "listed as failed": sorted(e.event_id for e in failed if e.operation_id == run_id.partition(".")[0]),
+        "note": await read_note(run_id),
+        "dead letters": [letter.reason.value for letter in letters if letter.key == f"{run_id}.2"],
     }
 
 
-def check(storage: Storage, operation_id: str, queue: str) -> None:
-    assert asyncio.run(state_of(operation_id)) == {
+def check(storage: Storage, run_id: str, queue: str) -> None:
+    assert asyncio.run(state_of(run_id)) == {
         "states": ["sent", "failed", "sent"],
-        "listed as sent": [f"{operation_id}.1", f"{operation_id}.3"],
-        "listed as failed": [f"{operation_id}.2"],
+        "listed as sent": [f"{run_id}.1", f"{run_id}.3"],
+        "listed as failed": [f"{run_id}.2"],
         "note": None,
         "dead letters": ["OutboxUndeliverable"],
-    }, operation_id
+    }, run_id
     arrived = ids_in(storage, queue)
-    assert set(arrived) == {f"{operation_id}.1", f"{operation_id}.3"}, arrived
+    assert set(arrived) == {f"{run_id}.1", f"{run_id}.3"}, arrived
     assert arrived == sorted(arrived), "the order holds, also among duplicates"
 
 
@@ -141,8 +133,8 @@ def test_a_cut_at_any_write_changes_nothing_in_the_end(storage: Storage, mode: M
     while True:
         cuts = Cuts(at, mode)
         name = f"{mode}-{place.partition(' ')[0]}-{at}"
-        played(cuts, f"op-{name}", name, place=place)
-        check(storage, f"op-{name}", name)
+        played(cuts, f"op-{name}.1", name, place=place)
+        check(storage, f"op-{name}.1", name)
         if cuts.missed:
             break
         at += 1
@@ -150,8 +142,8 @@ def test_a_cut_at_any_write_changes_nothing_in_the_end(storage: Storage, mode: M
 
 
 def test_steps_that_are_executed_twice_change_nothing_in_the_end(storage: Storage) -> None:
-    played(Cuts(), "op-twice", "executed-twice", twice=True)
-    check(storage, "op-twice", "executed-twice")
+    played(Cuts(), "op-twice.1", "executed-twice", twice=True)
+    check(storage, "op-twice.1", "executed-twice")
 
 
 @pytest.mark.usefixtures("storage")
@@ -159,21 +151,21 @@ def test_steps_that_are_executed_twice_change_nothing_in_the_end(storage: Storag
 @pytest.mark.parametrize("mode", ["before", "after"])
 def test_a_resend_that_is_cut_leaves_the_event_as_it_was_or_to_the_sweeper(mode: Mode, number: int) -> None:
     """Event 1 was sent and event 2 failed: both can be sent again, and both lists stay true."""
-    operation_id = f"op-resend-{mode}-{number}"
-    played(Cuts(), operation_id, f"resend-{mode}-{number}")
+    run_id = f"op-resend-{mode}-{number}.1"
+    played(Cuts(), run_id, f"resend-{mode}-{number}")
     at = 1
     while True:
         cuts = Cuts(at, mode)
-        cut = resent(cuts, f"{operation_id}.{number}")
-        state = asyncio.run(events_of(operation_id))[number - 1].state
-        noted = asyncio.run(read_note(operation_id)) is not None
+        cut = resent(cuts, f"{run_id}.{number}")
+        state = asyncio.run(events_of(run_id))[number - 1].state
+        noted = asyncio.run(read_note(run_id)) is not None
         assert noted or (cut and state is not EventState.PENDING), "a pending event is on the index"
         if noted:
-            sent_by_the_sweeper(operation_id)
-        summary = asyncio.run(state_of(operation_id))
+            sent_by_the_sweeper(run_id)
+        summary = asyncio.run(state_of(run_id))
         assert (summary["states"], summary["note"]) == (["sent", "failed", "sent"], None)
-        assert summary["listed as sent"] == [f"{operation_id}.1", f"{operation_id}.3"]
-        assert summary["listed as failed"] == [f"{operation_id}.2"]
+        assert summary["listed as sent"] == [f"{run_id}.1", f"{run_id}.3"]
+        assert summary["listed as failed"] == [f"{run_id}.2"]
         if not cut:
             break
         at += 1
@@ -190,9 +182,9 @@ def resent(cuts: Cuts, event_id: str) -> bool:
     return False
 
 
-def sent_by_the_sweeper(operation_id: str) -> None:
+def sent_by_the_sweeper(run_id: str) -> None:
     steps = Turns(dict(ACTIVITIES))
-    stage = PartStage(outbox, f"outbox-{operation_id}", {"operation_id": operation_id}, steps.answer)
+    stage = PartStage(outbox, f"outbox-{run_id}", {"operation_id": run_id}, steps.answer)
     with on_the_clock_of(stage):
         stage.run()
 

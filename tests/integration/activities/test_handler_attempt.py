@@ -52,6 +52,10 @@ def storage_in_memory(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
     return fake
 
 
+EARLIER, LATER = (an_operation().run + apart for apart in (-600_000, 600_000))
+"""The numbers of runs of other lives."""
+
+
 async def run(
     function: Callable[..., Any], *, options: Mapping[str, Any] | None = None, **changes: Any
 ) -> AttemptOutcome:
@@ -356,7 +360,7 @@ async def test_a_handler_that_ends_its_process_each_time_is_not_run_for_ever() -
     assert outcome.error is not None
     assert outcome.error.startswith("handler ship-order began this attempt 19 times and never ended it")
     with pytest.raises(DeathError):
-        await run(dies, run=2)  # a later run of the key begins anew
+        await run(dies, run=LATER)  # a later run of the key begins anew
 
 
 async def test_an_attempt_that_ends_costs_one_row(storage_in_memory: TablesInMemory) -> None:
@@ -416,11 +420,11 @@ async def test_what_must_not_run_twice_does_not() -> None:
     runs: list[str] = []
     once = {"repeatable": False}
     short = Timeouts(connect_seconds=0.1, attempt_seconds=0.1)
-    assert (await run(hangs, options=once, timeouts=short, run=2)).category is Category.AMBIGUOUS
+    assert (await run(hangs, options=once, timeouts=short, run=EARLIER)).category is Category.AMBIGUOUS
     with pytest.raises(DeathError):
         await run(dies, options=once)
     assert (await run(dies, options=once)).category is Category.AMBIGUOUS
-    first, again = [await run(ships, options=once, run=3) for _ in range(2)]
+    first, again = [await run(ships, options=once, run=LATER) for _ in range(2)]
     assert first.result == again.result == {"value": 3}
     assert runs == ["hangs", "dies", "ships"]
 

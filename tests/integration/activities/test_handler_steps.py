@@ -75,6 +75,10 @@ def registered(function: Function) -> None:
     durable_retry.operation("ship", dependency="safe")(function)
 
 
+LATER = 600_005
+"""The number of a run of a later life."""
+
+
 async def run(function: Function, number: int = 1, **changes: Any) -> AttemptOutcome:
     registered(function)
     values: dict[str, Any] = {
@@ -155,7 +159,7 @@ async def test_a_step_that_died_is_not_repeated_where_the_dependency_does_not_de
     assert "step mail began" in (outcome.error or "")
     assert script.ran == ["charge", "mail"]
     # A person replays it: a later run with the same steps.
-    assert (await run(two_steps(script), dependency="unsafe", run=6, steps_run=5)).category is None
+    assert (await run(two_steps(script), dependency="unsafe", run=LATER, steps_run=5)).category is None
     assert script.ran == ["charge", "mail", "mail"]
 
 
@@ -169,18 +173,18 @@ async def test_a_step_that_may_be_repeated_is_whatever_the_dependency_does() -> 
 async def test_a_later_run_of_the_key_begins_anew() -> None:
     script = Script([], [])
     await run(two_steps(script))
-    await run(two_steps(script), run=6)
+    await run(two_steps(script), run=LATER)
     assert script.ran == ["charge", "mail"] * 2
-    await run(two_steps(script), run=7, steps_run=6)
+    await run(two_steps(script), run=2 * LATER, steps_run=LATER)
     assert script.ran == ["charge", "mail"] * 2
 
 
-async def test_a_run_that_lost_its_claim_runs_no_step() -> None:
+async def test_a_run_that_was_overtaken_runs_no_step() -> None:
     script = Script([Transient()], [])
-    await run(two_steps(script), run=6, steps_run=5)
+    await run(two_steps(script), run=LATER, steps_run=5)
     outcome = await run(two_steps(script))
     assert outcome.category is Category.AMBIGUOUS
-    assert outcome.error == "run 6 of this key holds the claim; run 5 lost it"
+    assert outcome.error == f"run {LATER} of this key has begun; run 5 is over"
 
 
 async def test_a_step_is_retried_by_its_own_policy() -> None:

@@ -178,7 +178,7 @@ def test_a_function_without_heartbeats_reads_and_writes_nothing_for_them(rows: T
     assert rows.rows(steps.TABLE) == []
 
 
-def test_an_attempt_whose_run_lost_its_claim_ends() -> None:
+def test_an_attempt_whose_run_was_overtaken_ends() -> None:
     async def copy(call: Call) -> None:
         await steps.change_step("op-test", 1, HEARTBEAT, written_by_run_3)
         call.heartbeat(1)
@@ -191,7 +191,7 @@ def test_an_attempt_whose_run_lost_its_claim_ends() -> None:
 
     outcome = attempt(copy, heartbeat_seconds=10)
     assert outcome.category is Category.AMBIGUOUS
-    assert "run 3 of this key holds the claim" in str(outcome.error)
+    assert "run 3 of this key has begun" in str(outcome.error)
 
 
 def test_a_heartbeat_that_cannot_be_read_hides_nothing(rows: TablesInMemory) -> None:

@@ -292,7 +292,7 @@ async def test_slow_storage_of_ours_takes_no_time_from_the_dependency(
 ) -> None:
     present = clock.monotonic_seconds
 
-    async def insert_slowly(*_: Any) -> None:
+    async def insert_slowly(*_: Any, **_more: Any) -> None:
         monkeypatch.setattr(clock, "monotonic_seconds", lambda: present() + 3_600)
 
     monkeypatch.setattr(attempt_module, "insert_marker", insert_slowly)

@@ -87,7 +87,9 @@ async def ask(path: str, call: Call) -> str:
 async def run(function: Any, step: StepAdmission | None = None, status: int = 200) -> Any:
     handler_registry._handlers.clear()
     durable_retry.operation("order", dependency="payments")(function)
-    operation = an_operation(handler="order", request=None, input={}, dependency="payments", deadline_at=None)
+    operation = an_operation(
+        handler="order", request=None, input={}, dependency="payments", deadline_at=None, run=1
+    )
     transport = httpx.MockTransport(lambda _: httpx.Response(status))
     with using(parse_config(CONFIG, {})), sending_over(lambda _: transport):
         return await attempt_operation(TaskHub("{}"), AttemptCall(operation=operation, attempt=1, step=step))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from durable_retry.engine.operations.steps import OvertakenError
 from durable_retry.errors import StorageRefusedError
 from durable_retry.services.upkeep.removal import remove_old_commits
 from durable_retry.stores.operations.writes import commit_success
@@ -30,11 +31,11 @@ def a_write(row_key: str, mode: str = "replace", **values: Any) -> dict[str, Any
 
 
 async def test_result_writes_and_events_stand_side_by_side() -> None:
-    shown = await commit_success("op-1", {"value": 1}, [a_write("o-1", amount=5)], [EVENT], NOON)
-    assert shown == [{"event_id": "op-1.1", "type": "order.placed", "state": "pending"}]
+    shown = await commit_success("op-1.1", {"value": 1}, [a_write("o-1", amount=5)], [EVENT], NOON)
+    assert shown == [{"event_id": "op-1.1.1", "type": "order.placed", "state": "pending"}]
     order = await tables.read("Orders", "customer-1", "o-1")
-    outbox = await tables.read("Orders", "customer-1", "outbox-op-1.1")
-    commit = await tables.read("Orders", "customer-1", "commit-op-1")
+    outbox = await tables.read("Orders", "customer-1", "outbox-op-1.1.1")
+    commit = await tables.read("Orders", "customer-1", "commit-op-1.1")
     assert order is not None
     assert outbox is not None
     assert commit is not None
@@ -43,16 +44,16 @@ async def test_result_writes_and_events_stand_side_by_side() -> None:
 
 
 async def test_pending_events_are_found_through_a_small_index() -> None:
-    await commit_success("op-2", {"value": 1}, [], [EVENT], NOON)
-    noted = await read_note("op-2")
+    await commit_success("op-2.1", {"value": 1}, [], [EVENT], NOON)
+    noted = await read_note("op-2.1")
     assert noted is not None
-    assert (noted.location.table, noted.location.partition_key) == (OUTBOX_TABLE, "op-2")
+    assert (noted.location.table, noted.location.partition_key) == (OUTBOX_TABLE, "op-2.1")
 
 
 async def test_a_repeated_commit_changes_nothing_and_answers_the_same() -> None:
-    first = await commit_success("op-3", {"value": 1}, [a_write("o-3", amount=5)], [EVENT], NOON)
+    first = await commit_success("op-3.1", {"value": 1}, [a_write("o-3", amount=5)], [EVENT], NOON)
     await tables.merge("Orders", {"PartitionKey": "customer-1", "RowKey": "o-3", "amount": 6})
-    again = await commit_success("op-3", {"value": 1}, [a_write("o-3", amount=5)], [EVENT], NOON)
+    again = await commit_success("op-3.1", {"value": 1}, [a_write("o-3", amount=5)], [EVENT], NOON)
     kept = await tables.read("Orders", "customer-1", "o-3")
     assert again == first
     assert kept is not None
@@ -62,18 +63,18 @@ async def test_a_repeated_commit_changes_nothing_and_answers_the_same() -> None:
 async def test_a_row_that_must_be_new_and_is_not_refuses_all_of_it() -> None:
     await tables.merge("Orders", {"PartitionKey": "customer-1", "RowKey": "o-4"})
     with pytest.raises(StorageRefusedError, match="EntityAlreadyExists"):
-        await commit_success("op-4", {"value": 1}, [a_write("o-4", "insert")], [EVENT], NOON)
-    assert await tables.read("Orders", "customer-1", "outbox-op-4.1") is None
+        await commit_success("op-4.1", {"value": 1}, [a_write("o-4", "insert")], [EVENT], NOON)
+    assert await tables.read("Orders", "customer-1", "outbox-op-4.1.1") is None
 
 
 async def test_a_later_run_of_the_key_commits_its_own_writes_and_events() -> None:
-    first = await commit_success("op-7", {"value": 1}, [a_write("o-7", amount=5)], [EVENT], NOON)
+    first = await commit_success("op-7.1", {"value": 1}, [a_write("o-7", amount=5)], [EVENT], NOON)
     second = await commit_success("op-7.2", {"value": 1}, [a_write("o-7", amount=6)], [EVENT], NOON)
     order = await tables.read("Orders", "customer-1", "o-7")
     assert order is not None
     assert order["amount"] == 6
-    assert [shown[0]["event_id"] for shown in (first, second)] == ["op-7.1", "op-7.2.1"]
-    assert [event.event_id for event in await events_of("op-7")] == ["op-7.1"]
+    assert [shown[0]["event_id"] for shown in (first, second)] == ["op-7.1.1", "op-7.2.1"]
+    assert [event.event_id for event in await events_of("op-7.1")] == ["op-7.1.1"]
     assert [event.event_id for event in await events_of("op-7.2")] == ["op-7.2.1"]
 
 
@@ -83,11 +84,11 @@ async def amount_of(row_key: str) -> Any:
     return row["amount"]
 
 
-async def test_a_run_that_lost_its_claim_cannot_commit_behind_a_later_one() -> None:
-    """It looked at its claim before, and was held up for longer than the later run took."""
+async def test_a_run_that_is_over_cannot_commit_behind_a_later_one() -> None:
+    """It took the commit before, and was held up for longer than the later run took."""
     await commit_success("op-10.3", {"value": 1}, [a_write("o-10", amount=3)], [], NOON)
-    for outbox_id in ("op-10.2", "op-10"):
-        with pytest.raises(StorageRefusedError, match="run 3 of this key"):
+    for outbox_id in ("op-10.2", "op-10.1"):
+        with pytest.raises(OvertakenError, match="run 3 of this key"):
             await commit_success(outbox_id, {"value": 1}, [a_write("o-10", amount=2)], [EVENT], NOON)
         assert await tables.read("Orders", "customer-1", f"outbox-{outbox_id}.1") is None
     assert await amount_of("o-10") == 3
@@ -98,7 +99,7 @@ async def test_a_run_that_lost_its_claim_cannot_commit_behind_a_later_one() -> N
 
 async def test_runs_that_commit_at_the_same_time_end_with_the_latest() -> None:
     async def committed(run: int) -> None:
-        with suppress(StorageRefusedError):
+        with suppress(OvertakenError):
             write = a_write("o-11", amount=run)
             await commit_success(f"op-11.{run}", {"value": run}, [write], [], NOON)
 
@@ -116,7 +117,7 @@ async def test_the_fence_of_a_later_run_outlives_the_commit_of_an_earlier_one() 
     await commit_success("op-12.2", {"value": 1}, [a_write("o-12", amount=2)], [], NOON)
     await commit_success("op-12.3", {"value": 1}, [a_write("o-12", amount=3)], [], late)
     await removed_before(NOON + timedelta(days=1))
-    with pytest.raises(StorageRefusedError, match="run 3 of this key"):
+    with pytest.raises(OvertakenError, match="run 3 of this key"):
         await commit_success("op-12.2", {"value": 1}, [a_write("o-12", amount=2)], [], NOON)
     await removed_before(late + timedelta(days=1))
     assert await tables.read("Orders", "customer-1", "fence-op-12") is None
@@ -136,10 +137,10 @@ async def test_a_fence_costs_no_request_of_its_own(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_commit_without_events_is_removed_after_its_time() -> None:
-    await commit_success("op-8", {"value": 1}, [a_write("o-8", amount=5)], [], NOON)
-    await commit_success("op-9", {"value": 1}, [a_write("o-9", amount=5)], [], NOON + timedelta(days=9))
+    await commit_success("op-8.1", {"value": 1}, [a_write("o-8", amount=5)], [], NOON)
+    await commit_success("op-9.1", {"value": 1}, [a_write("o-9", amount=5)], [], NOON + timedelta(days=9))
     await removed_before(NOON + timedelta(days=1))
-    rows = [await tables.read("Orders", "customer-1", f"commit-op-{number}") for number in (8, 9)]
+    rows = [await tables.read("Orders", "customer-1", f"commit-op-{number}.1") for number in (8, 9)]
     assert [row is None for row in rows] == [True, False]
     assert await tables.read("Orders", "customer-1", "o-8") is not None
 
@@ -148,7 +149,7 @@ async def test_rows_can_be_merged_and_deleted() -> None:
     await tables.merge("Orders", {"PartitionKey": "customer-1", "RowKey": "o-5", "kept": "yes"})
     await tables.merge("Orders", {"PartitionKey": "customer-1", "RowKey": "o-6"})
     writes = [a_write("o-5", "merge", amount=1), a_write("o-6", "delete")]
-    await commit_success("op-5", {"value": 1}, writes, [], NOON)
+    await commit_success("op-5.1", {"value": 1}, writes, [], NOON)
     merged = await tables.read("Orders", "customer-1", "o-5")
     assert merged is not None
     assert (merged["kept"], merged["amount"]) == ("yes", 1)

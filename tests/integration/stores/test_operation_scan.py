@@ -38,9 +38,7 @@ async def test_a_scan_reads_every_page(task_hub: TaskHubStage, monkeypatch: pyte
     monkeypatch.setattr(instance_pages, "LIGHT_ROWS", ROWS)
     wanted = [f"op-{number:02}" for number in range(COUNT)]
     for operation_id in wanted:
-        await submit(
-            task_hub.binding, an_operation(deadline_in=None, operation_id=operation_id), is_new_key=True
-        )
+        await submit(task_hub.binding, an_operation(deadline_in=None, operation_id=operation_id))
     assert list(await seen(task_hub)) == wanted
 
 
@@ -54,16 +52,14 @@ async def test_a_scan_can_leave_out_what_is_older_and_what_is_younger(task_hub: 
 
 async def test_a_preview_agrees_with_the_status_document(task_hub: TaskHubStage) -> None:
     task_hub.answer = failing(0)
-    await submit(task_hub.binding, an_operation(deadline_in=None, operation_id="op-good"), is_new_key=True)
+    await submit(task_hub.binding, an_operation(deadline_in=None, operation_id="op-good"))
     await finished(task_hub, "op-good")
     task_hub.answer = failing(99, Category.MALFORMED, 422)
-    await submit(task_hub.binding, an_operation(deadline_in=None, operation_id="op-bad"), is_new_key=True)
+    await submit(task_hub.binding, an_operation(deadline_in=None, operation_id="op-bad"))
     await finished(task_hub, "op-bad")
     task_hub.answer = failing(99)
     for operation_id in ("op-waits", "op-killed"):
-        await submit(
-            task_hub.binding, an_operation(deadline_in=None, operation_id=operation_id), is_new_key=True
-        )
+        await submit(task_hub.binding, an_operation(deadline_in=None, operation_id=operation_id))
         await until_waiting(task_hub, operation_id)
     await (await task_hub.binding.client()).terminate_orchestration("op-killed")
     await finished(task_hub, "op-killed")

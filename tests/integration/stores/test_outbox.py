@@ -60,12 +60,12 @@ async def test_events_are_in_their_order_also_past_the_ninth() -> None:
 
 
 async def test_an_event_beside_a_handlers_writes_is_found_by_its_id_alone() -> None:
-    await committed("op-beside", 1, customer="customer-7")
-    kept = await find_event("op-beside.1")
+    await committed("op-beside.7", 1, customer="customer-7")
+    kept = await find_event("op-beside.7.1")
     assert kept is not None
     assert kept.location == OutboxLocation("Kept", "customer-7")
-    assert [event.event_id for event in await events_of("op-beside")] == ["op-beside.1"]
-    assert await find_event("op-beside.2") is None
+    assert [event.event_id for event in await events_of("op-beside.7")] == ["op-beside.7.1"]
+    assert await find_event("op-beside.7.2") is None
     assert await find_event("op-beside") is None
 
 
@@ -131,12 +131,12 @@ async def test_an_event_that_changed_meanwhile_is_marked_as_what_happened_to_it(
 
 async def test_sent_events_go_after_their_time_and_failed_and_younger_ones_stay() -> None:
     await committed("op-old", 2, days=-30)
-    await committed("op-mixed", 2, days=-30, customer="customer-8")
+    await committed("op-mixed.7", 2, days=-30, customer="customer-8")
     await committed("op-young", 1, days=-1)
     await sent("op-old", 1, 2)
-    await sent("op-mixed", 1)
+    await sent("op-mixed.7", 1)
     await sent("op-young", 1)
-    kept = await find_event("op-mixed.2")
+    kept = await find_event("op-mixed.7.2")
     assert kept is not None
     await mark_failed(kept, "nobody there", 1)
 
@@ -149,8 +149,8 @@ async def test_sent_events_go_after_their_time_and_failed_and_younger_ones_stay(
 
     assert await events_of("op-old") == []
     assert await tables.read(OUTBOX_TABLE, "op-old", "commit-op-old") is None
-    assert [event.event_id for event in await events_of("op-mixed")] == ["op-mixed.2"]
-    assert await tables.read("Kept", "customer-8", "commit-op-mixed") is not None
+    assert [event.event_id for event in await events_of("op-mixed.7")] == ["op-mixed.7.2"]
+    assert await tables.read("Kept", "customer-8", "commit-op-mixed.7") is not None
     assert await tables.read("Kept", "customer-8", "order") is not None
     listed, _ = await list_ended(EventState.SENT, 200, None)
     assert {"op-old", "op-mixed"}.isdisjoint(item.operation_id for item in listed)

@@ -16,7 +16,6 @@ from durable_retry.services import outbox
 from durable_retry.services.dead_letters.replay import finish_replay
 from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.upkeep import rounds as maintenance
-from durable_retry.services.upkeep.lost_ends import complete_lost
 from durable_retry.services.upkeep.lost_notes import add_lost
 from durable_retry.services.upkeep.rounds import (
     RetentionKind,
@@ -77,7 +76,7 @@ async def test_a_step_of_maintenance_that_fails_keeps_no_other_back(
     await move_dead_letter(old, lambda record: archived(record, NOW - timedelta(days=31)))
     settings = RetentionSettings(dead_letter_retention_days=30, history_retention_days=0)
     monkeypatch.setattr(maintenance, "retention_settings", lambda: settings)
-    for name in ("finish_left_over", "look_at_lanes", "add_lost", "complete_lost"):
+    for name in ("finish_left_over", "look_at_lanes", "add_lost"):
         monkeypatch.setattr(maintenance, name, AsyncMock(side_effect=HttpResponseError(name)))
     with pytest.raises(HttpResponseError):
         await run_maintenance(hub.binding, NOW)
@@ -96,7 +95,7 @@ async def test_each_run_of_maintenance_begins_one_step_later(
     monkeypatch.setattr(maintenance, "run_each", cut_off)
     for number in range(30):
         await run_maintenance(hub.binding, NOW + number * maintenance.MAINTENANCE_EVERY)
-    assert {step.func for step in begun} >= {finish_left_over, look_at_lanes, add_lost, complete_lost}
+    assert {step.func for step in begun} >= {finish_left_over, look_at_lanes, add_lost}
     kinds = {step.args[1] for step in begun if step.func is look_at}
     assert kinds == set(RetentionKind) - {RetentionKind.RECORDS}
 

@@ -15,9 +15,9 @@ from durable_retry.services.upkeep.rounds import (
     remove_past,
     run_maintenance,
 )
-from durable_retry.stores.operations.writes import Marked, insert_marker, marked_runs, write_outcome
+from durable_retry.stores.operations.markers import Marked, insert_marker, owners_of_markers, write_outcome
 from durable_retry.stores.storage import rounds
-from tests.support.builders import an_operation, failing
+from tests.support.builders import a_life, an_operation, failing
 from tests.support.hub import TaskHubStage
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -30,11 +30,11 @@ def markers_of_its_own(
 ) -> None:
     suffix = sha256(request.node.name.encode()).hexdigest()[:16]
     assert storage is not None
-    monkeypatch.setattr("durable_retry.stores.operations.writes.TABLE", f"Markers{suffix}")
+    monkeypatch.setattr("durable_retry.stores.operations.markers.TABLE", f"Markers{suffix}")
 
 
 async def names() -> list[str]:
-    return [run.name for run in (await marked_runs(rounds.FIRST, 1_000))[0]]
+    return [of.owner for of in (await owners_of_markers(rounds.FIRST, 1_000))[0]]
 
 
 async def removed(hub: TaskHubStage) -> int:
@@ -54,7 +54,7 @@ async def test_markers_go_when_the_operation_has_ended_and_they_are_old(hub: Tas
         ("op-gone", 1, OLD),
         ("op-young", 1, NOW),
     ):
-        assert await insert_marker(run, attempt, marked_at) is None
+        assert await insert_marker(a_life(run), attempt, now=marked_at) is None
     await run_maintenance(hub.binding, NOW)
     assert await names() == ["op-young"]
 
@@ -62,10 +62,10 @@ async def test_markers_go_when_the_operation_has_ended_and_they_are_old(hub: Tas
 async def test_an_operation_that_goes_on_keeps_its_markers_however_old(hub: TaskHubStage) -> None:
     hub.answer = failing(99)
     await submit(hub.binding, an_operation(operation_id="op-waits", created_at=NOW, deadline_at=None))
-    await insert_marker("op-waits", 1, OLD)
-    await insert_marker("op-waits.dl-7", 1, OLD)
+    await insert_marker(a_life("op-waits"), 1, now=OLD)
+    await insert_marker(a_life("op-waits.dl-7"), 1, now=OLD)
     assert await removed(hub) == 0
-    assert await insert_marker("op-waits", 1, NOW) == Marked(None)
+    assert await insert_marker(a_life("op-waits"), 1, now=NOW) == Marked(a_life().run, None)
 
 
 async def test_of_an_operation_that_retries_for_ever_the_old_markers_go_and_the_last_stays(
@@ -74,17 +74,17 @@ async def test_of_an_operation_that_retries_for_ever_the_old_markers_go_and_the_
     hub.answer = failing(99)
     await submit(hub.binding, an_operation(operation_id="op-endless", created_at=NOW, deadline_at=None))
     for attempt in (1, 2, 3):
-        await insert_marker("op-endless", attempt, OLD)
+        await insert_marker(a_life("op-endless"), attempt, now=OLD)
     assert await removed(hub) == 2
-    assert [tuple(run.marked) for run in (await marked_runs(rounds.FIRST, 10))[0]] == [(3,)]
-    assert await insert_marker("op-endless", 3, NOW) == Marked(None)
+    assert [tuple(of.marked) for of in (await owners_of_markers(rounds.FIRST, 10))[0]] == [("0000000003",)]
+    assert await insert_marker(a_life("op-endless"), 3, now=NOW) == Marked(a_life().run, None)
 
 
 async def test_a_young_marker_stays_and_the_old_ones_before_it_go(hub: TaskHubStage) -> None:
-    await insert_marker("op-both", 1, OLD)
-    await insert_marker("op-both", 2, NOW)
+    await insert_marker(a_life("op-both"), 1, now=OLD)
+    await insert_marker(a_life("op-both"), 2, now=NOW)
     assert await removed(hub) == 1
-    assert [tuple(run.marked) for run in (await marked_runs(rounds.FIRST, 10))[0]] == [(2,)]
+    assert [tuple(of.marked) for of in (await owners_of_markers(rounds.FIRST, 10))[0]] == [("0000000002",)]
 
 
 async def test_an_outcome_that_was_noted_too_late_goes_as_well(hub: TaskHubStage) -> None:
@@ -98,10 +98,10 @@ async def test_each_step_is_bounded_and_goes_on_behind_the_last(
 ) -> None:
     monkeypatch.setattr(retention, "MARKERS_PER_STEP", 3)
     for number in range(2):
-        await insert_marker(f"op-a-young-{number}", 1, NOW)
+        await insert_marker(a_life(f"op-a-young-{number}"), 1, now=NOW)
     for attempt in range(1, 6):  # more than one step looks at
-        await insert_marker("op-b-many", attempt, OLD)
-    await insert_marker("op-c-last", 1, OLD)
+        await insert_marker(a_life("op-b-many"), attempt, now=OLD)
+    await insert_marker(a_life("op-c-last"), 1, now=OLD)
     steps: list[int] = []
     after = rounds.FIRST
     while not steps or after != rounds.FIRST:
@@ -120,9 +120,9 @@ async def test_a_round_goes_on_where_it_stopped_and_begins_once_an_hour(
     monkeypatch.setattr(retention, "MARKERS_PER_STEP", 2)
     part = RetentionPart(RetentionKind.MARKERS, 0)
     for number in range(3):
-        await insert_marker(f"op-0{number}", 1, OLD)
+        await insert_marker(a_life(f"op-0{number}"), 1, now=OLD)
     assert await remove_past(hub.binding, part, NOW, 0) is True
-    await insert_marker("op-00", 1, OLD)  # behind the round
+    await insert_marker(a_life("op-00"), 1, now=OLD)  # behind the round
     assert await remove_past(hub.binding, part, NOW, 60) is False
     assert await names() == ["op-00"]
     assert await remove_past(hub.binding, part, NOW + ROUND_EVERY / 2, 60) is False
@@ -135,7 +135,7 @@ async def test_each_part_removes_what_is_between_its_bounds(hub: TaskHubStage) -
     digits = "234567abcdefghijklmnopqrstuvwxyz"  # Of base32, in the order of row keys.
     runs = [f"op-{digit}{digit}" for digit in digits]
     for run in runs:
-        await insert_marker(run, 1, OLD)
+        await insert_marker(a_life(run), 1, now=OLD)
     for shard in range(4):
         assert await names() == runs[8 * shard :]
         await remove_past(hub.binding, RetentionPart(RetentionKind.MARKERS, shard), NOW, 60)

@@ -118,8 +118,10 @@ async def test_a_replay_that_failed_again_is_shown_behind_the_one_of_its_dead_le
     hub: TaskHubStage,
 ) -> None:
     first = await failed(hub)
+    hub.answer = failing(9, Category.MALFORMED, 422)
     await replay(hub, first)
     await ended(hub, "op-one")
+    hub.answer = failing(0)
     operation = OperationInput.from_json((await found(first.id)).replays[-1].operation)
     second_id = await keep_operation(
         an_entry("op-one") | {"operation": operation.to_json(), "detail": "again"}, clock.now()

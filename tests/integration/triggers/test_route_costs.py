@@ -95,7 +95,7 @@ async def store(hub: TaskHub, name: str, count: int) -> None:
         shown: dict[str, Any] = {"key": f"{name}-{number}", "correlation_id": f"order-{name}-{number}"}
         shown |= {"source": "http", "created_at": clock.now()}
         operation = an_operation(operation_id=operation_id, **shown)
-        await submit(hub, operation, is_new_key=True)
+        await submit(hub, operation)
         await keep_operation(an_entry(operation_id, error=error, **shown), clock.now())
     client = await hub.client()
     for number in range(count):

@@ -22,7 +22,7 @@ UNITS: Final = 3  # requests of a message, a turn, a batch or an activity
 async def steps_of(hub: TaskHubStage) -> list[str]:
     """Return what happens to an operation that succeeds at once, from its history."""
     operation = an_operation(operation_id="op-turns")
-    await submit(hub.binding, operation, is_new_key=True)
+    await submit(hub.binding, operation)
     client = await hub.binding.client()
     await client.wait_for_orchestration_completion("op-turns", timeout=30)
     steps: list[str] = []

@@ -28,8 +28,8 @@ from durable_retry.engine.dead_letters.record import of_operation
 from durable_retry.engine.workflows.shapes import Saga, SagaStep
 from durable_retry.services.operations.submit import submit
 from durable_retry.services.outbox import sweep
+from durable_retry.services.upkeep.gone import keep_gone
 from durable_retry.services.upkeep.histories import remove_record
-from durable_retry.services.upkeep.lost_ends import complete_lost
 from durable_retry.settings.configuration import using
 from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
 from durable_retry.stores.order_lanes import lane_id
@@ -408,15 +408,25 @@ async def test_an_operation_of_which_only_a_damaged_record_is_left_is_shown_as_t
 async def test_a_key_whose_record_is_damaged_starts_nothing_and_says_so(app: App, hub: DamagedHub) -> None:
     del app
     hub.entities[RECORD] = DAMAGED_RECORDS[0]
+    hub.instances.clear()
     with pytest.raises(InvalidInputError, match=r"^/key: its record cannot be read: "):
         await submit(HUB, an_operation(operation_id=OPERATION_ID))
 
 
-async def test_a_damaged_record_does_not_hold_up_those_that_lost_their_end(app: App, hub: DamagedHub) -> None:
+async def test_a_damaged_record_holds_up_no_upkeep(app: App, hub: DamagedHub) -> None:
     del app
     hub.entities[RECORD] = DAMAGED_RECORDS[0]
-    assert await complete_lost(HUB, NOON + timedelta(minutes=12), 60) == 0
-    assert await remove_record(HUB, OPERATION_ID, NOON)
+    gone = OperationEntry(
+        operation_id=OPERATION_ID,
+        created_at=NOON,
+        key="key-1",
+        dependency="payments",
+        handler=None,
+        source="http",
+        correlation_id=None,
+    )
+    assert not await keep_gone(HUB, gone)
+    assert await remove_record(HUB, OPERATION_ID, None, NOON)
 
 
 WHOLE: Final = Path(__file__).with_name("answers.json")

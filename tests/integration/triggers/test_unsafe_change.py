@@ -8,20 +8,14 @@ from threading import Event
 from typing import Any, Final
 
 import pytest
-from durabletask.entities import EntityInstanceId
 
 from durable_retry import clock
-from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import IDEMPOTENCY_RECORD, OPERATION, OperationState
+from durable_retry.engine.base.names import OPERATION
 from durable_retry.engine.circuit.snapshot import Refused
-from durable_retry.engine.operations.idempotency import KeyCompletion
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.status import OperationStatus
-from durable_retry.engine.retry.history import History
 from durable_retry.engine.retry.loop import blocked_to_json
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.stores import task_hub as hub
-from durable_retry.stores.operations.key_record import complete_record, read_record
 from orchestrators import operation as orchestrator
 from tests.replay.with_a_wait import with_a_wait
 from tests.support.builders import an_operation, failing
@@ -29,7 +23,7 @@ from tests.support.hub import TaskHubStage, task_hub_stage
 
 CHANGED: Final = "operation_2"
 WAIT_SECONDS: Final = 4.0
-STATES: Final = ("retry", "circuit", "attempt", "claim")
+STATES: Final = ("retry", "circuit", "attempt")
 
 
 class Dependency:
@@ -54,9 +48,8 @@ class Dependency:
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskHubStage]:
+def stage() -> Iterator[TaskHubStage]:
     """A worker that has the old orchestrator and the changed one."""
-    monkeypatch.setattr(orchestrator, "_CLAIM_AGAIN", timedelta(seconds=1))
     with task_hub_stage(instead={CHANGED: with_a_wait(orchestrator.operation)}) as running:
         yield running
 
@@ -67,37 +60,12 @@ def operation_in(state: str, number: int) -> OperationInput:
     return replace(base, deadline_at=clock.now() + timedelta(hours=1))
 
 
-async def held_by_another(stage: TaskHubStage, operation: OperationInput) -> None:
-    client = await stage.binding.client()
-    claim = {"owner": "another", "fingerprint": operation.fingerprint, "now": to_rfc3339(clock.now())}
-    await client.signal_entity(EntityInstanceId(IDEMPOTENCY_RECORD, operation.operation_id), "claim", claim)
-    async with asyncio.timeout(60):
-        while await read_record(stage.binding, operation.operation_id) is None:  # noqa: ASYNC110 # asks over gRPC
-            await asyncio.sleep(0.05)
-
-
-async def let_go(stage: TaskHubStage, operation: OperationInput) -> None:
-    ended = OperationStatus(
-        operation=operation, state=OperationState.SUCCEEDED, history=History(), updated_at=clock.now()
-    )
-    completion = KeyCompletion(
-        owner="another",
-        fingerprint=operation.fingerprint,
-        document=ended.to_json(),
-        now=clock.now(),
-        ttl_seconds=3600.0,
-    )
-    await complete_record(stage.binding, operation.operation_id, completion, None)
-
-
 async def is_there(stage: TaskHubStage, dependency: Dependency, operation: OperationInput) -> bool:
     """Whether an operation is in the state of its name."""
     instance = await stage.binding.read_instance(operation.operation_id)
     assert instance is not None
     state = operation.operation_id.rpartition("-")[2]
     shown = (instance.custom_status or {}).get("status")
-    if state == "claim":
-        return instance.updated_at > instance.created_at and shown is None
     if state == "attempt":
         return operation.operation_id in dependency.under_way
     return shown == f"waiting_{state}"
@@ -112,7 +80,6 @@ async def test_old_and_new_operations_end_side_by_side_and_so_after_the_way_back
     for number, name in enumerate((OPERATION, CHANGED, OPERATION)):
         monkeypatch.setattr(hub, "STARTED_OPERATION", name)
         batch = [operation_in(state, number) for state in STATES]
-        await held_by_another(stage, batch[-1])
         for operation in batch:
             assert await stage.binding.start_operation(operation)
         for operation in batch:
@@ -123,8 +90,6 @@ async def test_old_and_new_operations_end_side_by_side_and_so_after_the_way_back
     dependency.goes_on.set()
     client = await stage.binding.client()
     for name, operation in started:
-        if operation.operation_id.endswith("claim"):
-            await let_go(stage, operation)
         instance = await stage.binding.wait_for_end(operation.operation_id, 30)
         state = await client.get_orchestration_state(operation.operation_id)
         assert instance is not None

@@ -22,7 +22,7 @@ from durable_retry.stores.dead_letters.records import keep_operation
 from durable_retry.stores.task_hub import close_clients
 from scripts.processes import ROOT
 from tests.integration.triggers.conftest import App
-from tests.support.builders import an_entry
+from tests.support.builders import an_entry, failing
 from tests.support.hub import task_hub_stage
 from tests.support.stage import Stage
 from tests.support.walk import WORDS, Walk, walking
@@ -59,6 +59,7 @@ async def dependency(calls: Walk) -> AsyncIterator[int]:
 @pytest.fixture
 async def app(functions: dict[str, Any]) -> AsyncIterator[App]:
     with task_hub_stage() as stage:
+        stage.answer = failing(99)  # What has succeeded is not replayed.
         yield App(functions, hub=stage.binding)
         await close_clients()
 

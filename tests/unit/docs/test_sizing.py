@@ -11,12 +11,16 @@ import pytest
 from docs.sizing import (
     ACCOUNT_PER_SECOND,
     COUNTED_REQUESTS,
+    GENERATED_REQUESTS,
     HEADROOM,
     IDLE_REQUESTS_PER_MINUTE,
     INSTANCE_OPERATIONS,
+    LOOK,
+    MEASURED_BEFORE,
     MEASURED_REQUESTS,
     MOST_IDLE_REQUESTS,
     PLAIN_REQUESTS,
+    PURGE,
     RATES,
     RECORD,
     UPKEEP,
@@ -54,6 +58,11 @@ def test_the_page_has_the_assumptions_of_the_model() -> None:
     text = " ".join(PAGE.split())
     assert f"{RECORD} keep the record" in text
     assert f"{MEASURED_REQUESTS} storage requests" in text
+    assert f"{GENERATED_REQUESTS} with a key that the app generated" in text
+    assert f"generated key takes {GENERATED_REQUESTS + LOOK + PURGE}." in text
+    assert f"it was {MEASURED_BEFORE} for both" in text
+    month = f"{on_storage(MIX, 30).dollars:,.0f}"
+    assert f"which costs {month} US dollars" in text
     assert f"one activity took {PLAIN_REQUESTS}" in text
     assert f"about {IDLE_REQUESTS_PER_MINUTE} storage requests a minute" in text
 
@@ -69,21 +78,21 @@ def test_the_operation_that_was_measured_costs_what_was_measured() -> None:
 
 
 def test_an_operation_that_succeeds_at_once_is_counted_by_hand() -> None:
-    # Messages: started, claim, answer, result, completion. Three turns, two entity batches, one activity.
-    cost = Cost(turns=3, activities=1, entities=2, tables=0)
+    # Messages: started, result, completion. Two turns, one entity batch, one activity.
+    cost = Cost(turns=2, activities=1, entities=1, tables=0)
     assert cost.steps() == {
         "start": 3,
-        "messages": 15,
-        "turns": 9,
-        "entities": 6,
+        "messages": 9,
+        "turns": 6,
+        "entities": 3,
         "activities": 3,
         "the app's tables": 0,
     }
-    assert cost.requests == 32 + 13
+    assert cost.requests == 23 + 11
 
 
 def test_the_apps_own_requests_are_taken_as_they_are() -> None:
-    cost = Cost(turns=3, activities=1, entities=2, tables=10)
+    cost = Cost(turns=2, activities=1, entities=1, tables=10)
     assert cost.until_it_ends == MEASURED_REQUESTS + 10
 
 

@@ -9,7 +9,8 @@ from durabletask.internal import helpers
 
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import FORM, Category
-from durable_retry.engine.facts import WaitEnded
+from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.facts import OperationEnded, WaitEnded
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.debounce import Debounce, DebounceRequest, Series
 from durable_retry.engine.operations.operation import CONTENT_BYTES, digest_of
@@ -17,19 +18,36 @@ from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from orchestrators import run
 from orchestrators.run import LAPS_PER_HISTORY
 from tests.support.builders import NOON, Activities, an_operation, failing, outcome
-from tests.support.stage import Stage, dying
+from tests.support.stage import Stage
 
-HEALTHY_TURNS = 3
+HEALTHY_TURNS = 2
 TURNS_PER_FAILURE = 2
 
 
-def test_a_healthy_operation_costs_three_turns_one_activity_and_one_awaited_entity_call() -> None:
+def test_a_healthy_operation_costs_two_turns_one_activity_and_one_signal() -> None:
     stage = Stage(an_operation(), failing(0))
     document = stage.run()
     assert document["status"] == "succeeded"
     assert document["result"] == {"status_code": 200, "headers": {}, "json": {"id": "ch_1"}}
-    assert (stage.turns, len(stage.activities), stage.entity_calls) == (HEALTHY_TURNS, 1, 1)
-    assert [name for name, _ in stage.signals] == ["claim", "complete"]
+    assert (stage.turns, len(stage.activities), stage.entity_calls) == (HEALTHY_TURNS, 1, 0)
+    assert [name for name, _ in stage.signals] == ["complete"]
+    assert stage.record["document"] == document
+
+
+def test_a_generated_key_costs_no_entity_anything() -> None:
+    stage = Stage(an_operation(key_is_generated=True), failing(0))
+    assert stage.run()["status"] == "succeeded"
+    assert (stage.turns, stage.signals, stage.record) == (HEALTHY_TURNS, [], None)
+
+
+def test_an_end_is_reported_once_however_often_its_history_is_replayed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    facts: list[OperationEnded] = []
+    monkeypatch.setattr("durable_retry.facts._receivers", {OperationEnded: [facts.append]})
+    trace = TraceContext("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+    document = Stage(an_operation(trace=trace), failing(3)).run()
+    assert facts == [OperationEnded(document, trace)]
 
 
 def test_each_failed_attempt_adds_two_turns_one_activity_and_one_timer() -> None:
@@ -40,17 +58,9 @@ def test_each_failed_attempt_adds_two_turns_one_activity_and_one_timer() -> None
     assert stage.made("attempt") == 4
 
 
-def test_the_key_is_claimed_before_anything_else_happens() -> None:
-    stage = Stage(an_operation(), failing(0))
-    stage.turn()
-    assert stage.entity_calls == 1
-    assert stage.activities == []
-
-
 def test_a_timer_of_a_lost_turn_does_not_take_the_attempt_for_its_own() -> None:
     """On Azure Storage a turn may first have set a timer, and have scheduled an attempt when it ran again."""
     stage = Stage(an_operation(), failing(0))
-    stage.turn()
     stage.turn()
     answered, stage.inbox = stage.inbox, []
     number = answered[0].taskCompleted.taskScheduledId
@@ -183,13 +193,13 @@ def test_whatever_the_input_is_the_operation_ends_as_a_dead_letter(given: Any) -
     assert stage.run()["dead_letter"]["id"] == "dl-1"
 
 
-def test_a_later_input_that_cannot_be_read_completes_the_key_that_an_earlier_one_claimed() -> None:
+def test_a_later_input_that_cannot_be_read_completes_the_key_of_its_run() -> None:
     stage = Stage(an_operation(replay_of="dl-0"), failing(99))
     stage.run_until_waiting()
     written = an_operation(replay_of="dl-0").to_json()
     stage._begin(json.dumps({"operation": written, "history": {"attempts": [{}]}}))
     document = stage.run()
-    assert (stage.record["state"], stage.record["document"]) == ("completed", document)
+    assert (stage.record["run"], stage.record["document"]) == (an_operation().run, document)
     completion = Completion.of(document)
     assert completion is not None
     assert completion.may_have_acted
@@ -204,13 +214,10 @@ def test_the_waits_are_the_policys() -> None:
 def test_the_late_end_of_the_run_before_a_replay_does_not_speak_for_the_replay() -> None:
     failed = Stage(an_operation(), failing(99))
     failed.run()
-    replayed = Stage(an_operation(replay_of="dl-1"), failing(0))
-    replayed.signal("claim", {"owner": "op-test", "fingerprint": "f1", "now": "2026-11-21T12:00:00Z"})
-    while not replayed.made("attempt"):
-        replayed.turn()
-    late = {"owner": "op-test", "fingerprint": "f1", "document": failed.output, "ttl_seconds": 60}
-    replayed.signal("complete", late | {"now": "2026-11-21T12:00:00Z"})
+    replay = replace(an_operation(), replay_of="dl-1").restarted(NOON + timedelta(seconds=1))
+    replayed = Stage(replay, failing(0))
     replayed.run()
+    replayed.signal("complete", an_operation().completion(failed.output, NOON).to_json())
     assert replayed.record["document"]["status"] == "succeeded"
 
 
@@ -334,11 +341,11 @@ def test_cancelling_during_an_attempt_lets_it_end_first() -> None:
     assert stage.run()["status"] == "succeeded"
 
 
-def test_cancelling_before_the_first_attempt_makes_none() -> None:
-    stage = Stage(an_operation(), failing(0))
+def test_a_cancel_that_comes_with_the_start_lets_the_first_attempt_end() -> None:
+    stage = Stage(an_operation(), failing(9))
     stage.raise_event("cancel", {})
     assert stage.run()["status"] == "cancelled"
-    assert stage.activities == []
+    assert stage.made("attempt") == 1
 
 
 def test_retry_now_ends_the_wait_for_the_attempt_that_it_names() -> None:
@@ -355,9 +362,9 @@ def in_an_hour() -> Stage:
     return stage
 
 
-def test_a_later_start_is_waited_for_once_the_key_is_claimed() -> None:
+def test_a_later_start_is_waited_for() -> None:
     stage = in_an_hour()
-    assert (stage.entity_calls, stage.activities) == (1, [])
+    assert (stage.entity_calls, stage.activities) == (0, [])
     document = stage.run()
     assert stage.now == NOON + timedelta(hours=1)
     assert (document["status"], document["start_at"]) == ("succeeded", "2026-11-21T13:00:00Z")
@@ -428,7 +435,7 @@ def test_a_replaced_operation_ends_as_cancelled_and_says_by_what() -> None:
     stage.raise_event("replaced", request_of("op-later", 3))
     document = stage.run()
     assert (document["status"], document["replaced_by"]) == ("cancelled", "op-later")
-    assert (stage.now, stage.activities, stage.record["state"]) == (NOON, [], "completed")
+    assert (stage.now, stage.activities, stage.record["document"]) == (NOON, [], document)
 
 
 def test_one_that_no_event_reached_learns_at_the_end_of_its_wait_that_it_was_replaced() -> None:
@@ -648,32 +655,6 @@ def test_retry_now_for_an_earlier_wait_does_not_end_this_one() -> None:
     assert stage.run_until_waiting()["status"] == "waiting_retry"
 
 
-def test_a_second_start_of_a_finished_key_answers_what_the_first_one_did() -> None:
-    first = Stage(an_operation(), failing(1))
-    document = first.run()
-    second = Stage(an_operation(), failing(0))
-    second.record = first.record
-    assert second.run() == document
-    assert second.activities == []
-
-
-def test_a_second_start_with_another_fingerprint_does_nothing() -> None:
-    first = Stage(an_operation(), failing(0))
-    document = first.run()
-    second = Stage(an_operation(fingerprint="another"), failing(0))
-    second.record = first.record
-    assert second.run() == document
-    assert second.activities == []
-
-
-def test_the_claim_of_a_run_that_vanished_is_taken_over() -> None:
-    first = Stage(an_operation(), failing(0))
-    first.turn()
-    second = Stage(an_operation(), failing(0))
-    second.record = first.record
-    assert second.run()["status"] == "succeeded"
-
-
 def test_the_record_is_kept_as_long_as_the_dependency_says() -> None:
     stage = Stage(an_operation(ttl_seconds=60.0), failing(0))
     stage.run()
@@ -712,13 +693,6 @@ def test_what_is_kept_for_ever_does_not_grow() -> None:
     assert many.longest_history == few.longest_history
 
 
-def test_an_operation_continues_under_its_claim() -> None:
-    stage = Stage(an_operation(**unlimited()), failing(45))
-    stage.run()
-    assert stage.executions == 3
-    assert stage.entity_calls == 1
-
-
 @pytest.mark.parametrize("attempts_before", [19, 20, 21])
 def test_a_cancel_is_not_lost_when_the_history_begins_anew(attempts_before: int) -> None:
     stage = Stage(an_operation(**unlimited()), failing(99))
@@ -755,7 +729,7 @@ def test_the_custom_status_fits_whatever_errors_say() -> None:
 def test_events_are_committed_with_the_result_before_the_operation_succeeds() -> None:
     event = {"type": "charge.completed", "queue": "charge-events", "data": {"order": 42}}
     shown = [{"event_id": "op-test.1", "type": "charge.completed", "state": "pending"}]
-    stage = Stage(an_operation(on_success=(event,)), committing(events=shown, rejected=None))
+    stage = Stage(an_operation(on_success=(event,)), committing(events=shown))
     document = stage.run()
     assert document["events"] == shown
     assert stage.activities[-1][0] == "commit"
@@ -763,41 +737,39 @@ def test_events_are_committed_with_the_result_before_the_operation_succeeds() ->
     assert stage.activities[-1][1]["result"] == document["result"]
 
 
-def test_every_side_effect_carries_the_run_number_of_the_claim() -> None:
+def test_the_outbox_is_that_of_the_run_that_was_committed() -> None:
     event = {"type": "t", "queue": "events", "data": None}
-    shown = [{"event_id": "op-test.1", "type": "t", "state": "pending"}]
-    stage = Stage(an_operation(on_success=(event,)), committing(events=shown, rejected=None))
+    shown = [{"event_id": "op-test.7.1", "type": "t", "state": "pending"}]
+    stage = Stage(an_operation(on_success=(event,)), committing(events=shown, run_id="op-test.7"))
     stage.run()
-    run = stage.record["run"]
-    assert run == round(NOON.timestamp() * 1000)
-    assert [given["run"] for _, given in stage.activities] == [run, run]
+    assert stage.activities[-1][1]["life"] == an_operation().life.to_json()
     ((_, instance_id, given),) = stage.children
-    assert (instance_id, given) == (
-        f"outbox-op-test.{run}",
-        {"operation_id": f"op-test.{run}", "form": FORM},
-    )
+    assert (instance_id, given) == ("outbox-op-test.7", {"operation_id": "op-test.7", "form": FORM})
 
 
-def test_a_run_keeps_its_number_when_it_continues_as_new() -> None:
-    stage = Stage(an_operation(**unlimited()), failing(25))
+def test_an_operation_goes_on_in_the_run_of_the_start_that_came_first() -> None:
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        answered = failing(25)(name, given)
+        return answered | {"run": 7} if given["attempt"] == 1 else answered
+
+    stage = Stage(an_operation(**unlimited()), answer)
     stage.run()
-    assert {given["run"] for _, given in stage.activities} == {stage.record["run"]}
+    runs = [given["operation"]["run"] for _, given in stage.activities]
+    assert runs == [an_operation().run, *25 * [7]]
+    assert stage.record["run"] == 7
 
 
-def test_the_second_start_of_a_replay_waits_for_the_end_of_the_first() -> None:
-    first = Stage(an_operation(replay_of="dl-1"), failing(99))
-    first.run()
-    second = Stage(an_operation(replay_of="dl-1", created_at=NOON + timedelta(seconds=5)), failing(0))
-    second.record = first.record | {"state": "in_progress", "document": None, "expires_at": None}
-    second.run_until_waiting()
-    second.record = first.record
-    assert second.run() == first.output
-    assert second.activities == []
+def test_a_large_operation_is_sent_to_attempts_in_the_run_of_another_start() -> None:
+    stage = Stage(LARGE, lambda name, given: failing(1)(name, given) | {"run": 7})
+    stage.run()
+    (first, second) = (given for _, given in stage.activities)
+    assert "operation" not in first
+    assert second["operation"]["run"] == 7
 
 
 def test_attempts_do_not_carry_the_events() -> None:
     event = {"type": "t", "queue": "events", "data": "x" * 100}
-    stage = Stage(an_operation(on_success=(event,)), committing(events=[], rejected=None))
+    stage = Stage(an_operation(on_success=(event,)), committing(events=[]))
     stage.run()
     assert stage.activities[0][1]["operation"]["on_success"] == []
 
@@ -812,7 +784,8 @@ def test_writes_that_can_never_be_made_are_a_dead_letter() -> None:
 
 def committing(**answered: Any) -> Activities:
     def answer(name: str, given: dict[str, Any]) -> Any:
-        return answered if name == "commit" else failing(0)(name, given)
+        committed = {"run_id": "op-test.1", "rejected": None, **answered}
+        return committed if name == "commit" else failing(0)(name, given)
 
     return answer
 
@@ -848,24 +821,7 @@ def test_a_mistake_of_our_own_is_left_to_a_person(monkeypatch: pytest.MonkeyPatc
         "detail": "the app itself failed: KeyError: 'no such rule'",
     }
     assert stage.made("attempt") == 1
-    assert [name for name, _ in stage.signals] == ["claim", "complete"]
-
-
-def test_a_claim_that_fails_for_a_while_is_made_again() -> None:
-    stage = Stage(an_operation(), failing(0))
-    stage.record = {"state": "unreadable"}
-    stage.turn()
-    stage.turn()
-    stage.record = None
-    assert stage.run()["status"] == "succeeded"
-
-
-def test_a_claim_that_never_succeeds_is_a_dead_letter() -> None:
-    stage = Stage(an_operation(), failing(0))
-    stage.record = {"state": "unreadable"}
-    stage.before_turn = lambda at: setattr(at, "record", None) if at.made("dead_letter") else None
-    assert stage.run()["status"] == "dead_lettered"
-    assert stage.made("attempt") == 0
+    assert [name for name, _ in stage.signals] == ["complete"]
 
 
 LARGE = an_operation(
@@ -894,35 +850,6 @@ def test_an_attempt_that_did_not_find_a_large_operation_gets_it() -> None:
     assert stage.run()["status"] == "succeeded"
     assert ["digest" in given for _, given in stage.activities] == [True, False]
     assert stage.activities[-1][1]["operation"]["request"] == LARGE.request
-
-
-@pytest.mark.parametrize("times", [1, 4, 19])
-def test_a_claim_whose_worker_dies_is_made_again(times: int) -> None:
-    stage = Stage(an_operation(deadline_at=None), failing(0))
-    stage.dead_batches = dying("claim", times)
-    document = stage.run()
-    assert (document["status"], document["attempt_count"]) == ("succeeded", 1)
-    assert stage.entity_calls == times + 1
-    assert stage.record["document"] == document
-
-
-def test_a_key_that_cannot_be_claimed_ends_in_a_dead_letter_that_says_that_nothing_was_sent() -> None:
-    stage = Stage(an_operation(deadline_at=None), failing(0))
-    stage.dead_batches = dying("claim", 99)
-    document = stage.run()
-    assert (document["attempt_count"], stage.made("attempt")) == (0, 0)
-    assert document["dead_letter"]["category"] == "transient"
-    assert document["dead_letter"]["detail"].startswith("nothing was sent: 20 claims of the key failed")
-    assert "Invocation of function 'idempotency_record' failed" in document["dead_letter"]["detail"]
-    assert stage.record["document"] == document
-
-
-def test_a_key_that_cannot_be_claimed_by_the_deadline_ends_then() -> None:
-    stage = Stage(an_operation(deadline_at=NOON + timedelta(seconds=100)), failing(0))
-    stage.dead_batches = dying("claim", 99)
-    document = stage.run()
-    assert document["dead_letter"]["reason"] == "DeadlineExceeded"
-    assert stage.now == NOON + timedelta(seconds=126)
 
 
 def test_an_operation_that_nobody_could_try_before_its_deadline_is_tried_once() -> None:

@@ -53,7 +53,7 @@ def held_open(reason: str) -> dict[str, Any]:
 def test_a_healthy_operation_never_asks_the_circuit_itself() -> None:
     stage = Stage(an_operation(), failing(0))
     assert stage.run()["status"] == "succeeded"
-    assert (stage.turns, stage.made("attempt"), stage.entity_calls, stage.circuit_calls) == (3, 1, 1, [])
+    assert (stage.turns, stage.made("attempt"), stage.entity_calls, stage.circuit_calls) == (2, 1, 0, [])
 
 
 def test_a_refused_operation_waits_for_its_place_without_counting_an_attempt() -> None:

@@ -126,5 +126,7 @@ async def test_an_instance_that_was_started_again_is_not_purged(
     purge = AsyncMock()
     monkeypatch.setattr(shown, "purge_orchestration", purge, raising=False)
     monkeypatch.setattr(TaskHub, "client", AsyncMock(return_value=shown))
-    assert (await HUB.purge_instance("op-1") is not None) is is_purged
+    instance = await HUB.read_instance("op-1")
+    assert instance is not None
+    assert await HUB.purge_instance(instance) is is_purged
     assert purge.await_count == is_purged

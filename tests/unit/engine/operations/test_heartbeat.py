@@ -12,7 +12,7 @@ from durable_retry.engine.operations.heartbeat import (
     report_progress,
     shown_heartbeat,
 )
-from durable_retry.engine.operations.steps import Execution, LostClaimError, RememberedStep
+from durable_retry.engine.operations.steps import Execution, OvertakenError, RememberedStep
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 EXECUTION = Execution(name=HEARTBEAT, run=2, token="x1", is_repeatable=True, now=NOON, dead_letter_id="dl-1")
@@ -46,7 +46,7 @@ def test_an_attempt_that_was_left_behind_writes_over_no_later_one() -> None:
     assert report_progress(later, EXECUTION, 2, "0").result == "0"
     next_run = replace(EXECUTION, run=3)
     assert report_progress(later, next_run, 1, "0").result == "0"
-    with pytest.raises(LostClaimError, match="run 3 of this key holds the claim"):
+    with pytest.raises(OvertakenError, match="run 3 of this key has begun; run 2 is over"):
         report_progress(replace(later, run=3), EXECUTION, 3, "0")
 
 

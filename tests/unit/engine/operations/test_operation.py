@@ -18,11 +18,12 @@ from durable_retry.engine.base.names import FINISHED, FORM, OrderOnFailure, Prio
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.config.dependency import Dependency, IdempotencySettings
+from durable_retry.engine.operations.idempotency import Life
 from durable_retry.engine.operations.naming import (
     ScopedKey,
     debounce_entity_for,
     operation_id_for,
-    outbox_id_for,
+    run_id_for,
     run_of,
 )
 from durable_retry.engine.operations.operation import (
@@ -132,7 +133,13 @@ def test_a_restarted_operation_has_its_whole_time_again() -> None:
     first = an_operation(timeouts=Timeouts(deadline_seconds=60), deadline_at=after(60))
     again = first.restarted(after(300))
     assert (again.created_at, again.deadline_at) == (after(300), after(360))
-    assert replace(again, created_at=first.created_at, deadline_at=first.deadline_at) == first
+    assert again.run == first.run + 300_000
+    same: dict[str, Any] = {
+        "run": first.run,
+        "created_at": first.created_at,
+        "deadline_at": first.deadline_at,
+    }
+    assert replace(again, **same) == first
 
 
 def test_the_time_left_is_cut_by_the_deadline() -> None:
@@ -165,13 +172,16 @@ def test_the_key_sent_downstream_is_the_operations_own_unless_one_is_chosen(
     assert an_operation(key="the operation's own", downstream_key=given).sent_key == sent
 
 
-def test_markers_of_the_first_run_have_the_name_of_its_owner() -> None:
-    assert an_operation(replay_of="dl-1", run=1).run_id == an_operation(replay_of="dl-1").owner
-
-
-def test_markers_of_a_later_run_have_the_number_of_the_run() -> None:
-    operation = an_operation(replay_of="dl-1", run=7)
+def test_a_run_is_named_by_its_operation_and_a_life_by_its_owner_and_the_time_of_its_key() -> None:
+    operation = an_operation(replay_of="dl-1", run=7, ttl_seconds=2)
     assert operation.run_id == f"{operation.operation_id}.7"
+    assert operation.life == Life(owner="op-test.dl-1", run=7, apart_ms=2_000)
+    assert an_operation().life.owner == "op-test"
+
+
+def test_a_run_ends_with_what_the_record_of_its_key_needs() -> None:
+    completion = an_operation(run=7, ttl_seconds=2).completion({"status": "succeeded"}, NOON)
+    assert (completion.run, completion.fingerprint, completion.ttl_seconds) == (7, "f1", 2)
 
 
 BODY = {
@@ -356,7 +366,7 @@ def test_a_handlers_fingerprint_is_its_name_and_input() -> None:
 
 @pytest.mark.parametrize("run", [1, 2, 1_795_262_400_000])
 def test_the_name_of_a_run_gives_its_number_back(run: int) -> None:
-    assert run_of(outbox_id_for("op-1", run)) == run
+    assert run_of(run_id_for("op-1", run)) == run
 
 
 def test_the_content_of_a_call_is_its_request_without_credentials() -> None:
@@ -415,11 +425,11 @@ def test_a_handlers_input_counts_as_a_request_does() -> None:
 
 def test_an_attempt_that_is_owed_after_the_deadline_has_its_whole_time() -> None:
     late = an_operation(deadline_at=NOON)
-    assert late.to_attempt(2, NOON, is_owed=True) == replace(late, run=2, deadline_at=None)
-    assert late.to_attempt(2, NOON, is_owed=False) == replace(late, run=2)
-    known = late.to_attempt(1, NOON, is_owed=False, acted_before=True)
+    assert late.to_attempt(NOON, is_owed=True) == replace(late, deadline_at=None)
+    assert late.to_attempt(NOON, is_owed=False) == late
+    known = late.to_attempt(NOON, is_owed=False, acted_before=True)
     assert known == replace(late, acted_before=True)
-    assert late.to_attempt(1, NOON - timedelta(seconds=1), is_owed=True) == late
+    assert late.to_attempt(NOON - timedelta(seconds=1), is_owed=True) == late
 
 
 def test_what_follows_a_failure_in_an_order_needs_an_order_key() -> None:

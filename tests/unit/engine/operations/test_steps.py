@@ -6,7 +6,7 @@ import pytest
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.steps import (
     Execution,
-    LostClaimError,
+    OvertakenError,
     RememberedStep,
     StepState,
     UnknownEffectError,
@@ -73,9 +73,9 @@ def test_a_later_run_is_a_persons_decision_to_go_on() -> None:
 
 def test_a_run_that_lost_its_claim_writes_no_more() -> None:
     later = running("x2", run=8)
-    with pytest.raises(LostClaimError):
+    with pytest.raises(OvertakenError):
         begin(later, an_execution("x1"))
-    with pytest.raises(LostClaimError):
+    with pytest.raises(OvertakenError):
         succeed(later, running(), "1")
 
 
@@ -142,7 +142,7 @@ def test_a_forgotten_step_is_made_again_by_the_next_run_and_an_older_execution_g
     record = forgotten(succeed(begun, begun, "1"))
     assert forgotten(record) == record
     assert shown(record, OperationState.RUNNING).status is StepState.WAITING
-    with pytest.raises(LostClaimError):
+    with pytest.raises(OvertakenError):
         succeed(record, begun, "1")
     again = begin(record, an_execution("x2", run=9, is_repeatable=False))
     assert (again.state, again.attempts, again.result) == (StepState.RUNNING, 1, None)

@@ -220,7 +220,8 @@ def test_the_key_is_the_first_of_the_callers_the_fields_the_events_and_the_sourc
 def test_a_key_is_new_only_where_the_generated_one_is_used() -> None:
     def has_new_key(naming: Naming, **more: str) -> bool:
         envelope = ParsedEnvelope(CALL | more)
-        return naming.gave_new_key(read_operation(envelope, naming, TARGETS, source="http", now=NOON))
+        operation = read_operation(envelope, naming, TARGETS, source="http", now=NOON)
+        return operation.key_is_generated is True
 
     generated = Naming(own=OWN, is_new=True)
     assert has_new_key(generated)

@@ -14,7 +14,6 @@ from durable_retry.engine.retry.decide import (
     Done,
     Wait,
     after_attempt,
-    after_failed_claim,
     overdue,
     record,
     while_blocked,
@@ -324,25 +323,6 @@ def test_the_attempt_that_was_owed_is_the_last() -> None:
     assert isinstance(decision, DeadLetter)
     assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
     assert "nothing here worked on the operation before its deadline; attempt 1 failed" in decision.detail
-
-
-def test_claims_that_fail_end_after_three_quarters_of_an_hour() -> None:
-    claims = [
-        after_failed_claim(an_operation(deadline_in=None), each, "died", NOON, FORM) for each in (19, 20)
-    ]
-    assert claims[0] is None
-    assert claims[1] is not None
-    assert (claims[1].category, claims[1].reason) == (Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED)
-    assert claims[1].detail == "nothing was sent: 20 claims of the key failed, the last by: died"
-
-
-def test_claims_that_fail_end_by_the_deadline_but_not_at_the_first_failure() -> None:
-    late = an_operation(deadline_in=0)
-    assert after_failed_claim(late, 4, "died", NOON, FORM) is None
-    ended = after_failed_claim(late, 5, "died", NOON, FORM)
-    assert ended is not None
-    assert ended.reason is DeadLetterReason.DEADLINE_EXCEEDED
-    assert after_failed_claim(late, 5, "died", NOON, 3) is None
 
 
 def test_a_short_attempt_needs_no_more_than_its_own_time() -> None:

@@ -56,7 +56,12 @@ def in_seconds(seconds: float) -> timedelta:
         AdmissionState(),
         AdmissionState(waiting=True, promised=True),
         AdmissionState(permit=LEASE),
-        AdmissionState(slot=Slot("op-test:1"), start_reserved=True, waited_for_slot=True, asks_for_slot=True),
+        AdmissionState(
+            slot=Slot(f"{an_operation().run_id}:1"),
+            start_reserved=True,
+            waited_for_slot=True,
+            asks_for_slot=True,
+        ),
     ],
 )
 def test_an_admission_state_survives_its_json(state: AdmissionState) -> None:
@@ -214,7 +219,7 @@ def test_the_latest_actions_of_people_are_kept() -> None:
 
 
 OPEN = Refused(base=later(20), waiting=0, until=later(20), reason="open")
-PROBE = Permitted(7, lease_id="op-test:1", lease_expires_at=later(15))
+PROBE = Permitted(7, lease_id=f"{an_operation().run_id}:1", lease_expires_at=later(15))
 
 
 def following(result: LapResult, state: RetryState | None = None) -> tuple[RetryState, object]:
@@ -355,11 +360,11 @@ def test_an_attempt_beyond_the_share_asks_for_a_slot_and_goes_with_it() -> None:
     limits = LimitSettings(max_concurrency=3)
     state, action = after(an_operation(), RetryState(), NeedsSlot(limits), NOON, FORM)
     assert isinstance(action, RequestSlot)
-    assert action.request.lease_id == "op-test:1"
+    assert action.request.lease_id == f"{an_operation().run_id}:1"
     assert action.request.settings == limits
-    state, action = after(an_operation(), state, Slot("op-test:1"), NOON, FORM)
+    state, action = after(an_operation(), state, Slot(f"{an_operation().run_id}:1"), NOON, FORM)
     assert isinstance(action, AttemptNow)
-    assert state.admission.slot == Slot("op-test:1")
+    assert state.admission.slot == Slot(f"{an_operation().run_id}:1")
     state, _ = after(an_operation(), state, an_outcome(Category.TRANSIENT), NOON, FORM)
     assert state.admission.slot is None
 
@@ -393,7 +398,7 @@ def test_a_slot_is_asked_for_no_later_than_the_deadline() -> None:
 
 
 def test_the_slot_of_an_attempt_that_needs_a_probe_is_not_kept() -> None:
-    state = RetryState(admission=AdmissionState(slot=Slot("op-test:1")))
+    state = RetryState(admission=AdmissionState(slot=Slot(f"{an_operation().run_id}:1")))
     state, action = after(an_operation(), state, NeedsProbe(CircuitSettings()), NOON, FORM)
     assert isinstance(action, RequestProbe)
     assert state.admission.slot is None

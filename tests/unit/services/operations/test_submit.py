@@ -10,8 +10,9 @@ import pytest
 from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
+from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.facts import StartUnanswered
-from durable_retry.engine.operations.idempotency import ClaimRequest, KeyRecord, KeyRecordState, claim
+from durable_retry.engine.operations.idempotency import KeyRecord
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.operations import submit as submission
@@ -66,33 +67,68 @@ def storage(monkeypatch: pytest.MonkeyPatch) -> AzureStorage:
     return storage
 
 
-async def test_a_record_is_alive_or_not_at_the_instant_that_the_claim_compares_too(
+def recorded(monkeypatch: pytest.MonkeyPatch, record: KeyRecord) -> None:
+    async def read(_hub: TaskHub, _operation_id: str) -> KeyRecord:
+        return record
+
+    monkeypatch.setattr(submission, "read_record", read)
+
+
+def a_key_record(**more: Any) -> KeyRecord:
+    operation = an_operation()
+    given: dict[str, Any] = {"fingerprint": "f1", "expires_at": operation.created_at + timedelta(days=1)}
+    return KeyRecord(run=operation.run, document={"a": 1}, **(given | more))
+
+
+async def test_a_record_is_alive_or_not_at_the_instant_of_the_submission(
     storage: AzureStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operation = an_operation()
     expires_at = operation.created_at + timedelta(seconds=1)
-
-    async def read(_hub: TaskHub, operation_id: str) -> KeyRecord:
-        request = ClaimRequest(
-            owner=operation_id, fingerprint=operation.fingerprint, now=operation.created_at
-        )
-        claimed = claim(None, request)
-        return replace(
-            claimed.record, state=KeyRecordState.COMPLETED, document={"a": 1}, expires_at=expires_at
-        )
-
-    monkeypatch.setattr(submission, "read_record", read)
+    recorded(monkeypatch, a_key_record(expires_at=expires_at))
     with clock.reading(lambda: expires_at):
         assert await submit(AZURE, operation) == Replayed({"a": 1}, finished=True)
         assert await submit(AZURE, replace(operation, created_at=expires_at)) == Started()
-    assert storage.reads == 1
+    assert storage.reads == 2
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "answer"),
+    [("f1", Replayed({"a": 1}, finished=True)), ("", Replayed({"a": 1}, finished=True)), ("f2", KeyReused())],
+)
+@pytest.mark.usefixtures("storage")
+async def test_a_record_answers_for_the_request_that_it_stands_for_as_far_as_that_is_known(
+    monkeypatch: pytest.MonkeyPatch, fingerprint: str, answer: SubmitResult
+) -> None:
+    recorded(monkeypatch, a_key_record(fingerprint=fingerprint))
+    assert await submit(AZURE, an_operation()) == answer
+
+
+@pytest.mark.usefixtures("storage")
+async def test_an_instance_answers_before_a_record_also_one_that_nobody_can_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await submit(AZURE, an_operation())
+
+    async def read_damaged(_hub: TaskHub, _operation_id: str) -> KeyRecord:
+        return KeyRecord.from_json({"run": "one"})
+
+    recorded(monkeypatch, a_key_record())
+    answers = [await submit(AZURE, an_operation())]
+    monkeypatch.setattr(submission, "read_record", read_damaged)
+    answers.append(await submit(AZURE, an_operation()))
+    for answer in answers:
+        assert isinstance(answer, Replayed)
+        assert (answer.document["status"], answer.finished) == ("pending", False)
+    with pytest.raises(InvalidInputError, match="its record cannot be read"):
+        await submit(AZURE, an_operation(operation_id="op-other"))
 
 
 async def race(
-    *fingerprints: str, hub: TaskHub = AZURE, is_new_key: bool = False
+    *fingerprints: str, hub: TaskHub = AZURE, key_is_generated: bool = False
 ) -> list[type[SubmitResult]]:
-    operations = [an_operation(fingerprint=each) for each in fingerprints]
-    results = await asyncio.gather(*(submit(hub, each, is_new_key=is_new_key) for each in operations))
+    operations = [an_operation(fingerprint=each, key_is_generated=key_is_generated) for each in fingerprints]
+    results = await asyncio.gather(*(submit(hub, each) for each in operations))
     return [type(each) for each in results]
 
 
@@ -109,7 +145,7 @@ async def test_of_two_equal_operations_one_is_started_and_one_is_a_replay() -> N
 async def test_a_start_that_can_be_trusted_is_not_read_back(storage: AzureStorage) -> None:
     await race("one", hub=ATOMIC)
     storage.rows.clear()
-    await race("one", hub=AZURE, is_new_key=True)
+    await race("one", hub=AZURE, key_is_generated=True)
     assert storage.reads == 0
 
 
@@ -126,9 +162,9 @@ async def test_an_operation_whose_start_was_not_answered_is_noted_by_the_key_of_
     facts: list[StartUnanswered] = []
     monkeypatch.setattr(TaskHub, "start_operation", staticmethod(answers_nothing))
     monkeypatch.setattr("durable_retry.facts._receivers", {StartUnanswered: [facts.append]})
-    operation = an_operation()
+    operation = an_operation(key_is_generated=not noted)
     with pytest.raises(TaskHubUnavailableError):
-        await submit(AZURE, operation, is_new_key=not noted)
+        await submit(AZURE, operation)
     assert [fact.operation.operation_id for fact in facts] == noted * [operation.operation_id]
 
 

@@ -4,12 +4,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.operations.idempotency import KeyRecord, KeyRecordState
+from durable_retry.engine.operations.idempotency import KeyCompletion, KeyRecord
+from durable_retry.engine.operations.status import OperationStatus
+from durable_retry.engine.retry.history import History
 from durable_retry.services.upkeep import histories as operation_index
 from durable_retry.services.upkeep.histories import remove_old, remove_record
+from durable_retry.stores.instances import Instance
 from durable_retry.stores.operations.index import (
     NAMES_TABLE,
     TABLE,
@@ -21,8 +25,10 @@ from durable_retry.stores.operations.index import (
 )
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.task_hub import TaskHub
-from tests.support.builders import NOON
+from tests.support.builders import NOON, an_operation
 from tests.support.tables import TablesInMemory
+
+DAY = timedelta(days=1)
 
 
 def entry(operation_id: str, age: timedelta, **more: Any) -> OperationEntry:
@@ -45,24 +51,30 @@ async def listed(kind: OperationList = OperationList.ALL) -> list[str]:
 async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
     account: TablesInMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def has_ended(_hub: TaskHub, operation_id: str) -> bool:
-        return operation_id != "op-waits"
+    async def read_instance(_hub: TaskHub, operation_id: str) -> Instance | None:
+        return None if operation_id == "op-gone" else an_instance(operation_id)
 
     purged: list[str] = []
     removed_records: list[str] = []
+    kept: list[str] = []
 
-    async def purge_ended(_hub: TaskHub, operation_id: str, completed_before: datetime) -> None:
+    async def purge_ended(_hub: TaskHub, instance: Instance, completed_before: datetime) -> None:
         assert completed_before == NOON - timedelta(days=7)
-        purged.append(operation_id)
+        purged.append(instance.instance_id)
 
-    async def remove_record(_hub: TaskHub, operation_id: str, now: datetime) -> bool:
+    async def remove_record(_: TaskHub, operation_id: str, instance: Instance | None, now: datetime) -> bool:
         assert (operation_id in purged, now) == (False, NOON)
+        assert instance is not None
         removed_records.append(operation_id)
         return operation_id != "op-9"
 
-    monkeypatch.setattr(operation_index, "has_ended", has_ended)
+    async def keep_gone(_hub: TaskHub, gone: OperationEntry) -> None:
+        kept.append(gone.operation_id)
+
+    monkeypatch.setattr(TaskHub, "read_instance", read_instance)
     monkeypatch.setattr(TaskHub, "purge_instance", purge_ended)
     monkeypatch.setattr(operation_index, "remove_record", remove_record)
+    monkeypatch.setattr(operation_index, "keep_gone", keep_gone)
     waiting = {"status": OperationState.WAITING_RETRY}
     for age in (1, 8, 9):
         name, old = f"op-{age}", timedelta(days=age)
@@ -71,11 +83,13 @@ async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
             (OperationList.FAILED, entry(name, old, **waiting)),
         ]
         await write_entries(name, held)
-    await write_entries("w", [(OperationList.FAILED, entry("op-waits", timedelta(days=8), **waiting))])
-    for expected in (4, 0):  # Two of all, and two of those that failed beside the one that stays.
+    for name in ("op-waits", "op-gone"):
+        await write_entries(name, [(OperationList.FAILED, entry(name, timedelta(days=8), **waiting))])
+    for expected in (5, 0):  # Two of all, and three of those that failed beside the one that stays.
         removed = sum([number async for number in remove_old(TaskHub(""), NOON - timedelta(days=7), NOON)])
         assert removed == expected + (expected > 0)
     assert removed_records == ["op-8", "op-9"]
+    assert kept == ["op-gone"]
     assert purged == ["op-8"]  # The record of the other one still needs its history.
     assert await listed() == ["op-1"]
     assert await listed(OperationList.FAILED) == ["op-1", "op-waits"]
@@ -83,47 +97,107 @@ async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
     assert (len(account.rows(TABLE)), len(account.rows(NAMES_TABLE))) == (3, 1)
 
 
+def an_instance(operation_id: str, *, ended_for: timedelta = DAY, **changes: Any) -> Instance:
+    """An operation that ended so long ago; `op-waits` has not. Its key answers for an hour."""
+    operation = an_operation(operation_id=operation_id, ttl_seconds=3_600, **changes)
+    waits = operation_id == "op-waits"
+    status = OperationStatus(
+        operation=operation, state=OperationState.SUCCEEDED, history=History(), updated_at=NOON
+    )
+    return Instance(
+        operation_id,
+        OrchestrationStatus.RUNNING if waits else OrchestrationStatus.COMPLETED,
+        NOON - 10 * DAY,
+        NOON - ended_for,
+        {"operation": operation.to_json()},
+        None,
+        None if waits else status.to_json(),
+    )
+
+
+RUN = an_operation().run
+
+
+def a_key_record(expired_for: timedelta, run: int = RUN) -> KeyRecord:
+    return KeyRecord(run=run, fingerprint="f", expires_at=NOON - expired_for, document={})
+
+
+class Records:
+    """The records of keys, and what is done to them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.record: KeyRecord | None = None
+        self.purges = True
+        self.done: list[Any] = []
+        for stand_in in (self.read_record, self.purge_record, self.expire_record, self.complete_record):
+            monkeypatch.setattr(operation_index, stand_in.__name__, stand_in)
+
+    async def read_record(self, _hub: TaskHub, _operation_id: str) -> KeyRecord | None:
+        self.done.append("read")
+        return self.record
+
+    async def purge_record(self, _hub: TaskHub, _operation_id: str) -> bool:
+        self.done.append("purge")
+        return self.purges
+
+    async def expire_record(self, _hub: TaskHub, _operation_id: str, at: datetime) -> None:
+        self.done.append(at)
+
+    async def complete_record(self, _hub: TaskHub, _operation_id: str, completion: KeyCompletion) -> None:
+        self.done.append(("complete", completion.run))
+
+
+@pytest.fixture
+def records(monkeypatch: pytest.MonkeyPatch) -> Records:
+    return Records(monkeypatch)
+
+
+HOUR = timedelta(hours=1)
+
+
 @pytest.mark.parametrize(
     ("expired", "purges", "expected"),
     [
-        (timedelta(hours=1), True, ["purge"]),
-        (timedelta(hours=1), False, ["purge", NOON]),
-        (timedelta(minutes=59), True, [NOON]),
-        (-timedelta(hours=2), True, [NOON + timedelta(hours=2)]),
-        (None, True, ["complete"]),
+        (HOUR, True, ["read", "purge"]),
+        (HOUR, False, ["read", "purge", NOON]),
+        (timedelta(minutes=59), True, ["read", NOON]),
+        (-2 * HOUR, True, ["read", NOON + 2 * HOUR]),
+        (None, True, ["read"]),
     ],
 )
-async def test_a_record_is_purged_when_its_time_is_over_and_else_ends_then(
-    monkeypatch: pytest.MonkeyPatch, expired: timedelta | None, purges: Any, expected: list[Any]
+async def test_a_record_without_a_history_is_purged_when_its_time_is_over_and_else_ends_then(
+    records: Records, expired: timedelta | None, purges: Any, expected: list[Any]
 ) -> None:
-    done: list[Any] = []
-    record = KeyRecord(
-        state=KeyRecordState.IN_PROGRESS if expired is None else KeyRecordState.COMPLETED,
-        owner="o",
-        fingerprint="f",
-        claimed_at=NOON,
-        expires_at=None if expired is None else NOON - expired,
-    )
+    records.purges, records.record = bool(purges), None if expired is None else a_key_record(expired)
+    assert await remove_record(TaskHub(""), "op-1", None, NOON)
+    assert records.done == expected
 
-    async def read_record(_hub: TaskHub, operation_id: str) -> KeyRecord | None:
-        return None if operation_id == "op-none" else record
 
-    async def purge_record(_hub: TaskHub, _operation_id: str) -> bool:
-        done.append("purge")
-        return bool(purges)
+@pytest.mark.parametrize(
+    ("ended_for", "record", "purges", "expected"),
+    [
+        # Its time is over, as the history says: nobody reads it.
+        (2 * HOUR, a_key_record(HOUR), True, ["purge"]),
+        (2 * HOUR, a_key_record(HOUR), False, ["purge", "read", "purge", NOON]),
+        (2 * HOUR, None, False, ["purge", "read"]),
+        (HOUR, None, True, ["read"]),
+        # It still has to answer.
+        (HOUR / 2, a_key_record(-HOUR / 2), True, ["read", NOON + HOUR / 2]),
+        # Its completion was lost.
+        (HOUR / 2, None, True, ["read", ("complete", RUN)]),
+        (HOUR / 2, a_key_record(-HOUR / 2, RUN - 1), True, ["read", ("complete", RUN)]),
+    ],
+)
+async def test_a_record_that_lacks_the_end_is_completed_before_the_history_goes(
+    records: Records, ended_for: timedelta, record: KeyRecord | None, purges: Any, expected: list[Any]
+) -> None:
+    records.record, records.purges = record, bool(purges)
+    instance = an_instance("op-1", ended_for=ended_for)
+    may_go = await remove_record(TaskHub(""), "op-1", instance, NOON)
+    assert (records.done, may_go) == (expected, ("complete", RUN) not in expected)
 
-    async def expire_record(_hub: TaskHub, _operation_id: str, at: datetime) -> None:
-        done.append(at)
 
-    async def complete_lost_end(_hub: TaskHub, operation_id: str) -> bool:
-        if operation_id == "op-none":  # It has expired.
-            return False
-        done.append("complete")
-        return True
-
-    for stand_in in (read_record, purge_record, expire_record, complete_lost_end):
-        monkeypatch.setattr(operation_index, stand_in.__name__, stand_in)
-    assert await remove_record(TaskHub(""), "op-none", NOON)
-    assert not done
-    assert await remove_record(TaskHub(""), "op-1", NOON) is (expired is not None)
-    assert done == expected
+@pytest.mark.parametrize("instance", [an_instance("op-waits"), an_instance("op-1", key_is_generated=True)])
+async def test_a_key_without_a_record_costs_no_look_at_one(records: Records, instance: Instance) -> None:
+    assert await remove_record(TaskHub(""), instance.instance_id, instance, NOON)
+    assert records.done == []

@@ -1,0 +1,237 @@
+"""Markers: what a run writes down before it does what must not be done twice.
+
+    partition   who owns them, `OperationInput.owner`; of a commit the operation
+    row key     number of the attempt, or `commit`
+    run         of the run that wrote it, by which another one knows whose it is, see `idempotency.Life`
+
+A marker of an earlier life is replaced, on condition of the version that was read. One of a later life ends
+the run that meets it.
+
+Those of attempts are for requests that the dependency does not deduplicate, and must be sent once only.
+
+    insert marker (if absent) --> call --> write the outcome; delete the marker when nothing was sent
+          |                        |            |
+       crash: the attempt       crash: the next execution finds a marker
+       is made again            without outcome: ambiguous, never sent again
+
+The marker holds the name of its execution. An insert can take effect although its answer is lost, or is 503
+in every try; what is then read back has the name of this execution. One that cannot read it back sends
+nothing and says so in its answer, so that a later one, in whatever process, may take the marker over.
+
+An activity is executed at least once, so the same attempt can run twice, even concurrently. Only the
+execution that inserts the marker may send.
+
+A handler's attempt has a marker too, which counts how often it began: one that ends its process each time
+would otherwise be run for ever. A handler that meets the marker of another start of its life goes on in that
+run, whose steps it then meets.
+
+The marker of a commit says under which run the operation commits: two starts of one life commit the same,
+and a run that a replay has overtaken commits nothing.
+
+Markers are deleted long after their attempt (`services.upkeep.removal`): a delayed execution may resume
+after its end and must still find the marker. The last one stays until the operation has ended.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+from uuid import uuid4
+
+from azure.core.exceptions import AzureError
+
+from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.operations.idempotency import Life, Met
+from durable_retry.engine.operations.steps import OvertakenError
+from durable_retry.stores.storage import contents, rounds, tables
+
+TABLE: Final = "AttemptMarkers"
+
+_COMMIT: Final = "commit"
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """An earlier execution of the same attempt."""
+
+    run: int  # its run
+    outcome: dict[str, Any] | None  # its outcome; None when it was never written
+
+
+@dataclass(frozen=True, slots=True)
+class _Marker:
+    run: int
+    owner: str  # of a commit; else that of all in its partition
+    execution: str = ""
+    outcome: str = ""
+
+
+def _kept_or(mine: _Marker, life: Life, known: _Marker | None) -> _Marker:
+    """Return the marker to store: the one of the same life that is there, or that of this run."""
+    if known is None:
+        return mine
+    match life.meet(known.run, known.owner):
+        case Met.SAME:
+            return known
+        case Met.EARLIER:
+            return mine
+    raise OvertakenError(known.run, life.run)
+
+
+async def insert_marker(
+    life: Life, attempt: int, *, now: datetime, execution: str = "", unsent: Collection[str] = ()
+) -> Marked | None:
+    """Insert the marker of one attempt; None when this execution may send it.
+
+    Markers of `unsent` executions, which sent nothing, are taken over. `execution` is a name that no other
+    has; "" makes one.
+
+    Raises:
+        OvertakenError: A later run has begun.
+        azure.core.exceptions.AzureError: Storage failed; the marker may be there.
+        StorageRefusedError: Storage does not take it now.
+        ContendedError: Others kept changing it.
+    """
+    keys, execution = _keys_of_marker(life.owner, attempt), execution or uuid4().hex
+    row = {"marked_at": to_rfc3339(now), "run": str(life.run), "execution": execution}
+    mine = _Marker(life.run, life.owner, execution)
+
+    def rule(known: _Marker | None) -> _Marker:
+        return mine if known is not None and known.execution in unsent else _kept_or(mine, life, known)
+
+    if not unsent:  # One request, where the change is two.
+        with suppress(AzureError):
+            if await tables.insert_if_absent(TABLE, keys | row):
+                return None
+    read = partial(_read_marker, life.owner)
+    marker = await tables.change_row(TABLE, keys, rule, read=read, write=lambda _: row)
+    if marker.execution == execution:
+        return None
+    return Marked(marker.run, json.loads(marker.outcome) if marker.outcome else None)
+
+
+def _read_marker(owner: str, row: tables.Row) -> _Marker:
+    return _Marker(
+        run=int(row.get("run", 0)),
+        owner=str(row.get("owner", owner)),
+        execution=str(row.get("execution")),
+        outcome=contents.unpacked("outcome", row),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """How often an attempt of a handler began, and in which run it goes on."""
+
+    count: int  # from 1, the present one included
+    run: int
+
+
+async def count_start(life: Life, attempt: int, now: datetime) -> Starts:
+    """Note in the attempt's marker that a handler is about to run.
+
+    Raises:
+        OvertakenError: A later run has begun.
+        azure.core.exceptions.AzureError: Storage failed.
+    """
+    row = _keys_of_marker(life.owner, attempt) | {"marked_at": to_rfc3339(now)}
+    mine = _Marker(life.run, life.owner)
+    while not await tables.insert_if_absent(TABLE, row | {"run": str(life.run), "starts": 1}):
+        found = await tables.read_version(TABLE, row["PartitionKey"], row["RowKey"])
+        if found is None:
+            continue
+        known = _read_marker(life.owner, found.row)
+        run, before = _kept_or(mine, life, known).run, int(found.row.get("starts", 0))
+        starts = Starts(1 if life.meet(known.run) is Met.EARLIER else before + 1, run)
+        if await tables.merge_version(TABLE, row | {"run": str(run), "starts": starts.count}, found.etag):
+            return starts
+    return Starts(1, life.run)
+
+
+async def take_commit(operation_id: str, life: Life, now: datetime) -> int:
+    """Write down that a run commits; return the run under whose number, which came first in its life.
+
+    Raises:
+        OvertakenError: A later run has begun to commit.
+        azure.core.exceptions.AzureError: Storage failed; the marker may be there.
+        ContendedError: Others kept changing it.
+    """
+    keys = {"PartitionKey": operation_id, "RowKey": _COMMIT}
+    row = {"marked_at": to_rfc3339(now), "run": str(life.run), "owner": life.owner}
+    mine = _Marker(life.run, life.owner)
+    if await tables.insert_if_absent(TABLE, keys | row):
+        return life.run
+    taken: _Marker = await tables.change_row(
+        TABLE,
+        keys,
+        partial(_kept_or, mine, life),
+        read=lambda found: _Marker(int(found["run"]), str(found["owner"])),
+        write=lambda _: row,
+    )
+    return taken.run
+
+
+async def write_outcome(owner: str, attempt: int, outcome: dict[str, Any]) -> None:
+    """Write an attempt's outcome to its marker, so that a second execution returns the same."""
+    row = _keys_of_marker(owner, attempt) | contents.packed("outcome", json.dumps(outcome))
+    await tables.merge(TABLE, row)
+
+
+async def remove_marker(owner: str, attempt: int) -> None:
+    """Delete a marker: the attempt was never sent and is made again under the same number."""
+    keys = _keys_of_marker(owner, attempt)
+    await tables.delete(TABLE, keys["PartitionKey"], keys["RowKey"])
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedMarkers:
+    """The markers of one owner."""
+
+    owner: str  # their partition
+    marked: Mapping[str, datetime]  # when each was written, by its row key, in their order; aware UTC
+
+    @property
+    def operation_id(self) -> str:
+        """Id of the operation; a replay's owner has the dead letter's id behind a dot."""
+        return self.owner.partition(".")[0]
+
+    def before(self, instant: datetime) -> list[str]:
+        """Return the row keys of those that were written before an instant."""
+        return [row_key for row_key, marked_at in self.marked.items() if marked_at < instant]
+
+
+async def remove_markers(owner: str, row_keys: Iterable[str]) -> None:
+    """Delete markers of one owner."""
+    await tables.delete_rows(TABLE, ({"PartitionKey": owner, "RowKey": row_key} for row_key in row_keys))
+
+
+async def owners_of_markers(
+    after: str, limit: int, before: str | None = None
+) -> tuple[list[OwnedMarkers], str]:
+    """Return owners of markers, by their names between exclusive bounds, and the next call's cursor.
+
+    `rounds.FIRST` means that these were the last.
+    """
+    only = ("PartitionKey", "RowKey", "marked_at")
+    found, following = await rounds.partitions_after(TABLE, after, limit=limit, only=only, before=before)
+    return [_markers_of(owner, rows) for owner, rows in found], following
+
+
+def _markers_of(owner: str, rows: Iterable[tables.Row]) -> OwnedMarkers:
+    # An outcome written after its marker was deleted leaves a row without a time: treat it as old.
+    return OwnedMarkers(
+        owner,
+        {
+            str(row["RowKey"]): from_rfc3339(str(row["marked_at"]))
+            if row.get("marked_at")
+            else datetime.min.replace(tzinfo=UTC)
+            for row in rows
+        },
+    )
+
+
+def _keys_of_marker(owner: str, attempt: int) -> dict[str, str]:
+    return {"PartitionKey": owner, "RowKey": f"{attempt:010d}"}

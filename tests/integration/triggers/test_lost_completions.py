@@ -1,0 +1,113 @@
+"""Records of keys whose completion was lost with an entity batch, on a task hub and real storage."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from durable_retry import clock
+from durable_retry.engine.operations.idempotency import KeyRecord
+from durable_retry.services.operations.submit import Replayed, Started, submit
+from durable_retry.services.upkeep.histories import purge_others
+from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.storage.rounds import FIRST
+from durable_retry.stores.task_hub import close_clients
+from entities.idempotency_record import IdempotencyRecord
+from tests.support.builders import an_operation, failing
+from tests.support.hub import TaskHubStage, task_hub_stage
+
+pytestmark = pytest.mark.usefixtures("own_tables")
+
+NOW = datetime.now(UTC)
+SOON_AFTER = NOW + timedelta(hours=23)
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[TaskHubStage]:
+    with task_hub_stage() as stage:
+        stage.answer = failing(0)
+        yield stage
+        await close_clients()
+
+
+@pytest.fixture(autouse=True)
+def at_noon() -> Iterator[None]:
+    with clock.reading(lambda: NOW):
+        yield
+
+
+async def end(hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    """Run an operation to its end, whose completion is lost."""
+    lost: list[Any] = []
+    with monkeypatch.context() as dead:
+        dead.setattr(IdempotencyRecord, "complete", lambda _self, request: lost.append(request))
+        await submit(hub.binding, an_operation(created_at=NOW, deadline_at=None, **changes))
+        await hub.binding.wait_for_end("op-test", 20)
+        async with asyncio.timeout(20):
+            while not lost:  # noqa: ASYNC110 # the entity runs in a thread
+                await asyncio.sleep(0.02)
+    assert await read_record(hub.binding, "op-test") is None
+
+
+async def completed(hub: TaskHubStage) -> KeyRecord:
+    async with asyncio.timeout(20):
+        while True:
+            if (record := await read_record(hub.binding, "op-test")) is not None:
+                return record
+            await asyncio.sleep(0.02)
+
+
+async def test_an_operation_whose_completion_was_lost_answers_for_its_key_all_the_same(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await end(hub, monkeypatch)
+    again = await submit(hub.binding, an_operation(created_at=NOW + timedelta(days=5)))
+    assert isinstance(again, Replayed)
+    assert again.finished
+
+
+async def test_a_completion_that_was_lost_is_made_up_for_before_the_history_goes(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await end(hub, monkeypatch)
+    instance = await hub.binding.read_instance("op-test")
+    assert instance is not None
+    assert await purged(hub, SOON_AFTER) == 0
+    record = await completed(hub)
+    assert (record.document, record.run) == (instance.output, an_operation().run)
+    assert record.expires_at == instance.updated_at + timedelta(days=1)
+    assert await purged(hub, SOON_AFTER) == 1
+    assert await hub.binding.read_instance("op-test") is None
+    again = await submit(hub.binding, an_operation(created_at=NOW + timedelta(hours=1)))
+    assert isinstance(again, Replayed)
+    assert again.finished
+    later = an_operation(created_at=NOW + timedelta(days=2), deadline_at=None)
+    assert await submit(hub.binding, later) == Started()
+
+
+async def test_a_history_does_not_wait_for_its_record_for_ever(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await end(hub, monkeypatch, ttl_seconds=10 * 86_400)
+    monkeypatch.setattr(IdempotencyRecord, "complete", lambda _self, _request: None)
+    assert await purged(hub, SOON_AFTER, after=timedelta(days=8)) == 0
+    assert await purged(hub, NOW + timedelta(hours=25), after=timedelta(days=8)) == 1
+
+
+async def test_a_key_that_was_generated_keeps_no_record(hub: TaskHubStage) -> None:
+    operation = an_operation(created_at=NOW, deadline_at=None, key_is_generated=True)
+    await submit(hub.binding, operation)
+    await hub.binding.wait_for_end("op-test", 20)
+    assert await purged(hub, SOON_AFTER) == 1
+    assert await read_record(hub.binding, "op-test") is None
+
+
+async def purged(hub: TaskHubStage, started_before: datetime, after: timedelta = timedelta(hours=1)) -> int:
+    """Purge what started before an instant, one round so long after now; return how many histories went."""
+    number, place = await purge_others(hub.binding, started_before, NOW + after, FIRST)
+    while place != FIRST:
+        more, place = await purge_others(hub.binding, started_before, NOW + after, place)
+        number += more
+    return number
