@@ -116,8 +116,13 @@ def _blocked(story: "Story", ends: list["RunEnd"]) -> Iterator[tuple[datetime, d
         is_dead = end.document["status"] == OperationState.DEAD_LETTERED
         if not is_dead or not end.operation.blocks_its_order or end.is_repeated:
             continue
-        letter_id = end.document["dead_letter"]["id"]
-        ats = [at for found, at in story.lanes.released[end.operation.operation_id] if found == letter_id]
+        released, letter_id = (
+            story.lanes.released[end.operation.operation_id],
+            end.document["dead_letter"]["id"],
+        )
+        if any(at < end.started_at for _, at in released):
+            continue  # What was archived has no place any more: its replay joined at the end.
+        ats = [at for found, at in released if found == letter_id]
         # Archived before the operation had ended, as its last turn came late.
         ats += [at for found, at in story.people.put_away.items() if found == letter_id]
         ats += [] if following is None else [following.ended_at]
