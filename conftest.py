@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from durable_retry.app import subscribe_watchers
+from durable_retry.stores.operations import notes as operation_notes
 from scripts.processes import ROOT, running
 from tests.support.app import HOSTED_URL, RUN
 from tests.support.azurite import Storage, use_account
@@ -73,6 +74,12 @@ def no_writers_in_the_background() -> Iterator[None]:
 def facts_are_watched() -> None:
     """What `register` subscribes to facts watches in every test, as many call the core without an app."""
     subscribe_watchers()
+
+
+@pytest.fixture(autouse=True)
+def no_notes_of_earlier_tests() -> None:
+    """The first event loop that notes anything for the index writes what tests without a loop noted, too."""
+    operation_notes._without_loop.clear()  # noqa: SLF001 - it belongs to the process
 
 
 @pytest.fixture(scope="session")

@@ -66,7 +66,6 @@ class Storage:
 
 @pytest.fixture
 def storage(monkeypatch: pytest.MonkeyPatch) -> Storage:
-    operation_notes._without_loop.clear()  # Tests of entities report ends without a loop.
     storage = Storage()
     monkeypatch.setattr(tables, "_run_on_table", storage.run)
     monkeypatch.setattr(storage_clients, "table_service", lambda: storage.account)
