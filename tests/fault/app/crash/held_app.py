@@ -26,11 +26,12 @@ from onebox.worker.runner import Runner
 from scripts.processes import ROOT
 
 STEPS = {
-    "claim": ("entities.idempotency_record", "claim"),
+    "begin": ("orchestrators.operation", "_end_whatever_happens"),
     "marker": ("durable_retry.services.attempt.attempt", "insert_marker"),
     "call": ("durable_retry.services.attempt.http_request", "send"),
     "step": ("durable_retry.services.attempt.handler", "change_step"),
     "note": ("durable_retry.services.attempt.attempt", "write_outcome"),
+    "take": ("durable_retry.services.operations.ends", "take_commit"),
     "commit": ("durable_retry.services.operations.ends", "commit_success"),
     "outbox": ("orchestrators.operation", "_start_outbox"),
     "complete": ("entities.idempotency_record", "complete"),

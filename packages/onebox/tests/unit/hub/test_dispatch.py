@@ -26,7 +26,7 @@ def test_new_work_gets_its_share_whatever_else_waits() -> None:
 
 @pytest.mark.parametrize("starts", [0, 10_000])
 def test_results_do_not_pile_up_while_more_timers_are_due_than_can_be_worked_off(starts: int) -> None:
-    """A due retry begins an attempt, which has one result; a start waits for its claim before."""
+    """A due retry begins an attempt, which has one result; a start may ask an entity before."""
     lanes: Lanes[int] = Lanes()
     for lane, count, results in ((Lane.DUE, 10_000, 1), (Lane.NEW, starts, 2)):
         for _ in range(count):
