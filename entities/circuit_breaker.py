@@ -1,9 +1,8 @@
 """The entity `circuit_breaker`, one per dependency; rules: `engine/circuit`.
 
 Time is the clock of the machine that runs the entity, of which there is one at a time: an entity is not
-replayed, so it may read it. The workers' clocks differ; their messages carry durations, or instants together
-with the instant of sending. The state keeps the latest time, so that time never runs backwards when the
-entity moves to another machine; a clock that was far ahead is corrected.
+replayed, so it may read it. The clocks of a fleet are assumed to be within two seconds of each other. The
+state keeps the latest time, so that time never runs backwards when the entity moves to another machine.
 """
 
 from typing import Any

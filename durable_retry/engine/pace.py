@@ -63,10 +63,6 @@ class Quota(JsonShape):
         """Calls a second at which what was left lasts until the end of the window."""
         return self.remaining / (self.until - self.seen_at).total_seconds()
 
-    def by_clock_ahead(self, difference: timedelta) -> "Quota":
-        """Return the quota by a clock that is ahead by this much."""
-        return replace(self, seen_at=self.seen_at + difference, until=self.until + difference)
-
     def to_view(self) -> QuotaDocument:
         """Return the form of the API."""
         pace = round(self.per_second, 6) if self.is_low else None

@@ -18,7 +18,6 @@ from durable_retry.engine.limits.settings import limits_summary, shared_limits_a
 from durable_retry.engine.limits.view import LimitedCircuit, ListedCircuit, limits_view
 from durable_retry.errors import NoSuchDependencyError, UnchangeableCircuitError
 from durable_retry.settings.configuration import dependencies, find_dependency
-from durable_retry.stores.circuit.cache import circuit_time
 from durable_retry.stores.circuit.entity import CircuitEntity, start_release, waiting_page, wake
 from durable_retry.stores.task_hub import TaskHub
 
@@ -72,7 +71,7 @@ async def find_circuit(hub: TaskHub, name: str) -> LimitedCircuit:
         TaskHubUnavailableError: The task hub did not answer.
     """
     found = _required_dependency(name)
-    circuit, now = CircuitEntity(hub, found.name), circuit_time(hub, found.name)
+    circuit, now = CircuitEntity(hub, found.name), clock.now()
     breaker, unreadable = await circuit.readable()
     needed = shared_limits_at(now, found.limits, breaker)
     limiter = await circuit.limiter() if needed.settings.is_on else Limiter()
@@ -137,8 +136,7 @@ def _required_dependency(name: str) -> Dependency:
 
 async def _listed_circuit(hub: TaskHub, dependency: Dependency) -> ListedCircuit:
     breaker, unreadable = await CircuitEntity(hub, dependency.name).readable()
-    # By the circuit's clock: this machine's may show a break that is over, or one that is not as over.
-    now = circuit_time(hub, dependency.name)
+    now = clock.now()
     limits = limits_summary(dependency.limits, shared_limits_at(now, dependency.limits, breaker))
     view = view_of(dependency.name, breaker, now, dependency.circuit, unreadable)
     return ListedCircuit(**dict(view), limits=limits)

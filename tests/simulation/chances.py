@@ -42,7 +42,7 @@ class Chances:
             of it is stored.
         failed: The activities of a dead worker have failed. Otherwise they begin again, as when a host dies.
         early: A timer fires up to a second early: a queue hides a message for whole seconds.
-        skewed: A worker's clock is up to 30 s wrong, for all of its life. In every fourth world
+        skewed: A worker's clock is up to a second wrong, for all of its life. In every fourth world
             only, since by one clock things hold to the millisecond.
         refused: An event for an ended instance is refused (FAILED_PRECONDITION) rather than dropped.
         raced: A start looks first and writes later; when another was first, it is dropped in silence.

@@ -21,7 +21,7 @@ from tests.simulation.virtual_loop import tasks_left
 
 START: Final = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 
-_SKEW_SECONDS: Final = 30.0
+_SKEW_SECONDS: Final = 1.0
 _PAUSES: Final = 0.5
 _SHORT_SECONDS: Final = (0.001, 0.02)
 _DEAD_SECONDS: Final = (1.0, 20.0)

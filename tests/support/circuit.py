@@ -1,7 +1,6 @@
 """Circuits and reports to test with."""
 
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 
 from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
@@ -100,15 +99,9 @@ class Desk:
         )
         self.breaker = message.apply(self.breaker, after(at if received_at is None else received_at))
 
-    def read(self, at: float, *, ahead: float = 0) -> Snapshot:
-        """Read it as a worker does, whose clock may be ahead."""
-        return snapshot_of(
-            self.breaker,
-            after(at + ahead),
-            settings=self.settings,
-            budget_settings=self.budget,
-            ahead=timedelta(seconds=ahead),
-        )
+    def read(self, at: float) -> Snapshot:
+        """Read it as a worker does."""
+        return snapshot_of(self.breaker, after(at), settings=self.settings, budget_settings=self.budget)
 
 
 def tripped(settings: CircuitSettings = SETTINGS) -> Desk:

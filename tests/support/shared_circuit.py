@@ -86,15 +86,13 @@ class Copies:
         self.shared.now = self.moment.now
         self.copy = self.another("w1")
 
-    def another(
-        self, reporter: str, *, ahead_seconds: float = 0, started_at: datetime | None = None
-    ) -> CircuitCache:
-        """Returns the copy of another process, whose clock may be ahead."""
+    def another(self, reporter: str, *, started_at: datetime | None = None) -> CircuitCache:
+        """Returns the copy of another process."""
         admission = AdmissionSettings("payments", self.circuit, self.budget, self.limits)
         return CircuitCache(
             admission,
             self.shared,
             ReportBuffer(reporter, self.circuit),
-            lambda: self.moment.now() + timedelta(seconds=ahead_seconds),
+            self.moment.now,
             started_at,
         )

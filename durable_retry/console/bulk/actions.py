@@ -40,7 +40,7 @@ from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import BULK_ACTION, CANCEL_REPLAY_EVENT, FORM, REPLAY
 from durable_retry.engine.base.unreadable import read_or
-from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
+from durable_retry.engine.circuit.snapshot import CLOCKS_APART
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import FullError, WrongStatusError
 from durable_retry.engine.operations.pause import Pause
@@ -323,7 +323,7 @@ async def do_some(
             why_not = await act(each)
         except (ContendedError, StorageRefusedError, FullError, UnreadableDeadLetterError) as error:
             return BulkItem.failed(each, error)
-        if why_not is not None and await _was_done_to_item(hub, action, each, by, asked_at - CLOCK_LEAD):
+        if why_not is not None and await _was_done_to_item(hub, action, each, by, asked_at - CLOCKS_APART):
             why_not = None  # By an execution of this batch that was cut short.
         outcome = ItemOutcome.DONE if why_not is None else ItemOutcome.SKIPPED
         return BulkItem(id=each, outcome=outcome, detail=why_not, operation_id=operation_id)

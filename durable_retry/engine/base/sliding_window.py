@@ -6,8 +6,8 @@ report of a worker joins the shared counts at the times when the calls ended.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Self
 
 from durable_retry.engine.base.instants import from_ms, to_ms
@@ -47,28 +47,20 @@ class SlidingWindow:
         return self._with_buckets([(self._bucket_number(at), counts)])
 
     def merge(self, other: "SlidingWindow", at: datetime) -> "SlidingWindow":
-        """Add the counts of another window.
+        """Add the counts of another window at an instant; what is later by the other's clock counts as then.
 
         Windows of another width (the settings changed while a report was sent) have other buckets: then all
         their counts go to the bucket of `at`.
         """
         if other.bucket_ms == self.bucket_ms:
-            return self._with_buckets(other.buckets)
+            newest = self._bucket_number(at)
+            return self._with_buckets((min(number, newest), counts) for number, counts in other.buckets)
         return self.add(at, other.everything())
 
     def trimmed(self, at: datetime) -> "SlidingWindow":
         """Return the window without the buckets that are too old at this instant."""
         oldest = self._bucket_number(at) - BUCKETS + 1
         return SlidingWindow(self.bucket_ms, tuple(b for b in self.buckets if b[0] >= oldest))
-
-    def shifted(self, by: timedelta, now: datetime) -> "SlidingWindow":
-        """Return the window with every call later by so much, in whole buckets, and none later than now."""
-        buckets, newest = round(by / timedelta(milliseconds=self.bucket_ms)), self._bucket_number(now)
-        by_number: dict[int, Counts] = {}
-        for number, counts in self.buckets:
-            moved = min(number + buckets, newest)
-            by_number[moved] = by_number.get(moved, Counts()) + counts
-        return replace(self, buckets=tuple(by_number.items()))
 
     def totals(self, at: datetime) -> Counts:
         """Return the totals at this instant; buckets of the future do not count yet."""

@@ -18,7 +18,7 @@ from durable_retry.engine.base.json_forms import Form, JsonRow, JsonShape, MsIns
 from durable_retry.engine.base.sliding_window import SlidingWindow
 from durable_retry.engine.circuit.reporters import Reporters
 from durable_retry.engine.circuit.retry_budget import Budget
-from durable_retry.engine.circuit.snapshot import CLOCK_LEAD, RELEASE
+from durable_retry.engine.circuit.snapshot import RELEASE
 from durable_retry.engine.circuit.states import CircuitMove, CircuitSettings, CircuitState, target_of
 from durable_retry.engine.pace import Quota
 
@@ -276,37 +276,6 @@ def advanced(breaker: Breaker, at: datetime) -> Breaker:
             pass
     # The probe of a worker that died would otherwise block the half-open round for ever.
     return breaker.without_leases(lease for lease in breaker.leases if lease.expires_at <= now)
-
-
-def corrected(breaker: Breaker, at: datetime) -> Breaker:
-    """Move the clock back when it ran far ahead of the present.
-
-    The entity may have run on a machine whose clock is an hour fast, which would hold the circuit open for an
-    hour. Instants are moved back by the difference, and the window is emptied.
-    """
-    if breaker.clock is None or breaker.clock - at <= CLOCK_LEAD:
-        return breaker
-    ahead = breaker.clock - at
-    return replace(
-        breaker,
-        clock=at,
-        window=replace(breaker.window, buckets=()),
-        budget=_NO_BUDGET,
-        quota=None,
-        opened_at=_moved_back(breaker.opened_at, at, ahead),
-        first_opened_at=_moved_back(breaker.first_opened_at, at, ahead),
-        retry_at=_moved_back(breaker.retry_at, at, ahead),
-        reopened_at=_moved_back(breaker.reopened_at, at, ahead),
-        draining_since=_moved_back(breaker.draining_since, at, ahead),
-        throttled_until=_moved_back(breaker.throttled_until, at, ahead),
-        leases=tuple(
-            replace(lease, expires_at=max(at, lease.expires_at - ahead)) for lease in breaker.leases
-        ),
-    )
-
-
-def _moved_back(instant: datetime | None, at: datetime, ahead: timedelta) -> datetime | None:
-    return instant if instant is None or instant <= at else instant - ahead
 
 
 def breaker_to_json(breaker: Breaker) -> dict[str, Any]:

@@ -92,14 +92,10 @@ def snapshot_of(
     *,
     settings: CircuitSettings,
     budget_settings: RetryBudgetSettings,
-    ahead: timedelta = timedelta(0),
     reader: str | None = None,
 ) -> Snapshot:
-    """Return a worker's copy of the circuit at an instant of the reader's clock.
-
-    That clock is `ahead` of the circuit's. `reader` is its name in its reports; None for one that makes none.
-    """
-    current = advanced(breaker, now - ahead)
+    """Return a worker's copy of the circuit; `reader` is its name in its reports, None without reports."""
+    current = advanced(breaker, now)
     clock = current.clock or now
     heard = _Sharing.since(current, clock - timedelta(seconds=HEARD_SECONDS), reader)
     window_seconds = max(settings.window_seconds, HEARD_SECONDS)
@@ -119,7 +115,7 @@ def snapshot_of(
         holds_deadlines=current.holds_deadlines,
         budget=budget_snapshot(
             current.budget,
-            now=now - ahead,
+            now=now,
             settings=budget_settings,
             reporters=heard.workers,
             is_counted=heard.has_reader,
@@ -127,7 +123,6 @@ def snapshot_of(
             is_known=known.has_reader,
         ),
         quota=current.quota,
-        ahead=ahead,
     )
 
 

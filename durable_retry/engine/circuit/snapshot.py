@@ -64,8 +64,8 @@ VALID = timedelta(seconds=1)
 """An older snapshot is not acted on."""
 RECHECK = timedelta(seconds=2)
 """While probes are under way, other operations ask again after this and their share of the release."""
-CLOCK_LEAD = timedelta(seconds=60)
-"""The clocks of one fleet differ by less than this; an instant further ahead comes from a wrong clock."""
+CLOCKS_APART = timedelta(seconds=2)
+"""The clocks of one fleet differ by no more than this, which is assumed and not measured."""
 
 THROTTLED = "the dependency asked to be left alone"
 ALL_PROBES_UNDER_WAY = "the circuit is half-open and its probes are under way"
@@ -91,40 +91,10 @@ class Snapshot:
     budget: BudgetSnapshot | None = None  # level of the retry budget; None when it was never read
     # What was left of the dependency's rate limit; None when no worker reported it as low.
     quota: Quota | None = None
-    # How far the clock of the reader is ahead of the circuit's; negative when it is behind. Only `taken_at`
-    # is by the reader's clock; the other instants are by the circuit's.
-    ahead: timedelta = timedelta(0)
 
     def is_valid(self, now: datetime) -> bool:
         """Whether it is recent enough to act on: read at most a second ago."""
         return now - self.taken_at <= VALID
-
-
-@dataclass(frozen=True, slots=True)
-class ClockDifference:
-    """How far a worker's clock is ahead of the circuit's, as far as its reads show.
-
-    The circuit's state has the instant of its last change, by the circuit's clock. A state that was not there
-    at the read before was written between the two reads, so the difference is known to within the time
-    between them. Zero, or what is known already, stays as long as it agrees with that.
-    """
-
-    ahead: timedelta = timedelta(0)  # the difference; negative when the worker's clock is behind
-    began_at: datetime | None = None  # when the last read began, by the worker's clock; None before the first
-    written_at: datetime | None = None  # the instant in the state that it read; None when nothing was stored
-
-    def after_read(
-        self, began_at: datetime, ended_at: datetime, written_at: datetime | None
-    ) -> "ClockDifference":
-        """Return the difference after a read that found a state of `Breaker.clock` `written_at`."""
-        read = ClockDifference(self.ahead, began_at, written_at)
-        if written_at is None or written_at == self.written_at or self.began_at is None:
-            return read
-        least, most = self.began_at - written_at, ended_at - written_at
-        if least <= self.ahead <= most:
-            return read
-        # The largest difference: a hold may then be kept too long, but no call is made too early.
-        return replace(read, ahead=timedelta(0) if least <= timedelta(0) <= most else most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +148,6 @@ class Refused(JsonShape):
     # Whether the operation's deadline stops until then; None means that it goes on.
     stops_deadline: Annotated[bool | None, Form(omits_none=True)] = None
 
-    def by_clock_ahead(self, difference: timedelta) -> "Refused":
-        """Return the refusal by a clock that is ahead by this much."""
-        return replace(self, base=self.base + difference, until=self.until + difference)
-
 
 def refused(operation_id: str, base: datetime, waiting: int, reason: str) -> Refused:
     """Return the refusal of an operation until its release time."""
@@ -223,18 +189,16 @@ def permit(
         return refused(operation_id, paused_until, others, THROTTLED)
     if snapshot is None:
         return Permitted(epoch=0, fail_open=True)
-    seen = _Seen(snapshot, now - snapshot.ahead, settings, operation_id, here, priority)
+    seen = _Seen(snapshot, now, settings, operation_id, here, priority)
     if snapshot.is_valid(now):
-        answer = seen.answer(waiting=waiting)
-    else:
-        # A circuit that cannot be read must not stop calls to a dependency that may be healthy.
-        answer = seen.hold() or Permitted(epoch=snapshot.epoch, fail_open=True)
-    return answer.by_clock_ahead(snapshot.ahead) if isinstance(answer, Refused) else answer
+        return seen.answer(waiting=waiting)
+    # A circuit that cannot be read must not stop calls to a dependency that may be healthy.
+    return seen.hold() or Permitted(epoch=snapshot.epoch, fail_open=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One operation's view of one snapshot; `now` is by the circuit's clock."""
+    """One operation's view of one snapshot."""
 
     snapshot: Snapshot
     now: datetime
@@ -280,9 +244,7 @@ class _Seen:
 
     def broken(self) -> Refused | None:
         retry_at = self.snapshot.retry_at or self.now
-        longest = timedelta(seconds=max(self.settings.break_seconds, self.settings.max_break_seconds))
-        # No break lasts that long: a wrong clock wrote it, and the entity corrects it when asked.
-        if retry_at <= self.now or retry_at - self.now > longest + CLOCK_LEAD:
+        if retry_at <= self.now:
             return None
         return self._refuse_until(retry_at, f"the circuit is open: {self.snapshot.reason}")
 

@@ -17,7 +17,6 @@ from durable_retry.engine.circuit.breaker import (
     Lease,
     ManualControl,
     advanced,
-    corrected,
     freed,
     moved,
     opened,
@@ -26,7 +25,7 @@ from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report
 from durable_retry.engine.circuit.retry_budget import Budget, RetryBudgetSettings, account
 from durable_retry.engine.circuit.snapshot import (
     ALL_PROBES_UNDER_WAY,
-    CLOCK_LEAD,
+    CLOCKS_APART,
     RECHECK,
     THROTTLED,
     Permitted,
@@ -54,12 +53,11 @@ def apply_report(
     count only in the epoch in which the calls were permitted: a late success cannot close a circuit that
     opened after its call began, and a late failure cannot open one that was closed since.
     """
-    breaker = advanced(corrected(breaker, received_at), received_at)
+    breaker = advanced(breaker, received_at)
     # Signals are delivered at least once.
     if breaker.reporters.has_counted(report.reporter, report.sequence):
         return breaker
     now = breaker.clock or received_at
-    report = _by_circuit_clock(report, now)
     budget = account(
         breaker.budget,
         at=now,
@@ -70,7 +68,7 @@ def apply_report(
     breaker = replace(
         breaker, budget=budget, reporters=breaker.reporters.with_report(report.reporter, report.sequence, now)
     )
-    breaker = _after_pause(breaker, report.throttled_until, now)
+    breaker = _after_pause(breaker, _end_of_pause(report, now), now)
     quota = newest(now, breaker.quota, report.quota)
     breaker = replace(breaker, waiting=breaker.waiting + report.refused, quota=quota)
     for probe in report.probes:
@@ -80,24 +78,12 @@ def apply_report(
     return _tripped_if_sick(_after_report(breaker, report, now, settings), now, settings)
 
 
-def _by_circuit_clock(report: Report, now: datetime) -> Report:
-    """Return a report with its instants by the circuit's clock.
-
-    Whether it was long under way or its sender's clock is slow cannot be distinguished. Up to `CLOCK_LEAD` it
-    counts as the clock's: a pause lasts as long as the dependency asked, and fresh calls count. Beyond that
-    the report is old.
-    """
+def _end_of_pause(report: Report, now: datetime) -> datetime | None:
+    """Return the end of the pause that a report asks for: it lasts from its arrival, unless it is old."""
     late = now - report.at
-    if late > CLOCK_LEAD:
-        return report
-    until, quota = report.throttled_until, report.quota
-    return replace(
-        report,
-        at=now,
-        window=report.window.shifted(late, now),
-        throttled_until=None if until is None else until + late,
-        quota=None if quota is None else quota.by_clock_ahead(late),
-    )
+    if report.throttled_until is None or late > CLOCKS_APART:
+        return report.throttled_until
+    return report.throttled_until + late
 
 
 def _after_pause(breaker: Breaker, until: datetime | None, now: datetime) -> Breaker:
@@ -203,7 +189,7 @@ def probe_requested(
     The circuit may have changed since the worker read it: closed permits without a lease, open and forced
     open refuse.
     """
-    breaker = advanced(corrected(breaker, received_at), received_at)
+    breaker = advanced(breaker, received_at)
     now = breaker.clock or received_at
     found = _obstacle_to_calls(breaker, now, settings)
     if found is not None:
@@ -269,7 +255,7 @@ def apply_manual_action(breaker: Breaker, action: ManualAction, received_at: dat
     Later is what the clocks of those who act say; where they differ by more than messages are late, the
     arrival decides.
     """
-    current = advanced(corrected(breaker, received_at), received_at)
+    current = advanced(breaker, received_at)
     now = current.clock or received_at
     entry = AuditEntry(
         at=from_ms(to_ms(action.at)),
@@ -293,7 +279,7 @@ def _end_of_control(action: ManualAction, now: datetime) -> datetime | None:
     if action.for_seconds is None or action.control in {ManualControl.CLOSE, ManualControl.RESET}:
         return None
     # A message that was under way for longer than clocks differ is old: its time counts from its sending.
-    begins_at = action.at if now - action.at > CLOCK_LEAD else now
+    begins_at = action.at if now - action.at > CLOCKS_APART else now
     return from_ms(to_ms(begins_at + timedelta(seconds=action.for_seconds)))
 
 

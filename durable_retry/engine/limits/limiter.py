@@ -22,7 +22,6 @@ from durable_retry.engine.base.json_forms import Form, JsonRow, JsonShape, MsIns
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.base.priority import counted_wait
 from durable_retry.engine.base.text import counted
-from durable_retry.engine.circuit.snapshot import CLOCK_LEAD
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.pace import Pace
 
@@ -140,21 +139,7 @@ class Limiter(JsonShape):
     places: tuple[Place, ...] = ()  # the places of the oldest attempts that wait for a slot, in their order
 
     def at(self, received_at: datetime) -> "tuple[Limiter, datetime]":
-        """Return the state at an instant, without expired leases, and that instant.
-
-        Time never runs backwards. A clock that was far ahead, on another machine, is corrected: what was
-        reserved by it is dropped.
-        """
-        if self.clock is not None and self.clock - received_at > CLOCK_LEAD:
-            ahead = self.clock - received_at
-            moved = tuple(
-                replace(lease, began_at=lease.began_at - ahead, expires_at=lease.expires_at - ahead)
-                for lease in self.leases
-            )
-            return (
-                Limiter(received_at, moved, held_seconds=self.held_seconds, answered=self.answered),
-                received_at,
-            )
+        """Return the state at an instant, without expired leases, and that instant: time never runs back."""
         now = received_at if self.clock is None else max(self.clock, received_at)
         current = replace(self, clock=now)
         for lease in self.leases:

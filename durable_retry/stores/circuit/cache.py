@@ -25,7 +25,6 @@ from durable_retry.engine.circuit.reporters import ReportBuffer
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, budget_allows
 from durable_retry.engine.circuit.snapshot import (
     AskForProbe,
-    ClockDifference,
     Permit,
     Permitted,
     Refused,
@@ -83,7 +82,6 @@ class CircuitCache:
         init=False
     )  # whether the settings have a limit; the dependency's answers may too
     # Between this process's clock and the circuit's.
-    difference: ClockDifference = field(default_factory=ClockDifference)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _read_again_at: datetime | None = None
 
@@ -186,7 +184,7 @@ class CircuitCache:
         taken_as_newcomer = self.buffer.taken_as_newcomer(now)
         answer = budget_allows(
             snapshot.budget,
-            now - snapshot.ahead,
+            now,
             settings=self.settings.budget,
             taken_here=self.buffer.here.retries,
             operation_id=operation_id,
@@ -202,7 +200,7 @@ class CircuitCache:
         elif taken_as_newcomer is not None:
             self.buffer.announce(now)
         report(RetryPostponed(self.settings.dependency))
-        return replace(answer, until=answer.until + snapshot.ahead)
+        return answer
 
     def _within_limits(
         self, permitted: Permitted, admission: AdmissionState, now: datetime
@@ -230,7 +228,7 @@ class CircuitCache:
         own, snapshot = self.buffer.quota, self.snapshot
         if snapshot is None or snapshot.quota is None:
             return None if own is None else newest(now, own)
-        return newest(now, own, snapshot.quota.by_clock_ahead(snapshot.ahead))
+        return newest(now, own, snapshot.quota)
 
     def _take_share(self, limits: LimitSettings, admission: AdmissionState, now: datetime) -> bool:
         """Start an attempt within this worker's share, once the others know of this worker."""
@@ -251,7 +249,7 @@ class CircuitCache:
 
     def _probe_permit(self, admission: AdmissionState, now: datetime) -> Permitted | None:
         """Return the permit of a probe that may go; None without one."""
-        probe = None if admission.permit is None else admission.valid_permit(now - self.difference.ahead)
+        probe = None if admission.permit is None else admission.valid_permit(now)
         paused_until = self.buffer.here.throttled_until
         if probe is None or paused_until is None or paused_until <= now:
             return probe
@@ -291,18 +289,14 @@ class CircuitCache:
         return self.snapshot is not None and self.buffer.is_fresh(self.snapshot, now)
 
     async def _read_snapshot(self) -> None:
-        began_at = self.now()
         try:
             async with asyncio.timeout(READ_SECONDS):
                 breaker = await self.shared.read()
-            now = self.now()
-            difference = self.difference.after_read(began_at, now, breaker.clock)
             snapshot = snapshot_of(
                 breaker,
-                now,
+                self.now(),
                 settings=self.settings.circuit,
                 budget_settings=self.settings.budget,
-                ahead=difference.ahead,
                 reader=self.buffer.reporter,
             )
         except Exception as error:  # noqa: BLE001 - fail open on any error
@@ -311,7 +305,7 @@ class CircuitCache:
             return
         self._read_again_at = None
         self._note_readable()
-        self.snapshot, self.difference = snapshot, difference
+        self.snapshot = snapshot
         self.buffer.see(snapshot, reporters=breaker.reporters)
 
     def _warn_failing_open(self, error: Exception) -> None:
@@ -373,12 +367,6 @@ async def enter_circuit(
     """Return a dependency's circuit, and whether an attempt may be made now, see `CircuitCache.enter`."""
     circuit = circuit_of(hub, dependency)
     return circuit, await circuit.enter(operation_id, attempt, admission, priority=priority)
-
-
-def circuit_time(hub: TaskHub, dependency_name: str) -> datetime:
-    """Return the time by the clock of a circuit, as far as this process has learned how that differs."""
-    cache = _caches.get().get((hub, dependency_name))
-    return clock.now() - (timedelta(0) if cache is None else cache.difference.ahead)
 
 
 def close_circuits() -> None:

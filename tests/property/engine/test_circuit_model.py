@@ -29,7 +29,7 @@ from durable_retry.engine.circuit.breaker import (
     breaker_to_json,
 )
 from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report
-from durable_retry.engine.circuit.snapshot import AskForProbe, Permitted, Refused, permit
+from durable_retry.engine.circuit.snapshot import CLOCKS_APART, AskForProbe, Permitted, Refused, permit
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from tests.support.builders import NOON, after
 from tests.support.circuit import Desk
@@ -210,9 +210,9 @@ class Lives(RuleBasedStateMachine):
             assert speaking_of_state(self.desk.breaker) == speaking_of_state(without)
 
     def apply_to_model(self, report: Report) -> None:
-        # What is under way for up to a minute may as well come from a slow clock, and counts as fresh.
+        # What seems to be under way for up to two seconds may as well come from a slow clock.
         late = self.model.clock - report.at
-        if late > timedelta(minutes=1):
+        if late > CLOCKS_APART:
             late = timedelta(0)
         if report.throttled_until is not None and report.throttled_until + late > self.model.clock:
             self.model.throttled_until = max(self.model.throttled_until, report.throttled_until + late)
@@ -221,8 +221,7 @@ class Lives(RuleBasedStateMachine):
         if report.epoch == self.model.epoch and self.model.state in FREE:
             counts = report.window.everything()
             outcomes = [False] * (counts.calls - counts.failures) + [True] * counts.failures
-            shift = round(late / timedelta(seconds=3)) * timedelta(seconds=3)
-            self.model.hear_calls(min(report.at + shift, self.model.clock), outcomes)
+            self.model.hear_calls(min(report.at, self.model.clock), outcomes)
 
     @rule(
         target=grants,

@@ -1,7 +1,6 @@
 """What is left of a dependency's rate limit, and how calls are spread over it."""
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
@@ -43,10 +42,6 @@ def test_the_latest_answer_counts_until_its_window_ends() -> None:
     assert newest(after(2), LOW, later, None) == later
     assert newest(after(10), LOW, later) is None
     assert newest(NOON) is None
-
-
-def test_a_quota_moves_with_the_clock_that_it_is_read_by() -> None:
-    assert LOW.by_clock_ahead(timedelta(seconds=3)) == Quota(5, 20, after(3), after(13))
 
 
 def test_a_quota_and_a_pace_survive_their_json() -> None:

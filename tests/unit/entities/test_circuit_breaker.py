@@ -112,7 +112,7 @@ def test_a_machine_with_a_fast_clock_ends_no_pause_and_no_break() -> None:
     entity = Entity()
     throttled = entity.desk.report(0, throttled_until=15)
     entity.run(REPORT, ReportMessage(throttled, SETTINGS, BUDGET).to_json(), 0)
-    fast = entity.desk.report(21, failures=10, reporter="w2")
+    fast = entity.desk.report(3, failures=10, reporter="w2")
     entity.run(REPORT, ReportMessage(fast, SETTINGS, BUDGET).to_json(), 1)
     assert entity.desk.breaker.clock == after(1)
     assert entity.desk.breaker.throttled_until == after(15)
@@ -121,7 +121,7 @@ def test_a_machine_with_a_fast_clock_ends_no_pause_and_no_break() -> None:
 
 def test_a_pause_lasts_as_long_as_the_dependency_asked_whatever_the_clocks() -> None:
     entity = Entity()
-    slow = entity.desk.report(-20, throttled_until=-5)
+    slow = entity.desk.report(-2, throttled_until=13)
     entity.run(REPORT, ReportMessage(slow, SETTINGS, BUDGET).to_json(), 0)
     assert entity.desk.breaker.throttled_until == after(15)
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import replace
-from datetime import timedelta
 from itertools import pairwise
 from math import ceil, sqrt
 
@@ -14,7 +13,6 @@ from durable_retry.engine.circuit.report import CallHealth
 from durable_retry.engine.circuit.snapshot import (
     RELEASE,
     AskForProbe,
-    ClockDifference,
     Permit,
     Permitted,
     Refused,
@@ -99,53 +97,6 @@ def test_a_pause_that_this_worker_was_asked_for_holds_before_the_circuit_shows_i
     assert not isinstance(ask(snapshot, 40, here=here), Refused)
 
 
-@pytest.mark.parametrize("ahead", [20, -20])
-def test_a_worker_whose_clock_differs_holds_for_as_long_as_the_others(ahead: float) -> None:
-    desk = Desk()
-    desk.hear(desk.report(0, throttled_until=15))
-    snapshot = desk.read(0, ahead=ahead)
-    answer = ask(snapshot, 14.9 + ahead)
-    assert isinstance(answer, Refused)
-    assert answer.base == after(15 + ahead)
-    assert isinstance(ask(snapshot, 15 + ahead), Permitted)
-
-
-def after_reads(*reads: tuple[float, float | None], ahead: float = 0, takes: float = 0.01) -> float:
-    """The difference after reads that began at these instants and found a state of these."""
-    difference = ClockDifference(timedelta(seconds=ahead))
-    for began, written in reads:
-        state = None if written is None else after(written)
-        difference = difference.after_read(after(began), after(began + takes), state)
-    return difference.ahead.total_seconds()
-
-
-@pytest.mark.parametrize(
-    "reads",
-    [
-        [(20.0, None), (21.0, None)],  # nothing is stored
-        [(20.0, 0.5)],  # a first read shows nothing: the state may be old
-        [(20.0, 0.5), (21.0, 0.5)],  # it has not changed
-        [(20.0, 0.5), (21.0, 20.4)],  # it has changed since the read before, and the clocks agree
-        [(20.0, 0.5), (500.0, 480.0)],  # it changed at some time between the two
-    ],
-)
-def test_clocks_count_as_equal_as_long_as_nothing_speaks_against_it(
-    reads: list[tuple[float, float | None]],
-) -> None:
-    assert after_reads(*reads) == 0
-
-
-@pytest.mark.parametrize("ahead", [20, -20])
-def test_a_difference_of_clocks_is_known_from_a_state_that_changed_between_two_reads(ahead: float) -> None:
-    reads = [(ahead + 0.0, None), (ahead + 1.0, 0.5), (ahead + 2.0, 1.4)]
-    assert after_reads(*reads) == pytest.approx(ahead + 0.51)
-    assert after_reads(*reads, (ahead + 300.0, 290.0)) == pytest.approx(ahead + 0.51)
-
-
-def test_a_clock_that_was_set_right_counts_as_right_again() -> None:
-    assert after_reads((0.0, None), (1.0, 0.5), ahead=20) == 0
-
-
 def test_an_open_circuit_refuses_until_a_place_after_its_break() -> None:
     answer = ask(tripped().read(10), 10)
     assert isinstance(answer, Refused)
@@ -169,12 +120,6 @@ def test_without_a_known_budget_this_worker_counts_as_the_only_one() -> None:
 
 def test_a_break_that_ends_between_reading_and_asking_calls_for_a_probe() -> None:
     assert ask(tripped().read(29.5), 30) == AskForProbe(epoch=2)
-
-
-def test_a_break_that_cannot_be_that_long_calls_for_a_probe() -> None:
-    desk = tripped()
-    snapshot = replace(desk.read(0), retry_at=after(3_600))
-    assert ask(snapshot, 0) == AskForProbe(epoch=2)
 
 
 def test_a_half_open_circuit_calls_for_a_probe() -> None:

@@ -1,7 +1,6 @@
 """The limits of a dependency: what the entity grants, and what a worker starts of its own accord."""
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
@@ -245,18 +244,6 @@ def test_time_never_runs_backwards() -> None:
     assert isinstance(answer, SlotPostponed)
     assert answer.seconds < 1
     assert limiter.clock == NOON
-
-
-def test_a_clock_that_was_far_ahead_is_corrected() -> None:
-    limits = LimitSettings(max_concurrency=1, rate_per_second=0.01)
-    limiter, _ = acquire(Limiter(), asking(1, limits), after(3_600))
-    limiter = give_back(limiter, Slot("op-1:1"), after(3_600))
-    limiter, _ = acquire(limiter, replace(asking(2, limits), reserved=True), after(3_600))
-    assert limiter.next_start_at == after(3_700)
-    corrected = give_back(limiter, Slot("another"), NOON)
-    assert (corrected.clock, corrected.next_start_at) == (NOON, None)
-    (lease,) = corrected.leases
-    assert (lease.began_at, lease.expires_at) == (NOON, NOON + timedelta(seconds=70))
 
 
 def test_nobody_who_has_not_waited_takes_a_share_while_others_wait() -> None:
