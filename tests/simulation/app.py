@@ -45,6 +45,7 @@ from durable_retry.services.attempt import attempt
 from durable_retry.services.attempt import http_client as downstream
 from durable_retry.settings.configuration import using
 from durable_retry.stores import order_lanes, task_hub
+from durable_retry.stores.dead_letters import counts as dead_letter_counts
 from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables, whole_tables
@@ -184,19 +185,16 @@ def outcome_of(order: Order, call: HandlerCall) -> Outcome:
     return Outcome(order.number, [row], [Event.to_queue("reservations", "reserved", order.life)])
 
 
-class WritersOfWorkers(LoopOwned[Any]):
-    """What each worker has noted for the index of operations; a worker that dies takes it along.
+class OwnedByWorkers(LoopOwned[Any]):
+    """What the app has one of for each event loop, which is one for each process; who dies takes it along."""
 
-    The app has one writer for each event loop, and a loop for each process.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(operation_notes._Writer)
+    def __init__(self, make: Callable[[], Any]) -> None:
+        super().__init__(make)
         self.by_worker: dict[str, Any] = {}
 
     @override
     def get(self) -> Any:
-        return self.by_worker.setdefault(_name_of_acting(), operation_notes._Writer())
+        return self.by_worker.setdefault(_name_of_acting(), self._make())
 
     @override
     def known(self) -> Any:
@@ -281,7 +279,8 @@ class App:
                 patch.object(operations, "CONTENT_BYTES", 0 if self.world.chances.large else 4096),
                 patch.object(attempt, "_MOST_READ", 0),
                 patch.object(attempt, "digest_of", self._digest_read),
-                patch.object(operation_notes, "_writers", WritersOfWorkers()),
+                patch.object(operation_notes, "_writers", OwnedByWorkers(operation_notes._Writer)),
+                patch.object(dead_letter_counts, "_kept", OwnedByWorkers(dead_letter_counts._Kept)),
                 patch.object(facts, "_receivers", {}),
                 downstream.sending_over(lambda _: network),
                 patch.object(clock, "monotonic_seconds", lambda: self.world.seconds),
