@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
 from durable_retry.engine.base.instants import optional_from_rfc3339, optional_to_rfc3339
+from durable_retry.engine.base.json_input import read_json
 
 NOT_OURS: Final = "this cursor was not given out here"
 INDEX_CURSOR: Final = "index"
@@ -29,7 +30,7 @@ def cursor_content(cursor: str) -> Any:
         BadCursorError: It was not given out here.
     """
     try:
-        return json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
+        return read_json(base64.urlsafe_b64decode(cursor.encode("ascii")))
     except ValueError as error:  # of ASCII, base64 or JSON
         raise BadCursorError(NOT_OURS) from error
 

@@ -1,18 +1,19 @@
 """Functions of the app's own: sync ones run in threads, so that they hold up nobody, async ones in tasks.
 
 A task of its own shows what a function lets out: a cancellation in it came from the function, one of the
-caller's task from outside.
+caller's task from outside. asyncio raises the `SystemExit` of any task out of the event loop, which ends the
+process; so tasks that a function creates let out a `LetOutError` in its place.
 """
 
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Callable
-from contextvars import copy_context
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import partial
 from threading import Thread
-from typing import Any, Final
+from typing import Any, Final, override
 
 from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base.foreign import look, name_of, text_of
@@ -97,7 +98,63 @@ def members_of(error: BaseException) -> list[BaseException]:
     return found
 
 
+_is_in_function: Final = ContextVar("durable_retry_in_function", default=False)
+"""Whether the present task is a function's, or one that it created."""
+
+
+class _GuardedCoroutine(Coroutine[Any, Any, Any]):
+    """A coroutine whose `SystemExit` does not end the process."""
+
+    def __init__(self, inner: Coroutine[Any, Any, Any]) -> None:
+        self.__qualname__ = getattr(inner, "__qualname__", type(inner).__qualname__)
+        self._inner = inner
+
+    @override
+    def send(self, value: Any) -> Any:
+        return self._guarded(self._inner.send, value)
+
+    @override
+    def throw(self, *error: Any) -> Any:
+        return self._guarded(self._inner.throw, *error)
+
+    @override
+    def close(self) -> None:
+        self._inner.close()
+
+    @override
+    def __await__(self) -> Any:
+        return self._inner.__await__()
+
+    def _guarded(self, resume: Callable[..., Any], *given: Any) -> Any:
+        try:
+            return resume(*given)
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise LetOutError(error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskFactory:
+    """Makes the tasks of an event loop as its factory did before."""
+
+    inner: Any
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> Any:
+        if _is_in_function.get():
+            work = _GuardedCoroutine(work)
+        if self.inner is None:
+            return asyncio.Task(work, loop=loop, **options)
+        return self.inner(loop, work, **options)
+
+
+def _guard_tasks() -> None:
+    loop = asyncio.get_running_loop()
+    factory = loop.get_task_factory()
+    if not isinstance(factory, _TaskFactory):
+        loop.set_task_factory(_TaskFactory(factory))
+
+
 async def _run_in_task(function: Callable[..., Any], args: Any, kwargs: Any) -> _Ended:
+    _guard_tasks()
     task = asyncio.create_task(_end_of(function, args, kwargs))
     try:
         await asyncio.wait([task])
@@ -112,6 +169,7 @@ async def _run_in_task(function: Callable[..., Any], args: Any, kwargs: Any) -> 
 
 
 async def _end_of(function: Callable[..., Any], args: Any, kwargs: Any) -> _Ended:
+    _is_in_function.set(True)
     try:
         return _Ended(returned=await function(*args, **kwargs))
     except BaseException as error:  # noqa: BLE001 - it is raised where the function is awaited
@@ -131,6 +189,7 @@ async def _run_in_thread(function: Callable[..., Any], args: Any, kwargs: Any) -
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[_Ended] = loop.create_future()
     context = copy_context()
+    context.run(_is_in_function.set, True)  # noqa: FBT003 - a context variable takes its value so
 
     def end(result: _Ended) -> None:
         free.release()

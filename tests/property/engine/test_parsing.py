@@ -1,5 +1,6 @@
 """Whatever strangers send: no parser raises anything but its own error, and no form hides a difference."""
 
+import base64
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,8 +13,10 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from durable_retry.console.finding.cursors import IndexCursor, cursor_content
 from durable_retry.engine.base.instants import from_age, from_rfc3339, optional_from_rfc3339
 from durable_retry.engine.base.json_input import read_json
+from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import (
     InvalidInputError,
     header_name_problem,
@@ -30,6 +33,9 @@ from durable_retry.engine.operations.request import canonical_json, fingerprint,
 from durable_retry.engine.operations.status import MAX_BYTES, fitted_status, size_bytes
 from durable_retry.engine.retry.history import History
 from durable_retry.engine.retry.retry_after import MAX_HINT_SECONDS, parse_http_date, parse_retry_after
+from durable_retry.engine.sources.schedules import Ncrontab, parse_ncrontab
+from durable_retry.engine.workflows.references import Reference
+from durable_retry.services.queue import decoded
 from tests.support.builders import NOON, a_record
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -223,19 +229,35 @@ WITH_OFFSETS = st.builds(
     st.datetimes().map(lambda at: at.isoformat()),
     st.sampled_from(["Z", "+14:00", "-14:00", "+23:59", "-23:59", ""]),
 )
+CURSORS = st.builds(
+    lambda text: base64.urlsafe_b64encode(text.encode("utf-8", "surrogatepass")).decode(),
+    documents.map(json.dumps) | st.text(),
+)
+SCHEDULES = st.lists(
+    st.from_regex(r"[*0-9a-zA-Z,/#-]{1,7}", fullmatch=True) | st.just("*"), min_size=5, max_size=6
+).map(" ".join)
+TEXTS = st.text() | WITH_OFFSETS | numbers | dates | CURSORS | SCHEDULES
 READERS = {
     from_rfc3339: datetime,
     optional_from_rfc3339: datetime,
     from_age: datetime,
     parse_http_date: datetime | None,
+    parse_key: str,
+    parse_ncrontab: Ncrontab,
+    Reference.parse: Reference,
+    TraceContext.read: TraceContext | None,
+    IndexCursor.read: IndexCursor,
+    decoded: str,
+    cursor_content: object,
 }
 
 
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
-@given(text=st.text() | WITH_OFFSETS | numbers | dates)
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__qualname__)
+@given(text=TEXTS)
 @example(text="9999-12-31T23:59:59-14:00")
 @example(text="0001-01-01T00:00:00+14:00")
 @example(text="-99999999999999999999")
+@example(text=base64.urlsafe_b64encode(50_000 * b"[").decode())
 def test_a_parser_of_text_gives_a_value_or_a_value_error(reader: Callable[[str], Any], text: str) -> None:
     with suppress(ValueError):
         value = reader(text)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, Self
 
 import httpx
@@ -188,6 +188,54 @@ async def test_what_a_step_lets_out_is_counted(
     ended = await run(sell, steps={"pay": FakeStep(make())})
     assert is_exhausted(ended, line)
     assert [(step["status"], step["attempts"]) for step in ended.steps] == [("failed", 2)]
+
+
+async def in_a_group(*work: Coroutine[Any, Any, Any]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for each in work:
+            group.create_task(each)
+
+
+async def in_a_task(*work: Coroutine[Any, Any, Any]) -> None:
+    for each in [asyncio.create_task(each) for each in work]:
+        await each
+
+
+@pytest.mark.parametrize("make", [lambda: SystemExit(1), KeyboardInterrupt], ids=["exit", "interrupt"])
+@pytest.mark.parametrize("awaited", [in_a_task, in_a_group, asyncio.gather])
+async def test_what_a_task_of_a_handler_lets_out_is_counted(
+    awaited: Callable[..., Awaitable[Any]], make: Callable[[], BaseException]
+) -> None:
+    async def exits() -> None:
+        await asyncio.sleep(0)
+        raise make()
+
+    async def sell() -> None:
+        await awaited(asyncio.sleep(0), exits())
+
+    ended = await run(sell)
+    assert ended.dead_letter is not None
+    assert (ended.dead_letter.reason, ended.attempt_count) == (DeadLetterReason.RETRIES_EXHAUSTED, 2)
+    assert type(make()).__name__ in (ended.attempts[0].error or "")
+
+
+async def test_tasks_of_handlers_are_made_as_their_event_loop_makes_tasks() -> None:
+    made: list[str] = []
+
+    def noted(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(work, loop=loop, **options)
+        made.append(repr(task))
+        return task
+
+    async def sell() -> str:
+        task = asyncio.create_task(asyncio.sleep(5), name="slow")
+        task.cancel()  # Before it has begun, too.
+        await asyncio.gather(task, return_exceptions=True)
+        return task.get_name()
+
+    asyncio.get_running_loop().set_task_factory(noted)
+    assert (await run(sell)).result == "slow"
+    assert any("coro=<sleep" in text for text in made)
 
 
 async def test_a_step_that_exits_is_an_exception_to_its_handler() -> None:
