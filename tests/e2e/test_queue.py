@@ -80,7 +80,7 @@ def test_a_message_with_an_instant_out_of_the_calendar_is_a_dead_letter_that_say
         listed = system.client.get("/api/dead-letters", params={"reason": "ValidationFailed", "limit": 200})
         ids = (letter["id"] for letter in listed.json()["items"])
         letters = (system.client.get(f"/api/dead-letters/{each}").json() for each in ids)
-        return next((letter for letter in letters if letter["message"] == message), None)
+        return next((letter for letter in letters if letter.get("message") == message), None)
 
     assert "start_at" in eventually(kept, "its dead letter")["detail"]
 
