@@ -88,7 +88,7 @@ def test_an_operation_that_succeeds_at_once_is_counted_by_hand() -> None:
         "activities": 3,
         "the app's tables": 0,
     }
-    assert cost.requests == 23 + 11
+    assert cost.requests == 22 + 11
 
 
 def test_the_apps_own_requests_are_taken_as_they_are() -> None:
