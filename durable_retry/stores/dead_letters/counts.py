@@ -22,16 +22,17 @@ from durable_retry.engine.dead_letters.record import Status
 from durable_retry.stores.dead_letters.index import AFTER_ALL, NEWEST_FIRST, OLDEST_FIRST, TABLE, id_at
 from durable_retry.stores.storage import contents, tables
 
+AT_ONCE: Final = 999
+"""With the row that shows that there are more, one request: they are counted anew for whoever asks."""
+
 MOST_COUNTED: Final = 10_000
-"""Ten requests, which take less than a second. A person does the same about more of them."""
+"""Eleven requests, which nobody waits for. A person does the same about more of them."""
 
 KEPT_SECONDS: Final = 30.0
-"""For how long a count is kept that took more than one request; a smaller one is made anew."""
+"""For how long the count of more than `AT_ONCE` is kept before it is made again."""
 
 FORGOTTEN_SECONDS: Final = 120.0
-"""An older one is waited for; until then who asks gets the last one while the next is made."""
-
-_ROWS_PER_REQUEST: Final = 1_000
+"""An older one is not shown while the next is made."""
 
 
 @dataclass(slots=True)
@@ -49,12 +50,18 @@ class OpenCounts:
     """Open dead letters by kind; the kind of all is "".
 
     Attributes:
-        complete: Whether all were counted: not where there are more than `MOST_COUNTED`.
+        complete: Whether all were counted: not where there are more than `MOST_COUNTED`, nor while the others
+            than the newest are being counted.
     """
 
     tallies: Mapping[str, Tally]
     oldest_at: datetime | None
     complete: bool
+
+    @property
+    def open(self) -> int:
+        """How many were counted."""
+        return self.tallies[""].count if self.tallies else 0
 
     def of_kind(self, kind: str) -> dict[str, Tally]:
         """Return the tallies of `reason`, `dependency` or `group`, by name."""
@@ -74,9 +81,8 @@ class OpenCounts:
                 for name, tally in sorted(self.of_kind(kind).items())
             }
 
-        count = self.tallies[""].count if self.tallies else 0
         return DeadLetterSummary(
-            **dict(open_dead_letters(count, self.oldest_at, now)),
+            **dict(open_dead_letters(self.open, self.oldest_at, now)),
             complete=self.complete,
             by_reason=shown("reason"),
             by_dependency=shown("dependency"),
@@ -85,27 +91,34 @@ class OpenCounts:
 
 @dataclass(slots=True)
 class _Kept:
-    counts: OpenCounts | None = None
-    requests: int = 0  # that it took
+    counts: OpenCounts | None = None  # of more than `AT_ONCE`
     counted_at: float = 0.0
-    counting: "asyncio.Task[OpenCounts] | None" = None
+    counting: "asyncio.Task[None] | None" = None
 
 
 _kept: Final = LoopOwned(_Kept)
 
 
 async def open_counts() -> OpenCounts:
-    """Return the numbers of open dead letters, counted once for all who ask at the same time."""
+    """Return the numbers of open dead letters; those of a few at once, of more as they were last counted."""
     kept = _kept.get()
-    known = kept.counts if kept.requests > 1 else None
     seconds = clock.monotonic_seconds() - kept.counted_at
+    known = kept.counts if seconds < FORGOTTEN_SECONDS else None
     if known is not None and seconds < KEPT_SECONDS:
         return known
+    if known is None:
+        known = await _count(AT_ONCE)
+        if known.complete:
+            return known
     if kept.counting is None or kept.counting.done():
-        kept.counting = asyncio.create_task(_count(kept))
-    if known is not None and seconds < FORGOTTEN_SECONDS:
-        return known
-    return await asyncio.shield(kept.counting)
+        kept.counting = asyncio.create_task(_count_all(kept))
+    return known
+
+
+async def _count_all(kept: _Kept) -> None:
+    counts = await _count(MOST_COUNTED)
+    is_large = not counts.complete or counts.open > AT_ONCE
+    kept.counts, kept.counted_at = counts if is_large else None, clock.monotonic_seconds()
 
 
 async def read_summary(now: datetime) -> DeadLetterSummary:
@@ -115,29 +128,26 @@ async def read_summary(now: datetime) -> DeadLetterSummary:
 
 async def count_group(group: str) -> Tally | None:
     """Return the open dead letters of a group, of however many others; None without any."""
-    page = await _open_rows({"group": group})
+    page = await _open_rows(MOST_COUNTED, {"group": group})
     return _tallies(page.rows).get("")
 
 
-async def _count(kept: _Kept) -> OpenCounts:
-    page = await _open_rows({})
+async def _count(most: int) -> OpenCounts:
+    page = await _open_rows(most)
     tallies = _tallies(page.rows)
     oldest_at = tallies[""].first_at if tallies else None
     if page.cursor is not None:
         oldest_at = await _oldest_at() or oldest_at
-    kept.counts = OpenCounts(tallies, oldest_at, complete=page.cursor is None)
-    kept.requests = 1 + len(page.rows) // _ROWS_PER_REQUEST
-    kept.counted_at = clock.monotonic_seconds()
-    return kept.counts
+    return OpenCounts(tallies, oldest_at, complete=page.cursor is None)
 
 
-async def _open_rows(where: Mapping[str, str]) -> tables.Page:
+async def _open_rows(most: int, where: Mapping[str, str] | None = None) -> tables.Page:
     return await tables.rows_between(
         TABLE,
         Status.OPEN,
         after=NEWEST_FIRST,
         before=NEWEST_FIRST + AFTER_ALL,
-        limit=MOST_COUNTED,
+        limit=most,
         only=("RowKey", "reason", "dependency", "group"),
         where=where,
     )

@@ -381,7 +381,7 @@ async def test_many_at_once_are_all_counted() -> None:
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The partitions that are read, and counts that read four rows with a request, and five at most."""
+    """The partitions that are read; two rows are counted at once, and four at most."""
     asked: list[str] = []
     whole = tables.rows_between
 
@@ -390,50 +390,78 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return await whole(table, partition, **more)
 
     monkeypatch.setattr(tables, "rows_between", rows_between)
-    monkeypatch.setattr(dead_letter_counts, "_ROWS_PER_REQUEST", 4)
-    monkeypatch.setattr(dead_letter_counts, "MOST_COUNTED", 5)
+    monkeypatch.setattr(dead_letter_counts, "AT_ONCE", 2)
+    monkeypatch.setattr(dead_letter_counts, "MOST_COUNTED", 4)
     return asked
 
 
-async def test_a_count_of_one_request_is_made_anew(requests: list[str]) -> None:
-    for number in range(3):
-        await keep(number)
-        assert (await read_summary(NOON)).open == number + 1
-    assert len(requests) == 3
-
-
-async def test_a_larger_count_is_kept_for_half_a_minute_and_shown_while_the_next_is_made(
-    requests: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seconds = 0.0
-    monkeypatch.setattr(clock, "monotonic_seconds", lambda: seconds)
-    for number in range(4):
-        await keep(number)
-    assert [counts.complete for counts in await asyncio.gather(open_counts(), open_counts())] == [True, True]
-    await keep(4)
-    assert (await read_summary(NOON)).open == 4
-    assert len(requests) == 1
-    seconds = KEPT_SECONDS
-    assert (await read_summary(NOON)).open == 4
+async def counted_in_the_background() -> None:
     counting = dead_letter_counts._kept.get().counting
     assert counting is not None
     await counting
-    assert (await read_summary(NOON)).open == 5
-    await keep(5)
+
+
+async def test_a_few_are_counted_anew_with_one_request(requests: list[str]) -> None:
+    for number in range(2):
+        await keep(number)
+        assert (await read_summary(NOON)).open == number + 1
+    assert len(requests) == 2
+
+
+async def test_more_are_counted_while_nobody_waits_and_kept_for_half_a_minute(
+    requests: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = 1_000.0
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: seconds)
+    for number in range(3):
+        await keep(number)
+    first = await read_summary(NOON)
+    assert (first.open, first.complete, first.oldest_at) == (2, False, NOON)
+    await counted_in_the_background()
+    requests.clear()
+    await keep(3)
+    assert [counts.open for counts in (await open_counts(), await open_counts())] == [3, 3]
+    assert not requests
+    seconds += KEPT_SECONDS
+    assert (await read_summary(NOON)).open == 3
+    await counted_in_the_background()
+    assert (await read_summary(NOON)).open == 4
     seconds += FORGOTTEN_SECONDS
-    assert (await read_summary(NOON)).complete is False
+    assert (await read_summary(NOON)).open == 2
+    await counted_in_the_background()
 
 
-async def test_no_more_are_counted_than_a_second_allows_and_the_oldest_is_known_all_the_same(
+async def test_what_has_become_few_is_counted_anew(
+    requests: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = 1_000.0
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: seconds)
+    records = [await keep(number) for number in range(3)]
+    await read_summary(NOON)
+    await counted_in_the_background()
+    for record in records:
+        await move_dead_letter(record.id, lambda kept: archived(kept, NOON))
+    seconds += KEPT_SECONDS
+    await read_summary(NOON)
+    await counted_in_the_background()
+    requests.clear()
+    assert (await read_summary(NOON)).open == 0
+    assert len(requests) == 1
+
+
+async def test_no_more_are_counted_than_is_said_and_the_oldest_is_known_all_the_same(
     requests: list[str],
 ) -> None:
     for number in range(6):
         await keep(number)
+    await read_summary(NOON)
+    await counted_in_the_background()
+    requests.clear()
     summary = await read_summary(NOON + timedelta(seconds=60))
-    assert (summary.open, summary.complete) == (5, False)
+    assert (summary.open, summary.complete) == (4, False)
     assert (summary.oldest_at, summary.oldest_age_seconds) == (NOON, 60)
-    assert summary.by_reason["RejectedByDependency"].oldest_at == NOON + timedelta(seconds=1)
-    assert len(requests) == 2
+    assert summary.by_reason["RejectedByDependency"].oldest_at == NOON + timedelta(seconds=2)
+    assert not requests
 
 
 async def test_a_threshold_of_open_dead_letters_can_be_exceeded_by_what_is_counted() -> None:
