@@ -44,7 +44,6 @@ def test_a_purged_operation_still_answers_and_its_key_is_still_used(system: Syst
     assert system.target.received(key)["count"] == 2
 
 
-@pytest.mark.long
 def test_a_purged_dead_letter_still_answers(system: System, key: str) -> None:
     operation_id = system.accepted(key, "/status/400")
     ended = system.until(operation_id, "dead_lettered")

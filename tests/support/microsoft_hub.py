@@ -23,6 +23,7 @@ import durabletask.internal.orchestrator_service_pb2_grpc as stubs
 import grpc
 import grpc.aio
 from durabletask.client import OrchestrationState, TaskHubGrpcClient
+from durabletask.entities import EntityInstanceId
 from durabletask.testing.in_memory_backend import InMemoryOrchestrationBackend
 from google.protobuf.message import Message
 from starlette.requests import Request
@@ -176,6 +177,7 @@ class Management:
         given = {"body": (await request.body()).decode(), "reason": request.query_params.get("reason")}
         calls: dict[tuple[str, str, int], Callable[..., Response]] = {
             ("GET", "instances", 2): self._status,
+            ("GET", "entities", 3): self._entity,
             ("DELETE", "instances", 2): self._purge,
             ("POST", "instances", 3): self._terminate,
             ("POST", "instances", 4): self._raise_event,
@@ -189,6 +191,11 @@ class Management:
     def _status(self, instance_id: str, **_: str | None) -> Response:
         state = self._client.get_orchestration_state(instance_id)
         return Response(status_code=404) if state is None else JSONResponse(_document(state))
+
+    def _entity(self, name: str, entity_key: str, **_: str | None) -> Response:
+        entity = self._client.get_entity(EntityInstanceId(name, entity_key))
+        state: str | None = entity and entity.get_state()
+        return JSONResponse(json.loads(state)) if state else Response(status_code=404)
 
     def _purge(self, instance_id: str, **_: str | None) -> Response:
         purged = self._client.purge_orchestration(instance_id).deleted_instance_count

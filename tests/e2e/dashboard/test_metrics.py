@@ -1,6 +1,7 @@
 """Metrics over time in a browser."""
 
 import re
+from functools import partial
 
 from playwright.sync_api import expect
 
@@ -89,10 +90,16 @@ def test_a_span_of_a_chart_is_looked_at_closer_and_left_again(window: Window, se
     expect(window.page.get_by_role("status")).to_contain_text("/from: must be a minute to seven days")
 
 
+def _is_in(seen: System, state: str) -> bool:
+    return bool(seen.client.get("/api/circuits/switched").json()["state"] == state)
+
+
 def test_what_happened_is_marked_in_the_charts(window: Window, seen: System, key: str) -> None:
     seen.until(seen.accepted(f"{key}-fails", "/fail/9"), "dead_lettered")
-    for action in ("open", "close"):
+    for action, state in (("open", "forced_open"), ("close", "closed")):
         seen.client.post(f"/api/circuits/switched/{action}", json={"reason": "a look"}).raise_for_status()
+        # Two changes that arrive together are one instant, and a state that lasts no time has no bar.
+        eventually(partial(_is_in, seen, state), f"the circuit is {state}")
     bulk = {"action": "archive", "filter": {"group": "none"}}
     seen.client.post("/api/bulk-actions", json=bulk).raise_for_status()
     changes = eventually(
