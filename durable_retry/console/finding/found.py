@@ -26,7 +26,8 @@ NAMES: Final = (
 
 def names_of(shown: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a document has for each of `NAMES`; a priority that is left out is `normal`."""
-    return {name: shown.get(name) for name in NAMES} | {"priority": shown.get("priority") or Priority.NORMAL}
+    priority = Priority(shown.get("priority") or Priority.NORMAL)
+    return {name: shown.get(name) for name in NAMES} | {"priority": priority}
 
 
 class FoundType(StrEnum):

@@ -22,7 +22,7 @@ from durable_retry.console.finding.question import Question
 from durable_retry.console.finding.search import search
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import EventState
+from durable_retry.engine.base.names import EventState, Priority
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.outbox import OutboxEvent
 from durable_retry.engine.workflows.document import BatchSummary, SagaDocument, counts_of
@@ -138,6 +138,13 @@ def batch(batch_id: str, age: float) -> BatchSummary:
         created_at=NOON - timedelta(seconds=age),
         finished_at=None,
     )
+
+
+@pytest.mark.parametrize("priority", [None, *Priority])
+async def test_an_operation_is_shown_with_its_priority(lists: Lists, priority: Priority | None) -> None:
+    lists.operations = [operation(1, 1, **({} if priority is None else {"priority": priority.value}))]
+    page = await search(TaskHub(""), ANY, tenant="acme", limit=1, cursor=None)
+    assert [one.priority for one in page.items] == [priority or Priority.NORMAL]
 
 
 async def test_a_batch_is_found_by_its_whole_key(lists: Lists) -> None:
