@@ -25,8 +25,7 @@ from durable_retry.engine.base.json_input import size_problem
 from durable_retry.engine.base.names import CALL, OperationState
 from durable_retry.engine.base.plain_json import plain_json
 from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.operations.envelope import ParsedEnvelope
-from durable_retry.engine.operations.submission import read_operation
+from durable_retry.engine.operations.submission import ParsedEnvelope, read_operation
 from durable_retry.errors import NoSuchOperationError, WrongOperationStateError
 from durable_retry.executor_guard import execution_of
 from durable_retry.handler_registry import OperationFunction

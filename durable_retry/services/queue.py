@@ -8,10 +8,15 @@ from typing import Any, Final
 
 from durable_retry.concurrency import raise_first, settle_all
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE, DeadLetterReason
-from durable_retry.engine.operations.envelope import EnvelopeName, ParsedEnvelope
-from durable_retry.engine.operations.naming import ScopedKey, envelope_scope, explicit_scope, visible
+from durable_retry.engine.operations.naming import (
+    EnvelopeName,
+    ScopedKey,
+    envelope_scope,
+    explicit_scope,
+    visible,
+)
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.submission import Submission, resolve
+from durable_retry.engine.operations.submission import ParsedEnvelope, Submission, resolve
 from durable_retry.engine.sources.arrivals import Arrival
 from durable_retry.services.sources import Refusal, keep_refused
 from durable_retry.settings.configuration import targets

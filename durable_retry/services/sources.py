@@ -26,9 +26,9 @@ from durable_retry import clock
 from durable_retry.engine.base.json_input import MalformedJsonError
 from durable_retry.engine.base.names import QUEUE_SOURCE, DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.operations.envelope import parse_envelope
+from durable_retry.engine.config.dependency import UnknownTargetError
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.submission import Naming, UnknownTargetError, read_operation
+from durable_retry.engine.operations.submission import Naming, parse_envelope, read_operation
 from durable_retry.engine.sources.arrivals import (
     Arrival,
     Backpressure,
@@ -38,7 +38,7 @@ from durable_retry.engine.sources.arrivals import (
     read_message,
 )
 from durable_retry.errors import TaskHubUnavailableError
-from durable_retry.services.operations.submit import KeyReused, Started, submit
+from durable_retry.services.operations.submit import KeyReused, Started, SubmitResult, submit
 from durable_retry.settings.configuration import app_settings, targets
 from durable_retry.settings.sources import IntakeSettings, intake_settings
 from durable_retry.stores.dead_letters.records import keep_message
@@ -157,6 +157,14 @@ class HttpAdmission:
             yield
         finally:
             self.under_way -= 1
+
+    async def submit(self, hub: TaskHub, operation: OperationInput) -> SubmitResult:
+        """Start an operation in a place among those under way; raises as `admitted` and as `submit` do."""
+        async with self.admitted(hub):
+            result = await submit(hub, operation)
+        if isinstance(result, Started):
+            self.monitor.note_start(operation)
+        return result
 
 
 # Failures that another delivery of the same message may not meet.

@@ -26,12 +26,12 @@ from durable_retry.engine.base.validation import (
     pointer_of,
     validated,
 )
+from durable_retry.engine.config.dependency import UnknownTargetError
 from durable_retry.engine.operations.completion import Completion, written_operation
-from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.naming import ScopedKey
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
-from durable_retry.engine.operations.submission import Naming, UnknownTargetError, read_operation
+from durable_retry.engine.operations.submission import Naming, ParsedEnvelope, read_operation
 from durable_retry.engine.workflows.references import (
     SagaRequest,
     StepRequest,

@@ -18,8 +18,7 @@ from typing import Any, Final
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.validation import Problem
 from durable_retry.engine.config.dependencies_file import Config, key_path, parse_config
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.operations.submission import Targets
+from durable_retry.engine.config.dependency import Dependency, Targets
 from durable_retry.engine.retry.policy import timeouts_problems
 from durable_retry.handler_registry import Handler, registered_handlers, taken_mistakes
 from durable_retry.settings.alerts import AlertSettings, alert_settings

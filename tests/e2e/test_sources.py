@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from azure.storage.queue import QueueClient
 
-from durable_retry.engine.operations.envelope import EnvelopeName
 from durable_retry.engine.operations.naming import (
+    EnvelopeName,
     ScopedKey,
     envelope_key,
     explicit_scope,

@@ -237,7 +237,7 @@ OF_THE_WHOLE_TREE: Final = {
 
 
 def test_unit_tests_mirror_the_tree() -> None:
-    """A file is named after a module, or after the package that its folder is."""
+    """A file is named after a module, and a part of it, or after the package that its folder is."""
     unit = ROOT / "tests" / "unit"
     tests = [file.relative_to(unit) for file in unit.rglob("test_*.py")]
     assert len(tests) > 100
@@ -247,7 +247,8 @@ def test_unit_tests_mirror_the_tree() -> None:
 
 
 def _is_in_tree(folder: Path, name: str) -> bool:
-    known = (name, f"__{name}__")
+    words = name.split("_")
+    known = {f"__{name}__", *("_".join(words[:end]) for end in range(1, len(words) + 1))}
     return any(
         (place.is_dir() and place.name == name) or any(each.stem in known for each in place.glob("*.*"))
         for place in (ROOT / folder, ROOT / LIBRARY / folder)

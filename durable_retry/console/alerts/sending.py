@@ -18,9 +18,8 @@ from durable_retry.console.alerts.messages import (
 from durable_retry.console.alerts.rules import Alert, Failure
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependency import signing_key
-from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.naming import ScopedKey
-from durable_retry.engine.operations.submission import Naming, read_operation
+from durable_retry.engine.operations.submission import Naming, ParsedEnvelope, read_operation
 from durable_retry.engine.outbox import signed_headers
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.operations.submit import submit

@@ -1,12 +1,17 @@
 """One downstream service: its address, how it is called and retried, and what signs its webhooks.
 
+`Targets` are all that the operations of an app may name: its dependencies and its handlers.
+
+    InvalidInputError
+    └── UnknownTargetError      this app has no such dependency or handler
+
 `GET /api/dependencies` answers with the dependencies themselves: every secret is written as its mask.
 """
 
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, Protocol
 
 from pydantic import Field, InstanceOf, PlainSerializer, WithJsonSchema
 
@@ -14,9 +19,12 @@ from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import Category, OrderOnFailureName, PriorityName
 from durable_retry.engine.base.text import MASK, Secret
 from durable_retry.engine.base.validation import (
+    InvalidInputError,
     PositiveSeconds,
+    Problem,
     checked,
     config_header_problem,
+    did_you_mean,
     pointer_problem,
 )
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
@@ -171,3 +179,55 @@ def signing_key(secret: Secret) -> bytes:
             f"holds {len(key)} bytes; the standard asks for {SHORTEST_KEY_BYTES} to {LONGEST_KEY_BYTES}"
         )
     return key
+
+
+class UnknownTargetError(InvalidInputError):
+    """The operation names a dependency or handler that this app does not have."""
+
+
+class HandlerTarget(Protocol):
+    """A handler, as far as a submission to it is checked."""
+
+    @property
+    def dependency(self) -> str:
+        """The name of the dependency whose policy and circuit it uses."""
+
+    def check_input(self, document: Any) -> Any:
+        """Return an input as the handler takes it.
+
+        Raises:
+            InvalidInputError: It does not fit; pointers begin with `/input`.
+        """
+
+    def limits_at(self, dependency: Dependency) -> Dependency:
+        """Return its dependency with the policy and the time limit of the handler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What the operations of an app may name."""
+
+    dependencies: Mapping[str, Dependency]  # those of `dependencies.toml`, by name
+    handlers: Mapping[str, HandlerTarget]  # those that are registered, by name
+    platform_queues: tuple[str, ...]  # prefixes of the queues that no event may go to
+
+    def dependency(self, name: str) -> Dependency:
+        """Return a dependency; UnknownTargetError where there is none of this name."""
+        if name not in self.dependencies:
+            raise UnknownTargetError([self.missing_dependency(name)])
+        return self.dependencies[name]
+
+    def handler(self, name: str) -> HandlerTarget:
+        """Return a handler; UnknownTargetError where there is none of this name."""
+        if name not in self.handlers:
+            raise UnknownTargetError([self.missing_handler(name)])
+        return self.handlers[name]
+
+    def missing_dependency(self, name: str) -> Problem:
+        """Return the mistake of a body that names a dependency that is not there."""
+        guess = did_you_mean(name, list(self.dependencies))
+        return Problem("/dependency", f"no dependency has the name {name}{guess}")
+
+    def missing_handler(self, name: str) -> Problem:
+        """Return the mistake of a body that names a handler that is not there."""
+        return Problem("/handler", f"no handler has the name {name}{did_you_mean(name, list(self.handlers))}")

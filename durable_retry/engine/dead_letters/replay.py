@@ -23,17 +23,18 @@ from durable_retry.engine.base.validation import (
     pointer_of,
     with_example,
 )
+from durable_retry.engine.config.dependency import Targets
 from durable_retry.engine.dead_letters.patch import EDITABLE, Patch, patched
 from durable_retry.engine.dead_letters.record import MAX_MESSAGE_CHARS, EditedValue, KeptDeadLetter
-from durable_retry.engine.operations.naming import visible
+from durable_retry.engine.operations.naming import canonical_json, visible
 from durable_retry.engine.operations.operation import (
     OperationInput,
     content_of,
     missing_credentials,
     without_credentials,
 )
-from durable_retry.engine.operations.request import OperationRequest, canonical_json, parse_operation
-from durable_retry.engine.operations.submission import Targets, check_target
+from durable_retry.engine.operations.request import OperationRequest, parse_operation
+from durable_retry.engine.operations.submission import check_target
 
 type NoteText = Annotated[str, Field(min_length=1, max_length=4_000)]
 

@@ -1,16 +1,19 @@
-"""How operations are named: the scope and key of each source, and the ids that follow from them."""
+"""How operations are named: the scope and key of each source, the ids that follow from them, the fingerprint.
 
+Two submissions under one key are compared by their fingerprint, a hash of the request or of chosen parts of
+it. It does not depend on the order of keys or the form of a number: 5 and 5.0 are one JSON number.
+"""
+
+import json
 import re
 from base64 import b32encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import quote
 
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointed_at
-from durable_retry.engine.operations.envelope import EnvelopeName
-from durable_retry.engine.operations.request import canonical_json
 
 MAX_KEY_CHARS: Final = 255
 _VISIBLE: Final = "".join(chr(code) for code in range(0x21, 0x7F))
@@ -21,11 +24,61 @@ _OPERATION_ID: Final = re.compile(r"op-[a-z0-9-]+")
 
 
 @dataclass(frozen=True, slots=True)
+class EnvelopeName:
+    """The globally unique name of an envelope."""
+
+    source: str  # the sender, a URI reference; the topic of an Event Grid event
+    id: str  # unique for its source
+
+
+@dataclass(frozen=True, slots=True)
 class ScopedKey:
     """A key and its scope; `operation_id_for` makes the operation's id of them."""
 
     scope: str
     key: str
+
+
+_EXACT: Final = 2**53
+"""Above this a float no longer identifies one whole number, so it is not written as one."""
+
+
+def canonical_json(value: Any) -> str:
+    """Return JSON in one form: keys sorted, no white space, ASCII, whole floats as whole numbers."""
+    return json.dumps(_canonical_value(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def fingerprint(target: str, request: Any, pointers: Iterable[str] = ()) -> str:
+    """Hash a request, or the parts of it that the pointers name.
+
+    Args:
+        target: The destination, e.g. `dependency payments` or `handler ship-order`; always part of the hash.
+        request: The JSON form of the request, or a handler's input.
+        pointers: JSON pointers (RFC 6901) into it; empty means all of it. A missing part differs from null.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    chosen = list(pointers)
+    seen = (
+        [[pointer, *pointed_at(request, pointer)] for pointer in sorted(chosen)]
+        if chosen
+        else [["", request]]
+    )
+    return sha256(canonical_json([target, seen]).encode()).hexdigest()
+
+
+def _canonical_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - the first is quick
+        return {str(name): _canonical_value(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical_value(item) for item in value]
+    # JSON has one kind of number, so 5 and 5.0 are the same request.
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
+        return int(value)
+    return value
 
 
 def explicit_scope(tenant: str) -> str:

@@ -1,27 +1,11 @@
-"""What a caller submits: the envelope around a body, the body, and its fingerprint.
-
-    envelope = parse_envelope(document)             # a bare body, CloudEvents 1.0 or the Event Grid schema
-    request = parse_operation(envelope.payload)     # raises InvalidInputError with .problems
+"""The body of a submission: the call or the handler, and how it is to be carried out.
 
 Bodies are strict: no unknown field, no silent conversion. Every mistake is reported at once, each with its
 JSON pointer.
-
-An operation's body has none of the members that an envelope requires, so these members distinguish the two.
-
-    CloudEvents   {"specversion": "1.0", "id", "source", "type", "data" | "data_base64", ...}
-    Event Grid    {"id", "topic", "subject", "eventType", "eventTime", "data", "dataVersion"}
-
-Sources: CloudEvents 1.0.2, sections "Required attributes" and "JSON event format"; "Event Grid event schema",
-Microsoft Learn.
-
-Two submissions under one key are compared by their fingerprint, a hash of the request or of chosen parts of
-it. It does not depend on the order of keys or the form of a number: 5 and 5.0 are one JSON number.
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from hashlib import sha256
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -42,78 +26,15 @@ from durable_retry.engine.base.validation import (
     ResourceName,
     Seconds,
     Strict,
-    pointed_at,
+    pointer_of,
     refuse,
     validated,
     with_example,
 )
+from durable_retry.engine.config.dependency import Targets
 from durable_retry.engine.operations.debounce import LONGEST_WAIT, debounce_problems
+from durable_retry.engine.operations.naming import fingerprint
 from durable_retry.engine.retry.policy import RetryOverride
-
-_EXACT: Final = 2**53
-"""Above this a float no longer identifies one whole number, so it is not written as one."""
-
-
-def canonical_json(value: Any) -> str:
-    """Return JSON in one form: keys sorted, no white space, ASCII, whole floats as whole numbers."""
-    return json.dumps(_canonical_value(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-
-
-def fingerprint(target: str, request: Any, pointers: Iterable[str] = ()) -> str:
-    """Hash a request, or the parts of it that the pointers name.
-
-    Args:
-        target: The destination, e.g. `dependency payments` or `handler ship-order`; always part of the hash.
-        request: The JSON form of the request, or a handler's input.
-        pointers: JSON pointers (RFC 6901) into it; empty means all of it. A missing part differs from null.
-
-    Returns:
-        64 hexadecimal digits.
-    """
-    chosen = list(pointers)
-    seen = (
-        [[pointer, *pointed_at(request, pointer)] for pointer in sorted(chosen)]
-        if chosen
-        else [["", request]]
-    )
-    return sha256(canonical_json([target, seen]).encode()).hexdigest()
-
-
-def _canonical_value(value: Any) -> Any:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - the first is quick
-        return {str(name): _canonical_value(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_canonical_value(item) for item in value]
-    # JSON has one kind of number, so 5 and 5.0 are the same request.
-    if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
-        return int(value)
-    return value
-
-
-_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
-
-_SF_STRING: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
-
-
-def parse_key(header: str) -> str:
-    """Read an `Idempotency-Key` header: an RFC 8941 string (`"abc"`, escapes undone) or bare (`abc`).
-
-    Raises:
-        InvalidInputError: if it is neither, or not 1 to 255 visible ASCII characters.
-    """
-    text = header.strip(" \t")
-    quoted = _SF_STRING.fullmatch(text)
-    if text.startswith('"') and quoted is None:
-        raise InvalidInputError(
-            [Problem("", "Idempotency-Key is not a quoted string (RFC 8941 section 3.3.3)")]
-        )
-    key = text if quoted is None else re.sub(r"\\(.)", r"\1", quoted[1])
-    if not _KEY.fullmatch(key):
-        raise InvalidInputError([Problem("", "Idempotency-Key must be 1 to 255 visible ASCII characters")])
-    return key
-
 
 _UNSAFE_METHODS: Final = frozenset({"POST", "PATCH"})
 """Methods that are not idempotent by themselves (RFC 9110 section 9.2.2, RFC 5789)."""
@@ -388,3 +309,19 @@ def _form_problems(document: Mapping[str, Any]) -> list[Problem]:
     if "input" in document:
         found.append(Problem("/input", "belongs to a handler"))
     return found
+
+
+def event_problems(events: Iterable[Event], member: str, targets: Targets) -> Iterator[Problem]:
+    """List the events whose target is unknown here, or not for others to send to."""
+    for index, event in enumerate(events):
+        if event.dependency is not None:
+            found = targets.dependencies.get(event.dependency)
+            pointer = pointer_of(member, index, "dependency")
+            if found is None:
+                yield Problem(pointer, f"no dependency has the name {event.dependency}")
+            elif not found.base_url:
+                yield Problem(pointer, f"{event.dependency} has no base_url to send a webhook to")
+        # A message of a caller's there would be taken for one of the platform's own.
+        if event.queue is not None and event.queue.startswith(targets.platform_queues):
+            pointer = pointer_of(member, index, "queue")
+            yield Problem(pointer, "belongs to the task hub or the host: nobody else may send to it")

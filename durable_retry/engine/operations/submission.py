@@ -1,80 +1,201 @@
-"""A submission as data: parsed, named by its key, and resolved against what the app is configured with.
+"""A submission: read from its headers, its envelope and its body, named by its key, and resolved.
 
-    operation = read_operation(parse_envelope(document), naming, targets, source="http", now=now)
+    headers = SubmissionHeaders.read(request.headers, "")     # over HTTP, once
+    envelope = headers.envelope_of(document)                  # a bare body, CloudEvents or Event Grid
+    operation = read_operation(envelope, naming, targets, source="http", now=now)
 
-Every way in does this: HTTP, message sources, batches, sagas, calls, alerts. The route that puts operations
-on the queue names a submission anew between `parse` and `resolve`. A replay keeps its key and policy, and
-uses `check_target`.
+Every way in does this: HTTP, message sources, batches, sagas, calls, alerts. Between `parse` and `resolve` a
+submission for the queue is named anew. A replay keeps its key and policy, and uses `check_target`.
 
-    InvalidInputError
-    └── UnknownTargetError      this app has no such dependency or handler
+An operation's body has none of the members that an envelope requires, so these members distinguish the two.
+
+    CloudEvents   {"specversion": "1.0", "id", "source", "type", "data" | "data_base64", ...}
+    Event Grid    {"id", "topic", "subject", "eventType", "eventTime", "data", "dataVersion"}
+
+Over HTTP a CloudEvent is structured (the envelope is the body) or binary (the envelope is in `ce-` headers).
+
+Sources: CloudEvents 1.0.2, sections "Required attributes" and "JSON event format", and its "HTTP Protocol
+Binding"; "Event Grid event schema", Microsoft Learn.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import base64
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Self
+from urllib.parse import unquote
 
+from durable_retry.engine.base.json_input import read_json
 from durable_retry.engine.base.text import Secret
-from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.base.validation import InvalidInputError, Problem, did_you_mean, pointer_of
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.operations.envelope import ParsedEnvelope
-from durable_retry.engine.operations.naming import ScopedKey, envelope_key, explicit_scope, fields_name
+from durable_retry.engine.base.trace_context import TRACEPARENT, TRACESTATE, TraceContext
+from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of
+from durable_retry.engine.config.dependency import Dependency, HandlerTarget, Targets, UnknownTargetError
+from durable_retry.engine.operations.naming import (
+    EnvelopeName,
+    ScopedKey,
+    envelope_key,
+    explicit_scope,
+    fields_name,
+)
 from durable_retry.engine.operations.operation import OperationInput, operation_from
-from durable_retry.engine.operations.request import Event, OperationRequest, parse_operation
+from durable_retry.engine.operations.request import OperationRequest, event_problems, parse_operation
 
+SPEC_VERSION: Final = "1.0"
 
-class UnknownTargetError(InvalidInputError):
-    """The operation names a dependency or handler that this app does not have."""
-
-
-class HandlerTarget(Protocol):
-    """A handler, as far as a submission to it is checked."""
-
-    @property
-    def dependency(self) -> str:
-        """The name of the dependency whose policy and circuit it uses."""
-
-    def check_input(self, document: Any) -> Any:
-        """Return an input as the handler takes it.
-
-        Raises:
-            InvalidInputError: It does not fit; pointers begin with `/input`.
-        """
-
-    def limits_at(self, dependency: Dependency) -> Dependency:
-        """Return its dependency with the policy and the time limit of the handler."""
+_CORRELATION: Final = "correlationid"
+"""The extension attribute of the correlation id in the events that we send (`engine/outbox.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Targets:
-    """What the operations of an app may name."""
+class ParsedEnvelope:
+    """The content of an envelope."""
 
-    dependencies: Mapping[str, Dependency]  # those of `dependencies.toml`, by name
-    handlers: Mapping[str, HandlerTarget]  # those that are registered, by name
-    platform_queues: tuple[str, ...]  # prefixes of the queues that no event may go to
+    payload: Any  # the operation's body, not validated yet
+    name: EnvelopeName | None = None  # None when there was no envelope
+    place: str = ""  # JSON pointer of the payload in the document
+    trace: TraceContext | None = None  # where in a trace the event was made; None when it does not say
 
-    def dependency(self, name: str) -> Dependency:
-        """Return a dependency; UnknownTargetError where there is none of this name."""
-        if name not in self.dependencies:
-            raise UnknownTargetError([self.missing_dependency(name)])
-        return self.dependencies[name]
 
-    def handler(self, name: str) -> HandlerTarget:
-        """Return a handler; UnknownTargetError where there is none of this name."""
-        if name not in self.handlers:
-            raise UnknownTargetError([self.missing_handler(name)])
-        return self.handlers[name]
+def parse_envelope(document: Any) -> ParsedEnvelope:
+    """Return an operation's body without its envelope, if it has one.
 
-    def missing_dependency(self, name: str) -> Problem:
-        """Return the mistake of a body that names a dependency that is not there."""
-        guess = did_you_mean(name, list(self.dependencies))
-        return Problem("/dependency", f"no dependency has the name {name}{guess}")
+    Raises:
+        InvalidInputError: It is an envelope without the required members, or its data is not JSON.
+    """
+    if not isinstance(document, Mapping):
+        return ParsedEnvelope(document)
+    if "specversion" in document:
+        return _cloud_event(document)
+    if {"eventType", "subject", "data"} <= document.keys():
+        return _event_grid_event(document)
+    return ParsedEnvelope(document)
 
-    def missing_handler(self, name: str) -> Problem:
-        """Return the mistake of a body that names a handler that is not there."""
-        return Problem("/handler", f"no handler has the name {name}{did_you_mean(name, list(self.handlers))}")
+
+def _cloud_event(document: Mapping[str, Any]) -> ParsedEnvelope:
+    problems = [*_problems_of_missing(document, ("id", "source", "type"))]
+    if document["specversion"] != SPEC_VERSION:
+        problems.append(Problem("/specversion", f'must be "{SPEC_VERSION}"'))
+    if "data" in document and "data_base64" in document:
+        problems.append(Problem("/data_base64", "cannot stand beside data"))
+    if problems:
+        raise InvalidInputError(problems)
+    name = EnvelopeName(document["source"], document["id"])
+    # The extension "Distributed Tracing" of CloudEvents: the two headers of W3C Trace Context as attributes.
+    trace = TraceContext.from_json(document)
+    if "data_base64" in document:
+        return ParsedEnvelope(_from_base64(document["data_base64"]), name, "/data_base64", trace)
+    payload = _from_text(document.get("data"))
+    return ParsedEnvelope(_with_correlation_id(payload, document.get(_CORRELATION)), name, "/data", trace)
+
+
+def _event_grid_event(document: Mapping[str, Any]) -> ParsedEnvelope:
+    if problems := _problems_of_missing(document, ("id", "topic")):
+        raise InvalidInputError(problems)
+    return ParsedEnvelope(
+        _from_text(document["data"]), EnvelopeName(document["topic"], document["id"]), "/data"
+    )
+
+
+def _problems_of_missing(document: Mapping[str, Any], names: tuple[str, ...]) -> list[Problem]:
+    return [
+        Problem(f"/{name}", "must be a text that is not empty")
+        for name in names
+        if not isinstance(document.get(name), str) or not document[name]
+    ]
+
+
+def _from_text(data: Any) -> Any:
+    """Read data that a sender wrote as JSON inside a JSON string: a string is never an operation."""
+    return _json_at("/data", data) if isinstance(data, str) else data
+
+
+def _from_base64(data: Any) -> Any:
+    try:
+        # Anything but a string fails like bad base64.
+        inside = base64.b64decode(data if isinstance(data, str) else "?", validate=True)
+    except ValueError:
+        raise InvalidInputError([Problem("/data_base64", "is not base64")]) from None
+    return _json_at("/data_base64", inside)
+
+
+def _json_at(place: str, text: str | bytes) -> Any:
+    try:
+        return read_json(text)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            [Problem(place + each.pointer, each.detail) for each in error.problems]
+        ) from None
+
+
+def _with_correlation_id(payload: Any, correlation_id: Any) -> Any:
+    """Use the event's correlation id for the operation, unless the operation has its own."""
+    if not isinstance(payload, dict) or not isinstance(correlation_id, str):
+        return payload
+    return {"correlation_id": correlation_id, **payload}
+
+
+_ATTRIBUTES: Final = ("specversion", "id", "source", "type", _CORRELATION, TRACEPARENT, TRACESTATE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmissionHeaders:
+    """What the headers of a request say of the operation, batch or saga in its body."""
+
+    tenant: str  # the caller's; "" when there is one tenant
+    key: str | None  # the caller's, of Idempotency-Key; None without one
+    trace: TraceContext | None  # where in a trace the caller is; None when the request is not traced
+    event: Mapping[str, str]  # the attributes of a CloudEvent in its binary form; empty without one
+
+    @classmethod
+    def read(cls, headers: Mapping[str, str], tenant_header: str) -> Self:
+        """Read a request's headers, by names in any case.
+
+        Args:
+            tenant_header: The one that names the caller's tenant; "" when there is one tenant.
+
+        Raises:
+            InvalidInputError: Idempotency-Key cannot be read.
+        """
+        key, traceparent = headers.get("Idempotency-Key"), headers.get(TRACEPARENT)
+        written = {name: headers.get(f"ce-{name}") for name in _ATTRIBUTES}
+        event = {name: unquote(text, errors="replace") for name, text in written.items() if text is not None}
+        return cls(
+            tenant=headers.get(tenant_header, "") if tenant_header else "",
+            key=None if key is None else parse_key(key),
+            trace=None if traceparent is None else TraceContext.read(traceparent, headers.get(TRACESTATE)),
+            event=event if "specversion" in event else {},
+        )
+
+    def envelope_of(self, document: Any) -> ParsedEnvelope:
+        """Return what the request carries: its body without an envelope; raises as `parse_envelope`."""
+        if not self.event:
+            return parse_envelope(document)
+        # In the binary form the body itself is the data.
+        return replace(parse_envelope({**self.event, "data": document}), place="")
+
+
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+
+_SF_STRING: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
+
+
+def parse_key(header: str) -> str:
+    """Read an `Idempotency-Key` header: an RFC 8941 string (`"abc"`, escapes undone) or bare (`abc`).
+
+    Raises:
+        InvalidInputError: if it is neither, or not 1 to 255 visible ASCII characters.
+    """
+    text = header.strip(" \t")
+    quoted = _SF_STRING.fullmatch(text)
+    if text.startswith('"') and quoted is None:
+        raise InvalidInputError(
+            [Problem("", "Idempotency-Key is not a quoted string (RFC 8941 section 3.3.3)")]
+        )
+    key = text if quoted is None else re.sub(r"\\(.)", r"\1", quoted[1])
+    if not _KEY.fullmatch(key):
+        raise InvalidInputError([Problem("", "Idempotency-Key must be 1 to 255 visible ASCII characters")])
+    return key
 
 
 DIFFERENT_KEYS: Final = Problem("/key", "differs from the header Idempotency-Key")
@@ -259,7 +380,7 @@ def _address_problems(request: OperationRequest, dependency: Dependency) -> Iter
 
 
 def _header_problems(request: OperationRequest, dependency: Dependency) -> Iterator[Problem]:
-    """Refuse headers that would stand in for the dependency's credentials, or for the key."""
+    # They would stand in for the dependency's credentials, or for the key.
     reserved = {name.lower() for name, value in dependency.headers.items() if isinstance(value, Secret)}
     if dependency.auth is not None:
         reserved.add(dependency.auth.header.lower())
@@ -277,19 +398,3 @@ def _input_problems(request: OperationRequest, handler: HandlerTarget | None) ->
         handler.check_input(request.input)
     except InvalidInputError as error:
         yield from error.problems
-
-
-def event_problems(events: Iterable[Event], member: str, targets: Targets) -> Iterator[Problem]:
-    """List the events whose target is unknown here, or not for others to send to."""
-    for index, event in enumerate(events):
-        if event.dependency is not None:
-            found = targets.dependencies.get(event.dependency)
-            pointer = pointer_of(member, index, "dependency")
-            if found is None:
-                yield Problem(pointer, f"no dependency has the name {event.dependency}")
-            elif not found.base_url:
-                yield Problem(pointer, f"{event.dependency} has no base_url to send a webhook to")
-        # A message of a caller's there would be taken for one of the platform's own.
-        if event.queue is not None and event.queue.startswith(targets.platform_queues):
-            pointer = pointer_of(member, index, "queue")
-            yield Problem(pointer, "belongs to the task hub or the host: nobody else may send to it")

@@ -16,9 +16,8 @@ from durable_retry.engine.base.foreign import look, name_of
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.operations.request import is_unprotected
+from durable_retry.engine.operations.request import event_problems, is_unprotected
 from durable_retry.engine.operations.steps import OvertakenError, StepStoppedError
-from durable_retry.engine.operations.submission import event_problems
 from durable_retry.engine.retry.classify import (
     Classification,
     classify_failure,

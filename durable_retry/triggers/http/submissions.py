@@ -1,9 +1,5 @@
 """HTTP: submit an operation, at once or by way of the queue.
 
-A CloudEvent comes in either of its HTTP forms: structured (the envelope is the body) or binary (the envelope
-is in `ce-` headers, the body is the operation).
-Source: "HTTP Protocol Binding for CloudEvents", version 1.0.2.
-
 `POST /api/operations/enqueue` is for a sender that does not send again, such as a webhook's: the operation
 is checked and put on the queue `operations`, which delivers it until it is started, also while the task hub
 is away.
@@ -13,19 +9,16 @@ import re
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import unquote
 
 import azure.functions as func
 
 from durable_retry import clock
 from durable_retry.binding import TaskHub
 from durable_retry.engine.base.names import QUEUE_SOURCE, OperationState
-from durable_retry.engine.base.trace_context import TRACEPARENT, TRACESTATE, TraceContext
 from durable_retry.engine.operations.document import AcceptedOperation, OperationDocument
-from durable_retry.engine.operations.envelope import ParsedEnvelope, parse_envelope
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.request import OperationRequest, parse_key
-from durable_retry.engine.operations.submission import Naming, Submission, parse, read_operation
+from durable_retry.engine.operations.request import OperationRequest
+from durable_retry.engine.operations.submission import Submission, SubmissionHeaders, parse, read_operation
 from durable_retry.errors import MessageRefusedError
 from durable_retry.http.answers import (
     REPLAYED,
@@ -46,7 +39,6 @@ from durable_retry.http.routes import (
     accepted,
     header,
     read_body,
-    tenant_of,
     url_of,
 )
 from durable_retry.services.operations.control import end_within, ended_document
@@ -56,11 +48,10 @@ from durable_retry.services.operations.submit import (
     Started,
     SubmitResult,
     caller_naming,
-    submit,
 )
 from durable_retry.services.queue import enqueue
 from durable_retry.services.sources import http_admission
-from durable_retry.settings.configuration import targets
+from durable_retry.settings.configuration import app_settings, targets
 
 routes = Routes("operations")
 
@@ -68,17 +59,6 @@ SOURCE: Final = "http"
 
 _POLL_SECONDS: Final = 1
 _ENQUEUE: Final = "/enqueue"
-
-_ATTRIBUTES: Final = ("specversion", "id", "source", "type", "correlationid", TRACEPARENT, TRACESTATE)
-
-
-def naming_of(request: func.HttpRequest) -> Naming:
-    """Return what names a posted operation, beside its body.
-
-    Raises:
-        InvalidInputError: The header Idempotency-Key cannot be read.
-    """
-    return caller_naming(tenant_of(request), key_of(request))
 
 
 def read_submission(request: func.HttpRequest) -> Submission:
@@ -88,10 +68,11 @@ def read_submission(request: func.HttpRequest) -> Submission:
         BodyTooLargeError: The body is over the limit.
         InvalidInputError: With every mistake; pointers lead into what was posted.
     """
-    naming, trace = naming_of(request), trace_of(request)
+    headers = SubmissionHeaders.read(request.headers, app_settings().tenant_header)
+    naming = caller_naming(headers.tenant, headers.key)
 
     def parse_body(document: Any) -> Submission:
-        return parse(_envelope_of(request, document), naming, targets(), trace)
+        return parse(headers.envelope_of(document), naming, targets(), headers.trace)
 
     return read_body(request, parse_body)
 
@@ -101,48 +82,22 @@ MAX_WAIT_SECONDS: Final = 30
 _WAIT_PREFERENCE: Final = re.compile(r"(?:^|[,;]\s*)wait\s*=\s*\"?(\d{1,6})\"?", re.IGNORECASE)
 
 
-def preferred_wait_seconds(request: func.HttpRequest) -> float:
-    """Return how long the caller would wait for the end (RFC 7240 `Prefer: wait=N`), at most 30 s."""
-    found = _WAIT_PREFERENCE.search(header(request, "Prefer") or "")
-    return 0.0 if found is None else float(min(int(found[1]), MAX_WAIT_SECONDS))
-
-
 _ASKS_TO_WAIT: Final = re.compile(r"(?:^|[,;])\s*wait\b", re.IGNORECASE)
-_WAIT_IGNORED: Final = '299 - "Prefer: wait takes whole seconds, such as wait=10; this one was ignored"'
+_WAIT_IGNORED: Final = {
+    "Warning": '299 - "Prefer: wait takes whole seconds, such as wait=10; this one was ignored"'
+}
 
 
-def unreadable_wait(request: func.HttpRequest) -> dict[str, str]:
-    """Return the warning about a wait that cannot be read; RFC 7240 has it ignored, not refused."""
-    preference = header(request, "Prefer") or ""
-    is_ignored = _ASKS_TO_WAIT.search(preference) and not _WAIT_PREFERENCE.search(preference)
-    return {"Warning": _WAIT_IGNORED} if is_ignored else {}
+def preferred_wait(request: func.HttpRequest) -> tuple[float, dict[str, str]]:
+    """Return for how many seconds the caller would wait for the end, and the headers of an answer before it.
 
-
-def key_of(request: func.HttpRequest) -> str | None:
-    """Return the key of the header Idempotency-Key; None without one.
-
-    Raises:
-        InvalidInputError: The header cannot be read.
+    RFC 7240 has a wait that cannot be read ignored, not refused: a warning says so.
     """
-    text = header(request, "Idempotency-Key")
-    return None if text is None else parse_key(text)
-
-
-def trace_of(request: func.HttpRequest) -> TraceContext | None:
-    """Return the caller's trace context from its headers; None when the request is not traced."""
-    traceparent = header(request, TRACEPARENT)
-    return None if traceparent is None else TraceContext.read(traceparent, header(request, TRACESTATE))
-
-
-def _envelope_of(request: func.HttpRequest, document: Any) -> ParsedEnvelope:
-    if header(request, "ce-specversion") is None:
-        return parse_envelope(document)
-    found = {name: header(request, f"ce-{name}") for name in _ATTRIBUTES}
-    attributes = {
-        name: unquote(value, errors="replace") for name, value in found.items() if value is not None
-    }
-    # In the binary form the body itself is the data.
-    return replace(parse_envelope({**attributes, "data": document}), place="")
+    preference = header(request, "Prefer") or ""
+    wait = _WAIT_PREFERENCE.search(preference)
+    if wait is None:
+        return 0.0, _WAIT_IGNORED if _ASKS_TO_WAIT.search(preference) else {}
+    return float(min(int(wait[1]), MAX_WAIT_SECONDS)), {}
 
 
 @routes.post(
@@ -169,20 +124,17 @@ def _envelope_of(request: func.HttpRequest, document: Any) -> ParsedEnvelope:
 )
 async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> func.HttpResponse:
     """Submit an operation."""
-    naming, trace, now = naming_of(req), trace_of(req), clock.now()
+    headers, now = SubmissionHeaders.read(req.headers, app_settings().tenant_header), clock.now()
+    naming = caller_naming(headers.tenant, headers.key)
 
     def read_posted(document: Any) -> OperationInput:
-        envelope = _envelope_of(req, document)
-        return read_operation(envelope, naming, targets(), source=SOURCE, now=now, trace=trace)
+        envelope = headers.envelope_of(document)
+        return read_operation(envelope, naming, targets(), source=SOURCE, now=now, trace=headers.trace)
 
     operation = read_body(req, read_posted)
     if who.known_name is not None:
         operation = replace(operation, submitted_by=who.known_name)
-    admission = http_admission()
-    async with admission.admitted(hub):
-        result = await submit(hub, operation)
-    if isinstance(result, Started):
-        admission.monitor.note_start(operation)
+    result = await http_admission().submit(hub, operation)
     return await _answer_to_submission(req, hub, operation, result)
 
 
@@ -219,12 +171,12 @@ async def _answer_to_submission(
             state, headers = OperationState(document["status"]), REPLAYED
         case Started():
             state, headers = OperationState.PENDING, {}
-    seconds = preferred_wait_seconds(request)
+    seconds, warning = preferred_wait(request)
     if seconds > 0 and (ended := await end_within(hub, operation.operation_id, seconds)) is not None:
         applied = {**headers, "Preference-Applied": f"wait={seconds:.0f}"}
         return json_answer(ended, headers=applied)
     url = f"{url_of(request)}/{operation.operation_id}"
-    more = {"Retry-After": str(_POLL_SECONDS), **headers, **unreadable_wait(request)}
+    more = {"Retry-After": str(_POLL_SECONDS), **headers, **warning}
     return _accepted_answer(operation, url, state, more)
 
 

@@ -14,7 +14,7 @@ from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.facts import SubmissionOutcome, TargetType
 from durable_retry.engine.operations.naming import workflow_id, workflow_id_for
-from durable_retry.engine.operations.submission import DIFFERENT_KEYS
+from durable_retry.engine.operations.submission import DIFFERENT_KEYS, SubmissionHeaders
 from durable_retry.engine.workflows.document import BatchDocument, BatchSummary, SagaDocument
 from durable_retry.engine.workflows.references import SAGA_SOURCE, SagaRequest
 from durable_retry.engine.workflows.restart import RestartBody, RestartedSaga
@@ -64,7 +64,6 @@ from durable_retry.services.accepted_workflows import (
 from durable_retry.services.saga_restart import restart_saga
 from durable_retry.services.workflows import BATCH_SOURCE, WorkflowRequest
 from durable_retry.settings.configuration import app_settings
-from durable_retry.triggers.http.submissions import key_of, trace_of
 
 batch_routes = Routes("batches")
 saga_routes = Routes(
@@ -106,16 +105,16 @@ def workflow_of(request: func.HttpRequest, source: str, document: Any) -> Workfl
     written = document.get("key") if isinstance(document, dict) else None
     # The key of a body that is refused names nothing.
     in_body = written if isinstance(written, str) else None
-    given, tenant = key_of(request), tenant_of(request)
-    if None not in (given, in_body) and given != in_body:
+    headers = SubmissionHeaders.read(request.headers, app_settings().tenant_header)
+    if None not in (headers.key, in_body) and headers.key != in_body:
         raise InvalidInputError([DIFFERENT_KEYS])
-    key = given or in_body
+    key = headers.key or in_body
     id_ = (
-        workflow_id(source, tenant, f"generated:{uuid.uuid4().hex}")
+        workflow_id(source, headers.tenant, f"generated:{uuid.uuid4().hex}")
         if key is None
-        else workflow_id_for(source, tenant, key)
+        else workflow_id_for(source, headers.tenant, key)
     )
-    return WorkflowRequest(id_, source, tenant, trace_of(request), key)
+    return WorkflowRequest(id_, source, headers.tenant, headers.trace, key)
 
 
 async def _submit_workflow(

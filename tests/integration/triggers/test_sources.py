@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.envelope import EnvelopeName
-from durable_retry.engine.operations.naming import envelope_key, explicit_scope, operation_id_for
+from durable_retry.engine.operations.naming import (
+    EnvelopeName,
+    envelope_key,
+    explicit_scope,
+    operation_id_for,
+)
 from durable_retry.engine.sources.arrivals import Arrival, Backpressure, LagThresholds
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services import sources as intake_module

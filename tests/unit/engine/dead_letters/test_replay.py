@@ -10,6 +10,7 @@ from durable_retry.engine.base.masking import MASKED, Masking
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.config.dependency import Targets, UnknownTargetError
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, of_message, of_operation
 from durable_retry.engine.dead_letters.replay import (
     Prepared,
@@ -21,7 +22,6 @@ from durable_retry.engine.dead_letters.replay import (
     replayed_operation,
     whole_edits,
 )
-from durable_retry.engine.operations.submission import Targets, UnknownTargetError
 from tests.support.builders import NOON, an_entry
 
 TARGETS = Targets(

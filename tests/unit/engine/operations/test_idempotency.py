@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.operations.envelope import EnvelopeName
 from durable_retry.engine.operations.idempotency import (
     KeyCompletion,
     KeyRecord,
@@ -20,6 +19,7 @@ from durable_retry.engine.operations.idempotency import (
     removes_itself,
 )
 from durable_retry.engine.operations.naming import (
+    EnvelopeName,
     envelope_key,
     explicit_scope,
     fields_name,
@@ -28,7 +28,8 @@ from durable_retry.engine.operations.naming import (
     source_name,
 )
 from durable_retry.engine.operations.operation import run_number
-from durable_retry.engine.operations.request import parse_key, parse_operation
+from durable_retry.engine.operations.request import parse_operation
+from durable_retry.engine.operations.submission import parse_key
 from tests.support.builders import NOON, after
 
 DAY = timedelta(days=1)

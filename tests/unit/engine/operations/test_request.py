@@ -17,13 +17,12 @@ from durable_retry.engine.base.validation import (
     pointer_problem,
     validated,
 )
+from durable_retry.engine.operations.naming import canonical_json, fingerprint
 from durable_retry.engine.operations.request import (
     MAX_QUEUE_DATA_BYTES,
     Event,
     HttpCall,
     OperationRequest,
-    canonical_json,
-    fingerprint,
     parse_operation,
 )
 

@@ -9,17 +9,17 @@ from durable_retry.engine.base.names import OrderOnFailure
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.envelope import ParsedEnvelope, parse_envelope
+from durable_retry.engine.config.dependency import Targets, UnknownTargetError
 from durable_retry.engine.operations.naming import ScopedKey, fields_name
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.request import parse_operation
 from durable_retry.engine.operations.submission import (
     Naming,
+    ParsedEnvelope,
     Submission,
-    Targets,
-    UnknownTargetError,
     check_target,
     parse,
+    parse_envelope,
     read_operation,
     resolve,
 )

@@ -1,24 +1,25 @@
 import azure.functions as func
 import pytest
 
-from durable_retry.triggers.http.submissions import preferred_wait_seconds
+from durable_retry.triggers.http.submissions import preferred_wait
 
 
 @pytest.mark.parametrize(
-    ("prefer", "seconds"),
+    ("prefer", "seconds", "is_ignored"),
     [
-        ("wait=5", 5),
-        ("respond-async, wait=10", 10),
-        ("WAIT=7; foo", 7),
-        ("wait=100", 30),
-        ("wait=0", 0),
-        ("wait=soon", 0),
-        ("await=5", 0),
-        ("", 0),
+        ("wait=5", 5, False),
+        ("respond-async, wait=10", 10, False),
+        ("WAIT=7; foo", 7, False),
+        ("wait=100", 30, False),
+        ("wait=0", 0, False),
+        ("wait=soon", 0, True),
+        ("await=5", 0, False),
+        ("", 0, False),
     ],
 )
-def test_a_preference_to_wait_is_read_and_bounded(prefer: str, seconds: float) -> None:
+def test_a_preference_to_wait_is_read_and_bounded(prefer: str, seconds: float, *, is_ignored: bool) -> None:
     request = func.HttpRequest(
         "POST", "http://localhost/api/operations", headers={"Prefer": prefer}, body=b""
     )
-    assert preferred_wait_seconds(request) == seconds
+    waits, headers = preferred_wait(request)
+    assert (waits, "Warning" in headers) == (seconds, is_ignored)

@@ -10,7 +10,8 @@ from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import (
     InvalidInputError,
 )
-from durable_retry.engine.operations.envelope import EnvelopeName, parse_envelope
+from durable_retry.engine.operations.naming import EnvelopeName
+from durable_retry.engine.operations.submission import parse_envelope
 
 BODY = {"dependency": "payments", "request": {"method": "GET"}}
 CLOUD = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order.placed", "data": BODY}
