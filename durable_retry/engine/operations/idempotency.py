@@ -80,6 +80,11 @@ class KeyCompletion(JsonShape):
     now: datetime
     ttl_seconds: float  # for how long the key answers with the document
 
+    @property
+    def expires_at(self) -> datetime:
+        """When the key answers no more."""
+        return self.now + timedelta(seconds=self.ttl_seconds)
+
 
 LEFT_TO_RETENTION: Final = timedelta(hours=1)
 """A record that lives for less removes itself when its time is over; see `removes_itself`."""
@@ -97,7 +102,7 @@ def complete(record: KeyRecord | None, completion: KeyCompletion) -> KeyRecord:
     return KeyRecord(
         run=completion.run,
         fingerprint=completion.fingerprint,
-        expires_at=completion.now + timedelta(seconds=completion.ttl_seconds),
+        expires_at=completion.expires_at,
         document=dict(completion.document),
     )
 

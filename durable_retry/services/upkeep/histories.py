@@ -68,17 +68,19 @@ async def remove_record(hub: TaskHub, operation_id: str, instance: Instance | No
     completion = None if instance is None else _completion_of_ended(instance)
     if completion is None and instance is not None:
         return True  # It keeps no record, or has not ended well; such a history stays.
-    over_at = None if completion is None else completion.now + timedelta(seconds=completion.ttl_seconds)
-    if over_at is not None and over_at <= now - SETTLED_AFTER and await purge_record(hub, operation_id):
+    is_long_over = completion is not None and completion.expires_at <= now - SETTLED_AFTER
+    if is_long_over and await purge_record(hub, operation_id):
         return True  # Most records: one that is there has expired, so nobody has to read it.
     try:
         record = await read_record(hub, operation_id)
     except UnreadableRecordError as error:
         _log.warning("the record of %s cannot be read, and stays: %s", operation_id, error)
         return True
-    if completion is not None and (record is None or record.run < completion.run):
-        if over_at is not None and over_at <= now:
-            return True
+    if (
+        completion is not None
+        and completion.expires_at > now
+        and (record is None or record.run < completion.run)
+    ):
         await complete_record(hub, operation_id, completion)
         return False
     if record is not None:

@@ -186,6 +186,8 @@ async def test_a_record_without_a_history_is_purged_when_its_time_is_over_and_el
         # Its completion was lost.
         (HOUR / 2, None, True, ["read", ("complete", RUN)]),
         (HOUR / 2, a_key_record(-HOUR / 2, RUN - 1), True, ["read", ("complete", RUN)]),
+        # It was, and nobody asks any more: what an earlier run left goes.
+        (HOUR, a_key_record(HOUR, RUN - 1), True, ["read", "purge"]),
     ],
 )
 async def test_a_record_that_lacks_the_end_is_completed_before_the_history_goes(
