@@ -52,6 +52,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     outcomes.references_are_filled_in,
     answered.calls_are_answered,
     outcomes.index_has_all,
+    outcomes.index_needs_no_mending,
     outcomes.ends_are_listed,
     outcomes.results_are_there,
     outcomes.alerts_are_true,

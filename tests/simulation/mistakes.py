@@ -66,14 +66,12 @@ class Mistake:
         patch: Makes it.
         bound: How many small worlds may pass before one shows it.
         first: The seed with which the worlds begin, for a mistake that few of them show.
-        is_rough: Whether larger, rough worlds show it, and no small one within reason.
     """
 
     name: str
     patch: Callable[[], Any]
     bound: int = 500
     first: int = 0
-    is_rough: bool = False
 
 
 async def _marker_without_token(life: Life, attempt: int, *, now: datetime, **_more: Any) -> Marked | None:
@@ -138,7 +136,6 @@ ONCE: Final = (
     Mistake(
         "marker without token",
         lambda: patch("durable_retry.services.attempt.attempt.insert_marker", _marker_without_token),
-        is_rough=True,
     ),
     Mistake("start race", lambda: patch.object(TaskHub, "starts_are_atomic", new=True), 100),
     Mistake("another kind", lambda: patch.object(executor_guard, "_is_of_another_kind", _is_never), 1_500),
@@ -151,8 +148,7 @@ ONCE: Final = (
     Mistake(
         "start not noted",
         lambda: patch.object(submissions, "report", _reported_but_unanswered),
-        bound=100,
-        first=3_100,
+        bound=1_500,
     ),
     Mistake("let out", lambda: patch.object(functions, "_as_error", lambda raised: raised), 100),
     Mistake(
@@ -248,9 +244,13 @@ PLAUSIBLE: Final = (
     Mistake("key of a call repeats", lambda: patch.object(in_process, "execution_of", _the_same_execution)),
     Mistake("results dropped with their day", lambda: patch.object(results, "_is_over", _is_always)),
     Mistake("cancelled, never listed", _without_cancelled),
-    Mistake("progress forgotten", lambda: patch.object(handler_calls, "begin_heartbeats", _nothing_reported)),
+    Mistake(
+        "progress forgotten",
+        lambda: patch.object(handler_calls, "begin_heartbeats", _nothing_reported),
+        1_500,
+    ),
     Mistake("start not waited for", lambda: patch.object(Run, "wait_for_start", _begun_at_once)),
-    Mistake("pause taken twice", lambda: patch.object(Pause, "is_over", _is_never)),
+    Mistake("pause taken twice", lambda: patch.object(Pause, "is_over", _is_never), 1_500),
     Mistake("pause overlooked", lambda: patch.object(Run, "hold", _goes_on)),
     Mistake("turn for everybody", lambda: patch.object(order_lane, "taken", _taken_by_all)),
     Mistake("turn kept", _without_giving_back),

@@ -289,9 +289,11 @@ def _saga_contradictions(
 
 
 def _took_effect(story: Story, failed: RunEnd | None) -> bool:
-    """Whether any attempt of an operation that failed did something."""
-    name = None if failed is None else failed.operation.operation_id
-    calls = story.app.targets["payments"].calls
+    """Whether any attempt of an operation did something until it failed."""
+    if failed is None:
+        return False
+    name, until = failed.operation.operation_id, failed.ended_at
+    calls = (call for call in story.app.targets["payments"].calls if call.at <= until)
     return any(call.effect for call in calls if call.operation.operation_id == name)
 
 
@@ -314,6 +316,12 @@ def index_has_all(story: Story) -> Iterator[str]:
         if end.life != life or (entry is not None and story.world.life_at(entry.created_at) == life):
             continue
         yield f"{name} is in no list"
+
+
+def index_needs_no_mending(story: Story) -> Iterator[str]:
+    """Where no worker died, the index has each operation before upkeep adds what it lacks."""
+    if not story.world.deaths:
+        yield from (f"nobody noted {name}" for name in sorted(story.upkeep.unnoted))
 
 
 def ends_are_listed(story: Story) -> Iterator[str]:

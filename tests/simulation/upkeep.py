@@ -1,19 +1,24 @@
 """The timers of the app that tidy up, and what is left to them at the end of a world."""
 
 import asyncio
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import inf
 from typing import Any, Final
+from unittest.mock import patch
 
 from durable_retry import clock
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.outbox import sweep
+from durable_retry.services.upkeep import lost_notes
 from durable_retry.services.upkeep.histories import remove_record
 from durable_retry.services.upkeep.lost_notes import add_lost
 from durable_retry.services.upkeep.rounds import finish_left_over
+from durable_retry.stores.operations import index as operation_index
+from durable_retry.stores.operations.index import OperationList
+from durable_retry.stores.operations.notes import note_document
 from durable_retry.stores.task_hub import TaskHub
 from tests.simulation.people import People
 from tests.simulation.world import Worker, acting
@@ -27,9 +32,14 @@ longer."""
 
 @dataclass
 class Upkeep:
-    """Runs the timers on some worker."""
+    """Runs the timers on some worker.
+
+    Attributes:
+        unnoted: Operations that upkeep added to the index, which had nothing of them.
+    """
 
     people: People
+    unnoted: set[str] = field(default_factory=set)
 
     async def janitor(self) -> None:
         """The app's timers: every minute the outbox, every five the dead letters and the records of keys."""
@@ -54,7 +64,19 @@ class Upkeep:
 
     async def mend_index(self) -> None:
         """Add to the index what dead workers had not written, and compare it with what has ended."""
-        await self.people.on_some_worker(_mended)
+        with patch.object(lost_notes, "note_document", self._note_lost):
+            await self.people.on_some_worker(_mended)
+
+    def _note_lost(self, document: Mapping[str, Any], error: str, **given: bool) -> None:
+        rows = self.people.app.tables.rows(operation_index.TABLE)
+        noted = (row for row in rows if row["PartitionKey"].startswith(OperationList.ALL))
+        if not any(
+            entry.operation_id == document["operation_id"]
+            for row in noted
+            for entry in operation_index._unpacked_entries(row, None)
+        ):
+            self.unnoted.add(document["operation_id"])
+        note_document(document, error, **given)
 
     async def retain(self, ended_before: datetime) -> None:
         """Remove the records of operations that ended before an instant, and what the hub has of them."""
