@@ -3,10 +3,14 @@
 Bulk actions and HTTP routes call these functions.
 """
 
+from collections.abc import Mapping
+from typing import Any, Final
+
 from durable_retry import clock
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.masking import MASKED
+from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.document import DeadLetterDocument
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
@@ -14,6 +18,7 @@ from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, unreadable_record
 from durable_retry.engine.dead_letters.search import EVERY, DeadLetterSearch
 from durable_retry.engine.dead_letters.transitions import archived, noted, restored
+from durable_retry.engine.operations.document import OperationReplay
 from durable_retry.errors import NoSuchDeadLetterError
 from durable_retry.services.order_lanes import release_archived
 from durable_retry.settings.configuration import masking_of
@@ -21,6 +26,8 @@ from durable_retry.stores.dead_letters.counts import read_summary
 from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters
 from durable_retry.stores.dead_letters.records import change_dead_letter, find_dead_letter, move_dead_letter
 from durable_retry.stores.task_hub import TaskHub
+
+_MOST_SHOWN: Final = 20
 
 
 async def find_letter(dead_letter_id: str) -> DeadLetterDocument:
@@ -94,3 +101,32 @@ def shown_letter(record: KeptDeadLetter) -> DeadLetterDocument:
         return DeadLetterDocument.of(stand_in, MASKED)
 
     return read_or(lambda: DeadLetterDocument.of(record, masking_of(record.dependency)), unreadable)
+
+
+async def replays_of(document: Mapping[str, Any]) -> list[OperationReplay]:
+    """Return the replays of an operation's dead letters, the latest first, of the latest `_MOST_SHOWN`.
+
+    Each dead letter names the one whose replay it ended, so one row is read for each.
+
+    Args:
+        document: Its status document; of one whose history was purged only the last dead letter is known.
+    """
+    dead_letter_id = (document["dead_letter"] or {}).get("id") or document.get("replay_of")
+    replays: list[OperationReplay] = []
+    for _ in range(_MOST_SHOWN):
+        record = None if dead_letter_id is None else await find_dead_letter(dead_letter_id)
+        if record is None:
+            break
+        for replay in reversed(record.replays):
+            # The latest replay has the operation's present status.
+            status = None if replays else OperationState(document["status"])
+            shown = OperationReplay.taken_from(
+                replay,
+                dead_letter_id=record.id,
+                reason=record.reason,
+                status=status if replay.dead_letter_id is None else OperationState.DEAD_LETTERED,
+                failed_again=replay.dead_letter_id,
+            )
+            replays.append(shown)
+        dead_letter_id = record.replay_of
+    return replays

@@ -12,8 +12,9 @@ The operation runs again under its own id and key.
 import asyncio
 import base64
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -33,7 +34,6 @@ from durable_retry.engine.dead_letters.replay import (
 from durable_retry.engine.dead_letters.transitions import not_replayed, replayed
 from durable_retry.engine.facts import SubmissionOutcome, Submitted
 from durable_retry.engine.operations.completion import written_operation
-from durable_retry.engine.operations.document import OperationReplay
 from durable_retry.engine.operations.idempotency import is_live
 from durable_retry.engine.operations.operation import OperationInput, without_credentials
 from durable_retry.engine.sources.arrivals import DATA_PREFIX, Arrival
@@ -61,30 +61,125 @@ from durable_retry.telemetry.spans import OUTCOME
 
 # A dead letter is written before its operation ends, so a quick replay can meet the end of the last run.
 _WAITS_SECONDS: Final = (0.0, 0.1, 0.3, 0.9)
-_MOST_SHOWN: Final = 20
 
 
-async def start_replay(hub: TaskHub, operation: OperationInput) -> bool:
-    """Start the operation in place of its finished run.
+@dataclass(frozen=True, slots=True)
+class _Case(ABC):
+    """The replay of one dead letter; what it holds decides how that is prepared and started."""
 
-    The finished run's instance is replaced, if it ended as a dead letter: what succeeded never runs again.
+    record: KeptDeadLetter
+    operation: OperationInput  # what was prepared
+    requested_at: datetime
+    from_step: str | None = None  # the remembered step with which it begins; None for all that is left
 
-    Returns:
-        False when another run of the operation is still going on. A run for the same dead letter counts as
-        started: an earlier call got that far.
+    @staticmethod
+    @abstractmethod
+    def prepare(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepared:
+        """Return what the replay of a dead letter starts; raises as `prepare`."""
+
+    @abstractmethod
+    async def start(self, hub: TaskHub) -> None:
+        """Start it, unless an earlier call got that far.
+
+        Raises:
+            StillRunningError: Another run of the operation is still going on.
+            KeyTakenError: The key stands for another request by now.
+            NoSuchEventError: The event was cleaned away.
+            TaskHubUnavailableError: It is not known whether it was started.
+        """
+
+    async def was_started(self, hub: TaskHub) -> bool:
+        """Return whether it was started, whatever has become of it since."""
+        return _replays_the_same(await hub.read_instance(self.operation.operation_id), self.operation)
+
+
+class _OperationCase(_Case):
+    """An operation that has failed runs again."""
+
+    @staticmethod
+    def prepare(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepared:
+        prepared = replayed_operation(record, edits, targets(), now, new_suffix=uuid.uuid4().hex)
+        if record.source == SAGA_SOURCE and not record.attempts:
+            refuse_unfilled(prepared.operation)
+        return prepared
+
+    async def start(self, hub: TaskHub) -> None:
+        operation = self.operation
+        if self.from_step is not None and operation.steps_run is not None:
+            await forget_steps_from(operation.operation_id, operation.steps_run, self.from_step)
+        if await _is_done_or_under_way(hub, operation):
+            return
+        with spans.submission(operation) as (span, traced):
+            is_ours = await _start_or_wait(hub, traced)
+            outcome = SubmissionOutcome.STARTED if is_ours else SubmissionOutcome.REPLAYED
+            span.set_attribute(OUTCOME, outcome.value)
+            report(Submitted(operation, outcome))
+        if not is_ours:
+            raise StillRunningError(operation.operation_id)
+
+
+class _MessageCase(_Case):
+    """A message that became no operation is read again."""
+
+    @staticmethod
+    def prepare(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepared:  # noqa: ARG004
+        _refuse_edits(edits, edits.edits - {"message"}, "a message")
+        before = record.message or ""
+        after = before if edits.message is None else edits.message
+        if edits.message is None and record.is_cut:
+            kept = f"only the first {len(before)} of {record.message_chars} characters were kept"
+            raise InvalidInputError([Problem("/message", f"{kept}: replay it with the whole message")])
+        arrival = Arrival(
+            source=record.source,
+            body=_bytes_of_message(after),
+            place=_place_of_source(record.source),
+            native_id=record.key,
+        )
+        operation = replace(intake().operation_of(arrival), replay_of=record.id)
+        return Prepared(operation, changes_between({"message": before}, {"message": after}))
+
+    async def start(self, hub: TaskHub) -> None:
+        if isinstance(await submit(hub, self.operation), KeyReused):
+            raise KeyTakenError(self.operation.operation_id)
+
+
+class _EventCase(_Case):
+    """An event that could not be delivered is sent again; its operation has succeeded."""
+
+    @staticmethod
+    def prepare(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepared:  # noqa: ARG004
+        _refuse_edits(edits, edits.edits, "an event")
+        return Prepared(OperationInput.from_json(record.operation or {}), ())
+
+    async def start(self, hub: TaskHub) -> None:
+        await resend(hub, event_id_of(self.record), clock.now())
+
+    async def was_started(self, hub: TaskHub) -> bool:  # noqa: ARG002 - its entry says so
+        return await was_resent(event_id_of(self.record), self.requested_at)
+
+
+def _case_of(record: KeptDeadLetter) -> type[_Case]:
+    if record.operation is None:
+        return _MessageCase
+    is_event = record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE
+    return _EventCase if is_event else _OperationCase
+
+
+def prepare(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepared:
+    """Return the operation that a replay starts, validated like a new one.
 
     Raises:
-        KeyTakenError: The key stands for another request by now.
-        TaskHubUnavailableError: It is not known whether it was started.
+        UnknownTargetError: Its dependency or handler is not known.
+        InvalidInputError: With everything else that is wrong with it, such as a mask left in what was edited.
     """
-    if await _is_done_or_under_way(hub, operation):
-        return True
-    with spans.submission(operation) as (span, traced):
-        is_ours = await _start_or_wait(hub, traced)
-        outcome = SubmissionOutcome.STARTED if is_ours else SubmissionOutcome.REPLAYED
-        span.set_attribute(OUTCOME, outcome.value)
-        report(Submitted(operation, outcome))
-    return is_ours
+    masking, most_bytes = masking_of(record.dependency), app_settings().max_body_bytes
+    whole = whole_edits(edits, record, masking, most_bytes=most_bytes)
+    return _case_of(record).prepare(record, whole, now)
+
+
+def event_id_of(record: KeptDeadLetter) -> str:
+    """Return the id of the event that a dead letter `OutboxUndeliverable` is about."""
+    return str((record.operation or {})["request"]["event"]["id"])
 
 
 async def _start_or_wait(hub: TaskHub, operation: OperationInput) -> bool:
@@ -92,22 +187,14 @@ async def _start_or_wait(hub: TaskHub, operation: OperationInput) -> bool:
         await asyncio.sleep(seconds)
         if await hub.start_operation(operation, again=True):
             return True
-        if await is_started(hub, operation):
+        if _replays_the_same(await hub.read_instance(operation.operation_id), operation):
             return True
     return False
 
 
-async def is_started(hub: TaskHub, operation: OperationInput) -> bool:
-    """Return whether the task hub's run of an operation is the one that replays the same dead letter.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
-    instance = await hub.read_instance(operation.operation_id)
-    return instance is not None and _replays_the_same(instance, operation)
-
-
-def _replays_the_same(instance: Instance, operation: OperationInput) -> bool:
+def _replays_the_same(instance: Instance | None, operation: OperationInput) -> bool:
+    if instance is None:
+        return False
     replay_of: Any = written_operation(instance.input).get("replay_of")
     return bool(replay_of == operation.replay_of)
 
@@ -121,7 +208,7 @@ async def _is_done_or_under_way(hub: TaskHub, operation: OperationInput) -> bool
         KeyTakenError: The key stands for another request by now.
     """
     instance = await hub.read_instance(operation.operation_id)
-    if instance is not None and _replays_the_same(instance, operation):
+    if _replays_the_same(instance, operation):
         return True
     if instance is not None:
         ended: Mapping[str, Any] = instance.output or {}
@@ -137,6 +224,32 @@ async def _is_done_or_under_way(hub: TaskHub, operation: OperationInput) -> bool
 
 
 _ENDED_OTHERWISE: Final = (OperationState.SUCCEEDED, OperationState.CANCELLED)
+
+
+def _bytes_of_message(text: str) -> bytes:
+    # Undoes what `engine.sources.arrivals.kept_text` did to bytes that are no text.
+    if not text.startswith(DATA_PREFIX):
+        return text.encode("utf-8", "replace")
+    try:
+        return base64.b64decode(text.removeprefix(DATA_PREFIX), validate=True)
+    except ValueError:
+        return text.encode()
+
+
+def _place_of_source(source: str) -> str:
+    # The scope of a source's message ids: the key is then the same as at the first delivery.
+    return OPERATIONS_QUEUE if source == QUEUE_SOURCE else intake().settings.places.get(source, "")
+
+
+def _refuse_edits(edits: ReplayBody, names: frozenset[str], content: str) -> None:
+    """Refuse what only the replay of an operation takes, and edited parts that this dead letter lacks."""
+    wrong = dict.fromkeys(names, f"cannot be edited: this dead letter has {content}")
+    for name in ("downstream_key", "from_step"):
+        if getattr(edits, name) is not None:
+            wrong[name] = "can be chosen for an operation only"
+    if wrong:
+        raise InvalidInputError(Problem(f"/{name}", wrong[name]) for name in sorted(wrong))
+
 
 _NOT_STARTED: Final = (TaskHubUnavailableError, StillRunningError, KeyTakenError, NoSuchEventError)
 
@@ -182,7 +295,7 @@ async def replay_dead_letter(
     )
     _, intent = await begin_move(dead_letter_id, lambda kept: replayed(kept, started), Purpose.REPLAY)
     try:
-        await _start_replay(hub, record, operation, edits.from_step)
+        await _case_of(record)(record, operation, now, edits.from_step).start(hub)
     except _NOT_STARTED:
         await move_dead_letter(dead_letter_id, not_replayed)
         await finish_change(intent)
@@ -231,126 +344,19 @@ async def start_if_lost(hub: TaskHub, dead_letter_id: str) -> None:
 
 
 async def _start_left_over(hub: TaskHub, record: KeptDeadLetter) -> None:
-    started = record.replays[-1]
-    if await _was_started(hub, record, started):
+    last = record.replays[-1]
+    if last.dead_letter_id is not None:
+        return  # It has failed again, and that dead letter may be replayed by now.
+    operation = OperationInput.from_json(last.operation)
+    replay = _case_of(record)(record, operation, last.requested_at, last.from_step)
+    if await replay.was_started(hub):
         return
     try:
-        if is_masked(started.operation):
+        if is_masked(last.operation):
             raise StillRunningError  # noqa: TRY301 - its credentials were never kept: a person starts it again
-        operation = OperationInput.from_json(started.operation)
-        await _start_replay(hub, record, operation, started.from_step)
+        await replay.start(hub)
     except (StillRunningError, KeyTakenError, NoSuchEventError):
         await move_dead_letter(record.id, not_replayed)
-
-
-async def _was_started(hub: TaskHub, record: KeptDeadLetter, started: Replay) -> bool:
-    # Whatever has become of it since.
-    if started.dead_letter_id is not None:
-        return True  # It has failed again, and that dead letter may be replayed by now.
-    if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
-        return await was_resent(event_id_of(record), started.requested_at)
-    return await is_started(hub, OperationInput.from_json(started.operation))
-
-
-def prepare(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepared:
-    """Return the operation that a replay starts, validated like a new one.
-
-    Raises:
-        UnknownTargetError: Its dependency or handler is not known.
-        InvalidInputError: With everything else that is wrong with it, such as a mask left in what was edited.
-    """
-    masking, most_bytes = masking_of(record.dependency), app_settings().max_body_bytes
-    edits = whole_edits(edits, record, masking, most_bytes=most_bytes)
-    if record.operation is None:
-        return _replay_of_message(record, edits)
-    if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
-        return _replay_of_event(record, edits)
-    return _replay_of_operation(record, edits, now)
-
-
-def _replay_of_operation(record: KeptDeadLetter, edits: ReplayBody, now: datetime) -> Prepared:
-    prepared = replayed_operation(record, edits, targets(), now, new_suffix=uuid.uuid4().hex)
-    if record.source == SAGA_SOURCE and not record.attempts:
-        refuse_unfilled(prepared.operation)
-    return prepared
-
-
-def _replay_of_message(record: KeptDeadLetter, edits: ReplayBody) -> Prepared:
-    _refuse_edits(edits.edits - {"message"}, "a message")
-    _refuse_downstream_key(edits)
-    before = record.message or ""
-    after = before if edits.message is None else edits.message
-    if edits.message is None and record.is_cut:
-        kept = f"only the first {len(before)} of {record.message_chars} characters were kept"
-        raise InvalidInputError([Problem("/message", f"{kept}: replay it with the whole message")])
-    arrival = Arrival(
-        source=record.source,
-        body=_bytes_of_message(after),
-        place=_place_of_source(record.source),
-        native_id=record.key,
-    )
-    operation = replace(intake().operation_of(arrival), replay_of=record.id)
-    return Prepared(operation, changes_between({"message": before}, {"message": after}))
-
-
-def _bytes_of_message(text: str) -> bytes:
-    # Undoes what `engine.sources.arrivals.kept_text` did to bytes that are no text.
-    if not text.startswith(DATA_PREFIX):
-        return text.encode("utf-8", "replace")
-    try:
-        return base64.b64decode(text.removeprefix(DATA_PREFIX), validate=True)
-    except ValueError:
-        return text.encode()
-
-
-def _place_of_source(source: str) -> str:
-    # The scope of a source's message ids: the key is then the same as at the first delivery.
-    return OPERATIONS_QUEUE if source == QUEUE_SOURCE else intake().settings.places.get(source, "")
-
-
-def _replay_of_event(record: KeptDeadLetter, edits: ReplayBody) -> Prepared:
-    # Its operation has succeeded.
-    _refuse_edits(edits.edits, "an event")
-    _refuse_downstream_key(edits)
-    return Prepared(OperationInput.from_json(record.operation or {}), ())
-
-
-def _refuse_edits(names: frozenset[str], content: str) -> None:
-    if names:
-        detail = f"cannot be edited: this dead letter has {content}"
-        raise InvalidInputError(Problem(f"/{name}", detail) for name in sorted(names))
-
-
-def _refuse_downstream_key(edits: ReplayBody) -> None:
-    if edits.downstream_key is not None:
-        raise InvalidInputError([Problem("/downstream_key", "can be chosen for an operation only")])
-
-
-async def _check_step(operation: OperationInput, name: str) -> None:
-    run = operation.steps_run
-    names = [] if run is None else await names_of_steps(operation.operation_id, run)
-    if name not in names:
-        known = f"is not remembered: there are {', '.join(names)}" if names else "is not there: none is kept"
-        raise InvalidInputError([Problem("/from_step", known)])
-
-
-async def _start_replay(
-    hub: TaskHub, record: KeptDeadLetter, operation: OperationInput, from_step: str | None
-) -> None:
-    if from_step is not None and operation.steps_run is not None:
-        await forget_steps_from(operation.operation_id, operation.steps_run, from_step)
-    if record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE:
-        await resend(hub, event_id_of(record), clock.now())
-    elif record.operation is None:
-        if isinstance(await submit(hub, operation), KeyReused):
-            raise KeyTakenError(operation.operation_id)
-    elif not await start_replay(hub, operation):
-        raise StillRunningError(operation.operation_id)
-
-
-def event_id_of(record: KeptDeadLetter) -> str:
-    """Return the id of the event that a dead letter `OutboxUndeliverable` is about."""
-    return str((record.operation or {})["request"]["event"]["id"])
 
 
 async def _open_record(dead_letter_id: str) -> KeptDeadLetter:
@@ -360,30 +366,9 @@ async def _open_record(dead_letter_id: str) -> KeptDeadLetter:
     return record
 
 
-async def replays_of(document: Mapping[str, Any]) -> list[OperationReplay]:
-    """Return the replays of an operation's dead letters, the latest first, of the latest `_MOST_SHOWN`.
-
-    Each dead letter names the one whose replay it ended, so one row is read for each.
-
-    Args:
-        document: Its status document; of one whose history was purged only the last dead letter is known.
-    """
-    dead_letter_id = (document["dead_letter"] or {}).get("id") or document.get("replay_of")
-    found: list[OperationReplay] = []
-    for _ in range(_MOST_SHOWN):
-        record = None if dead_letter_id is None else await find_dead_letter(dead_letter_id)
-        if record is None:
-            break
-        for replay in reversed(record.replays):
-            # The latest replay has the operation's present status.
-            status = None if found else OperationState(document["status"])
-            each = OperationReplay.taken_from(
-                replay,
-                dead_letter_id=record.id,
-                reason=record.reason,
-                status=status if replay.dead_letter_id is None else OperationState.DEAD_LETTERED,
-                failed_again=replay.dead_letter_id,
-            )
-            found.append(each)
-        dead_letter_id = record.replay_of
-    return found
+async def _check_step(operation: OperationInput, name: str) -> None:
+    run = operation.steps_run
+    names = [] if run is None else await names_of_steps(operation.operation_id, run)
+    if name not in names:
+        known = f"is not remembered: there are {', '.join(names)}" if names else "is not there: none is kept"
+        raise InvalidInputError([Problem("/from_step", known)])

@@ -25,7 +25,7 @@ from durable_retry.engine.operations.pause import Pause
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.errors import InstanceEndedError, NoSuchOperationError, WrongOperationStateError
 from durable_retry.facts import report
-from durable_retry.services.dead_letters.replay import replays_of
+from durable_retry.services.dead_letters.records import replays_of
 from durable_retry.settings.configuration import find_dependency, masking_of
 from durable_retry.stores.operations.status import find_status, whole_document_of, with_parts
 from durable_retry.stores.task_hub import TaskHub

@@ -19,7 +19,8 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.outbox import OutboxEvent
 from durable_retry.errors import KeyTakenError, TaskHubUnavailableError
 from durable_retry.services.dead_letters import replay as replaying
-from durable_retry.services.dead_letters.replay import replay_dead_letter, replays_of
+from durable_retry.services.dead_letters.records import replays_of
+from durable_retry.services.dead_letters.replay import replay_dead_letter
 from durable_retry.services.operations.submit import submit
 from durable_retry.services.outbox import resend
 from durable_retry.services.upkeep.rounds import finish_left_over
