@@ -116,20 +116,22 @@ def nothing_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "WRITER", ActivityWriter())
 
 
+ENTRY: Final = OperationEntry(
+    operation_id=OPERATION_ID,
+    created_at=NOON,
+    key="key-1",
+    dependency="payments",
+    handler=None,
+    source="http",
+    correlation_id="order-42",
+)
+
+
 @pytest.fixture
 async def rows() -> AsyncIterator[TablesInMemory]:
     with account() as held:
         await write_every_row()
-        entry = OperationEntry(
-            operation_id=OPERATION_ID,
-            created_at=NOON,
-            key="key-1",
-            dependency="payments",
-            handler=None,
-            source="http",
-            correlation_id="order-42",
-        )
-        await write_entries("worker-2", [(OperationList.ALL, entry), (OperationList.FAILED, entry)])
+        await write_entries("worker-2", [(OperationList.ALL, ENTRY), (OperationList.FAILED, ENTRY)])
         for kind, instance_id in zip(LISTED, (SAGA_ID, REPLAY_ID, REPLAY_ID), strict=True):
             await note_created(kind, instance_id, to_rfc3339(NOON))
         yield held
@@ -416,16 +418,7 @@ async def test_a_key_whose_record_is_damaged_starts_nothing_and_says_so(app: App
 async def test_a_damaged_record_holds_up_no_upkeep(app: App, hub: DamagedHub) -> None:
     del app
     hub.entities[RECORD] = DAMAGED_RECORDS[0]
-    gone = OperationEntry(
-        operation_id=OPERATION_ID,
-        created_at=NOON,
-        key="key-1",
-        dependency="payments",
-        handler=None,
-        source="http",
-        correlation_id=None,
-    )
-    assert not await keep_gone(HUB, gone)
+    assert not await keep_gone(HUB, ENTRY)
     assert await remove_record(HUB, OPERATION_ID, None, NOON)
 
 

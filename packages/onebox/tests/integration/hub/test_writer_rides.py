@@ -135,11 +135,17 @@ async def going_on(tmp_path: Path) -> AsyncIterator[tuple[Setting, GoingOn]]:
     await made.close()
 
 
+async def begun(setting: Setting, followers: GoingOn) -> asyncio.Task[None]:
+    """Return a commit whose group stays open for what goes on from it."""
+    first = asyncio.create_task(setting.writer.commit_surely(post))
+    while not followers.bases:  # noqa: ASYNC110 - nothing tells of it
+        await asyncio.sleep(0)
+    return first
+
+
 async def test_a_group_waits_for_what_goes_on_from_it(going_on: tuple[Setting, GoingOn]) -> None:
     setting, followers = going_on
-    first = asyncio.create_task(setting.writer.commit_surely(post))
-    while not followers.bases:  # noqa: ASYNC110 - the group that it begins with stays open
-        await asyncio.sleep(0)
+    first = await begun(setting, followers)
     assert setting.groups == 0
     await setting.writer.commit_surely(lambda _: None, followers.bases[0])
     await first
@@ -150,9 +156,7 @@ async def test_a_client_does_not_wait_for_what_goes_on_from_a_group(
     going_on: tuple[Setting, GoingOn],
 ) -> None:
     setting, followers = going_on
-    first = asyncio.create_task(setting.writer.commit_surely(post))
-    while not followers.bases:  # noqa: ASYNC110 - as above
-        await asyncio.sleep(0)
+    first = await begun(setting, followers)
     await setting.writer.commit(lambda _: None)
     await first
     await setting.writer.commit_surely(lambda tx: tx.db.execute("DELETE FROM messages"), followers.bases[0])
@@ -163,9 +167,7 @@ async def test_what_goes_on_from_a_group_that_runs_again_writes_nothing(
     going_on: tuple[Setting, GoingOn],
 ) -> None:
     setting, followers = going_on
-    first = asyncio.create_task(setting.writer.commit_surely(post))
-    while not followers.bases:  # noqa: ASYNC110 - as above
-        await asyncio.sleep(0)
+    first = await begun(setting, followers)
     spoiler = asyncio.create_task(setting.writer.commit_surely(post_and_fail))
     while len(followers.bases) == 1:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0)
@@ -179,9 +181,7 @@ async def test_what_goes_on_from_a_group_that_is_not_committed_writes_nothing(
     going_on: tuple[Setting, GoingOn],
 ) -> None:
     setting, followers = going_on
-    first = asyncio.create_task(setting.writer.commit_surely(post))
-    while not followers.bases:  # noqa: ASYNC110 - as above
-        await asyncio.sleep(0)
+    first = await begun(setting, followers)
     setting.raise_at = FaultPoint.GROUP_FILLED
     with pytest.raises(RuntimeError):
         await setting.writer.commit(lambda _: None)
