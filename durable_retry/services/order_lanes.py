@@ -14,7 +14,6 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from durable_retry import clock
 from durable_retry.concurrency import raise_first, settle_all
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.json_forms import UnreadableRecordError
@@ -27,7 +26,6 @@ from durable_retry.engine.order_lanes.document import BlockedLanes, ListedOrderL
 from durable_retry.engine.order_lanes.lane import Lane, LaneMessage, Place
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.stores.dead_letters.records import find_dead_letter
-from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations.status import document_of, find_status, has_ended, operation_of
 from durable_retry.stores.order_lanes import (
     drop_from_lane,
@@ -121,21 +119,10 @@ async def look_at_lanes(hub: TaskHub, seconds: float) -> None:
         TaskHubUnavailableError: The task hub did not answer for a page, or for a lane: those behind are
             looked at, and that one in the next round.
     """
-    until, errors = clock.monotonic_seconds() + seconds, list[Exception]()
-    place = (await rounds.read_round(operation_index.TABLE, _PLACE)).after
-    while True:
-        page, following = await lanes_after(hub, None if place == rounds.FIRST else place)
-        begun, place = place, following or rounds.FIRST
-        # Before the look: a page that takes all of the time must not take the next run's as well.
-        if place != begun:
-            await rounds.write_round(operation_index.TABLE, rounds.Round(place), _PLACE)
+    errors = list[Exception]()
+    async for page in rounds.pages_from_place("lanes", partial(lanes_after, hub), seconds):
         errors += (await settle_all(partial(_look_along, hub), page, 1))[1]
-        if following is None or clock.monotonic_seconds() >= until:
-            break
     raise_first(errors)
-
-
-_PLACE: Final = "lanes"
 
 
 async def _look_at_place(hub: TaskHub, lane: Lane, place: Place) -> Found:

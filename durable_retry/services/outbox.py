@@ -64,9 +64,8 @@ from durable_retry.stores.outbox.index import (
     cursor_at,
     list_ended,
     list_notes,
-    read_sweep_cursor,
-    write_sweep_cursor,
 )
+from durable_retry.stores.storage import rounds
 from durable_retry.stores.storage.queues import send_message
 from durable_retry.stores.task_hub import TaskHub
 
@@ -234,6 +233,7 @@ SWEPT_AFTER: Final = timedelta(minutes=2)
 
 NOTES_PER_SWEEP: Final = 1_000
 _STARTS_AT_ONCE: Final = 16
+_SWEEP: Final = "outbox"
 
 
 async def start_sending(hub: TaskHub, outbox_id: str) -> bool:
@@ -360,16 +360,16 @@ async def sweep(hub: TaskHub, now: datetime) -> int:
     Raises:
         TaskHubUnavailableError: Not all could be started.
     """
-    begin = await read_sweep_cursor()
-    notes, cursor = await list_notes(NOTES_PER_SWEEP, begin)
+    begin = (await rounds.read_round(_SWEEP)).after
+    notes, cursor = await list_notes(NOTES_PER_SWEEP, begin or None)
     _swept_empty.get().pop(hub, None)
     due = [note for note in notes if note.noted_at <= now - SWEPT_AFTER]
     ids = (note.outbox_id for note in due)
     started, errors = await settle_all(partial(start_sending, hub), ids, _STARTS_AT_ONCE)
-    if cursor != begin:  # also behind one that cannot be started: its turn comes again with the next round
-        await write_sweep_cursor(cursor)
+    if (cursor or "") != begin:  # also behind one that cannot be started: its turn comes with the next round
+        await rounds.write_round(_SWEEP, rounds.Round(cursor or ""))
     raise_first(errors)
-    if begin is None and not notes:
+    if not begin and not notes:
         _swept_empty.get()[hub] = now
     return sum(started)
 

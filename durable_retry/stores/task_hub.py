@@ -4,9 +4,9 @@ The SDK's public query reads every page before it returns, so `TaskHub.instance_
 """
 
 import json
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from typing import Any, Final, Self
@@ -232,6 +232,23 @@ class TaskHub:
         async with self._asked_client() as client:
             page = await client._get_stub().QueryInstances(request)  # noqa: SLF001 - no public call gives one page
         return InstancePage(list(page.orchestrationState), _next_token(page.continuationToken.value, token))
+
+    async def page_of_prefixes(
+        self, selection: Selection, prefixes: Sequence[str], cursor: str | None
+    ) -> tuple[list[pb.OrchestrationState], str | None]:
+        """Read one page of the instances whose ids begin with one of some prefixes, one after the other.
+
+        Return it with the next cursor: None is before the first page and behind the last.
+        """
+        number, _, token = (cursor or "0|").partition("|")
+        at, instances = int(number), list[pb.OrchestrationState]()
+        while not instances and at < len(prefixes):
+            page = await self.instance_page(replace(selection, prefix=prefixes[at]), token or None)
+            instances, token = page.instances, page.following or ""
+            if token:
+                return instances, f"{at}|{token}"
+            at += 1
+        return instances, f"{at}|" if at < len(prefixes) else None
 
     async def read_entity(self, entity_id: EntityInstanceId) -> str | None:
         """Return the state of an entity as JSON text, or None when it has none."""

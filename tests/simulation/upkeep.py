@@ -12,9 +12,9 @@ from durable_retry import clock
 from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.outbox import sweep
-from durable_retry.services.upkeep import lost_notes
+from durable_retry.services.upkeep import reconcile
 from durable_retry.services.upkeep.histories import remove_record
-from durable_retry.services.upkeep.lost_notes import add_lost
+from durable_retry.services.upkeep.reconcile import add_lost
 from durable_retry.services.upkeep.rounds import finish_left_over
 from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations.index import OperationList
@@ -64,7 +64,7 @@ class Upkeep:
 
     async def mend_index(self) -> None:
         """Add to the index what dead workers had not written, and compare it with what has ended."""
-        with patch.object(lost_notes, "note_document", self._note_lost):
+        with patch.object(reconcile, "note_document", self._note_lost):
             await self.people.on_some_worker(_mended)
 
     def _note_lost(self, document: Mapping[str, Any], error: str, **given: bool) -> None:

@@ -35,8 +35,8 @@ from durable_retry.stores.operations import markers, results, steps
 from durable_retry.stores.operations import writes as operation_writes
 from durable_retry.stores.operations.index import OperationEntry, OperationList
 from durable_retry.stores.outbox import events as outbox
-from durable_retry.stores.outbox import index as outbox_index
 from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.storage import rounds
 from tests.support.builders import NOON, a_life, an_entry, an_operation, outcome
 from tests.support.tables import TablesInMemory
 
@@ -124,7 +124,7 @@ async def _write_outbox() -> None:
     assert failed is not None
     await outbox.mark_sent(sent, LATER, 2)
     await outbox.mark_failed(failed, "status 422", 1)
-    await outbox_index.write_sweep_cursor("op-plain")
+    await rounds.write_round("outbox", rounds.Round("op-plain"))
 
 
 async def _write_dead_letters() -> None:

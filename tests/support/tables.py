@@ -226,12 +226,12 @@ def use_own_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     suffix = sha256(name.encode()).hexdigest()[:16]
     monkeypatch.setattr("durable_retry.stores.dead_letters.records.TABLE", f"Letters{suffix}")
     monkeypatch.setattr("durable_retry.console.alerts.store.TABLE", f"Alerts{suffix}")
-    for module in ("stores.operations.index", "services.upkeep.lost_notes"):
-        monkeypatch.setattr(f"durable_retry.{module}.TABLE", f"Operations{suffix}")
+    monkeypatch.setattr("durable_retry.stores.operations.index.TABLE", f"Operations{suffix}")
+    monkeypatch.setattr("durable_retry.stores.storage.rounds.TABLE", f"Upkeep{suffix}")
     monkeypatch.setattr("durable_retry.stores.operations.index.NAMES_TABLE", f"Names{suffix}")
     monkeypatch.setattr("durable_retry.stores.workflows.TABLE", f"Batches{suffix}")
     monkeypatch.setattr("durable_retry.stores.operations.steps.TABLE", f"Steps{suffix}")
-    for module in ("stores.workflows", "console.bulk.store", "services.upkeep.removal"):
+    for module in ("stores.workflows", "console.bulk.store"):
         monkeypatch.setattr(f"durable_retry.{module}.LISTS_TABLE", f"Workflows{suffix}")
     for constant in ("index.TABLE", "counts.TABLE", "list.TABLE", "intents.INDEX_TABLE"):
         monkeypatch.setattr(f"durable_retry.stores.dead_letters.{constant}", f"Index{suffix}")

@@ -16,6 +16,7 @@ from durable_retry.stores.dead_letters import records as dead_letters
 from durable_retry.stores.operations import markers, results, steps
 from durable_retry.stores.outbox import index as outbox_index
 from durable_retry.stores.outbox import index as outbox_place
+from durable_retry.stores.storage import rounds
 
 HTTP = {
     "api_operations": "operations/{*rest}",
@@ -205,6 +206,7 @@ def test_events_and_tables_keep_their_names() -> None:
     assert (results.TABLE, results.STORED) == ("OperationResults", "stored")
     assert (dead_letters.TABLE, dead_letter_keys.TABLE) == ("DeadLetters", "DeadLetterIndex")
     assert (outbox_place.OUTBOX_TABLE, outbox_index.INDEX_TABLE) == ("Outbox", "OutboxIndex")
+    assert rounds.TABLE == "Upkeep"
     assert (workflows.TABLE, names.ENDED_EVENT) == ("Batches", "operation_ended")
     assert names.outbox_instance("op-1") == "outbox-op-1"
     assert (alerts.TABLE, names.CANCEL_REPLAY_EVENT) == ("Alerts", "cancel_replay")

@@ -135,15 +135,17 @@ async def _cells_of_minutes(day: datetime, dependency: str, first: datetime, las
     )
 
 
+_FOLDED: Final = "metrics"
+
 # How far back to look for minutes that were never folded, where nothing was folded yet.
 _UNKNOWN_SINCE: Final = timedelta(days=1)
 
 
 async def read_folded_until(now: datetime) -> datetime:
     """Return the instant before which minutes are folded."""
-    text = (await rounds.read_round(TABLE)).after
+    text = (await rounds.read_round(_FOLDED)).after
     unknown = floored(now - _UNKNOWN_SINCE, _HOUR)
-    return unknown if text == rounds.FIRST else read_or(lambda: _instant_of_fold(text), lambda _: unknown)
+    return read_or(lambda: _instant_of_fold(text), lambda _: unknown)
 
 
 def _instant_of_fold(text: str) -> datetime:
@@ -165,7 +167,7 @@ async def fold_hour(hour: datetime) -> int:
     places = contents.readable(TABLE, page.rows, lambda row: str(row["RowKey"]).split("|")[1:3])
     names = {name for name, minute in places if minute[:2] == f"{hour:%H}"}
     folded = sum([await _fold_hour_of_dependency(hour, name) for name in sorted(names)])
-    await rounds.write_round(TABLE, rounds.Round((hour + _HOUR).isoformat()))
+    await rounds.write_round(_FOLDED, rounds.Round((hour + _HOUR).isoformat()))
     return folded
 
 

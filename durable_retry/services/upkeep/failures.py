@@ -18,7 +18,6 @@ terminated does not go on: it would send again what was to be stopped, and what 
 import json
 import logging
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -30,7 +29,6 @@ from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-from durable_retry import clock
 from durable_retry.concurrency import raise_first, settle_all
 from durable_retry.engine.base.names import (
     BATCH,
@@ -61,7 +59,6 @@ from durable_retry.services.upkeep.purges import purge_operation
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation, keep_unreadable
 from durable_retry.stores.instances import ENDED_BADLY, Instance
-from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations.key_record import complete_record, expire_record, read_record
 from durable_retry.stores.operations.status import (
     MOST_RESTARTS,
@@ -90,8 +87,6 @@ _OPERATIONS: Final = (OPERATION, STARTED_OPERATION)
 _BULK: Final = (REPLAY, BULK_ACTION)
 _PARTS: Final = (BATCH, SAGA, RELEASE_WAITING, *_BULK)
 
-_PLACE: Final = "ended-badly"
-
 _log = logging.getLogger(__name__)
 
 
@@ -115,35 +110,16 @@ async def recover(hub: TaskHub, now: datetime, seconds: float = RUN_SECONDS) -> 
             followed up, and that one in the next round.
         azure.core.exceptions.AzureError: Storage did not.
     """
-    until = clock.monotonic_seconds() + seconds
-    place = (await rounds.read_round(operation_index.TABLE, _PLACE)).after
     done, errors = Counter[Recovery](), list[Exception]()
-    following = place
-    try:
-        while following == place or (following != rounds.FIRST and clock.monotonic_seconds() < until):
-            found, following = await _page_of_failed(hub, following)
-            recovered, failed = await settle_all(partial(_recover_instance, hub, now=now), found, _AT_ONCE)
-            done.update(recovered)
-            errors += failed
-            if following == rounds.FIRST:
-                break
-    finally:  # Also when the time is up: one that hangs must not keep those behind it waiting again.
-        if following != place:
-            await rounds.write_round(operation_index.TABLE, rounds.Round(following), _PLACE)
-        if done[Recovery.DEAD_LETTER]:
-            _log.error("%d orchestrations that ended badly: dead letters", done[Recovery.DEAD_LETTER])
+    read = partial(hub.page_of_prefixes, Selection(runtime_statuses=ENDED_BADLY), _PREFIXES)
+    async for instances in rounds.pages_from_place("ended-badly", read, seconds):
+        recovered, failed = await settle_all(partial(_recover_instance, hub, now=now), instances, _AT_ONCE)
+        done.update(recovered)
+        errors += failed
+        if kept := recovered.count(Recovery.DEAD_LETTER):
+            _log.error("%d orchestrations that ended badly: dead letters", kept)
     raise_first(errors)
     return done
-
-
-async def _page_of_failed(hub: TaskHub, after: str) -> tuple[Sequence[pb.OrchestrationState], str]:
-    number, _, token = ("0", "", "") if after == rounds.FIRST else after.partition("|")
-    wanted = Selection(runtime_statuses=ENDED_BADLY, prefix=_PREFIXES[int(number)])
-    page = await hub.instance_page(wanted, token or None)
-    if page.following is not None:
-        return page.instances, f"{number}|{page.following}"
-    following = int(number) + 1
-    return page.instances, f"{following}|" if following < len(_PREFIXES) else rounds.FIRST
 
 
 async def _recover_instance(hub: TaskHub, state: pb.OrchestrationState, now: datetime) -> Recovery:

@@ -1,15 +1,14 @@
 """Upkeep of histories and of the index of operations: remove what is old."""
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import batched
 from typing import Final
 
 from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
+from durable_retry.concurrency import map_bounded
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import (
     DIAGNOSIS,
@@ -21,8 +20,9 @@ from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.idempotency import KeyCompletion
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.services.upkeep.failures import completion_of
-from durable_retry.services.upkeep.gone import keep_gone
 from durable_retry.services.upkeep.purges import purge_operation
+from durable_retry.services.upkeep.reconcile import keep_gone
+from durable_retry.services.upkeep.removal import Past
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.instances import ENDED_BADLY, Instance
 from durable_retry.stores.operations.index import (
@@ -37,7 +37,6 @@ from durable_retry.stores.operations.key_record import (
     read_record,
 )
 from durable_retry.stores.operations.status import document_of
-from durable_retry.stores.storage import rounds
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
 
 PURGED_AT_ONCE: Final = 32
@@ -99,10 +98,11 @@ def _completion_of_ended(instance: Instance) -> KeyCompletion | None:
     return completion_of(instance, instance.updated_at)
 
 
-async def remove_old(
-    hub: TaskHub, created_before: datetime, now: datetime, part: int = 0, parts: int = 1
-) -> AsyncGenerator[int]:
-    """Purge the histories of operations created before an instant, their records, and their index entries.
+PARTS_OF_OPERATIONS: Final = 4
+
+
+async def remove_old(_name: str, past: Past) -> AsyncGenerator[int]:
+    """Purge the histories of old operations, their records, and their index entries, in one of four parts.
 
     The index finds them at a cost that depends on their number: a task hub reads all its instances for that.
     In the list of those that failed, an operation that has not ended keeps its entry; its history is purged
@@ -114,6 +114,7 @@ async def remove_old(
     Raises:
         TaskHubUnavailableError: The task hub did not answer; the next run goes on.
     """
+    hub = past.hub
 
     async def is_needed(entry: OperationEntry) -> bool:
         instance = await hub.read_instance(entry.operation_id)
@@ -123,17 +124,17 @@ async def remove_old(
 
     async def purge_one(operation_id: str) -> None:
         instance = await hub.read_instance(operation_id)
-        may_go = await remove_record(hub, operation_id, instance, now)
+        may_go = await remove_record(hub, operation_id, instance, past.now)
         if may_go and instance is not None:
-            await purge_operation(hub, instance, completed_before=created_before)
+            await purge_operation(hub, instance, completed_before=past.before)
 
     async def purge(entries: Sequence[OperationEntry]) -> None:
-        for some in batched(entries, PURGED_AT_ONCE, strict=False):
-            await asyncio.gather(*(purge_one(each.operation_id) for each in some))
+        await map_bounded(purge_one, (entry.operation_id for entry in entries), PURGED_AT_ONCE)
 
     for kind in OperationList:
         before_removal = purge if kind is OperationList.ALL else None
-        async for removed in remove_older(kind, created_before, is_needed, before_removal, (part, parts)):
+        part = (past.shard, PARTS_OF_OPERATIONS)
+        async for removed in remove_older(kind, past.before, is_needed, before_removal, part):
             yield removed
 
 
@@ -144,43 +145,45 @@ _ID_PREFIXES: Final = (
 )
 
 
-async def purge_others(hub: TaskHub, started_before: datetime, now: datetime, after: str) -> tuple[int, str]:
-    """Purge finished orchestrations of this engine that started before an instant, one page of the task hub.
+async def purge_others(past: Past) -> tuple[int, str]:
+    """Purge old orchestrations of this engine that have finished, one page of the task hub.
 
     The task hub's own purge by time takes no names: it would purge those of the app around the engine too.
-
-    Args:
-        after: Where the step before ended; `rounds.FIRST` for the first.
+    An operation that ended badly is purged with its dead letter.
 
     Raises:
         TaskHubUnavailableError: The task hub did not answer.
     """
-    place, _, token = ("0", "", "") if after == rounds.FIRST else after.partition("|")
-    prefix = _ID_PREFIXES[int(place)]
-    # An operation that ended badly is purged with its dead letter.
-    badly = () if prefix == ID_PREFIX else ENDED_BADLY
-    statuses = (OrchestrationStatus.COMPLETED, *badly)
-    wanted = Selection(runtime_statuses=statuses, created_before=started_before, prefix=prefix)
-    page = await hub.instance_page(wanted, token or None)
+    hub = past.hub
     names = {function_name(name) for name in ORCHESTRATIONS}
 
     async def purge_one(state: pb.OrchestrationState) -> bool:
         instance = await hub.read_instance(state.instanceId)
         if instance is None:
             return False
-        if prefix != ID_PREFIX:
+        if not state.instanceId.startswith(ID_PREFIX):
             return await hub.purge_instance(instance)
-        may_go = await remove_record(hub, state.instanceId, instance, now)
-        was_seen = state.createdTimestamp.ToDatetime(tzinfo=UTC) < started_before - _HISTORY_NEEDED_FOR
-        had_ended = state.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC) < now - _HISTORY_NEEDED_FOR
+        may_go = await remove_record(hub, state.instanceId, instance, past.now)
+        was_seen = state.createdTimestamp.ToDatetime(tzinfo=UTC) < past.before - _HISTORY_NEEDED_FOR
+        had_ended = state.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC) < past.now - _HISTORY_NEEDED_FOR
         if not may_go and not (was_seen and had_ended):
             return False
         return await purge_operation(hub, instance)
 
-    purged = 0
-    for few in batched((each for each in page.instances if each.name in names), PURGED_AT_ONCE, strict=False):
-        purged += sum(await asyncio.gather(*map(purge_one, few)))
-    if page.following is not None:
-        return purged, f"{place}|{page.following}"
-    following = int(place) + 1
-    return purged, f"{following}|" if following < len(_ID_PREFIXES) else rounds.FIRST
+    statuses = (OrchestrationStatus.COMPLETED, *ENDED_BADLY)
+    wanted = Selection(runtime_statuses=statuses, created_before=past.before)
+    instances, following = await hub.page_of_prefixes(wanted, _ID_PREFIXES, past.after or None)
+    found = [each for each in instances if each.name in names and not _is_operation_without_end(each)]
+    purged = await map_bounded(purge_one, found, PURGED_AT_ONCE)
+    return sum(purged), following or ""
+
+
+def _is_operation_without_end(state: pb.OrchestrationState) -> bool:
+    is_operation = state.instanceId.startswith(ID_PREFIX)
+    return is_operation and OrchestrationStatus(state.orchestrationStatus) in ENDED_BADLY
+
+
+async def clean_key_records(past: Past) -> tuple[int, str]:
+    """Remove what expired records of keys leave in the task hub."""
+    removed, following = await past.hub.clean_entities(past.after or None)
+    return removed, following or ""

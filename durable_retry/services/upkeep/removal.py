@@ -5,8 +5,7 @@
     dead letters    archived ones only: record --> list rows --> entry in the order of deletion
     sent events     rows of the run --> entry in the list of sent
     commits         commit row --> entry in the list of commits
-    batches         rows of the batch --> entry in the list of batches
-    lists           rows of a bulk action's items --> entry in the list of bulk actions; and other lists
+    lists           rows of a batch, of a bulk action's items --> entry in its list; entries of other lists
 
 The list entry is deleted last, so the next step repeats what a crash interrupted. Failed events stay: a
 person has to handle their dead letters.
@@ -14,6 +13,7 @@ person has to handle their dead letters.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import batched, groupby
 from typing import Final
@@ -24,11 +24,13 @@ from durable_retry.engine.base.names import EventState, outbox_instance
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.operations.idempotency import is_live
 from durable_retry.engine.outbox import outbox_id_of
+from durable_retry.stores import workflows
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived
 from durable_retry.stores.dead_letters.records import find_dead_letter, remove_archived
 from durable_retry.stores.operations import steps
 from durable_retry.stores.operations.key_record import read_record
 from durable_retry.stores.operations.markers import OwnedMarkers, owners_of_markers, remove_markers
+from durable_retry.stores.operations.results import remove_results
 from durable_retry.stores.operations.status import has_ended
 from durable_retry.stores.operations.writes import remove_commit
 from durable_retry.stores.outbox.events import events_of, find_event, remove_event, remove_sent_run
@@ -41,9 +43,28 @@ from durable_retry.stores.outbox.index import (
     own_location,
     remove_location,
 )
-from durable_retry.stores.storage import rounds, tables
+from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.stores.workflows import BULK_ACTION, CREATED, LISTS_TABLE, SAGA, TABLE, find_batch
+from durable_retry.stores.workflows import BULK_ACTION, CREATED, LISTED, SAGA, find_batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What a step removes: what of one part was made, or ended, before an instant."""
+
+    hub: TaskHub
+    now: datetime
+    before: datetime
+    after: str = ""  # where the step before ended; "" for the first
+    shard: int = 0
+    histories_before: datetime | None = None  # before when histories are past their time; None for never
+
+
+type Removal = Callable[[Past], Awaitable[tuple[int, str]]]
+"""A step; it returns how many it handled, and where the next one goes on: "" where nothing is left.
+
+Raises `TaskHubUnavailableError` where the task hub did not answer.
+"""
 
 # Requests to storage take their time on the way, and the account serves many at once.
 _REMOVED_AT_ONCE: Final = 16
@@ -58,62 +79,53 @@ async def _remove_few_at_once[T](remove: Callable[[T], Awaitable[int]], found: I
 
 
 MARKERS_PER_STEP: Final = 1_000
+STEPS_PER_STEP: Final = 1_000
 
 MARKERS_KEPT: Final = timedelta(days=1)
 """Far longer than any execution of an attempt can be delayed: a marker must outlive all of them."""
 
+BOUNDS: Final = ("", "op-b~", "op-j~", "op-r~", None)
+"""Between which ids of operations each part of markers and steps is: eight of the digits 2 to 7, a to z."""
 
-async def remove_attempt_markers(
-    hub: TaskHub, marked_before: datetime, after: str, before: str | None = None
-) -> tuple[int, str]:
-    """Delete markers older than an instant; the last of an owner only when the operation has ended.
 
-    An operation may retry for ever, and an attempt is over when a later one, or the commit, has a marker.
+def _bounds_of(past: Past) -> tuple[str, str | None]:
+    return past.after or str(BOUNDS[past.shard]), BOUNDS[past.shard + 1]
 
-    Returns:
-        Number of deleted markers, and the next `after`, as `rounds.partitions_after` returns it. At most
-        `MARKERS_PER_STEP` are read, so that operations that wait for weeks do not block the others.
 
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
+async def remove_attempt_markers(past: Past) -> tuple[int, str]:
+    """Delete old markers; the last of an owner only when the operation has ended.
+
+    An operation may retry for ever, and an attempt is over when a later one, or the commit, has a marker. At
+    most `MARKERS_PER_STEP` are read, so that operations that wait for weeks do not block the others.
     """
 
     async def remove(of: OwnedMarkers) -> int:
-        old = of.before(marked_before)
-        if len(old) == len(of.marked) and not await has_ended(hub, of.operation_id):
+        old = of.before(past.before)
+        if len(old) == len(of.marked) and not await has_ended(past.hub, of.operation_id):
             old.pop()
         await remove_markers(of.owner, old)
         return len(old)
 
+    after, before = _bounds_of(past)
     owners, following = await owners_of_markers(after, MARKERS_PER_STEP, before)
     return await _remove_few_at_once(remove, owners), following
 
 
-STEPS_PER_STEP: Final = 1_000
-
-
-async def remove_steps(
-    hub: TaskHub, changed_before: datetime, now: datetime, after: str, before: str | None = None
-) -> tuple[int, str]:
-    """Delete the remembered steps of operations that need them no more.
+async def remove_steps(past: Past) -> tuple[int, str]:
+    """Delete the remembered steps of operations that need them no more; it counts the operations.
 
     They live as long as the record of the operation's key, and as long as a dead letter that may be replayed
-    with them.
-
-    Returns:
-        Number of operations whose steps were deleted, and the next `after`. At most `STEPS_PER_STEP` rows
-        are read.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
+    with them. At most `STEPS_PER_STEP` rows are read.
     """
 
     async def remove(remembered: steps.RememberedSteps) -> int:
-        if remembered.changed_at >= changed_before or await _are_steps_needed(hub, remembered, now):
+        is_young = remembered.changed_at >= past.before
+        if is_young or await _are_steps_needed(past.hub, remembered, past.now):
             return 0
         await steps.forget_steps(remembered)
         return 1
 
+    after, before = _bounds_of(past)
     found, following = await steps.remembered_steps(after, STEPS_PER_STEP, before)
     return await _remove_few_at_once(remove, found), following
 
@@ -139,16 +151,25 @@ async def _may_be_replayed(dead_letter_id: str) -> bool:
     return found is not None
 
 
+_MORE: Final = "more"
+
+
+def _drained(handled: int, most: int) -> tuple[int, str]:
+    """Return what a step returns that takes so many at most from a list, and leaves none behind it."""
+    return handled, "" if handled < most else _MORE
+
+
 DEAD_LETTERS_PER_STEP: Final = 200
 
 
-async def remove_archived_dead_letters(archived_before: datetime) -> int:
-    """Delete dead letters archived before an instant, `DEAD_LETTERS_PER_STEP` at most; return how many.
+async def remove_archived_dead_letters(past: Past) -> tuple[int, str]:
+    """Delete archived dead letters.
 
     The record is deleted first, since lists do not show entries without a record; the due entry last, so the
     next run repeats what a crash interrupted.
     """
-    return await _remove_few_at_once(_remove_archived, await due(archived_before, DEAD_LETTERS_PER_STEP))
+    waiting = await due(past.before, DEAD_LETTERS_PER_STEP)
+    return _drained(await _remove_few_at_once(_remove_archived, waiting), DEAD_LETTERS_PER_STEP)
 
 
 async def _remove_archived(waiting: tuple[str, datetime, datetime]) -> int:
@@ -163,27 +184,19 @@ async def _remove_archived(waiting: tuple[str, datetime, datetime]) -> int:
 EVENTS_PER_STEP: Final = 400
 
 
-async def remove_sent_events(
-    hub: TaskHub, created_before: datetime, shard: int, purged_before: datetime | None
-) -> int:
-    """Delete sent events of operations that succeeded before an instant.
+async def remove_sent_events(past: Past) -> tuple[int, str]:
+    """Delete sent events of operations that succeeded long ago, and the histories of their sending.
 
     The commit row is deleted with the last event: until then a repeated commit must find it.
-
-    Args:
-        purged_before: The history of their sending is purged too, if it began before this instant; None: not.
-
-    Returns:
-        Number of entries handled; `EVENTS_PER_STEP` means that there may be more.
     """
-    entries = await list_older(EventState.SENT, created_before, EVENTS_PER_STEP, shard)
+    entries = await list_older(EventState.SENT, past.before, EVENTS_PER_STEP, past.shard)
 
     async def remove(run: tuple[str, Sequence[EndedEvent]]) -> int:
         await _remove_sent_of_run(*run)
-        if purged_before is not None:
-            sending = await hub.read_instance(outbox_instance(run[0]))
+        if past.histories_before is not None:
+            sending = await past.hub.read_instance(outbox_instance(run[0]))
             if sending is not None:
-                await hub.purge_instance(sending, purged_before)
+                await past.hub.purge_instance(sending, past.histories_before)
         return len(run[1])
 
     # Events of one run have one instant, so their entries are neighbours.
@@ -191,7 +204,7 @@ async def remove_sent_events(
     removed = await _remove_few_at_once(remove, [(outbox_id, list(some)) for outbox_id, some in by_run])
     # An event that was made pending again is listed again when it ends.
     await drop_entries(entries)
-    return removed
+    return _drained(removed, EVENTS_PER_STEP)
 
 
 async def _remove_sent_of_run(outbox_id: str, entries: Sequence[EndedEvent]) -> None:
@@ -210,71 +223,57 @@ async def _remove_sent_of_run(outbox_id: str, entries: Sequence[EndedEvent]) -> 
 COMMITS_PER_STEP: Final = 400
 
 
-async def remove_old_commits(committed_before: datetime, shard: int) -> int:
-    """Delete commit rows without events from before an instant; what a handler wrote beside them stays."""
+async def remove_old_commits(past: Past) -> tuple[int, str]:
+    """Delete commit rows without events; what a handler wrote beside them stays."""
 
     async def remove(note: CommitNote) -> int:
         await remove_commit(note.outbox_id, note.location)
         return 1
 
-    notes = await list_old_commits(committed_before, COMMITS_PER_STEP, shard)
+    notes = await list_old_commits(past.before, COMMITS_PER_STEP, past.shard)
     removed = await _remove_few_at_once(remove, notes)
     await drop_entries(notes)
-    return removed
+    return _drained(removed, COMMITS_PER_STEP)
+
+
+async def remove_results_of_days(past: Past) -> tuple[int, str]:
+    """Drop the tables of large results whose records and histories are over."""
+    return await remove_results(past.now, past.now - past.before), ""
 
 
 BATCHES_PER_STEP: Final = 20
 
+LISTS: Final = (CREATED, *LISTED)
+"""The lists by time: of batches, and of instances."""
 
-async def remove_batches(created_before: datetime, after: str) -> tuple[int, str]:
-    """Delete batches created before an instant that finished or were never accepted.
 
-    The list entry is deleted last: the next round repeats what a crash interrupted.
+async def remove_listed(past: Past) -> tuple[int, str]:
+    """Delete the entries of one of `LISTS` for what is over, and what is kept of it.
 
-    Args:
-        after: Where the step before ended; `rounds.FIRST` for the first.
+    A batch is over that finished or was never accepted, and an instance that is gone. The entry is deleted
+    last: the next round repeats what a crash interrupted.
     """
+    kind = LISTS[past.shard]
+    table = workflows.TABLE if kind == CREATED else workflows.LISTS_TABLE
 
     async def remove(row: tables.Row) -> int:
-        batch_id = row["RowKey"].partition("-")[2]
-        batch = await find_batch(batch_id)
-        if batch is not None and batch.finished_at is None:
+        id_ = row["RowKey"].partition("-")[2]
+        if kind == CREATED:
+            batch = await find_batch(id_)
+            is_over = batch is None or batch.finished_at is not None
+        else:
+            is_over = await past.hub.read_instance(id_) is None
+        if not is_over:
             return 0
-        await _remove_rows(TABLE, batch_id)
-        await tables.delete(TABLE, CREATED, row["RowKey"])
+        if kind in {CREATED, BULK_ACTION, SAGA}:
+            await _remove_rows(table, id_)
+        await tables.delete(table, kind, row["RowKey"])
         return 1
 
-    page = await _page_of_older(TABLE, CREATED, created_before, after)
-    return await _remove_few_at_once(remove, page.rows), page.cursor or rounds.FIRST
-
-
-async def remove_listed(hub: TaskHub, kind: str, created_before: datetime, after: str) -> tuple[int, str]:
-    """Delete entries of a list from before an instant whose instances are gone, and what is kept of these.
-
-    Args:
-        after: Where the step before ended; `rounds.FIRST` for the first.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
-
-    async def remove(row: tables.Row) -> int:
-        instance_id = row["RowKey"].partition("-")[2]
-        if await hub.read_instance(instance_id) is not None:
-            return 0
-        if kind in {BULK_ACTION, SAGA}:
-            await _remove_rows(LISTS_TABLE, instance_id)
-        await tables.delete(LISTS_TABLE, kind, row["RowKey"])
-        return 1
-
-    page = await _page_of_older(LISTS_TABLE, kind, created_before, after)
-    return await _remove_few_at_once(remove, page.rows), page.cursor or rounds.FIRST
-
-
-async def _page_of_older(table: str, partition: str, created_before: datetime, after: str) -> tables.Page:
-    oldest = f"{age(created_before)}."
-    cursor = None if after == rounds.FIRST else max(after, oldest)
-    return await tables.rows_between(table, partition, after=oldest, cursor=cursor, limit=BATCHES_PER_STEP)
+    oldest = f"{age(past.before)}."
+    cursor = max(past.after, oldest) if past.after else None
+    page = await tables.rows_between(table, kind, after=oldest, cursor=cursor, limit=BATCHES_PER_STEP)
+    return await _remove_few_at_once(remove, page.rows), page.cursor or ""
 
 
 async def _remove_rows(table: str, partition: str) -> None:

@@ -213,7 +213,7 @@ async def owners_of_markers(
 ) -> tuple[list[OwnedMarkers], str]:
     """Return owners of markers, by their names between exclusive bounds, and the next call's cursor.
 
-    `rounds.FIRST` means that these were the last.
+    "" means that these were the last.
     """
     only = ("PartitionKey", "RowKey", "marked_at")
     found, following = await rounds.partitions_after(TABLE, after, limit=limit, only=only, before=before)

@@ -3,7 +3,7 @@
 No operation waits for the index, or fails with it. The first entry after a pause is written within 50 ms. An
 entry that comes within a second of a write waits for the next one; meanwhile the process has a row under
 `writer` of the index, which is renewed while it is busy and deleted afterwards. When a process ends before it
-has written, its row stays, and upkeep adds what it lost from the task hub (`services.upkeep.lost_notes`).
+has written, its row stays, and upkeep adds what it lost from the task hub (`services.upkeep.reconcile`).
 """
 
 import asyncio

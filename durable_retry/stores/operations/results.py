@@ -89,10 +89,8 @@ def _keys_of(stored: Any) -> tuple[str, str]:
     return str(partition), str(name)
 
 
-async def remove_results(now: datetime, kept_for: timedelta | None) -> int:
-    """Drop the tables that are over, and return how many; none where histories are kept for ever (None)."""
-    if kept_for is None:
-        return 0
+async def remove_results(now: datetime, kept_for: timedelta) -> int:
+    """Drop the tables that are over, and return how many; `kept_for` is how long histories are kept."""
     today = now.date()
     passed = await whole_tables.tables_between(f"{TABLE}0", f"{TABLE}{_compact_day(today.isoformat())}")
     over = [table for table in passed if _is_over(table, today, kept_for)]

@@ -110,7 +110,7 @@ async def remembered_steps(
 ) -> tuple[list[RememberedSteps], str]:
     """Return operations that have steps, by their ids between exclusive bounds, and the next call's cursor.
 
-    `rounds.FIRST` means that these were the last.
+    "" means that these were the last.
     """
     only = ("PartitionKey", "RowKey", "changed_at", "dead_letter_id")
     found, following = await rounds.partitions_after(TABLE, after, limit=limit, only=only, before=before)

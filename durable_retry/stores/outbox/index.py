@@ -82,8 +82,6 @@ INDEX_TABLE: Final = "OutboxIndex"
 
 _COMMITTED: Final = "committed"
 _PENDING: Final = EventState.PENDING.value
-_STATE_PARTITION: Final = "sweeper"
-_CURSOR_KEY: Final = "cursor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,19 +251,6 @@ async def drop_entries(entries: Iterable[EndedEvent | CommitNote]) -> None:
     """Delete entries."""
     keys = [{"PartitionKey": entry.partition, "RowKey": entry.row_key} for entry in entries]
     await tables.delete_rows(INDEX_TABLE, keys)
-
-
-async def read_sweep_cursor() -> str | None:
-    """Return the cursor of the last sweep; None when it reached the end."""
-    row = await tables.read(INDEX_TABLE, _STATE_PARTITION, _CURSOR_KEY)
-    cursor = None if row is None else row.get("cursor")
-    return cursor if cursor and isinstance(cursor, str) else None
-
-
-async def write_sweep_cursor(cursor: str | None) -> None:
-    """Store the cursor of a sweep."""
-    keys = {"PartitionKey": _STATE_PARTITION, "RowKey": _CURSOR_KEY}
-    await tables.merge(INDEX_TABLE, keys | {"cursor": cursor or ""})
 
 
 def _note_of_row(row: tables.Row, etag: str = "") -> PendingNote:

@@ -1,30 +1,33 @@
-"""Walks over the operations' partitions of a table, and where a removal that walks in rounds goes on."""
+"""Walks over the operations' partitions of a table, and where upkeep that walks in rounds goes on.
 
-from collections.abc import Sequence
+Table `Upkeep`: PK `place`   RK <name of the walk>
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
+from durable_retry import clock
 from durable_retry.stores.storage import tables
 from durable_retry.stores.storage.tables import Row
 
-FIRST: Final = "op"
-"""Sorts before every operation's partition and after the row of the removal's cursor."""
+TABLE: Final = "Upkeep"
 
-_CURSORS: Final = "!removal"
+_PLACE: Final = "place"
 
 
 async def partitions_after(
     table: str, after: str, *, limit: int, only: Sequence[str], before: str | None = None
 ) -> tuple[list[tuple[str, list[Row]]], str]:
-    """Return the partitions of operations between two exclusive bounds, whole, in key order.
+    """Return the partitions between two exclusive bounds, whole, in key order.
 
-    With them the cursor of the next call: `FIRST` when these were the last.
+    With them the cursor of the next call: "" when these were the last.
     """
     rows = await tables.rows_after(table, after, limit=limit, before=before, only=only)
     found = [(key, list(group)) for key, group in groupby(rows, lambda row: str(row["PartitionKey"]))]
     if len(rows) < limit:
-        return found, FIRST
+        return found, ""
     # The last partition may have more rows than were read; the next page repeats it, unless it fills this.
     whole = found[:-1] or found
     return whole, whole[-1][0]
@@ -32,20 +35,40 @@ async def partitions_after(
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The position of a removal that scans a whole table in rounds."""
+    """The position of a walk that goes on with each run of upkeep."""
 
-    after: str = FIRST  # the cursor of the next step; `FIRST` between two rounds
-    begun_at: str = ""  # when the round began, RFC 3339; "" before the first
+    after: str = ""  # the cursor of the next step; "" between two rounds
+    begun_at: str = ""  # when the round began, RFC 3339; "" where nobody asks
 
 
-async def read_round(table: str, name: str = "place") -> Round:
-    """Return where a removal of this name goes on in a table."""
-    row = await tables.read(table, _CURSORS, name)
+async def read_round(name: str) -> Round:
+    """Return where a walk goes on."""
+    row = await tables.read(TABLE, _PLACE, name)
     # One that cannot be read begins anew.
-    return Round() if row is None else Round(str(row.get("after", FIRST)), str(row.get("begun_at", "")))
+    return Round() if row is None else Round(str(row.get("after", "")), str(row.get("begun_at", "")))
 
 
-async def write_round(table: str, place: Round, name: str = "place") -> None:
-    """Store where a removal goes on."""
-    keys = {"PartitionKey": _CURSORS, "RowKey": name}
-    await tables.merge(table, keys | {"after": place.after, "begun_at": place.begun_at})
+async def write_round(name: str, place: Round) -> None:
+    """Store where a walk goes on."""
+    keys = {"PartitionKey": _PLACE, "RowKey": name}
+    await tables.merge(TABLE, keys | {"after": place.after, "begun_at": place.begun_at})
+
+
+async def pages_from_place[P](
+    name: str, read: Callable[[str | None], Awaitable[tuple[P, str | None]]], seconds: float = 0.0
+) -> AsyncGenerator[P]:
+    """Yield pages from where the last run stopped, until the end of the round or for so long; at least one.
+
+    `read` takes a cursor and returns a page with the next cursor; None is before the first and after the
+    last. The place behind a page is stored before somebody looks at it: a page that takes all of the time
+    must not take the next run's as well.
+    """
+    until, place = clock.monotonic_seconds() + seconds, (await read_round(name)).after
+    while True:
+        begun, (page, following) = place, await read(place or None)
+        place = following or ""
+        if place != begun:
+            await write_round(name, Round(place))
+        yield page
+        if not place or clock.monotonic_seconds() >= until:
+            return

@@ -8,11 +8,12 @@ import pytest
 
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.services.upkeep.removal import remove_batches
+from durable_retry.services.upkeep.removal import LISTS, Past, remove_listed
 from durable_retry.services.workflows import start_batch_items
-from durable_retry.stores.storage import rounds, tables
+from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.stores.workflows import (
+    CREATED,
     TABLE,
     Batch,
     Item,
@@ -130,8 +131,8 @@ async def test_finished_batches_go_after_their_time_and_others_stay() -> None:
         assert stored is not None
         await close_batch(stored, NOON)
 
-    assert await remove_batches(NOON - timedelta(days=7), rounds.FIRST) == (1, rounds.FIRST)
-    assert await remove_batches(NOON - timedelta(days=7), rounds.FIRST) == (0, rounds.FIRST)
+    past = Past(hub=TaskHub(""), now=NOON, before=NOON - timedelta(days=7), shard=LISTS.index(CREATED))
+    assert [await remove_listed(past) for _ in range(2)] == [(1, ""), (0, "")]
 
     assert await find_batch("batch-old") is None
     assert (await tables.rows_between(TABLE, "batch-old")).rows == []

@@ -7,12 +7,13 @@ import pytest
 
 from durable_retry.engine.operations.steps import OvertakenError
 from durable_retry.errors import StorageRefusedError
-from durable_retry.services.upkeep.removal import remove_old_commits
+from durable_retry.services.upkeep.removal import Past, remove_old_commits
 from durable_retry.stores.operations.writes import commit_success
 from durable_retry.stores.outbox.events import events_of
 from durable_retry.stores.outbox.index import INDEX_TABLE, OUTBOX_TABLE, read_note
 from durable_retry.stores.storage import tables
 from durable_retry.stores.storage.lists import SHARDS
+from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -109,7 +110,7 @@ async def test_runs_that_commit_at_the_same_time_end_with_the_latest() -> None:
 
 async def removed_before(instant: datetime) -> None:
     for shard in range(SHARDS):
-        await remove_old_commits(instant, shard)
+        await remove_old_commits(Past(hub=TaskHub(""), now=NOON, before=instant, shard=shard))
 
 
 async def test_the_fence_of_a_later_run_outlives_the_commit_of_an_earlier_one() -> None:

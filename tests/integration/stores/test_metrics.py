@@ -18,7 +18,7 @@ from durable_retry.console.metrics.series import (
     remove_old_metrics,
 )
 from durable_retry.console.metrics.store import MetricsWriter, read_cells, read_folded_until
-from durable_retry.stores.storage import tables
+from durable_retry.stores.storage import rounds, tables
 from scripts.processes import eventually
 
 pytestmark = pytest.mark.usefixtures("any_tables")
@@ -54,6 +54,7 @@ class Worker:
 def own_table(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     name = "".join(letter for letter in request.node.name if letter.isalnum())[:60]
     monkeypatch.setattr(metrics, "TABLE", name)
+    monkeypatch.setattr(rounds, "TABLE", f"{name[:55]}Place")
     with clock.reading(lambda: Worker.now):
         yield
 

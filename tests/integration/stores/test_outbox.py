@@ -8,7 +8,7 @@ import pytest
 from durable_retry.engine.base.names import EventState
 from durable_retry.engine.outbox import EventFilter
 from durable_retry.services.outbox import list_events
-from durable_retry.services.upkeep.removal import remove_sent_events
+from durable_retry.services.upkeep.removal import Past, remove_sent_events
 from durable_retry.stores.operations.writes import commit_success
 from durable_retry.stores.outbox.events import (
     events_of,
@@ -142,10 +142,12 @@ async def test_sent_events_go_after_their_time_and_failed_and_younger_ones_stay(
 
     for expected in (3, 0):
         removed = [
-            await remove_sent_events(TaskHub(""), NOON - timedelta(days=7), each, None)
-            for each in range(SHARDS)
+            await remove_sent_events(
+                Past(hub=TaskHub(""), now=NOON, before=NOON - timedelta(days=7), shard=shard)
+            )
+            for shard in range(SHARDS)
         ]
-        assert sum(removed) == expected
+        assert sum(number for number, _ in removed) == expected
 
     assert await events_of("op-old") == []
     assert await tables.read(OUTBOX_TABLE, "op-old", "commit-op-old") is None

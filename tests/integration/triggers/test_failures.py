@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,12 +32,12 @@ from durable_retry.services.operations.submit import Replayed, submit
 from durable_retry.services.upkeep import failures
 from durable_retry.services.upkeep.failures import Recovery, recover
 from durable_retry.services.upkeep.histories import purge_others
+from durable_retry.services.upkeep.removal import Past
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.dead_letters.records import dead_letter_id_of, keep_operation
 from durable_retry.stores.operations.key_record import read_record
 from durable_retry.stores.operations.status import MOST_RESTARTS, document_of, find_status
-from durable_retry.stores.storage.rounds import FIRST
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from orchestrators.operation import operation as operation_orchestrator
 from tests.support.builders import an_operation, failing
@@ -98,11 +99,12 @@ async def is_complete(hub: TaskHubStage, operation_id: str) -> bool:
 
 async def purged(hub: TaskHubStage, started_before: datetime) -> int:
     """Go round all instances once; return how many were purged."""
-    number, after = await purge_others(hub.binding, started_before, started_before, FIRST)
-    while after != FIRST:
-        more, after = await purge_others(hub.binding, started_before, started_before, after)
-        number += more
-    return number
+    number, past = 0, Past(hub=hub.binding, now=started_before, before=started_before)
+    while True:
+        more, after = await purge_others(past)
+        number, past = number + more, replace(past, after=after)
+        if not after:
+            return number
 
 
 async def swept(hub: TaskHubStage, instance_id: str) -> None:
@@ -405,9 +407,9 @@ async def test_a_run_that_is_cut_off_is_continued_by_the_next_one() -> None:
         await hub.binding.start_instance(SAGA, "saga-1", {"saga": {}}, again=False)
         await failed(hub, "op-test", start_input(an_operation()))
         await hub.binding.wait_for_end("saga-1", 20)
-        assert await recover(hub.binding, NOW, seconds=0) == {Recovery.STARTED_ANEW: 1}
-        assert await recover(hub.binding, NOW, seconds=0) == {}
-        assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
+        for instance_id in ("op-test", "saga-1"):
+            assert await recover(hub.binding, NOW, seconds=0) == {Recovery.STARTED_ANEW: 1}
+            assert (await hub.binding.read_instance(instance_id)).input["restarts"] == 1  # type: ignore[union-attr]
         await close_clients()
 
 

@@ -16,7 +16,7 @@ from durable_retry.services import outbox
 from durable_retry.services.dead_letters.replay import finish_replay
 from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.upkeep import rounds as maintenance
-from durable_retry.services.upkeep.lost_notes import add_lost
+from durable_retry.services.upkeep.reconcile import add_lost
 from durable_retry.services.upkeep.rounds import (
     RetentionKind,
     finish_left_over,

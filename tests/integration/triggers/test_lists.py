@@ -13,9 +13,8 @@ from durable_retry.console.bulk.actions import replay_of_instance
 from durable_retry.console.bulk.shapes import BulkItem, ItemOutcome
 from durable_retry.console.bulk.store import keep_items
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.services.upkeep.removal import remove_listed
+from durable_retry.services.upkeep.removal import LISTS, Past, remove_listed
 from durable_retry.stores import workflows as lists
-from durable_retry.stores.storage.rounds import FIRST
 from durable_retry.stores.storage.tables import rows_between
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.stores.workflows import BULK_ACTION, list_created, note_created
@@ -108,8 +107,9 @@ async def test_upkeep_leaves_entries_that_are_young(hub: TaskHubStage) -> None:
 
 
 async def removed(hub: TaskHub, kind: str, created_before: datetime) -> int:
-    count, following = await remove_listed(hub, kind, created_before, FIRST)
-    assert following == FIRST
+    past = Past(hub=hub, now=clock.now(), before=created_before, shard=LISTS.index(kind))
+    count, following = await remove_listed(past)
+    assert following == ""
     return count
 
 

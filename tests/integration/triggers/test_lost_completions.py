@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,8 +12,8 @@ from durable_retry import clock
 from durable_retry.engine.operations.idempotency import KeyRecord
 from durable_retry.services.operations.submit import Replayed, Started, submit
 from durable_retry.services.upkeep.histories import purge_others
+from durable_retry.services.upkeep.removal import Past
 from durable_retry.stores.operations.key_record import read_record
-from durable_retry.stores.storage.rounds import FIRST
 from durable_retry.stores.task_hub import close_clients
 from entities.idempotency_record import IdempotencyRecord
 from tests.support.builders import an_operation, failing
@@ -106,8 +107,9 @@ async def test_a_key_that_was_generated_keeps_no_record(hub: TaskHubStage) -> No
 
 async def purged(hub: TaskHubStage, started_before: datetime, after: timedelta = timedelta(hours=1)) -> int:
     """Purge what started before an instant, one round so long after now; return how many histories went."""
-    number, place = await purge_others(hub.binding, started_before, NOW + after, FIRST)
-    while place != FIRST:
-        more, place = await purge_others(hub.binding, started_before, NOW + after, place)
-        number += more
-    return number
+    number, past = 0, Past(hub=hub.binding, now=NOW + after, before=started_before)
+    while True:
+        more, place = await purge_others(past)
+        number, past = number + more, replace(past, after=place)
+        if not place:
+            return number

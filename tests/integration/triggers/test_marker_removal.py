@@ -2,13 +2,15 @@
 
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from typing import Any
 
 import pytest
 
 from durable_retry.services.operations.submit import submit
 from durable_retry.services.upkeep import removal as retention
-from durable_retry.services.upkeep.removal import MARKERS_KEPT, remove_attempt_markers
+from durable_retry.services.upkeep.removal import MARKERS_KEPT, Past, remove_attempt_markers
 from durable_retry.services.upkeep.rounds import (
+    KINDS,
     ROUND_EVERY,
     RetentionKind,
     RetentionPart,
@@ -16,7 +18,6 @@ from durable_retry.services.upkeep.rounds import (
     run_maintenance,
 )
 from durable_retry.stores.operations.markers import Marked, insert_marker, owners_of_markers, write_outcome
-from durable_retry.stores.storage import rounds
 from tests.support.builders import a_life, an_operation, failing
 from tests.support.hub import TaskHubStage
 
@@ -31,16 +32,24 @@ def markers_of_its_own(
     suffix = sha256(request.node.name.encode()).hexdigest()[:16]
     assert storage is not None
     monkeypatch.setattr("durable_retry.stores.operations.markers.TABLE", f"Markers{suffix}")
+    monkeypatch.setattr("durable_retry.stores.storage.rounds.TABLE", f"Upkeep{suffix}")
 
 
 async def names() -> list[str]:
-    return [of.owner for of in (await owners_of_markers(rounds.FIRST, 1_000))[0]]
+    return [of.owner for of in (await owners_of_markers("", 1_000))[0]]
+
+
+def past(hub: TaskHubStage, **more: Any) -> Past:
+    return Past(hub=hub.binding, now=NOW, before=NOW - MARKERS_KEPT, **more)
 
 
 async def removed(hub: TaskHubStage) -> int:
-    number, following = await remove_attempt_markers(hub.binding, NOW - MARKERS_KEPT, rounds.FIRST)
-    assert following == rounds.FIRST
-    return number
+    numbers = []
+    for shard in range(KINDS[RetentionKind.MARKERS].shards):
+        number, following = await remove_attempt_markers(past(hub, shard=shard))
+        assert following == ""
+        numbers.append(number)
+    return sum(numbers)
 
 
 async def test_markers_go_when_the_operation_has_ended_and_they_are_old(hub: TaskHubStage) -> None:
@@ -76,7 +85,7 @@ async def test_of_an_operation_that_retries_for_ever_the_old_markers_go_and_the_
     for attempt in (1, 2, 3):
         await insert_marker(a_life("op-endless"), attempt, now=OLD)
     assert await removed(hub) == 2
-    assert [tuple(of.marked) for of in (await owners_of_markers(rounds.FIRST, 10))[0]] == [("0000000003",)]
+    assert [tuple(of.marked) for of in (await owners_of_markers("", 10))[0]] == [("0000000003",)]
     assert await insert_marker(a_life("op-endless"), 3, now=NOW) == Marked(a_life().run, None)
 
 
@@ -84,7 +93,7 @@ async def test_a_young_marker_stays_and_the_old_ones_before_it_go(hub: TaskHubSt
     await insert_marker(a_life("op-both"), 1, now=OLD)
     await insert_marker(a_life("op-both"), 2, now=NOW)
     assert await removed(hub) == 1
-    assert [tuple(of.marked) for of in (await owners_of_markers(rounds.FIRST, 10))[0]] == [("0000000002",)]
+    assert [tuple(of.marked) for of in (await owners_of_markers("", 10))[0]] == [("0000000002",)]
 
 
 async def test_an_outcome_that_was_noted_too_late_goes_as_well(hub: TaskHubStage) -> None:
@@ -101,11 +110,11 @@ async def test_each_step_is_bounded_and_goes_on_behind_the_last(
         await insert_marker(a_life(f"op-a-young-{number}"), 1, now=NOW)
     for attempt in range(1, 6):  # more than one step looks at
         await insert_marker(a_life("op-b-many"), attempt, now=OLD)
-    await insert_marker(a_life("op-c-last"), 1, now=OLD)
+    await insert_marker(a_life("op-b-many-last"), 1, now=OLD)
     steps: list[int] = []
-    after = rounds.FIRST
-    while not steps or after != rounds.FIRST:
-        number, after = await remove_attempt_markers(hub.binding, NOW - MARKERS_KEPT, after)
+    after = ""
+    while not steps or after:
+        number, after = await remove_attempt_markers(past(hub, after=after))
         steps.append(number)
     assert max(steps) <= 3
     assert await names() == ["op-a-young-0", "op-a-young-1", "op-b-many"]

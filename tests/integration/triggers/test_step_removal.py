@@ -13,7 +13,7 @@ from durable_retry.engine.dead_letters.record import Replay
 from durable_retry.engine.operations.steps import Execution, begin
 from durable_retry.services.operations.submit import submit
 from durable_retry.services.upkeep import removal as retention
-from durable_retry.services.upkeep.removal import MARKERS_KEPT, remove_steps
+from durable_retry.services.upkeep.removal import MARKERS_KEPT, Past, remove_steps
 from durable_retry.services.upkeep.rounds import run_maintenance
 from durable_retry.stores.dead_letters.records import (
     change_dead_letter,
@@ -21,7 +21,6 @@ from durable_retry.stores.dead_letters.records import (
     keep_operation,
 )
 from durable_retry.stores.operations.steps import change_step, steps_shown
-from durable_retry.stores.storage import rounds
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage
 
@@ -46,7 +45,14 @@ async def left(operation_id: str) -> int:
 
 
 async def removed(hub: TaskHubStage) -> int:
-    return (await remove_steps(hub.binding, NOW - MARKERS_KEPT, NOW, rounds.FIRST))[0]
+    return (await removed_at(hub, NOW))[0]
+
+
+async def removed_at(hub: TaskHubStage, now: datetime, after: str = "", shard: int = 1) -> tuple[int, str]:
+    """Remove those of a part; the second is between b and j."""
+    return await remove_steps(
+        Past(hub=hub.binding, now=now, before=now - MARKERS_KEPT, after=after, shard=shard)
+    )
 
 
 async def letter_of(operation_id: str, **changes: Any) -> str:
@@ -67,7 +73,7 @@ async def test_steps_stay_as_long_as_the_record_of_their_key(hub: TaskHubStage) 
     await run_maintenance(hub.binding, NOW)
     assert [await left(each) for each in ("op-ended", "op-gone", "op-young")] == [2, 0, 2]
     later = NOW + timedelta(days=3)
-    assert (await remove_steps(hub.binding, later - MARKERS_KEPT, later, rounds.FIRST))[0] == 2
+    assert [(await removed_at(hub, later, shard=shard))[0] for shard in range(4)] == [0, 1, 0, 1]
 
 
 async def test_steps_stay_as_long_as_a_dead_letter_may_be_replayed_with_them(hub: TaskHubStage) -> None:
@@ -87,7 +93,7 @@ async def test_a_bounded_number_is_looked_at_each_time(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "STEPS_PER_STEP", 3)
-    for name in ("op-a", "op-b"):
+    for name in ("op-c", "op-d"):
         await remember(name)
-    assert await remove_steps(hub.binding, NOW - MARKERS_KEPT, NOW, rounds.FIRST) == (1, "op-a")
-    assert await remove_steps(hub.binding, NOW - MARKERS_KEPT, NOW, "op-a") == (1, rounds.FIRST)
+    assert await removed_at(hub, NOW) == (1, "op-c")
+    assert await removed_at(hub, NOW, "op-c") == (1, "")

@@ -28,8 +28,8 @@ from durable_retry.engine.dead_letters.record import of_operation
 from durable_retry.engine.workflows.shapes import Saga, SagaStep
 from durable_retry.services.operations.submit import submit
 from durable_retry.services.outbox import sweep
-from durable_retry.services.upkeep.gone import keep_gone
 from durable_retry.services.upkeep.histories import remove_record
+from durable_retry.services.upkeep.reconcile import keep_gone
 from durable_retry.settings.configuration import using
 from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
 from durable_retry.stores.order_lanes import lane_id

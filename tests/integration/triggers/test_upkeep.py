@@ -234,8 +234,7 @@ async def test_archived_dead_letters_go_after_their_time_and_others_stay(
 async def many_archived(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep five, archived long ago, of which a step removes two."""
     settle_on(monkeypatch, dead_letter_retention_days=30, history_retention_days=0)
-    for module in (retention, maintenance):
-        monkeypatch.setattr(module, "DEAD_LETTERS_PER_STEP", 2)
+    monkeypatch.setattr(retention, "DEAD_LETTERS_PER_STEP", 2)
     for number in range(5):
         old = await keep(number)
         await move_dead_letter(old, lambda record: archived(record, NOW - timedelta(days=31)))

@@ -1,5 +1,6 @@
 """Upkeep of histories and of the index: what is past its time is removed."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,7 +13,8 @@ from durable_retry.engine.operations.idempotency import KeyCompletion, KeyRecord
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
 from durable_retry.services.upkeep import histories as operation_index
-from durable_retry.services.upkeep.histories import remove_old, remove_record
+from durable_retry.services.upkeep.histories import PARTS_OF_OPERATIONS, remove_old, remove_record
+from durable_retry.services.upkeep.removal import Past
 from durable_retry.stores.instances import Instance
 from durable_retry.stores.operations.index import (
     NAMES_TABLE,
@@ -86,7 +88,9 @@ async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(
     for name in ("op-waits", "op-gone"):
         await write_entries(name, [(OperationList.FAILED, entry(name, timedelta(days=8), **waiting))])
     for expected in (5, 0):  # Two of all, and three of those that failed beside the one that stays.
-        removed = sum([number async for number in remove_old(TaskHub(""), NOON - timedelta(days=7), NOON)])
+        past = Past(hub=TaskHub(""), now=NOON, before=NOON - timedelta(days=7))
+        shards = [replace(past, shard=shard) for shard in range(PARTS_OF_OPERATIONS)]
+        removed = sum([number for each in shards async for number in remove_old("", each)])
         assert removed == expected + (expected > 0)
     assert removed_records == ["op-8", "op-9"]
     assert kept == ["op-gone"]

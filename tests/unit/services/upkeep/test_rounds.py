@@ -1,21 +1,21 @@
 """The parts in which markers and steps are removed."""
 
 from collections import Counter
+from itertools import pairwise
 
 from durable_retry.engine.operations.naming import operation_id_for
-from durable_retry.services.upkeep.rounds import SHARDS, RetentionKind, _bounds_of_shard
-from durable_retry.stores.storage.rounds import FIRST
+from durable_retry.services.upkeep.removal import BOUNDS
 
 
 def test_each_part_has_as_many_operations_as_the_others() -> None:
-    bounds = [_bounds_of_shard(shard, FIRST) for shard in range(SHARDS[RetentionKind.MARKERS])]
+    bounds = list(pairwise(BOUNDS))
     parts: Counter[int] = Counter()
     for number in range(4_000):
         operation_id = operation_id_for("scope", f"key-{number}")
         parts.update(
             shard
             for shard, (after, before) in enumerate(bounds)
-            if after < operation_id and (before is None or operation_id < before)
+            if (after or "") < operation_id and (before is None or operation_id < before)
         )
     assert parts.total() == 4_000
     assert all(900 < parts[shard] < 1_100 for shard in range(len(bounds)))

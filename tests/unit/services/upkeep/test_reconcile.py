@@ -11,10 +11,9 @@ from google.protobuf.wrappers_pb2 import StringValue
 from durable_retry import clock
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import OperationState
-from durable_retry.services.upkeep import lost_notes
-from durable_retry.services.upkeep.lost_notes import LOST_AFTER, add_lost
+from durable_retry.services.upkeep import reconcile
+from durable_retry.services.upkeep.reconcile import LOST_AFTER, add_lost
 from durable_retry.stores.operations.index import (
-    TABLE,
     OperationEntry,
     OperationList,
     buckets,
@@ -52,7 +51,7 @@ class Hub:
         self.changed: dict[str, datetime] = {}
         self.rows, self.page_seconds, self.seconds = 200, 0.001, 0.0
         self.asked: list[Selection] = []
-        monkeypatch.setattr(lost_notes, "find_status", self.find)
+        monkeypatch.setattr(reconcile, "find_status", self.find)
         monkeypatch.setattr(TaskHub, "instance_page", self.page)
         monkeypatch.setattr(clock, "monotonic_seconds", lambda: self.seconds)
 
@@ -183,7 +182,7 @@ async def test_what_was_accepted_before_the_first_comparison_is_compared_for_an_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hub = Hub(monkeypatch)
-    await write_round(TABLE, Round("token of another version", to_rfc3339(NOON)), "lost-notes")
+    await write_round("comparison", Round("token of another version", to_rfc3339(NOON)))
     hub.add("op-hour", HOUR)
     hub.add("op-day", 24 * HOUR)
     assert await add_lost(TaskHub(""), NOON, 20) == 1
@@ -253,7 +252,7 @@ async def test_what_storage_does_not_take_is_compared_again(
     hub.add("op-lost", 6 * MINUTE)
     await write_since("gone", NOON - 8 * MINUTE)
     with monkeypatch.context() as away:
-        away.setattr(lost_notes, "unwritten", object)
+        away.setattr(reconcile, "unwritten", object)
         assert await add_lost(TaskHub(""), NOON, 20) == 1
     assert list(await gaps(NOON)) == ["gone"]
     hub.asked = []

@@ -1,4 +1,4 @@
-"""Notes that the index of operations lacks: operations are compared with it, so that lists show them all.
+"""The comparison of the task hub with the index of operations, so that lists show them all.
 
 A process that is killed loses what it had not written. A comparison covers the operations that were accepted
 or have changed since the last one, and compares each with the index. It begins with a run of upkeep
@@ -10,8 +10,8 @@ or have changed since the last one, and compares each with the index. It begins 
 First come the operations that were accepted since. Then those that were accepted before: the task hub finds
 what has changed only by reading all its instances, which may take several runs.
 
-What the index has without an end, and the task hub has not, was purged from outside while it ran: it becomes
-a dead letter (`services.upkeep.gone`).
+What the index has without an end, and the task hub has not, was purged by its id, from outside, while it ran:
+it becomes a dead letter.
 """
 
 import json
@@ -20,25 +20,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry import clock
 from durable_retry.concurrency import map_bounded
 from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.base.names import FINISHED
-from durable_retry.engine.base.unreadable import read_or
-from durable_retry.engine.operations.status import last_error
-from durable_retry.services.upkeep.gone import keep_gone
-from durable_retry.stores.operations.index import (
-    TABLE,
-    OperationEntry,
-    OperationList,
-    buckets,
-    close_gap,
-    gaps,
-)
+from durable_retry.engine.base.names import FINISHED, OPERATION, DeadLetterReason
+from durable_retry.engine.base.unreadable import marked, read_or
+from durable_retry.engine.facts import OperationEnded
+from durable_retry.engine.operations.completion import unreadable_completion, unreadable_document
+from durable_retry.engine.operations.status import checked_document, last_error
+from durable_retry.facts import report
+from durable_retry.stores.dead_letters.records import keep_message
+from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets, close_gap, gaps
+from durable_retry.stores.operations.key_record import complete_record, read_record
 from durable_retry.stores.operations.notes import is_listed, note_document, unwritten, write_noted
 from durable_retry.stores.operations.status import find_status, preview_of
 from durable_retry.stores.storage import rounds
@@ -57,7 +54,7 @@ _MOST_REST: Final = timedelta(hours=1)
 
 _AT_ONCE: Final = 16
 
-_PLACE: Final = "lost-notes"
+_PLACE: Final = "comparison"
 
 _log = logging.getLogger(__name__)
 
@@ -127,7 +124,7 @@ async def add_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
     Raises:
         TaskHubUnavailableError: The task hub did not answer; the next run repeats it.
     """
-    stored = (await rounds.read_round(TABLE, _PLACE)).after
+    stored = (await rounds.read_round(_PLACE)).after
     comparison = read_or(
         lambda: Comparison.from_json_text(stored), lambda _: Comparison.before_the_first(now)
     )
@@ -142,8 +139,7 @@ async def add_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
         return added  # This process may lose it: the next run compares the same once more.
     if comparison.is_over:
         await _close_gaps(comparison)
-    text = json.dumps(comparison.to_json())
-    await rounds.write_round(TABLE, rounds.Round(text), _PLACE)
+    await rounds.write_round(_PLACE, rounds.Round(json.dumps(comparison.to_json())))
     if added:
         _log.warning("added %d operations to the index that an ended process had not written", added)
     return added
@@ -222,3 +218,59 @@ async def _close_gaps(comparison: Comparison) -> None:
     for name, since in (await gaps(comparison.until + SETTLED_AFTER - LOST_AFTER)).items():
         if since >= comparison.since:
             await close_gap(name)
+
+
+GONE: Final = "its orchestration was purged from outside while it ran, or the task hub lost it"
+
+_NAMED: Final = ("key", "dependency", "source", "correlation_id")
+
+
+async def keep_gone(hub: TaskHub, entry: OperationEntry) -> bool:
+    """Make a dead letter of an operation that the index has, without an end, and the task hub has not.
+
+    What it did, and was to do, is not known. Its key answers with the dead letter for a day.
+
+    Returns:
+        Whether it is gone. It is not where its record has an end, or cannot be read, or where the task hub
+        may never have had it.
+
+    Raises:
+        TaskHubUnavailableError: The task hub did not answer.
+    """
+    if entry.was_answered is False or await hub.read_instance(entry.operation_id) is not None:
+        return False
+    try:
+        record = await read_record(hub, entry.operation_id)
+        if record is not None:
+            note_document(checked_document(record.document), last_error(record.document), is_known=True)
+            return False
+    except ValueError as error:
+        _log.warning("the record of %s cannot be read: %s", entry.operation_id, error)
+        return False
+    dead_letter_id = await keep_message(
+        "",
+        source=OPERATION,
+        message_id=entry.operation_id,
+        reason=DeadLetterReason.AMBIGUOUS_OUTCOME,
+        detail=GONE,
+        now=entry.created_at,
+    )
+    document, given = document_of_gone(entry, dead_letter_id), {"operation": _written(entry)}
+    await complete_record(hub, entry.operation_id, unreadable_completion(given, document, clock.now()))
+    note_document(document, GONE, is_known=True)
+    report(OperationEnded(document, None))
+    return True
+
+
+def document_of_gone(entry: OperationEntry, dead_letter_id: str) -> dict[str, Any]:
+    """Return what is known of an operation whose instance is gone."""
+    given = {"operation": _written(entry)}
+    document = unreadable_document(
+        entry.operation_id, given, entry.created_at, dead_letter_id=dead_letter_id, detail=GONE
+    )
+    reason = {"reason": DeadLetterReason.AMBIGUOUS_OUTCOME.value}
+    return document | {"dead_letter": document["dead_letter"] | reason} | marked(GONE)
+
+
+def _written(entry: OperationEntry) -> dict[str, Any]:
+    return {name: getattr(entry, name) for name in _NAMED}
