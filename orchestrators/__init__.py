@@ -2,12 +2,23 @@
 
 import azure.durable_functions as df
 
-from . import bulk, diagnosis, operation, order_lane, outbox, upkeep, wake_waiting, workflows
+from . import batch, bulk, call, diagnosis, operation, order_lane, outbox, saga, upkeep, wake_waiting
 
 
 def blueprints() -> dict[str, df.Blueprint]:
     """Return the blueprint of each module by its name, to register in the function app."""
     return {
-        each.__name__.rpartition(".")[2]: each.blueprint
-        for each in (bulk, diagnosis, operation, order_lane, outbox, upkeep, wake_waiting, workflows)
+        module.__name__.rpartition(".")[2]: module.blueprint
+        for module in (
+            batch,
+            bulk,
+            call,
+            diagnosis,
+            operation,
+            order_lane,
+            outbox,
+            saga,
+            upkeep,
+            wake_waiting,
+        )
     }

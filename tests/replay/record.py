@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from durable_retry.engine.base.names import OPERATION, SAGA
-from orchestrators.workflows import saga
+from orchestrators.saga import saga
 from tests.replay.operation_shapes import operation_shapes
 from tests.replay.part_shapes import part_shapes
 from tests.replay.recording import record

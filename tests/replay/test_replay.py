@@ -29,8 +29,8 @@ from durable_retry.engine.base.names import (
     RETENTION,
     SAGA,
 )
+from orchestrators import batch, call, diagnosis, operation, order_lane, outbox, saga, wake_waiting
 from orchestrators import bulk as bulk_replay
-from orchestrators import diagnosis, operation, order_lane, outbox, wake_waiting, workflows
 from orchestrators import upkeep as retention
 from tests.replay.recording import FOREIGN, Recording, load, shapes
 from tests.replay.with_a_wait import with_a_wait
@@ -38,12 +38,12 @@ from tests.replay.with_a_wait import with_a_wait
 ORCHESTRATORS: Final[dict[str, Any]] = {
     OPERATION: operation.operation,
     OUTBOX: outbox.outbox,
-    BATCH: workflows.batch,
-    SAGA: workflows.saga,
+    BATCH: batch.batch,
+    SAGA: saga.saga,
     REPLAY: bulk_replay.replay,
     BULK_ACTION: bulk_replay.bulk_action,
     RELEASE_WAITING: wake_waiting.release_waiting,
-    CALL: workflows.call_operation,
+    CALL: call.call_operation,
     RETENTION: retention.retention,
     DIAGNOSIS: diagnosis.diagnosis,
     PASS_TURN: order_lane.pass_turn,
@@ -52,12 +52,12 @@ ORCHESTRATORS: Final[dict[str, Any]] = {
 ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
     OPERATION: (operation, ("ATTEMPT",)),
     OUTBOX: (outbox, ("OUTBOX_PENDING", "PUBLISH")),
-    BATCH: (workflows, ("BATCH_STEP", "BATCH_CLOSE")),
-    SAGA: (workflows, ("SUBMIT",)),
+    BATCH: (batch, ("BATCH_STEP", "BATCH_CLOSE")),
+    SAGA: (saga, ("SUBMIT",)),
     REPLAY: (bulk_replay, ("REPLAY_PAGE", "REPLAY_BATCH")),
     BULK_ACTION: (bulk_replay, ("BULK_BATCH",)),
     RELEASE_WAITING: (wake_waiting, ("WAKE_WAITING",)),
-    CALL: (workflows, ("START_CALL", "LOOK_AT_CALL")),
+    CALL: (call, ("START_CALL", "LOOK_AT_CALL")),
     RETENTION: (retention, ("REMOVE_PAST",)),
     DIAGNOSIS: (diagnosis, ("DIAGNOSE",)),
 }

@@ -54,8 +54,8 @@ from entities.circuit_breaker import CircuitBreaker
 from entities.debounce import Debounce
 from entities.idempotency_record import IdempotencyRecord
 from entities.order_lane import OrderLane
+from orchestrators import batch, call, operation, order_lane, outbox, saga, wake_waiting
 from orchestrators import bulk as bulk_replay
-from orchestrators import operation, order_lane, outbox, wake_waiting, workflows
 from tests.simulation.activities import Activity
 from tests.simulation.client import Client
 from tests.simulation.hub import Hub
@@ -375,12 +375,12 @@ CONFIG: Final = parse_config(DEPENDENCIES, {})
 _ORCHESTRATORS: Final = {
     names.OPERATION: operation.operation,
     names.OUTBOX: outbox.outbox,
-    names.BATCH: workflows.batch,
-    names.SAGA: workflows.saga,
+    names.BATCH: batch.batch,
+    names.SAGA: saga.saga,
     REPLAY: bulk_replay.replay,
     names.BULK_ACTION: bulk_replay.bulk_action,
     RELEASE_WAITING: wake_waiting.release_waiting,
-    names.CALL: workflows.call_operation,
+    names.CALL: call.call_operation,
     names.PASS_TURN: order_lane.pass_turn,
     REGULAR: regular,
 }

@@ -66,14 +66,16 @@ from entities.circuit_breaker import CircuitBreaker
 from entities.debounce import Debounce
 from entities.idempotency_record import IdempotencyRecord
 from entities.order_lane import OrderLane
+from orchestrators.batch import batch
 from orchestrators.bulk import bulk_action, replay
+from orchestrators.call import call_operation
 from orchestrators.diagnosis import diagnosis
 from orchestrators.operation import operation
 from orchestrators.order_lane import pass_turn
 from orchestrators.outbox import outbox
+from orchestrators.saga import saga
 from orchestrators.upkeep import retention
 from orchestrators.wake_waiting import release_waiting
-from orchestrators.workflows import batch, call_operation, saga
 from scripts.processes import free_port
 from tests.support.builders import Activities, failing
 

@@ -194,7 +194,7 @@ class Management:
 
     def _entity(self, name: str, entity_key: str, **_: str | None) -> Response:
         entity = self._client.get_entity(EntityInstanceId(name, entity_key))
-        state: str | None = entity and entity.get_state()
+        state: str | None = None if entity is None else entity.get_state()
         return JSONResponse(json.loads(state)) if state else Response(status_code=404)
 
     def _purge(self, instance_id: str, **_: str | None) -> Response:

@@ -22,7 +22,7 @@ from durable_retry.services.operations import control
 from durable_retry.services.operations.submit import KeyReused
 from durable_retry.settings.configuration import using
 from durable_retry.stores.task_hub import TaskHub
-from orchestrators.workflows import call_operation
+from orchestrators.call import call_operation
 from tests.support.builders import NOON
 
 

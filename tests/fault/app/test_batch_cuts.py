@@ -19,7 +19,7 @@ from durable_retry.engine.workflows.shapes import BatchProgress
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.stores.workflows import Batch, Item, document_of_batch, find_batch, keep_batch
-from orchestrators.workflows import batch
+from orchestrators.batch import batch
 from tests.fault.app.workflow_items import PartHub
 from tests.support.builders import an_operation
 from tests.support.cuts import CutError, Cuts, PartStage, Turns, on_the_clock_of

@@ -15,7 +15,7 @@ from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
 from durable_retry.stores.task_hub import TaskHub
-from orchestrators.workflows import call_operation
+from orchestrators.call import call_operation
 from tests.fault.app.workflow_items import PartHub
 from tests.support.builders import NOON
 from tests.support.cuts import Activity, PartStage, Turns, on_the_clock_of

@@ -20,7 +20,7 @@ from durable_retry.engine.workflows.shapes import Saga, SagaStep
 from durable_retry.stores.instances import Instance
 from durable_retry.stores.sagas import document_of_saga, saga_progress
 from durable_retry.stores.task_hub import TaskHub
-from orchestrators.workflows import saga
+from orchestrators.saga import saga
 from tests.fault.app.workflow_items import PartHub
 from tests.support.builders import NOON, an_operation
 from tests.support.cuts import PartStage, Turns, on_the_clock_of

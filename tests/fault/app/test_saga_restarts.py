@@ -22,7 +22,7 @@ from durable_retry.stores.saga_restarts import (
 )
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.task_hub import TaskHub
-from orchestrators.workflows import saga
+from orchestrators.saga import saga
 from tests.fault.app.workflow_items import PartHub
 from tests.support.builders import NOON, an_operation
 from tests.support.cuts import Cuts, Mode, PartStage, Turns, on_the_clock_of

@@ -1,0 +1,80 @@
+"""The orchestration of a batch: a bounded number of operations at a time, until every item has ended."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import azure.durable_functions as df
+from durabletask import task
+
+from durable_retry.engine.base.names import (
+    BATCH,
+    BATCH_CLOSE,
+    BATCH_STEP,
+)
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.workflows.shapes import BatchProgress
+
+from .completion_reports import CompletionReports
+from .turns import Turns, call_until_success
+
+blueprint = df.Blueprint()
+
+LAPS_PER_HISTORY: Final = 20
+"""Rounds of a batch after which the orchestration continues as new, so that each item costs the same."""
+
+
+def batch(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[None]:
+    """Run the items of a batch.
+
+    Args:
+        input_: `batch_id`, and `progress`, the JSON form of a `BatchProgress`.
+    """
+    batch_id, progress = input_["batch_id"], BatchProgress.from_json(input_["progress"])
+    reports = CompletionReports(ctx)
+    laps = 0
+    completions: list[Completion] = []
+    while not progress.is_over:
+        completions.extend(reports.arrived())
+        # Reports must be stored before the history is cut: they are not carried over.
+        if laps >= LAPS_PER_HISTORY and not completions:
+            ctx.continue_as_new({"batch_id": batch_id, "progress": progress.to_json()}, save_events=True)
+            return
+        laps += 1
+        progress = yield from _store_and_start(ctx, batch_id, progress, completions)
+        completions = reports.arrived()
+        if not completions and not progress.startable and progress.running:
+            completions = yield from reports.wait()
+            if not completions:
+                progress = yield from _look_at_items(ctx, batch_id, progress)
+    yield from call_until_success(ctx, BATCH_CLOSE, {"batch_id": batch_id})
+
+
+def _store_and_start(
+    ctx: task.OrchestrationContext, batch_id: str, progress: BatchProgress, completions: Iterable[Completion]
+) -> Turns[BatchProgress]:
+    ended = [
+        {"indices": list(progress.running[completion.operation_id]), "ending": completion.to_json()}
+        for completion in completions
+        if completion.operation_id in progress.running
+    ]
+    left = progress.without(completion.operation_id for completion in completions)
+    start = left.startable
+    if not ended and not start:
+        return left
+    request = {"batch_id": batch_id, "ended": ended, "start": start}
+    answer = yield from call_until_success(ctx, BATCH_STEP, request)
+    return left.with_started(start, dict(answer["running"]))
+
+
+def _look_at_items(
+    ctx: task.OrchestrationContext, batch_id: str, progress: BatchProgress
+) -> Turns[BatchProgress]:
+    # The activity stores the ends of those that ended without a report.
+    indices = sorted(index for items in progress.running.values() for index in items)
+    request = {"batch_id": batch_id, "ended": [], "start": indices}
+    answer = yield from call_until_success(ctx, BATCH_STEP, request)
+    none_running = progress.without(progress.running)
+    return none_running.with_started([], dict(answer["running"]))
+
+
+blueprint.orchestration_trigger(context_name="context", orchestration=BATCH)(batch)

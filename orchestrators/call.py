@@ -1,0 +1,56 @@
+"""The orchestration of one call by an orchestration of the app's own."""
+
+from typing import Any
+
+import azure.durable_functions as df
+from durabletask import task
+
+from durable_retry.engine.base.names import (
+    CALL,
+    LOOK_AT_CALL,
+    START_CALL,
+)
+
+from .completion_reports import LOOKS_PER_HISTORY, CompletionReports
+from .turns import Turns, call_until_success
+
+blueprint = df.Blueprint()
+
+
+def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[str, Any] | None]:
+    """Run one operation for `durable_retry.call`.
+
+    Args:
+        input_: `document`, the body of `POST /api/operations`, and `since`, when the caller's execution
+            began; or `problems`: why it is not sent. When it continues as new `operation_id`.
+
+    Returns:
+        `document`, the operation's last status document, or `problems`: why it was never started. None when
+        the orchestration continues as new.
+    """
+    if "problems" in input_:
+        return {"problems": input_["problems"]}
+    reports = CompletionReports(ctx)
+    operation_id = input_.get("operation_id")
+    if operation_id is None:
+        given = {
+            "document": input_["document"],
+            "instance": ctx.instance_id,
+            "since": input_.get("since"),
+        }
+        started = yield from call_until_success(ctx, START_CALL, given)
+        if "problems" in started:
+            refused: dict[str, Any] = started
+            return refused
+        operation_id = started["operation_id"]
+    for _ in range(LOOKS_PER_HISTORY):
+        looked = yield from call_until_success(ctx, LOOK_AT_CALL, {"operation_id": operation_id})
+        if looked.get("document", looked) is not None:
+            answer: dict[str, Any] = looked
+            return answer
+        yield from reports.wait()
+    ctx.continue_as_new({**input_, "operation_id": operation_id}, save_events=True)
+    return None
+
+
+blueprint.orchestration_trigger(context_name="context", orchestration=CALL)(call_operation)

@@ -1,0 +1,79 @@
+"""The ends of operations that a batch, a saga or a call waits for.
+
+An operation reports its end; where no report can come, a look (a poll of its state) now and then finds it.
+"""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from durabletask import task
+
+from durable_retry.engine.base.names import (
+    ENDED_EVENT,
+)
+from durable_retry.engine.operations.completion import Completion
+
+from .turns import Turns
+
+LOOKS_PER_HISTORY: Final = 20
+"""Starts and looks after which the orchestration continues as new, so that its history stays short."""
+
+
+_FIRST_LOOK: Final = timedelta(seconds=30)
+_LAST_LOOK: Final = timedelta(minutes=5)
+
+
+@dataclass(slots=True)
+class CompletionReports:
+    """The reports of operations that ended.
+
+    No report comes from an operation that was submitted elsewhere under the same key, or whose orchestration
+    was terminated by hand: these are found by a look.
+
+    Attributes:
+        quiet_looks: Looks in a row that found nothing ended; they make the next wait longer.
+    """
+
+    ctx: task.OrchestrationContext
+    quiet_looks: int = 0
+    _next: task.CancellableTask[Any] = field(init=False)
+    _look: task.Task[Any] | None = None
+
+    def __post_init__(self) -> None:
+        self._next = self.ctx.wait_for_external_event(ENDED_EVENT)
+
+    def wait(self) -> Turns[list[Completion]]:
+        """Wait until ends are reported, and return them; none when it is time to look."""
+        if self._look is None:
+            # One timer at a time: each abandoned one would cost a turn.
+            self._look = self.ctx.create_timer(min(_FIRST_LOOK * 2 ** min(self.quiet_looks, 10), _LAST_LOOK))
+        completions: list[Completion] = []
+        while not completions and not self._look.is_complete:
+            yield task.when_any([self._look, self._next])
+            completions = self.arrived()
+        if self._look.is_complete:
+            self._look = None
+        self.quiet_looks = 0 if completions else self.quiet_looks + 1
+        return completions
+
+    def arrived(self) -> list[Completion]:
+        """Return the reports that arrived and were not returned yet.
+
+        Call it before continuing as new: reports that were delivered already are not carried over.
+        """
+        arrived = []
+        while self._next.is_complete:
+            completion = _read_completion(self._next.get_result())
+            self._next = self.ctx.wait_for_external_event(ENDED_EVENT)
+            if completion is not None:
+                arrived.append(completion)
+        return arrived
+
+
+def _read_completion(data: Any) -> Completion | None:
+    # Anyone may send an external event, and in any form.
+    try:
+        return Completion.from_json(data)
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,102 @@
+"""The orchestration of a saga: one operation after the other, in the order of its `Saga`."""
+
+from dataclasses import replace
+from datetime import UTC
+from typing import Any
+
+import azure.durable_functions as df
+from durabletask import task
+
+from durable_retry.engine.base.names import (
+    BEGIN_RESTART,
+    END_RESTART,
+    SAGA,
+    SUBMIT,
+)
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.workflows.document import saga_document
+from durable_retry.engine.workflows.references import MissingResultError
+from durable_retry.engine.workflows.shapes import Do, Over, Saga, Undo
+from durable_retry.stores.sagas import saga_progress
+
+from .completion_reports import LOOKS_PER_HISTORY, CompletionReports
+from .turns import Turns, call_until_success
+
+blueprint = df.Blueprint()
+
+
+def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[str, Any] | None]:
+    """Carry a saga to its end.
+
+    Args:
+        input_: `saga`: the JSON form of a `Saga`, as far as it has come; of a restart also `restart`, the
+            token that it was written with. Restarts of older versions have none.
+
+    Returns:
+        Its document; None when the orchestration continues as new.
+    """
+    state = Saga.from_json(input_["saga"])
+    token: str | None = input_.get("restart")
+    if token is not None:
+        latest = yield from call_until_success(
+            ctx, BEGIN_RESTART, {"saga_id": state.saga_id, "restart": token}
+        )
+        if latest["saga"] is not None:
+            ctx.continue_as_new(latest, save_events=True)
+            return None
+    over = yield from _carried_out(ctx, state, token)
+    if over is None:
+        return None
+    if token is not None:
+        ended = {"saga_id": over.saga_id, "restart": token, "saga": over.to_json()}
+        yield from call_until_success(ctx, END_RESTART, ended)
+    return saga_document(over, ctx.current_utc_datetime.replace(tzinfo=UTC)).to_json()
+
+
+def _carried_out(ctx: task.OrchestrationContext, state: Saga, token: str | None) -> Turns[Saga | None]:
+    """Run what is left of a saga; None when the orchestration continues as new."""
+    reports = CompletionReports(ctx)
+    looks = 0
+    while not isinstance(action := state.next_action, Over):
+        _show_saga(ctx, state)
+        completion: Completion | None = None
+        while completion is None:
+            if looks == LOOKS_PER_HISTORY:
+                more = {} if token is None else {"restart": token}
+                ctx.continue_as_new({"saga": state.to_json(), **more}, save_events=True)
+                return None
+            looks += 1
+            completion = yield from _look_at_step(ctx, state, action, reports)
+        state = state.after(action, completion)
+    _show_saga(ctx, state)
+    return state
+
+
+def _look_at_step(
+    ctx: task.OrchestrationContext, state: Saga, action: Do | Undo, reports: CompletionReports
+) -> Turns[Completion | None]:
+    """Start an operation unless it was started before, and wait for its end until the next look is due."""
+    operation, wanted = state.operation_of(action), state.wanted_of(action)
+    # Without references to the step the call is the same as in older histories.
+    call: dict[str, Any] = {"wanted": list(wanted)} if wanted else {}
+    try:
+        operation = state.filled_operation(action)
+    except MissingResultError as error:
+        call = {"missing": str(error)}
+    call["operation"] = replace(operation, reports_to=ctx.instance_id).to_json()
+    answer = yield from call_until_success(ctx, SUBMIT, call)
+    if answer["ending"] is not None:
+        return Completion.from_json(answer["ending"])
+    while completions := (yield from reports.wait()):
+        for completion in completions:
+            if completion.operation_id == operation.operation_id:
+                # A report has no values: the next look, at once, reads them from the status document.
+                return None if wanted and completion.succeeded else completion
+    return None
+
+
+def _show_saga(ctx: task.OrchestrationContext, state: Saga) -> None:
+    ctx.set_custom_status(saga_progress(state))
+
+
+blueprint.orchestration_trigger(context_name="context", orchestration=SAGA)(saga)
