@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
-from tests.simulation.outcomes import saga_and_step
+from tests.simulation.outcomes import saga_and_step, saga_of
 from tests.simulation.story import RunEnd, Story
 
 
@@ -27,8 +27,11 @@ def dead_letters_are_kept(story: Story) -> Iterator[str]:
         if letter.operation is not None and letter.reason is not DeadLetterReason.OUTBOX_UNDELIVERABLE
     )
     yield from (f"{letter.id} of {letter.key} is of no end" for letter in of_runs if letter.id not in named)
+    sagas = story.people.sagas.items()
+    known = story.app.hub.instances
+    restarted = {number for saga_id, number in sagas if saga_id in known and saga_of(story, saga_id).restarts}
     for end in story.last_ends:
-        if saga_and_step(end.operation)[0] in story.people.restarted:
+        if saga_and_step(end.operation)[0] in restarted:
             continue
         kept_as = Status.OPEN if end.life == len(story.world.lives) else Status.ARCHIVED
         open_letters = [letter.id for letter in _letters_of(story, end) if letter.status is kept_as]

@@ -200,7 +200,7 @@ def sagas_are_undone(story: Story) -> Iterator[str]:
         if instance is None or instance.name != SAGA or instance.is_running:
             yield f"{saga_id} has not ended"
             continue
-        saga = Saga.from_json(json.loads(instance.input)["saga"])
+        saga = saga_of(story, saga_id)
         if saga.restarts:
             continue
         steps = saga.steps
@@ -240,6 +240,11 @@ def _effects_of_step(story: Story, place: tuple[int, int]) -> list[str] | None:
     first = {call.key: call for call in reversed(calls) if call.effect}
     ordered = sorted(first.values(), key=lambda call: call.at)
     return ["undo" if call.path.endswith("/undo") else "do" for call in ordered]
+
+
+def saga_of(story: Story, saga_id: str) -> Saga:
+    """Return a saga as its last run began."""
+    return Saga.from_json(json.loads(story.app.hub.instances[saga_id].input)["saga"])
 
 
 def saga_and_step(operation: OperationInput) -> tuple[int, int]:
