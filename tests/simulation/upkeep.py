@@ -16,6 +16,7 @@ from durable_retry.services.upkeep import reconcile
 from durable_retry.services.upkeep.histories import remove_record
 from durable_retry.services.upkeep.reconcile import add_lost
 from durable_retry.services.upkeep.rounds import finish_left_over
+from durable_retry.settings.upkeep import RetentionSettings
 from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations.index import OperationList
 from durable_retry.stores.operations.notes import note_document
@@ -64,7 +65,8 @@ class Upkeep:
 
     async def mend_index(self) -> None:
         """Add to the index what dead workers had not written, and compare it with what has ended."""
-        with patch.object(reconcile, "note_document", self._note_lost):
+        kept = RetentionSettings(history_retention_days=_HISTORY_KEPT / timedelta(days=1))
+        with patch.multiple(reconcile, note_document=self._note_lost, retention_settings=lambda: kept):
             await self.people.on_some_worker(_mended)
 
     def _note_lost(self, document: Mapping[str, Any], error: str, **given: bool) -> None:

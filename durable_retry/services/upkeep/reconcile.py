@@ -33,6 +33,7 @@ from durable_retry.engine.facts import OperationEnded
 from durable_retry.engine.operations.completion import unreadable_completion, unreadable_document
 from durable_retry.engine.operations.status import checked_document, last_error
 from durable_retry.facts import report
+from durable_retry.settings.upkeep import retention_settings
 from durable_retry.stores.dead_letters.records import keep_message
 from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets, close_gap, gaps
 from durable_retry.stores.operations.key_record import complete_record, read_record
@@ -189,8 +190,20 @@ async def _compare_pages(hub: TaskHub, comparison: Comparison, seconds: float) -
 
 
 async def _keep_vanished(hub: TaskHub, comparison: Comparison, unseen: Iterable[OperationEntry]) -> None:
-    """Keep what the index has without an end, and was in no page of this run; each is read before."""
-    unended = [each for each in unseen if comparison.looks_for(each) and each.status not in FINISHED]
+    """Keep what the index has without an end, and was in no page of this run; each is read before.
+
+    The index has no end of a success. The history of an older one than histories are kept may have been
+    removed, where the app stood still for so long.
+    """
+    kept_for = retention_settings().history_for
+    kept_since = datetime.min.replace(tzinfo=UTC) if kept_for is None else clock.now() - kept_for
+    unended = [
+        each
+        for each in unseen
+        if comparison.looks_for(each)
+        and each.status not in FINISHED
+        and (each.status is not None or each.created_at > kept_since)
+    ]
     gone = await map_bounded(partial(keep_gone, hub), unended, _AT_ONCE)
     if any(gone):
         _log.warning("%d operations were purged from outside while they ran: dead letters", sum(gone))
@@ -209,7 +222,7 @@ async def _add_to_index(
     document = await find_status(hub, instance.instanceId)
     if document is None:
         return False
-    note_document(document, last_error(document), is_known=is_known)
+    note_document(document, last_error(document), is_known=is_known, has_failed=failed is not None)
     return True
 
 
@@ -242,7 +255,8 @@ async def keep_gone(hub: TaskHub, entry: OperationEntry) -> bool:
     try:
         record = await read_record(hub, entry.operation_id)
         if record is not None:
-            note_document(checked_document(record.document), last_error(record.document), is_known=True)
+            known = checked_document(record.document)
+            note_document(known, last_error(known), is_known=True, has_failed=entry.status is not None)
             return False
     except ValueError as error:
         _log.warning("the record of %s cannot be read: %s", entry.operation_id, error)

@@ -19,7 +19,7 @@ from typing import Any, Final
 from durable_retry import clock
 from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base.instants import from_rfc3339, microseconds
-from durable_retry.engine.base.names import HELD_UP, PAUSE_EVENT, OperationState
+from durable_retry.engine.base.names import FINISHED, HELD_UP, PAUSE_EVENT, OperationState
 from durable_retry.engine.facts import (
     ActedOn,
     AttemptEnded,
@@ -183,15 +183,19 @@ def _note_state(operation: OperationInput, status: OperationState, error: str | 
     )
 
 
-def note_document(document: Mapping[str, Any], error: str, *, is_known: bool = False) -> None:
+def note_document(
+    document: Mapping[str, Any], error: str, *, is_known: bool = False, has_failed: bool = False
+) -> None:
     """Note an operation by its status document; it may be in the index already. Returns at once.
 
-    `is_known` when the list of all operations is known to have it.
+    Args:
+        is_known: Whether the list of all operations is known to have it.
+        has_failed: Whether the list of what failed is known to have it, in whatever state.
     """
     entry = _entry_of(document, error)
     if not is_known:
         _note_entry(OperationList.ALL, entry)
-    if error or entry.status in _ENDED_OTHERWISE | HELD_UP:
+    if has_failed or error or entry.status in _ENDED_OTHERWISE | HELD_UP:
         _note_entry(OperationList.FAILED, entry)
 
 
@@ -202,11 +206,10 @@ def is_listed(status: OperationState | None, noted: OperationState | None) -> bo
     """
     if status in _ENDED_OTHERWISE:
         return noted is status
-    return status not in HELD_UP or noted not in {
-        None,
-        OperationState.SUCCEEDED,
-        OperationState.DEAD_LETTERED,
-    }
+    is_over = noted is None or noted in FINISHED
+    if status is OperationState.SUCCEEDED:
+        return is_over
+    return status not in HELD_UP or not is_over
 
 
 _ENDED_OTHERWISE: Final = frozenset({OperationState.DEAD_LETTERED, OperationState.CANCELLED})

@@ -127,6 +127,20 @@ async def test_one_that_was_purged_after_its_end_is_no_dead_letter(hub: TaskHubS
     assert await letters() == []
 
 
+async def test_one_whose_history_was_over_while_the_app_stood_still_is_no_dead_letter(
+    hub: TaskHubStage,
+) -> None:
+    hub.answer = failing(0)
+    await compare(hub, NOW - timedelta(hours=1))
+    await begin(hub, key_is_generated=True)
+    await hub.binding.wait_for_end("op-test", 20)
+    await purge(hub)
+    back = LATER + timedelta(days=8)
+    with clock.reading(lambda: back):
+        await compare(hub, back)
+    assert await letters() == []
+
+
 async def test_one_whose_start_was_not_answered_may_never_have_been_there(hub: TaskHubStage) -> None:
     report(StartUnanswered(an_operation(created_at=NOW)))
     await write_noted()

@@ -196,6 +196,9 @@ STATES = {
     "op-behind": "cancelled",
     "op-wrong": "dead_lettered",
     "op-right": "cancelled",
+    "op-recovered": "succeeded",
+    "op-freed": "succeeded",
+    "op-replayed": "succeeded",
     "op-before": "dead_lettered",
 }
 
@@ -208,19 +211,28 @@ async def test_a_state_that_an_ended_process_did_not_note_is_added_also_of_what_
         hub.add(name, 7 * MINUTE if name in accepted else 50 * MINUTE, state)
         hub.changed[name] = NOON - (5 * HOUR if name == "op-before" else 7 * MINUTE)
     held = [(OperationList.ALL, entry(name, hub.ages[name])) for name in STATES]
-    noted = {"op-wrong": OperationState.WAITING_RETRY, "op-right": OperationState.CANCELLED}
+    noted = {
+        "op-wrong": OperationState.WAITING_RETRY,
+        "op-right": OperationState.CANCELLED,
+        "op-recovered": OperationState.WAITING_RETRY,
+        "op-freed": OperationState.WAITING_CIRCUIT,
+        "op-replayed": OperationState.DEAD_LETTERED,
+    }
     held += [
         (OperationList.FAILED, entry(name, 50 * MINUTE, status=status)) for name, status in noted.items()
     ]
     await write_entries("w", held)
     await write_since("gone", NOON - 8 * MINUTE)
-    assert await add_lost(TaskHub(""), NOON, 20) == 4
+    assert await add_lost(TaskHub(""), NOON, 20) == 6
     assert await failed() == {
         "op-new": "dead_lettered",
         "op-held": "waiting_circuit",
         "op-behind": "cancelled",
         "op-wrong": "dead_lettered",
         "op-right": "cancelled",
+        "op-recovered": "succeeded",
+        "op-freed": "succeeded",
+        "op-replayed": "dead_lettered",  # Of the run before: the list of all has its success.
     }
     assert sorted(await listed()) == sorted(STATES)
     assert not await gaps(NOON)
