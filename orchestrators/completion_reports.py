@@ -14,7 +14,7 @@ from durable_retry.engine.base.names import (
 )
 from durable_retry.engine.operations.completion import Completion
 
-from .turns import Turns
+from .turns import Signals, Turns
 
 LOOKS_PER_HISTORY: Final = 20
 """Starts and looks after which the orchestration continues as new, so that its history stays short."""
@@ -37,11 +37,11 @@ class CompletionReports:
 
     ctx: task.OrchestrationContext
     quiet_looks: int = 0
-    _next: task.CancellableTask[Any] = field(init=False)
+    _signals: Signals = field(init=False)
     _look: task.Task[Any] | None = None
 
     def __post_init__(self) -> None:
-        self._next = self.ctx.wait_for_external_event(ENDED_EVENT)
+        self._signals = Signals(self.ctx)
 
     def wait(self) -> Turns[list[Completion]]:
         """Wait until ends are reported, and return them; none when it is time to look."""
@@ -50,7 +50,7 @@ class CompletionReports:
             self._look = self.ctx.create_timer(min(_FIRST_LOOK * 2 ** min(self.quiet_looks, 10), _LAST_LOOK))
         completions: list[Completion] = []
         while not completions and not self._look.is_complete:
-            yield task.when_any([self._look, self._next])
+            yield task.when_any([self._look, self._signals.awaited(ENDED_EVENT)])
             completions = self.arrived()
         if self._look.is_complete:
             self._look = None
@@ -63,16 +63,14 @@ class CompletionReports:
         Call it before continuing as new: reports that were delivered already are not carried over.
         """
         arrived = []
-        while self._next.is_complete:
-            completion = _read_completion(self._next.get_result())
-            self._next = self.ctx.wait_for_external_event(ENDED_EVENT)
+        while self._signals.has_come(ENDED_EVENT):
+            completion = _read_completion(self._signals.take(ENDED_EVENT))
             if completion is not None:
                 arrived.append(completion)
         return arrived
 
 
 def _read_completion(data: Any) -> Completion | None:
-    # Anyone may send an external event, and in any form.
     try:
         return Completion.from_json(data)
     except (KeyError, TypeError, ValueError):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from durable_retry.engine.base.names import ARRIVE, BEGIN, REPLACED_EVENT, WITHDRAW
+from durable_retry.engine.base.names import ARRIVE, BEGIN, CANCEL_EVENT, REPLACED_EVENT, WITHDRAW
 from durable_retry.engine.operations.debounce import Debounce, DebouncePlace, DebounceRequest
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
 from durable_retry.stores.operations.debounce import debounce_id
@@ -39,7 +39,7 @@ def wait_until_quiet(run: Run, debounce: Debounce) -> Turns[str | None]:
     replaced_by = yield from run.wait_for_quiet(place.due_at)
     if replaced_by is not None:
         return replaced_by
-    if run.cancel.is_complete:
+    if run.signals.has_come(CANCEL_EVENT):
         run.ctx.signal_entity(debounce_id(debounce), WITHDRAW, request)
         return None
     return (yield from _ask(run, debounce, BEGIN, request)).replaced_by

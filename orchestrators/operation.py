@@ -19,6 +19,7 @@ from durable_retry.engine.base.names import (
     FORM,
     OPERATION,
     OUTBOX,
+    PAUSE_EVENT,
     Category,
     DeadLetterReason,
     OperationState,
@@ -169,17 +170,17 @@ def _end_whatever_happens(run: Run) -> Turns[dict[str, Any] | None]:
 
 
 def _attempt_until_ended(run: Run) -> Turns[dict[str, Any] | None]:
-    while not run.cancel.is_complete:
+    while not run.signals.has_come(CANCEL_EVENT):
         if run.laps >= LAPS_PER_HISTORY:
             run.ctx.continue_as_new(run.carried_on(), save_events=True)
             return None
         run.laps += 1
-        if run.pause.is_complete and not (yield from run.hold()):
+        if run.signals.has_come(PAUSE_EVENT) and not (yield from run.hold()):
             break
         finished = yield from _make_one_lap(run)
         if finished is not None:
             return finished
-    run.note_action(CANCEL_EVENT, run.cancel.get_result())
+    run.note_action(CANCEL_EVENT, run.signals.take(CANCEL_EVENT))
     return _finish_operation(run, OperationState.CANCELLED)
 
 

@@ -14,7 +14,15 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.names import JOIN, LEAVE, LOOK_AT_LANE, PASS_TURN, TAKE, TURN_EVENT
+from durable_retry.engine.base.names import (
+    CANCEL_EVENT,
+    JOIN,
+    LEAVE,
+    LOOK_AT_LANE,
+    PASS_TURN,
+    TAKE,
+    TURN_EVENT,
+)
 from durable_retry.engine.order_lanes.lane import LOOKS_FROM, Turn, ask_again_seconds
 from durable_retry.engine.retry.constraints import is_over
 from durable_retry.engine.retry.decide import DeadLetter, Wait, overdue_in_order
@@ -48,7 +56,7 @@ def wait_for_turn(run: Run) -> Turns[DeadLetter | None]:
     yield from run.wait_in_order(_wait(run, turn))
     if run.has_turn:
         run.begin_turn()
-    elif not run.cancel.is_complete and turn is not None and 0 < turn.ahead <= LOOKS_FROM:
+    elif not run.signals.has_come(CANCEL_EVENT) and turn is not None and 0 < turn.ahead <= LOOKS_FROM:
         yield from _look(run)
     return None
 

@@ -32,6 +32,7 @@ from durable_retry.settings.configuration import function_name
 from .turns import (
     EARLY_BY,
     Asking,
+    Signals,
     Turns,
     answer_of,
     call_until_success,
@@ -60,7 +61,7 @@ class Sending:
     scope: Mapping[str, str]
     place: Mapping[str, Any]
     deliveries: list[Delivery]
-    circuit_changed: task.CancellableTask[Any]
+    signals: Signals
     form: int
     waited_for: datetime | None = None
 
@@ -104,14 +105,13 @@ class Sending:
         # Waiting again for the same instant means that the timer before fired early.
         timer = self.ctx.create_timer(due_at + EARLY_BY if due_at == self.waited_for else due_at)
         self.waited_for = due_at
-        winner = yield task.when_any([timer, self.circuit_changed])
-        if winner is self.circuit_changed:
+        winner = yield task.when_any([timer, self.signals.awaited(CIRCUIT_EVENT)])
+        if winner is not timer:
             self._release_waiting()
             self.show()
 
     def _release_waiting(self) -> None:
-        change = self.circuit_changed.get_result()
-        self.circuit_changed = self.ctx.wait_for_external_event(CIRCUIT_EVENT)
+        change = self.signals.take(CIRCUIT_EVENT)
         try:
             lane, at = change["dependency"], from_rfc3339(change["at"])
         except (KeyError, TypeError, ValueError):
@@ -132,7 +132,7 @@ def outbox(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[None
             is to be sent; `form`; when it continues as new, what `Sending.carried_on` returned.
     """
     form = input_.get("form", 1)
-    sending = yield from _load_deliveries(ctx, input_, ctx.wait_for_external_event(CIRCUIT_EVENT), form)
+    sending = yield from _load_deliveries(ctx, input_, Signals(ctx), form)
     rounds = 0
     while sending.deliveries:
         if rounds == ROUNDS_PER_HISTORY:
@@ -142,13 +142,13 @@ def outbox(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[None
         yield from _send_one_round(sending)
         if not sending.deliveries:
             # An event may have been resent meanwhile; when none is pending, this removes the index entry.
-            sending = yield from _load_deliveries(ctx, sending.scope, sending.circuit_changed, form)
+            sending = yield from _load_deliveries(ctx, sending.scope, sending.signals, form)
 
 
 def _load_deliveries(
     ctx: task.OrchestrationContext,
     input_: Mapping[str, Any],
-    circuit_changed: task.CancellableTask[Any],
+    signals: Signals,
     form: int,
 ) -> Turns[Sending]:
     scope = {name: input_[name] for name in ("operation_id", "event_id") if name in input_}
@@ -156,7 +156,7 @@ def _load_deliveries(
     if "deliveries" not in known:
         known = yield from call_until_success(ctx, OUTBOX_PENDING, scope)
     deliveries = [Delivery.from_json(each) for each in known["deliveries"]]
-    return Sending(ctx, scope, known["place"], deliveries, circuit_changed, form)
+    return Sending(ctx, scope, known["place"], deliveries, signals, form)
 
 
 def _send_one_round(sending: Sending) -> Turns[None]:

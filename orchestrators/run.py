@@ -28,7 +28,7 @@ from durable_retry.engine.retry.history import AttemptOutcome, PastAction, PastW
 from durable_retry.engine.retry.loop import Action, LapResult, RetryState, after
 from durable_retry.facts import report
 
-from .turns import Turns, after_early, fired_early
+from .turns import Signals, Turns, after_early, fired_early
 
 # The name in metrics of the pause before a retry, which has no `WaitKind`.
 _RETRY: Final = "retry"
@@ -53,13 +53,10 @@ class Run:
         form: The form of the history, see `engine.base.names.FORM`.
         digest: The digest of a large operation, which attempts read from the instance's input; None when they
             get it.
-        pause: Completes when someone pauses it.
-        retry_now: Completes when someone ends a wait; None until the first one, as most have none.
-        resumed: Completes when someone resumes it; None as above.
-        circuit_changed: Completes when someone changed the circuit by hand; None as above.
-        turn: Completes when the lane of its order key says that it has its turn; None as above.
+        signals: What someone outside tells it: its names are the events' of `engine.base.names`.
         has_turn: Whether it has its turn there; True without an order key.
-        replaced: Completes when a later operation replaced it; None but while it waits for one.
+        waits_for_quiet: Whether a later operation may replace it just now.
+        replaced_by: The one that did; None when none did.
         has_later_deadline: Whether a pause moved its deadline, in this execution.
         waits_for: The dependency that a wait is for: the operation's, or that of a step.
     """
@@ -68,17 +65,13 @@ class Run:
     operation: OperationInput
     has_begun: bool
     state: RetryState
-    cancel: task.CancellableTask[Any]
-    pause: task.CancellableTask[Any]
+    signals: Signals
     form: int
     digest: str | None = None
     laps: int = 0
-    retry_now: task.CancellableTask[Any] | None = None
-    resumed: task.CancellableTask[Any] | None = None
-    circuit_changed: task.CancellableTask[Any] | None = None
-    turn: task.CancellableTask[Any] | None = None
     has_turn: bool = True
-    replaced: task.CancellableTask[Any] | None = None
+    waits_for_quiet: bool = False
+    replaced_by: str | None = None
     has_later_deadline: bool = False
     waits_for: str = ""
 
@@ -91,8 +84,7 @@ class Run:
             operation=operation,
             has_begun="history" in input_,
             state=RetryState.from_json(input_),
-            cancel=ctx.wait_for_external_event(CANCEL_EVENT),
-            pause=ctx.wait_for_external_event(PAUSE_EVENT),
+            signals=Signals(ctx),
             form=input_.get("form", 1),
             digest=input_.get("digest"),
             has_turn=operation.order_key is None or input_.get("has_turn", False),
@@ -207,27 +199,12 @@ class Run:
 
     def wait_for_quiet(self, until: datetime) -> Turns[str | None]:
         """Wait as for a start, unless a later operation replaces this one; return its id, else None."""
-        self.replaced = self.ctx.wait_for_external_event(REPLACED_EVENT)
+        self.waits_for_quiet = True
         yield from self.wait_for_start(until)
-        replaced_by, self.replaced = self._replaced_by(), None
-        return replaced_by
-
-    def _awaited_too(self, *, in_order: bool) -> list[task.CancellableTask[Any]]:
-        """Return what ends only some waits: the turn in an order, a later operation of the debounce key."""
-        if in_order:
-            self.turn = self.turn or self.ctx.wait_for_external_event(TURN_EVENT)
-        return [each for each in (self.turn if in_order else None, self.replaced) if each is not None]
-
-    def _is_replaced(self) -> bool:
-        if self._replaced_by() is not None:
-            return True
-        self.replaced = self.ctx.wait_for_external_event(REPLACED_EVENT)
-        return False
-
-    def _replaced_by(self) -> str | None:
-        if self.replaced is None or self.operation.debounce is None or not self.replaced.is_complete:
-            return None
-        return self.operation.debounce.replaced_by(self.replaced.get_result())
+        self.waits_for_quiet = False
+        if self.replaced_by is None and self.signals.has_come(REPLACED_EVENT):
+            self._is_replaced(self.signals.take(REPLACED_EVENT))
+        return self.replaced_by
 
     def wait(self, wait: Wait) -> Turns[None]:
         """Wait as decided, unless someone cancels, retries now, or changes what it waits for."""
@@ -253,58 +230,61 @@ class Run:
         shown_until = None if in_order else until
         self.show(state, next_attempt_at=shown_until)
         timer, early = self.ctx.create_timer(until), 0
-        wait_for = self.ctx.wait_for_external_event
+        # The SDK returns the first that is complete, and its order is part of what a replay repeats.
+        names = [CANCEL_EVENT, RETRY_NOW_EVENT, CIRCUIT_EVENT, PAUSE_EVENT]
+        names += [TURN_EVENT] if in_order else []
+        names += [REPLACED_EVENT] if self.waits_for_quiet else []
         while True:
-            # The SDK keeps what was sent before.
-            retry_now = self.retry_now = self.retry_now or wait_for(RETRY_NOW_EVENT)
-            changed = self.circuit_changed = self.circuit_changed or wait_for(CIRCUIT_EVENT)
-            more = self._awaited_too(in_order=in_order)
-            winner = yield task.when_any([timer, self.cancel, retry_now, changed, self.pause, *more])
-            if in_order and winner is self.turn:
-                ends = self._takes_turn(self.turn.get_result())
-            elif winner is retry_now:
-                self.retry_now = None
-                ends = self._is_retried_now(retry_now.get_result())
-            elif winner is changed:
-                self.circuit_changed = None
-                is_for_circuit = state is OperationState.WAITING_CIRCUIT
-                ends = _has_circuit_changed(changed.get_result(), began_at) and is_for_circuit
-            elif winner is self.pause:
-                ends = not (yield from self.hold())
+            awaited = {name: self.signals.awaited(name) for name in names}
+            winner = yield task.when_any([timer, *awaited.values()])
+            if winner is timer:
+                if not fired_early(self.form, until, self.now, early):
+                    return
+                timer, early = self.ctx.create_timer(after_early(until, self.now)), early + 1
+            elif winner is awaited[PAUSE_EVENT]:
+                goes_on = yield from self.hold()
                 self.show(state, next_attempt_at=shown_until)
-            elif winner is self.replaced:
-                ends = self._is_replaced()
-            elif winner is timer and fired_early(self.form, until, self.now, early):
-                timer, early, ends = self.ctx.create_timer(after_early(until, self.now)), early + 1, False
-            else:
+                if not goes_on:
+                    return
+            elif self._ends_wait(next(name for name in names if awaited[name] is winner), state, began_at):
                 return
-            if ends:
-                return
+
+    def _ends_wait(self, name: str, state: OperationState, began_at: datetime) -> bool:
+        if name == CANCEL_EVENT:
+            return True
+        data = self.signals.take(name)
+        if name == TURN_EVENT:
+            return self._takes_turn(data)
+        if name == RETRY_NOW_EVENT:
+            return self._is_retried_now(data)
+        if name == REPLACED_EVENT:
+            return self._is_replaced(data)
+        return state is OperationState.WAITING_CIRCUIT and _has_circuit_changed(data, began_at)
 
     def hold(self) -> Turns[bool]:
         """Do nothing while somebody has paused the operation; return whether it goes on, not cancelled."""
-        while self.pause.is_complete and not self.cancel.is_complete:
-            request = self.pause.get_result()
-            self.pause = self.ctx.wait_for_external_event(PAUSE_EVENT)
+        while self.signals.has_come(PAUSE_EVENT) and not self.signals.has_come(CANCEL_EVENT):
+            request = self.signals.take(PAUSE_EVENT)
             if not Pause.is_over(request, self.state.history.actions or ()):
                 yield from self._hold_for(Pause.of(request), request)
-        return not self.cancel.is_complete
+        return not self.signals.has_come(CANCEL_EVENT)
 
     def _hold_for(self, pause: Pause, request: Any) -> Turns[None]:
         began_at = self.now
         until = None if pause.for_seconds is None else began_at + timedelta(seconds=pause.for_seconds)
         self.note_action(PAUSE_EVENT, request)
         self.show(OperationState.PAUSED, next_attempt_at=until)
-        timer = None if until is None else self.ctx.create_timer(until)
-        ends = [each for each in (self.cancel, timer, self.replaced) if each is not None]
+        ends: list[task.Task[Any]] = [self.signals.awaited(CANCEL_EVENT)]
+        ends += [] if until is None else [self.ctx.create_timer(until)]
+        ends += [self.signals.awaited(REPLACED_EVENT)] if self.waits_for_quiet else []
         end: Any = None
         # One for an earlier pause may have come after its end.
         while not Pause.is_ended_by(end, began_at):
-            resumed = self.resumed = self.resumed or self.ctx.wait_for_external_event(RESUME_EVENT)
-            if (yield task.when_any([*ends, resumed])) is not resumed:
-                end = {"by": None}
+            resumed = self.signals.awaited(RESUME_EVENT)
+            is_resumed = (yield task.when_any([*ends, resumed])) is resumed
+            end = self.signals.take(RESUME_EVENT) if is_resumed else {"by": None}
+            if not is_resumed:
                 break
-            self.resumed, end = None, resumed.get_result()
         self.note_action(RESUME_EVENT, end)
         if self.state.due_at is not None:
             # What was due meanwhile is not late.
@@ -318,12 +298,16 @@ class Run:
         self.digest, self.has_later_deadline = None, True
 
     def _takes_turn(self, turn: Any) -> bool:
-        self.turn = None
         # One for an earlier run of the operation may have come late.
         if not isinstance(turn, dict) or turn.get("run") != self.operation.run:
             return False
         self.has_turn = True
         return True
+
+    def _is_replaced(self, request: Any) -> bool:
+        if self.operation.debounce is not None:
+            self.replaced_by = self.operation.debounce.replaced_by(request)
+        return self.replaced_by is not None
 
     def _is_retried_now(self, request: Any) -> bool:
         # An earlier wait may have ended before its request arrived.

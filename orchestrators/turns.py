@@ -44,6 +44,32 @@ _MAX_EARLY: Final = 3
 _DOUBLINGS: Final = 8
 
 
+class Signals:
+    """External events by name: each is awaited from its first use on, and taken one by one.
+
+    The SDK keeps what comes before it is awaited, also when the orchestration continues as new. What has come
+    and was not taken by then is lost.
+    """
+
+    def __init__(self, ctx: task.OrchestrationContext) -> None:
+        self._ctx = ctx
+        self._awaited: dict[str, task.CancellableTask[Any]] = {}
+
+    def awaited(self, name: str) -> task.CancellableTask[Any]:
+        """Return the task that completes when the next event of a name has come."""
+        if name not in self._awaited:
+            self._awaited[name] = self._ctx.wait_for_external_event(name)
+        return self._awaited[name]
+
+    def has_come(self, name: str) -> bool:
+        """Return whether there is an event to take."""
+        return self.awaited(name).is_complete
+
+    def take(self, name: str) -> Any:
+        """Return the data of the event that has come, which may have any form: anyone may send one."""
+        return self._awaited.pop(name).get_result()
+
+
 def wait_after(failures: int) -> timedelta:
     """Return how long to wait after so many failures in a row of our own side, from 1."""
     doubled = _FIRST_WAIT_SECONDS * 2 ** min(failures - 1, _DOUBLINGS)

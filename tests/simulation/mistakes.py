@@ -17,7 +17,7 @@ from azure.core.exceptions import ServiceResponseError
 
 from durable_retry import clock, executor_guard, in_process
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import PAUSE_EVENT, OperationState
+from durable_retry.engine.base.names import CANCEL_EVENT, PAUSE_EVENT, OperationState
 from durable_retry.engine.circuit import transitions
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.reporters import Reporters
@@ -284,10 +284,10 @@ def _begun_at_once(_run: Run, _start_at: datetime) -> Iterator[None]:
 
 
 def _goes_on(held: Run) -> Generator[None, None, bool]:
-    while held.pause.is_complete:
-        held.pause = held.ctx.wait_for_external_event(PAUSE_EVENT)
+    while held.signals.has_come(PAUSE_EVENT):
+        held.signals.take(PAUSE_EVENT)
     yield from ()
-    return not held.cancel.is_complete
+    return not held.signals.has_come(CANCEL_EVENT)
 
 
 def _key_of_each_attempt(plan: Any, key: str) -> dict[str, str]:
