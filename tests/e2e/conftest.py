@@ -12,8 +12,6 @@ from tests.support.azurite import Account, Storage
 from tests.support.onebox.process import AS_SHIPPED
 from tests.support.target import Target
 
-SECRETS = ("token-that-nobody-may-see", "key-that-nobody-may-see")
-
 
 @pytest.fixture(scope="session")
 def storage(azurites: Callable[[str], Storage]) -> Account:
@@ -60,7 +58,7 @@ def tailored_storage(azurites: Callable[[str], Storage]) -> Storage:
 def tailored(
     tmp_path_factory: pytest.TempPathFactory, target: Target, tailored_storage: Storage
 ) -> Iterator[System]:
-    """An app with settings of its own: tenants, handlers, secrets, a short memory (see tailored.toml)."""
+    """An app with settings of its own: tenants, handlers, a short memory (see tailored.toml)."""
     system = System(
         tmp_path_factory.mktemp("tailored"),
         target,
@@ -68,8 +66,6 @@ def tailored(
         DEPENDENCIES_FILE=str(Path(__file__).with_name("tailored.toml")),
         HANDLERS="examples.handlers,tests.support.handlers",
         TENANT_HEADER="X-Tenant",
-        TAILORED_TOKEN=SECRETS[0],
-        TAILORED_KEY=SECRETS[1],
     )
     system.server.start()
     yield system

@@ -50,28 +50,3 @@ def test_a_refused_act_and_a_dry_run_are_no_acts(system: System, key: str) -> No
     )
     assert listed(system, q=action_id, kind="action") == []
     assert acts(system, found) == []
-
-
-def test_a_cancelled_operation_is_listed_with_its_dependency(system: System, key: str) -> None:
-    waiting = system.accepted(key, "/fail/9", dependency="patient")
-    system.until(waiting, "waiting_retry")
-    system.client.post(f"/api/operations/{waiting}/cancel").raise_for_status()
-    eventually(lambda: acts(system, waiting) == [("cancelled the operation", None)], "it is listed")
-    assert [each["dependency"] for each in listed(system, q=waiting, dependency="patient")] == ["patient"]
-
-
-def test_a_page_leads_to_the_next(system: System, key: str) -> None:
-    found = dead_letter(system, key)
-    for number in range(3):
-        note = {"text": f"note {number}"}
-        system.client.post(f"/api/dead-letters/{found}/notes", json=note).raise_for_status()
-    eventually(lambda: len(listed(system, q=found)) == 3, "all three are listed")
-    page = system.client.get("/api/activity", params={"q": found, "limit": 2}).json()
-    rest = listed(system, q=found, limit=2, cursor=page["next_cursor"])
-    notes = [each["reason"] for each in (*page["items"], *rest)]
-    assert notes == ["note 2", "note 1", "note 0"]
-
-
-def test_every_mistake_of_a_question_is_named(system: System) -> None:
-    answer = system.client.get("/api/activity", params={"kind": "party", "after": "yesterday"})
-    assert [each["pointer"] for each in answer.json()["errors"]] == ["/kind", "/after"]

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from scripts.processes import eventually
-from tests.support.app import HostedSystem, System, operation
+from tests.support.app import HostedSystem, System
 
 
 def pointers(answer: httpx.Response) -> set[str]:
@@ -36,68 +36,6 @@ def no_stack_trace(system: System) -> Any:
     assert "Traceback" not in system.log()[before:]
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"not json", b"[1, 2]", b'{"dependency": "flaky"', b"\xff\xfe", b"null"]
-)
-def test_a_body_that_is_no_json_object_is_a_problem(system: System, content: bytes) -> None:
-    answer = system.client.post(
-        "/api/operations", content=content, headers={"content-type": "application/json"}
-    )
-    assert_problem(answer, 400)
-
-
-def test_an_unknown_dependency_is_named(system: System, key: str) -> None:
-    answer = system.post(key, "/echo", dependency="nowhere")
-    assert_problem(answer, 400)
-    assert pointers(answer) == {"/dependency"}
-    assert "nowhere" in answer.text
-
-
-def test_every_error_is_listed_at_once(system: System, key: str) -> None:
-    body = {
-        **operation(key, "/echo"),
-        "retry": {"max_attempts": "many"},
-        "deadline_seconds": -5,
-        "surprise": True,
-        "request": {"method": 5, "path": "/echo"},
-    }
-    answer = system.client.post("/api/operations", json=body)
-    assert_problem(answer, 400)
-    assert pointers(answer) >= {"/retry/max_attempts", "/deadline_seconds", "/surprise", "/request/method"}
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "http://example.com/steal",
-        "//example.com/steal",
-        "https:/example.com",
-        "/../../admin",
-        "/a/%2e%2e/%2e%2e/admin",
-        "/a\\..\\..\\admin",
-        "/a\r\nHost: example.com",
-    ],
-)
-def test_a_path_that_leaves_the_dependency_is_refused(system: System, key: str, path: str) -> None:
-    answer = system.post(key, path)
-    assert_problem(answer, 400)
-    assert pointers(answer) == {"/request/path"}
-    assert system.target.received(key)["count"] == 0
-
-
-@pytest.mark.parametrize(
-    "header", ["Host", "Authorization", "Connection", "Transfer-Encoding", "Content-Length"]
-)
-def test_a_header_that_is_not_the_callers_to_set_is_refused(system: System, key: str, header: str) -> None:
-    answer = system.post(key, "/echo", request={"headers": {header: "x"}})
-    assert_problem(answer, 400)
-    assert f"/request/headers/{header}" in pointers(answer)
-
-
-def test_a_body_of_a_megabyte_is_too_large(system: System, key: str) -> None:
-    assert_problem(system.post(key, "/echo", request={"json": "x" * 1_000_000}), 413)
-
-
 def test_the_deepest_body_is_sent_and_a_deeper_one_is_refused_where_it_is(system: System, key: str) -> None:
     deepest = json.loads("[" * 46 + "]" * 46)  # With the body and the request around it there are 48.
     document = system.until(system.accepted(key, "/echo", request={"json": deepest}), "succeeded")
@@ -105,33 +43,6 @@ def test_the_deepest_body_is_sent_and_a_deeper_one_is_refused_where_it_is(system
     answer = system.post(f"{key}-deeper", "/echo", request={"json": [deepest]})
     assert_problem(answer, 400)
     assert pointers(answer) == {"/request/json" + "/0" * 46}
-
-
-def test_two_different_keys_are_a_problem(system: System, key: str) -> None:
-    answer = system.client.post(
-        "/api/operations", json=operation(key, "/echo"), headers={"Idempotency-Key": "other"}
-    )
-    assert_problem(answer, 400)
-
-
-@pytest.mark.parametrize("bad", ["", "x" * 256, "späße", "a\tb"])
-def test_a_key_that_is_not_visible_ascii_is_refused(system: System, bad: str) -> None:
-    answer = system.post(bad, "/echo")
-    assert_problem(answer, 400)
-    assert pointers(answer) == {"/key"}
-
-
-def test_an_unknown_name_and_a_member_that_stands_twice_are_reported_at_once(
-    system: System, key: str
-) -> None:
-    webhook = '{"type": "t", "dependency": "nobody", "path": "/x"}'
-    body = (
-        f'{{"dependency": "nowhere", "key": "{key}", "key": "{key}", "on_success": [{webhook}],'
-        ' "request": {"method": "POST", "json": {"a": 1, "a": 2}}}'
-    )
-    answer = system.client.post("/api/operations", content=body)
-    assert_problem(answer, 400)
-    assert pointers(answer) == {"/dependency", "/key", "/on_success/0/dependency", "/request/json/a"}
 
 
 def test_a_saga_has_the_mistakes_of_its_references_and_its_steps_reported_at_once(system: System) -> None:
@@ -143,13 +54,6 @@ def test_a_saga_has_the_mistakes_of_its_references_and_its_steps_reported_at_onc
     answer = system.client.post("/api/sagas", json={"steps": steps})
     assert_problem(answer, 400)
     assert pointers(answer) == {"/steps/0/operation/request/json/id", "/steps/1/operation/dependency"}
-
-
-def test_a_path_and_a_method_that_are_not_there_have_a_problem_body(system: System) -> None:
-    assert_problem(system.client.get("/api/operations/op-1/nothing"), 404)
-    answer = system.client.put("/api/operations/op-1")
-    assert_problem(answer, 405)
-    assert answer.headers["allow"] == "GET"
 
 
 OUT_OF_RANGE = ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00"]

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from scripts.processes import eventually
 from tests.support.app import System, dead_letter, shown
 
@@ -154,53 +152,6 @@ def test_operations_are_paused_and_resumed(system: System, key: str) -> None:
     for each in ids[1:]:
         system.until(each, "waiting_retry")
     ended(system, started(system, action="cancel", ids=ids, rate_per_second=50))
-
-
-@pytest.mark.long
-def test_operations_are_cancelled_by_a_filter(system: System, key: str) -> None:
-    before = waiting(system, key, 2)
-    since = system.status(before[1])["created_at"]
-    document = ended(
-        system,
-        started(
-            system,
-            action="cancel",
-            filter={"dependency": "flaky", "created_after": since},
-            rate_per_second=50,
-        ),
-    )
-    assert document["done"] == 1
-    system.until(before[1], "cancelled")
-    assert system.status(before[0])["status"] == "waiting_retry"
-    system.client.post(f"/api/operations/{before[0]}/cancel").raise_for_status()
-
-
-def test_a_bulk_action_is_cancelled_on_the_way(system: System, key: str) -> None:
-    found = [dead_letter(system, f"{key}-{number}", "/status/431") for number in range(2)]
-    action_id = started(system, action="archive", ids=found, rate_per_second=0.01)
-    eventually(
-        lambda: system.client.get(f"/api/bulk-actions/{action_id}").json()["done"] == 1, "one is archived"
-    )
-    assert system.client.delete(f"/api/bulk-actions/{action_id}").status_code == 202
-    document = ended(system, action_id)
-    assert (document["status"], document["remaining"]) == ("cancelled", 1)
-
-
-@pytest.mark.parametrize(
-    ("body", "pointer"),
-    [
-        ({"action": "archive"}, ""),
-        ({"action": "archive", "filter": {}, "ids": ["dl-1"]}, ""),
-        ({"action": "archive", "filter": {"statis": "open"}}, "/filter/statis"),
-        ({"action": "cancel", "filter": {"group": "g"}}, "/filter/group"),
-        ({"action": "cancel", "ids": ["op-1"], "note": "why"}, "/note"),
-        ({"action": "delete", "filter": {}}, "/action"),
-    ],
-)
-def test_what_does_not_fit_is_refused(system: System, body: dict[str, Any], pointer: str) -> None:
-    answer = system.client.post("/api/bulk-actions", json=body)
-    assert answer.status_code == 400
-    assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
 
 
 def test_one_change_is_previewed_and_made_to_each_that_it_fits(system: System, key: str) -> None:

@@ -245,33 +245,6 @@ def test_a_circuit_held_open_by_hand_holds_operations_up_and_closing_it_lets_the
     ]
 
 
-@pytest.mark.long
-def test_retry_now_asks_the_circuit_again_which_still_decides(
-    circuits: System, own_target: Target, key: str
-) -> None:
-    change_circuit(circuits, "retried", "open", reason="maintenance")
-    until_state(circuits, "retried", "forced_open")
-    operation_id = until_all_held(circuits, "retried", key)
-    assert circuits.client.post(f"/api/operations/{operation_id}/retry-now").status_code == 202
-    eventually(
-        lambda: circuits.status(operation_id)["waits"][-1]["times"] == 2, "it asked and waits once more"
-    )
-    assert circuits.status(operation_id)["attempt_count"] == 0
-    assert circuits.status(operation_id)["key"] not in own_target.totals()
-    assert circuits.client.post(f"/api/operations/{operation_id}/cancel").status_code == 202
-    circuits.until(operation_id, "cancelled")
-
-
-def test_a_wait_for_the_circuit_ends_with_the_deadline(circuits: System, key: str) -> None:
-    change_circuit(circuits, "hopeless", "open", reason="maintenance")
-    until_state(circuits, "hopeless", "forced_open")
-    until_all_held(circuits, "hopeless", key)
-    short = circuits.accepted(f"{key}-short", "/echo", dependency="hopeless", deadline_seconds=5)
-    ended = circuits.until(short, "dead_lettered")
-    assert ended["dead_letter"]["reason"] == "DeadlineExceeded"
-    assert ended["attempt_count"] == 0
-
-
 def test_a_paused_dependency_holds_what_comes_until_it_is_resumed(circuits: System, key: str) -> None:
     change_circuit(circuits, "paused", "pause", reason="the supplier moves", for_seconds=600)
     until_state(circuits, "paused", "forced_open")

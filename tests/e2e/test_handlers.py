@@ -3,7 +3,6 @@
 from typing import Any
 
 import httpx
-import pytest
 from azure.data.tables import TableClient
 
 from scripts.processes import eventually
@@ -52,88 +51,12 @@ def test_a_refusal_by_the_service_is_a_refusal_by_the_shipped_handler(tailored: 
     assert "422" in str(ended["attempts"][0]["error"])
 
 
-def test_transient_is_tried_again_no_earlier_than_it_says(tailored: System, key: str) -> None:
-    done = tailored.until(accepted(tailored, key, "transient", {"retry_after": 1}), "succeeded")
-    assert done["result"] == {"value": key}
-    first = done["attempts"][0]
-    assert (first["category"], first["error"]) == ("transient", "Transient: not yet")
-    assert first["next_delay_seconds"] >= 1
-
-
-def test_throttled_is_tried_again_as_throttling(tailored: System, key: str) -> None:
-    done = tailored.until(accepted(tailored, key, "throttled", {"retry_after": 0.5}), "succeeded")
-    assert done["result"] == {"value": 2}
-    assert done["attempts"][0]["category"] == "throttled"
-    assert done["attempts"][0]["next_delay_seconds"] >= 0.5
-
-
-def test_transient_for_ever_is_exhausted(tailored: System, key: str) -> None:
-    ended = tailored.until(accepted(tailored, key, "transient", {"attempts": 99}), "dead_lettered")
-    assert (ended["dead_letter"]["reason"], ended["attempt_count"]) == ("RetriesExhausted", 3)
-
-
-def test_rejected_is_a_dead_letter_at_once(tailored: System, key: str) -> None:
-    ended = tailored.until(accepted(tailored, key, "rejected", {}), "dead_lettered")
-    assert ended["attempt_count"] == 1
-    assert ended["dead_letter"]["reason"] == "RejectedByHandler"
-    assert "out of stock" in str(ended["attempts"][0]["error"])
-
-
-def test_any_other_exception_is_transient(tailored: System, key: str) -> None:
-    done = tailored.until(accepted(tailored, key, "broken", {}, correlation_id="order-42"), "succeeded")
-    assert done["attempts"][0]["category"] == "transient"
-    assert "RuntimeError" in done["attempts"][0]["error"]
-    assert done["result"] == {"value": {"correlation_id": "order-42", "has_time": True}}
-
-
-def test_a_handler_that_exits_after_a_post_without_an_answer_does_not_post_again(
-    tailored: System, key: str
-) -> None:
-    ended = tailored.until(accepted(tailored, key, "exits", {}), "dead_lettered")
-    assert (ended["dead_letter"]["reason"], ended["attempt_count"]) == ("AmbiguousOutcome", 1)
-    assert "SystemExit: 1" in ended["attempts"][0]["error"]
-    assert tailored.target.received(key)["count"] == 1
-
-
 def test_a_handler_that_exits_in_a_thread_fails_and_no_other_is_disturbed(tailored: System, key: str) -> None:
     other = accepted(tailored, f"{key}-other", "transient", {"retry_after": 0.5})
     ended = tailored.until(accepted(tailored, key, "exits-in-a-thread", {}), "dead_lettered")
     assert (ended["dead_letter"]["reason"], ended["attempt_count"]) == ("RetriesExhausted", 3)
     assert ended["attempts"][0]["error"] == "SystemExit: out of paper"
     assert tailored.until(other, "succeeded")["attempt_count"] == 2
-
-
-def test_an_input_that_does_not_fit_is_refused_mistake_by_mistake(tailored: System, key: str) -> None:
-    answer = post(tailored, key, "place-order", {"order": "!", "amount": 0, "colour": "red"})
-    assert answer.status_code == 400
-    assert {error["pointer"] for error in answer.json()["errors"]} == {
-        "/input/order",
-        "/input/customer",
-        "/input/amount",
-        "/input/colour",
-    }
-
-
-@pytest.mark.parametrize("given", [None, [], "text", 5])
-def test_an_input_of_another_kind_is_refused(tailored: System, key: str, given: Any) -> None:
-    answer = post(tailored, key, "place-order", given)
-    assert answer.status_code == 400
-    assert {error["pointer"] for error in answer.json()["errors"]} == {"/input"}
-
-
-def test_an_unknown_handler_is_refused_with_a_guess(tailored: System, key: str) -> None:
-    answer = post(tailored, key, "place-ordr", {})
-    assert answer.status_code == 400
-    (error,) = answer.json()["errors"]
-    assert error["pointer"] == "/handler"
-    assert "place-order" in error["detail"]
-
-
-def test_another_input_under_the_same_key_is_another_request(tailored: System, key: str) -> None:
-    tailored.until(accepted(tailored, key, "transient", {"attempts": 0}), "succeeded")
-    assert post(tailored, key, "transient", {"attempts": 0}).status_code == 200
-    assert post(tailored, key, "transient", {"attempts": 1}).status_code == 422
-    assert post(tailored, key, "throttled", {"attempts": 0}).status_code == 422
 
 
 def steps_of(document: dict[str, Any]) -> list[tuple[Any, ...]]:

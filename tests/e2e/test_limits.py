@@ -84,10 +84,3 @@ def test_the_limits_of_the_moment_and_what_they_let_through_are_shown(system: Sy
         "slowest_per_second": 0.1,
     }
     assert system.client.post("/api/policies/preview", json={"retry": {}}).json()["limits"] is None
-
-
-def test_the_limits_are_shown(system: System) -> None:
-    items = system.client.get("/api/dependencies").json()["items"]
-    shown = {each["name"]: each["limits"] for each in items}
-    assert shown["narrow"] == {"max_concurrency": 2, "rate_per_second": 0.0}
-    assert shown["flaky"] == {"max_concurrency": 0, "rate_per_second": 0.0}

@@ -44,15 +44,6 @@ def test_a_purged_operation_still_answers_and_its_key_is_still_used(system: Syst
     assert system.target.received(key)["count"] == 2
 
 
-def test_a_purged_dead_letter_still_answers(system: System, key: str) -> None:
-    operation_id = system.accepted(key, "/status/400")
-    ended = system.until(operation_id, "dead_lettered")
-    purge(system, operation_id)
-    assert system.status(operation_id) == kept(ended)
-    assert system.post(key, "/status/400").json()["dead_letter"] == ended["dead_letter"]
-    assert system.target.received(key)["count"] == 1
-
-
 @pytest.mark.long
 def test_a_record_goes_when_its_time_is_over_and_the_key_is_free_again(tailored: System, key: str) -> None:
     operation_id = tailored.accepted(key, "/echo", dependency="forgetful")
@@ -92,12 +83,3 @@ def test_equal_keys_of_two_tenants_are_two_operations(tailored: System, key: str
     assert post_as(tailored, "north", key, "/echo").headers["idempotent-replayed"] == "true"
     assert post_as(tailored, "west", key, "/fail/1").status_code == 202
     assert post_as(tailored, "north", key, "/fail/1").status_code == 422
-
-
-def test_an_operation_without_end_keeps_20_attempts_and_counts_all(tailored: System, key: str) -> None:
-    operation_id = tailored.accepted(key, "/fail/45", dependency="endless")
-    done = tailored.until(operation_id, "succeeded", within_seconds=60)
-    assert done["attempt_count"] == 46
-    assert [attempt["number"] for attempt in done["attempts"]] == list(range(27, 47))
-    received = tailored.target.received(key)
-    assert (received["count"], received["most_in_flight"]) == (46, 1)

@@ -1,10 +1,12 @@
-"""One operation: posted, retried durably, shown."""
+"""One operation: posted, retried durably, shown; and one for one key, whoever asks and whenever."""
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
+import httpx
 import pytest
 
 from scripts.processes import eventually
@@ -14,16 +16,6 @@ from tests.support.app import System, operation
 def instant(text: str) -> datetime:
     assert text.endswith("Z")
     return datetime.fromisoformat(text)
-
-
-def test_an_operation_is_accepted_at_once_with_a_place_to_look(system: System, key: str) -> None:
-    answer = system.post(key, "/echo")
-    assert answer.status_code == 202
-    body = answer.json()
-    assert body["key"] == key
-    assert answer.headers["location"] == body["status_url"]
-    assert int(answer.headers["retry-after"]) >= 1
-    assert system.client.get(body["status_url"]).json()["operation_id"] == body["operation_id"]
 
 
 def test_an_operation_that_fails_twice_waits_says_why_and_succeeds(system: System, key: str) -> None:
@@ -50,29 +42,6 @@ def test_no_retry_arrives_before_its_time(system: System, key: str) -> None:
     arrivals = [instant(one["received_at"]) for one in system.target.received(key)["tries"]]
     gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(arrivals)]
     assert all(gap >= 0.5 for gap in gaps), gaps
-
-
-def test_every_try_carries_the_same_idempotency_key(system: System, key: str) -> None:
-    system.until(system.accepted(key, "/fail/2"), "succeeded")
-    received = system.target.received(key)
-    assert received["count"] == 3
-    assert received["most_in_flight"] == 1
-
-
-def test_an_operation_without_a_key_gets_one(system: System) -> None:
-    body = {"dependency": "flaky", "request": {"method": "GET", "path": "/echo"}}
-    first = system.client.post("/api/operations", json=body).json()
-    second = system.client.post("/api/operations", json=body).json()
-    assert first["key"]
-    assert first["operation_id"] != second["operation_id"]
-    assert system.until(first["operation_id"], "succeeded")["result"]["json"]["key"] == first["key"]
-
-
-def test_an_unknown_operation_is_a_404_problem(system: System) -> None:
-    answer = system.client.get("/api/operations/op-nothing")
-    assert answer.status_code == 404
-    assert answer.headers["content-type"].startswith("application/problem+json")
-    assert answer.json()["status"] == 404
 
 
 @pytest.mark.long
@@ -112,4 +81,42 @@ def test_an_answer_that_is_too_deep_is_kept_as_text_and_asked_for_once(system: S
     document = system.until(answer.json()["operation_id"], "succeeded")
     assert text in document["result"]["body"]
     assert "json" not in document["result"]
+    assert system.target.received(key)["count"] == 1
+
+
+def test_an_operation_waits_as_long_as_its_preview_says(system: System, key: str) -> None:
+    retry = {"strategy": "exponential", "initial_seconds": 0.4, "jitter": "full"}
+    question = {"dependency": "flaky", "retry": retry}
+    preview = system.client.post("/api/policies/preview", json=question).raise_for_status().json()
+    done = system.until(system.accepted(key, "/fail/2", retry=retry), "succeeded")
+    planned = [attempt["next_delay_seconds"] for attempt in done["attempts"][:2]]
+    assert all(
+        wait["least_seconds"] <= seconds <= wait["most_seconds"]
+        for wait, seconds in zip(preview["waits"], planned, strict=True)
+    )
+
+
+def test_a_repetition_shows_the_request_of_the_first(system: System, key: str) -> None:
+    first, second = ({"json": {"order": 7, "sent_at": minute}} for minute in (1, 2))
+    system.until(system.accepted(key, "/echo", dependency="by_order", request=first), "succeeded")
+    again = system.post(key, "/echo", dependency="by_order", request=second)
+    assert again.headers["idempotent-replayed"] == "true"
+    assert again.json()["request"]["json"] == first["json"]
+
+
+def test_fifty_clients_with_one_key_and_two_requests_make_one_execution(system: System, key: str) -> None:
+    def post(amount: int) -> httpx.Response:
+        return system.post(key, "/echo", request={"json": {"amount": amount}})
+
+    amounts = [5, 6] * 25
+    with ThreadPoolExecutor(50) as clients:
+        answers = list(clients.map(post, amounts))
+    winner = next(answer for answer in answers if answer.is_success)
+    done = system.until(winner.json()["operation_id"], "succeeded")
+    won = done["result"]["json"]["received"]["amount"]
+    outcomes = Counter(
+        (amount == won, answer.is_success) for amount, answer in zip(amounts, answers, strict=True)
+    )
+    assert outcomes == {(True, True): 25, (False, False): 25}
+    assert {answer.status_code for answer in answers if not answer.is_success} == {422}
     assert system.target.received(key)["count"] == 1

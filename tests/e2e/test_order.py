@@ -90,41 +90,6 @@ def assert_listed_as_waiting(system: System, operation_id: str) -> None:
     eventually(listed, "it is listed as waiting for its turn")
 
 
-def test_a_dead_letter_blocks_until_its_replay_has_succeeded(system: System, key: str) -> None:
-    first = in_order(system, key, "a", "/status/422")
-    letter = system.until(first, "dead_lettered")["dead_letter"]["id"]
-    second = in_order(system, key, "b", "/fail/0")
-    assert waits(system, second) == f"{first} is in front, and ended as the dead letter {letter}"
-    edited = {"request": {"method": "POST", "path": "/fail/0", "json": {}}}
-    assert system.client.post(f"/api/dead-letters/{letter}/replay", json=edited).status_code == 202
-    system.until(second, "succeeded")
-    assert system.status(first)["status"] == "succeeded"
-
-
-def test_those_behind_a_dead_letter_go_on_when_it_is_archived(system: System, key: str) -> None:
-    letter = dead_letter(system, f"{key}-a", order_key=key)
-    second = in_order(system, key, "b", "/fail/0")
-    waits(system, second)
-    assert system.client.post(f"/api/dead-letters/{letter}/archive", json={}).status_code == 200
-    system.until(second, "succeeded")
-
-
-def test_a_dead_letter_that_is_to_be_skipped_holds_nobody_up(system: System, key: str) -> None:
-    dead_letter(system, f"{key}-a", order_key=key, order_on_failure="skip")
-    system.until(in_order(system, key, "b", "/fail/0"), "succeeded")
-
-
-def test_a_cancelled_operation_gives_its_place_up(system: System, key: str) -> None:
-    first = in_order(system, key, "a", "/fail/1", retry={"initial_seconds": 60})
-    system.until(first, "waiting_retry")
-    second, third = (in_order(system, key, name, "/fail/0") for name in "bc")
-    waits(system, third)
-    for each in (second, first):
-        assert system.client.post(f"/api/operations/{each}/cancel").status_code == 202
-    system.until(third, "succeeded")
-    assert system.status(second)["status"] == "cancelled"
-
-
 def test_an_operation_that_was_terminated_does_not_hold_its_lane_up_for_ever(
     system: System, key: str
 ) -> None:
@@ -169,12 +134,3 @@ def test_messages_of_the_queue_run_one_at_a_time(system: System, storage: Storag
         for each in (system.status(one["operation_id"]) for one in eventually(ended, "all have ended"))
     )
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
-
-
-def test_what_is_wrong_with_an_order_is_said(system: System, key: str) -> None:
-    answer = system.post(key, "/fail/0", order_on_failure="skip")
-    assert answer.status_code == 400
-    (error,) = answer.json()["errors"]
-    assert error["pointer"] == "/order_on_failure"
-    answer = system.post(key, "/fail/0", order_key="", order_on_failure="later")
-    assert {each["pointer"] for each in answer.json()["errors"]} == {"/order_key", "/order_on_failure"}

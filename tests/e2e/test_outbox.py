@@ -76,12 +76,6 @@ def test_events_to_a_queue_arrive_in_order_as_cloud_events(
     assert first["correlationid"] == "order-42"
 
 
-def test_a_webhook_carries_its_id_and_is_retried_under_it(system: System, key: str) -> None:
-    operation_id = system.accepted(key, "/echo", on_success=[webhook("/fail/1")])
-    (event_id,) = ids_in(ended(system, operation_id, "sent"))
-    assert system.target.received(event_id)["count"] == 2
-
-
 def test_of_two_events_the_one_whose_target_is_down_holds_nothing_up_and_becomes_a_dead_letter(
     system: System, storage: Storage, key: str
 ) -> None:
@@ -115,11 +109,6 @@ def test_an_event_is_sent_again_by_hand_under_the_same_id(system: System, storag
 def test_an_unknown_event_cannot_be_sent_again(system: System) -> None:
     assert system.client.post("/api/outbox/op-nothing.1/resend").status_code == 404
     assert system.client.post("/api/outbox/nonsense/resend").status_code == 404
-
-
-def test_a_list_of_the_outbox_refuses_what_it_does_not_know(system: System) -> None:
-    assert system.client.get("/api/outbox", params={"status": "lost"}).status_code == 400
-    assert system.client.get("/api/outbox", params={"limit": "0"}).status_code == 400
 
 
 def test_an_undeliverable_event_is_replayed_from_its_dead_letter(system: System, key: str) -> None:
@@ -156,28 +145,6 @@ def test_the_sweeper_sends_what_nobody_sends_any_more(system: System, storage: S
     assert swept.status_code == 202, swept.text
     ended(system, operation_id, "sent", "sent")
     assert len(received(storage, queue)) == 1
-
-
-def test_pages_of_the_outbox_are_of_the_size_asked_for_and_lead_to_all(system: System, key: str) -> None:
-    events = [webhook(f"/hook/{number}", dependency="absent") for number in range(3)]
-    ids = [system.accepted(f"{key}-{number}", "/echo", on_success=events) for number in range(2)]
-    event_ids = set[str]()
-    for operation_id in ids:
-        ended_ids = ids_in(ended(system, operation_id, *["failed"] * 3))
-        until_listed(system, "failed", operation_id, *ended_ids)
-        event_ids.update(ended_ids)
-    seen: list[str] = []
-    cursor: str | None = None
-    while True:
-        query = {"status": "failed", "limit": "2"} | ({} if cursor is None else {"cursor": cursor})
-        page = system.client.get("/api/outbox", params=query).json()
-        assert len(page["items"]) <= 2
-        seen += [item["event_id"] for item in page["items"]]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            break
-    assert len(set(seen)) == len(seen)
-    assert event_ids <= set(seen)
 
 
 def test_an_event_shows_its_data_its_attempts_the_next_one_and_why_it_is_not_sent(

@@ -43,48 +43,6 @@ def test_an_operation_put_on_the_queue_runs_as_one_posted_does(
     assert system.target.received(key)["count"] == 3
 
 
-def test_a_message_seen_twice_is_one_operation(system: System, storage: Storage, key: str) -> None:
-    with queue(storage, "operations") as operations:
-        for _ in range(3):
-            operations.send_message(json.dumps(operation(key, "/fail/1")))
-        eventually(lambda: system.target.received(key)["count"] == 2, "the target saw two tries")
-        eventually(lambda: operations.get_queue_properties().approximate_message_count == 0, "all were taken")
-    again = system.post(key, "/fail/1")
-    system.until(again.json()["operation_id"], "succeeded")
-    assert system.target.received(key)["count"] == 2
-
-
-@pytest.mark.parametrize(
-    "text", ["not json", '{"dependency": "nowhere", "request": {"method": "GET", "path": "/"}}']
-)
-def test_a_message_that_is_no_operation_is_taken_off_at_once(
-    system: System, storage: Storage, text: str
-) -> None:
-    before = len(system.log())
-    with queue(storage, "operations") as operations, queue(storage, "operations-poison") as poison:
-        operations.send_message(text)
-        eventually(lambda: operations.get_queue_properties().approximate_message_count == 0, "it was taken")
-        assert list(poison.peek_messages()) == []
-    assert "Traceback" not in system.log()[before:]
-
-
-@pytest.mark.parametrize("instant", ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00"])
-def test_a_message_with_an_instant_out_of_the_calendar_is_a_dead_letter_that_says_so(
-    system: System, storage: Storage, key: str, instant: str
-) -> None:
-    message = json.dumps(operation(key, "/echo") | {"start_at": instant})
-    with queue(storage, "operations") as operations:
-        operations.send_message(message)
-
-    def kept() -> Any:
-        listed = system.client.get("/api/dead-letters", params={"reason": "ValidationFailed", "limit": 200})
-        ids = (letter["id"] for letter in listed.json()["items"])
-        letters = (system.client.get(f"/api/dead-letters/{each}").json() for each in ids)
-        return next((letter for letter in letters if letter.get("message") == message), None)
-
-    assert "start_at" in eventually(kept, "its dead letter")["detail"]
-
-
 @pytest.fixture(scope="module")
 def hubless(
     tmp_path_factory: pytest.TempPathFactory, target: Target

@@ -182,13 +182,6 @@ def test_a_step_whose_result_is_not_there_is_a_dead_letter_before_it_runs(system
     assert system.client.post(f"/api/dead-letters/{letter}/replay", json=edited).status_code == 202
 
 
-def test_a_reference_that_leads_nowhere_is_refused_with_its_place(system: System, key: str) -> None:
-    answer = submitted(system, key, step("reserve"), with_result("charge", {"id": {"$result": "ship#"}}))
-    assert answer.status_code == 400
-    (error,) = answer.json()["errors"]
-    assert error["pointer"] == "/steps/1/operation/request/json/id"
-
-
 def restart(system: System, saga_id: str, **body: Any) -> httpx.Response:
     return system.client.post(f"/api/sagas/{saga_id}/restart", json=body)
 

@@ -265,11 +265,6 @@ def test_a_key_made_of_fields_does_not_mind_their_order_nor_the_offset(sources: 
     assert [letter["key"] for letter in sources.kept("kafka", "MalformedJson")] == ["orders-2-12"]
 
 
-def test_a_payload_without_the_named_field_is_kept(sources: Sources) -> None:
-    sources.kafka([call(note="no order")], [20])
-    assert "/request/json/order" in sources.kept("kafka", "ValidationFailed")[0]["detail"]
-
-
 def test_two_fires_for_one_due_time_are_one_run(sources: Sources) -> None:
     for _ in range(2):
         sources.fire("scheduled_daily", None)

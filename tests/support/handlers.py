@@ -2,11 +2,10 @@
 
 import sys
 
-import httpx
 from pydantic import BaseModel, ConfigDict
 
 import durable_retry
-from durable_retry.handlers import Call, Rejected, Throttled, Transient
+from durable_retry.handlers import Call, Transient
 
 
 class Wish(BaseModel):
@@ -24,38 +23,6 @@ async def transient(wish: Wish, call: Call) -> str:
     if call.attempt <= wish.attempts:
         raise Transient("not yet", retry_after=wish.retry_after)
     return call.key
-
-
-@durable_retry.operation("throttled", dependency="flaky")
-async def throttled(wish: Wish, call: Call) -> int:
-    """Raises Throttled at first."""
-    if call.attempt <= wish.attempts:
-        raise Throttled(retry_after=wish.retry_after)
-    return call.attempt
-
-
-@durable_retry.operation("rejected", dependency="flaky")
-async def rejected(_wish: Wish, _call: Call) -> None:
-    """Raises Rejected."""
-    raise Rejected("out of stock")
-
-
-@durable_retry.operation("broken", dependency="flaky")
-async def broken(wish: Wish, call: Call) -> dict[str, object]:
-    """Raises at first what a mistake in a handler raises."""
-    if call.attempt <= wish.attempts:
-        raise RuntimeError("quantity")
-    return {"correlation_id": call.correlation_id, "has_time": 0 < call.seconds_left <= 5}
-
-
-@durable_retry.operation("exits", dependency="once")
-async def exits(_wish: Wish, call: Call) -> None:
-    """Posts, gets no answer in time, and exits."""
-    try:
-        headers = {"Idempotency-Key": call.key}  # only for the record of the target
-        await call.client.post("/hang/999", params={"seconds": 5}, headers=headers, timeout=0.2)
-    except httpx.TimeoutException:
-        sys.exit(1)
 
 
 @durable_retry.operation("exits-in-a-thread", dependency="flaky")
