@@ -30,7 +30,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Instant
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.json_forms import is_none
+from durable_retry.engine.base.json_forms import Form, JsonShape, is_none
 from durable_retry.engine.base.names import EventState
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.unreadable import Unreadable
@@ -199,7 +199,7 @@ def next_due_at(deliveries: Iterable[Delivery]) -> datetime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredEvent:
+class StoredEvent(JsonShape):
     """An event as the outbox keeps it."""
 
     event_id: str  # the same for ever
@@ -209,12 +209,11 @@ class StoredEvent:
     pending_since: datetime  # when it last became pending: a resend begins anew
     sent_at: datetime | None = None  # None until it was sent
     detail: str | None = None  # why it failed; None unless it did
-    # Attempts since it last became pending; None before it ended, and in rows of older versions.
-    attempt_count: int | None = None
+    attempt_count: int | None = None  # since it last became pending; None before it ended
     correlation_id: str | None = None  # the operation's
     trace: TraceContext | None = None  # the operation's
     # Why its row cannot be read, of what is shown in its place; it is never stored or sent.
-    unreadable: str | None = None
+    unreadable: Annotated[str | None, Form(is_stored=False)] = None
 
     def listed(self) -> "OutboxEvent":
         """Return it as `GET /api/outbox` shows it."""

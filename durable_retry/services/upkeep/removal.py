@@ -35,10 +35,9 @@ from durable_retry.stores.operations.status import has_ended
 from durable_retry.stores.operations.writes import remove_commit
 from durable_retry.stores.outbox.events import events_of, find_event, remove_event, remove_sent_run
 from durable_retry.stores.outbox.index import (
-    CommitNote,
-    EndedEvent,
+    COMMITTED,
+    OldEntry,
     drop_entries,
-    list_old_commits,
     list_older,
     own_location,
     remove_location,
@@ -191,7 +190,7 @@ async def remove_sent_events(past: Past) -> tuple[int, str]:
     """
     entries = await list_older(EventState.SENT, past.before, EVENTS_PER_STEP, past.shard)
 
-    async def remove(run: tuple[str, Sequence[EndedEvent]]) -> int:
+    async def remove(run: tuple[str, Sequence[OldEntry]]) -> int:
         await _remove_sent_of_run(*run)
         if past.histories_before is not None:
             sending = await past.hub.read_instance(outbox_instance(run[0]))
@@ -200,19 +199,19 @@ async def remove_sent_events(past: Past) -> tuple[int, str]:
         return len(run[1])
 
     # Events of one run have one instant, so their entries are neighbours.
-    by_run = groupby(entries, lambda entry: outbox_id_of(entry.event_id) or "")
+    by_run = groupby(entries, lambda entry: outbox_id_of(entry.id) or "")
     removed = await _remove_few_at_once(remove, [(outbox_id, list(some)) for outbox_id, some in by_run])
     # An event that was made pending again is listed again when it ends.
     await drop_entries(entries)
     return _drained(removed, EVENTS_PER_STEP)
 
 
-async def _remove_sent_of_run(outbox_id: str, entries: Sequence[EndedEvent]) -> None:
+async def _remove_sent_of_run(outbox_id: str, entries: Sequence[OldEntry]) -> None:
     location = entries[0].location
     if location == own_location(outbox_id) and await remove_sent_run(outbox_id):
         return
     for entry in entries:
-        stored = await find_event(entry.event_id, entry.location)
+        stored = await find_event(entry.id, entry.location)
         if stored is not None and stored.event.state is EventState.SENT:
             await remove_event(stored)
     if not await events_of(outbox_id, location):
@@ -226,13 +225,13 @@ COMMITS_PER_STEP: Final = 400
 async def remove_old_commits(past: Past) -> tuple[int, str]:
     """Delete commit rows without events; what a handler wrote beside them stays."""
 
-    async def remove(note: CommitNote) -> int:
-        await remove_commit(note.outbox_id, note.location)
+    async def remove(entry: OldEntry) -> int:
+        await remove_commit(entry.id, entry.location)
         return 1
 
-    notes = await list_old_commits(past.before, COMMITS_PER_STEP, past.shard)
-    removed = await _remove_few_at_once(remove, notes)
-    await drop_entries(notes)
+    entries = await list_older(COMMITTED, past.before, COMMITS_PER_STEP, past.shard)
+    removed = await _remove_few_at_once(remove, entries)
+    await drop_entries(entries)
     return _drained(removed, COMMITS_PER_STEP)
 
 

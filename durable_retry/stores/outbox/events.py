@@ -9,18 +9,12 @@ send an event; the row is updated once, and the receiver deduplicates on the eve
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from durable_retry.engine.base.instants import (
-    from_ms,
-    from_rfc3339,
-    optional_from_rfc3339,
-    optional_to_rfc3339,
-    to_rfc3339,
-)
+from durable_retry.engine.base.instants import from_ms, from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import EventState
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.unreadable import read_or
@@ -29,7 +23,6 @@ from durable_retry.engine.outbox import (
     StoredEvent,
     event_id_for,
     number_of,
-    operation_id_of,
     outbox_id_of,
     unreadable_event,
 )
@@ -67,21 +60,13 @@ class StoredRow:
 
 
 def row_of(location: OutboxLocation, event: StoredEvent) -> tables.Row:
-    """Return the row of an event."""
+    """Return the row of an event; what is beside the document is shown where nobody can read that."""
     return {
         "PartitionKey": location.partition_key,
         "RowKey": f"{_ROW_PREFIX}{event.event_id}",
-        "operation_id": operation_id_of(event.event_id) or "",
-        "event_id": event.event_id,
         "state": event.state.value,
         "created_at": to_rfc3339(event.created_at),
-        "pending_since": to_rfc3339(event.pending_since),
-        "sent_at": optional_to_rfc3339(event.sent_at) or "",
-        "detail": event.detail or "",
-        "attempt_count": event.attempt_count or 0,
-        "correlation_id": event.correlation_id or "",
-        **({} if event.trace is None else event.trace.to_json()),
-        **contents.packed("event", json.dumps(dict(event.event))),
+        **contents.packed("event", json.dumps(event.to_json())),
     }
 
 
@@ -156,25 +141,25 @@ async def list_pending(limit: int, cursor: str | None) -> tuple[list[OutboxEvent
 
 async def mark_sent(stored: StoredRow, now: datetime, attempt_count: int) -> None:
     """Mark an event sent, whatever state its row has by now; NoSuchEventError where it has none."""
-    while stored.event.state is not EventState.SENT:
-        sent = replace(stored.event, state=EventState.SENT, sent_at=now, detail=None)
-        sent = replace(sent, attempt_count=attempt_count)
-        if await _changed_state(stored, sent):
-            await _move_in_index(sent, stored.location, was=stored.event.state)
-            return
-        stored = await _read_again(stored)
-    await note_ended(stored.event, stored.location)
+
+    def sent(event: StoredEvent) -> StoredEvent:
+        if event.state is EventState.SENT:
+            return event
+        return replace(event, state=EventState.SENT, sent_at=now, detail=None, attempt_count=attempt_count)
+
+    await _end_event(stored, sent)
 
 
 async def mark_failed(stored: StoredRow, detail: str, attempt_count: int) -> None:
     """Mark an event failed unless it was sent meanwhile; NoSuchEventError where it has no row."""
-    while stored.event.state is not EventState.SENT:
-        failed = replace(stored.event, state=EventState.FAILED, detail=detail[:_DETAIL_CHARS])
-        failed = replace(failed, attempt_count=attempt_count)
-        if stored.event.state is EventState.FAILED or await _changed_state(stored, failed):
-            await _move_in_index(failed, stored.location, was=stored.event.state)
-            return
-        stored = await _read_again(stored)
+
+    def failed(event: StoredEvent) -> StoredEvent:
+        if event.state is not EventState.PENDING:
+            return event
+        short = detail[:_DETAIL_CHARS]
+        return replace(event, state=EventState.FAILED, detail=short, attempt_count=attempt_count)
+
+    await _end_event(stored, failed)
 
 
 async def mark_pending(event_id: str, now: datetime) -> StoredEvent:
@@ -185,24 +170,21 @@ async def mark_pending(event_id: str, now: datetime) -> StoredEvent:
     Raises:
         NoSuchEventError: It has no row, or one that cannot be read.
     """
-    while True:
-        stored = await find_event(event_id)
-        if stored is None:
-            raise NoSuchEventError(event_id)
-        if stored.event.unreadable is not None:
-            raise UnreadableEventError(stored.event.unreadable)
-        outbox_id = outbox_id_of(event_id) or ""
+
+    def pending(event: StoredEvent) -> StoredEvent:
+        if event.state is EventState.PENDING:
+            return event
+        again = replace(event, state=EventState.PENDING, pending_since=now)
+        return replace(again, sent_at=None, detail=None, attempt_count=None)
+
+    stored = _existing_row(event_id, await find_event(event_id))
+    outbox_id = outbox_id_of(event_id) or ""
+    await note_pending(outbox_id, stored.location, now)
+    before, after = await _change_event(stored, pending)
+    if after is not before:
         await note_pending(outbox_id, stored.location, now)
-        if stored.event.state is EventState.PENDING:
-            return stored.event
-        pending = replace(
-            stored.event, state=EventState.PENDING, pending_since=now, sent_at=None, detail=None
-        )
-        pending = replace(pending, attempt_count=None)
-        if await _changed_state(stored, pending):
-            await note_pending(outbox_id, stored.location, now)
-            await drop_ended(pending)
-            return pending
+        await drop_ended(after)
+    return after
 
 
 async def pending_at(note: PendingNote) -> list[StoredEvent]:
@@ -230,28 +212,33 @@ async def remove_event(stored: StoredRow) -> None:
     await tables.delete_version(stored.location.table, stored.location.partition_key, row_key, stored.etag)
 
 
-async def _move_in_index(event: StoredEvent, location: OutboxLocation, *, was: EventState) -> None:
-    """List an ended event under its state; remove the entry of an earlier end."""
-    if was is EventState.FAILED or event.pending_since != event.created_at:
-        await drop_ended(event)
-    await note_ended(event, location)
+async def _end_event(stored: StoredRow, rule: Callable[[StoredEvent], StoredEvent]) -> None:
+    """Change an event by a rule that ends it, and list it under its state alone."""
+    before, after = await _change_event(stored, rule)
+    if before.state is EventState.FAILED or after.pending_since != after.created_at:
+        await drop_ended(after)
+    await note_ended(after, stored.location)
 
 
-async def _changed_state(stored: StoredRow, event: StoredEvent) -> bool:
-    return await tables.merge_version(stored.location.table, _state_of(stored.location, event), stored.etag)
+async def _change_event(
+    stored: StoredRow, rule: Callable[[StoredEvent], StoredEvent]
+) -> tuple[StoredEvent, StoredEvent]:
+    """Change an event by a rule, whatever its row holds by now; return it as it was before and is after."""
+    while (changed := rule(stored.event)) is not stored.event:
+        row = row_of(stored.location, changed)
+        if await tables.replace_version(stored.location.table, row, stored.etag):
+            break
+        event_id = stored.event.event_id
+        stored = _existing_row(event_id, await find_event(event_id, stored.location))
+    return stored.event, changed
 
 
-def _state_of(location: OutboxLocation, event: StoredEvent) -> tables.Row:
-    names = ("PartitionKey", "RowKey", "state", "pending_since", "sent_at", "detail", "attempt_count")
-    row = row_of(location, event)
-    return {name: row[name] for name in names}
-
-
-async def _read_again(stored: StoredRow) -> StoredRow:
-    found = await find_event(stored.event.event_id, stored.location)
-    if found is None:
-        raise NoSuchEventError(stored.event.event_id)
-    return found
+def _existing_row(event_id: str, stored: StoredRow | None) -> StoredRow:
+    if stored is None:
+        raise NoSuchEventError(event_id)
+    if stored.event.unreadable is not None:
+        raise UnreadableEventError(stored.event.unreadable)
+    return stored
 
 
 async def _event_at(event_id: str, location: OutboxLocation) -> StoredRow | None:
@@ -282,21 +269,8 @@ def _event_or_stand_in(row: tables.Row) -> StoredEvent:
 
 
 def _event_of_row(row: tables.Row) -> StoredEvent:
-    event = json.loads(contents.unpacked("event", row))
-    if row["RowKey"] != f"{_ROW_PREFIX}{row['event_id']}":
-        raise ValueError(f"its id is {row['event_id']!r:.80}")
-    # Text is joined to text, which nothing else can be.
-    stored = StoredEvent(
-        event_id=row["event_id"],
-        event=event | {"type": str(event["type"])},
-        state=EventState(row["state"]),
-        created_at=from_rfc3339(row["created_at"]),
-        pending_since=from_rfc3339(row.get("pending_since") or row["created_at"]),
-        sent_at=optional_from_rfc3339(row.get("sent_at") or None),
-        detail="" + (row.get("detail") or "") or None,
-        attempt_count=row.get("attempt_count") or None,
-        correlation_id="" + (row.get("correlation_id") or "") or None,
-        trace=TraceContext.from_json(row),
-    )
-    stored.listed()  # Refuses what is not of its type.
-    return stored
+    event = StoredEvent.from_json_text(contents.unpacked("event", row))
+    if row["RowKey"] != f"{_ROW_PREFIX}{event.event_id}":
+        raise ValueError(f"its id is {event.event_id!r:.80}")
+    event.listed()  # Refuses what is not of its type.
+    return event

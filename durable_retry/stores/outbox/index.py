@@ -80,7 +80,7 @@ async def remove_location(outbox_id: str) -> None:
 
 INDEX_TABLE: Final = "OutboxIndex"
 
-_COMMITTED: Final = "committed"
+COMMITTED: Final = "committed"
 _PENDING: Final = EventState.PENDING.value
 
 
@@ -100,22 +100,12 @@ class PendingNote:
 
 
 @dataclass(frozen=True, slots=True)
-class EndedEvent:
-    """One event in the list of sent or of failed events, and the keys of its entry."""
+class OldEntry:
+    """The entry of an event that has ended, or of a commit without events; its keys."""
 
     partition: str
     row_key: str
-    event_id: str
-    location: OutboxLocation
-
-
-@dataclass(frozen=True, slots=True)
-class CommitNote:
-    """A commit without events in the list of old commits, and the keys of its entry."""
-
-    partition: str
-    row_key: str
-    outbox_id: str
+    id: str  # of the event, or of the outbox
     location: OutboxLocation
 
 
@@ -217,37 +207,26 @@ async def count_ended(state: EventState, most: int) -> tuple[int, bool]:
     return sum(len(page.rows) for page in pages), all(page.cursor is None for page in pages)
 
 
-async def list_older(state: EventState, created_before: datetime, limit: int, shard: int) -> list[EndedEvent]:
-    """Return entries of events created before an instant, of one shard."""
-    after = f"{age(created_before)}."
-    partition = partitions(state.value)[shard]
-    page = await tables.rows_between(INDEX_TABLE, partition, after=after, limit=limit)
-    names = ((row, str(row["RowKey"]).partition("-")[2]) for row in page.rows)
-    return [
-        EndedEvent(partition, row["RowKey"], event_id, _location_of_row(row, outbox_id_of(event_id) or ""))
-        for row, event_id in names
-    ]
+async def list_older(kind: str, created_before: datetime, limit: int, shard: int) -> list[OldEntry]:
+    """Return entries under a state, or `COMMITTED`, of before an instant, of one shard."""
+    partition = partitions(kind)[shard]
+    page = await tables.rows_between(INDEX_TABLE, partition, after=f"{age(created_before)}.", limit=limit)
+
+    def entry(row: tables.Row) -> OldEntry:
+        id_ = str(row["RowKey"]).partition("-")[2]
+        outbox_id = id_ if kind == COMMITTED else outbox_id_of(id_) or ""
+        return OldEntry(partition, row["RowKey"], id_, _location_of_row(row, outbox_id))
+
+    return [entry(row) for row in page.rows]
 
 
 async def note_commit(outbox_id: str, location: OutboxLocation, now: datetime) -> None:
     """List the commit of a run without events, so that retention finds its row."""
-    keys = {"PartitionKey": partition_of(_COMMITTED, outbox_id), "RowKey": f"{age(now)}-{outbox_id}"}
+    keys = {"PartitionKey": partition_of(COMMITTED, outbox_id), "RowKey": f"{age(now)}-{outbox_id}"}
     await tables.merge(INDEX_TABLE, keys | location.to_json())
 
 
-async def list_old_commits(noted_before: datetime, limit: int, shard: int) -> list[CommitNote]:
-    """Return notes of commits without events from before an instant, of one shard."""
-    after = f"{age(noted_before)}."
-    partition = partitions(_COMMITTED)[shard]
-    page = await tables.rows_between(INDEX_TABLE, partition, after=after, limit=limit)
-    names = ((row, str(row["RowKey"]).partition("-")[2]) for row in page.rows)
-    return [
-        CommitNote(partition, row["RowKey"], outbox_id, _location_of_row(row, outbox_id))
-        for row, outbox_id in names
-    ]
-
-
-async def drop_entries(entries: Iterable[EndedEvent | CommitNote]) -> None:
+async def drop_entries(entries: Iterable[OldEntry]) -> None:
     """Delete entries."""
     keys = [{"PartitionKey": entry.partition, "RowKey": entry.row_key} for entry in entries]
     await tables.delete_rows(INDEX_TABLE, keys)

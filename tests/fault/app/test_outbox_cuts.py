@@ -191,10 +191,10 @@ def sent_by_the_sweeper(run_id: str) -> None:
 
 @pytest.mark.usefixtures("storage")
 def test_a_note_without_events_stays_as_long_as_a_commit_may_be_under_way() -> None:
-    cuts = Cuts(2, "before")  # After the note, before the transaction.
+    cuts = Cuts(3, "before")  # After the marker and the note, before the transaction.
     steps = Turns(COMMIT)
     with cuts.in_place():
-        assert isinstance(steps.answer("commit", success_of("op-cut", "cut", "own")), CutError)
-    sent_by_the_sweeper("op-cut")
+        assert isinstance(steps.answer("commit", success_of("op-cut.1", "cut", "own")), CutError)
+    sent_by_the_sweeper("op-cut.1")
     notes, _ = asyncio.run(list_notes(200, None))
-    assert "op-cut" in {note.outbox_id for note in notes}
+    assert "op-cut.1" in {note.outbox_id for note in notes}
