@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from onebox.worker import wire
 from onebox.worker.child import Worker
 from onebox.worker.durable import BindingInputs
 from onebox.worker.functions import Catalogue
-from onebox.worker.link import Content, Handler, Link
+from onebox.worker.link import Handler, Link
 from onebox.worker.processes import WorkerProcesses
 from onebox.worker.remote import RemoteInvoker, client_calls
 from onebox.worker.runner import Runner
@@ -108,11 +108,9 @@ class OneWorker:
     def __init__(self, link: Link) -> None:
         self._link = link
 
-    async def call(
-        self, method: str, value: Any, parts: Sequence[bytes] = (), *, key: str | None = None
-    ) -> Content:
+    async def call(self, method: str, value: Any, *, key: str | None = None) -> Any:
         del key  # there is only one
-        return await self._link.call(method, value, parts)
+        return await self._link.call(method, value)
 
 
 @asynccontextmanager

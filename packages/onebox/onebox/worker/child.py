@@ -35,7 +35,7 @@ from onebox.logs import set_up_logs
 from onebox.worker import wire
 from onebox.worker.durable import BindingInputs, DurableInvoker, HistoryNeededError
 from onebox.worker.functions import Catalogue, Function
-from onebox.worker.link import Content, Handler, Link, RefusedError, WorkerLostError
+from onebox.worker.link import Handler, Link, RefusedError, WorkerLostError
 from onebox.worker.loading import load_app, tune_garbage_collector
 from onebox.worker.loops import WorkerLoop
 from onebox.worker.runner import OUT_OF_TIME, FunctionFailedError, Runner, text_datum, watch_runtime_logger
@@ -91,7 +91,8 @@ class HubOverLink:
 
     async def _call(self, method: Method, request: Any, context: Any) -> Sequence[bytes]:
         try:
-            _, answers = await self._link.call(wire.CLIENT, method.name, [request.SerializeToString()])
+            request_bytes = request.SerializeToString()
+            answers: Sequence[bytes] = await self._link.call(wire.CLIENT, (method.name, request_bytes))
         except WorkerLostError:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the host is gone")
         except RefusedError as refused:
@@ -152,20 +153,19 @@ class Worker:
             wire.LOOK: self._seen,
         }
 
-    async def _list(self, _value: Any, _parts: Sequence[bytes]) -> Content:
+    async def _list(self, _: None) -> Any:
         if isinstance(self._loaded, CannotStartError):
             raise RefusedError(wire.CANNOT_START, str(self._loaded))
-        return [wire.pack_functions(self._loaded), self._streams is not None], ()
+        return wire.pack_functions(self._loaded), self._streams is not None
 
-    async def _serve_clients(self, value: Any, _parts: Sequence[bytes]) -> Content:
+    async def _serve_clients(self, value: Any) -> None:
         address, clients = value
         serve_locally(address, HubOverLink(self._link), is_elsewhere=True)  # type: ignore[arg-type] # serve has set it
         self._inputs.serve_clients(text_datum(clients))
         self._clients_served.set()
-        return None, ()
 
-    async def _run(self, value: Any, parts: Sequence[bytes]) -> Content:
-        name, inputs, metadata, named = wire.unpack_run(value, parts)
+    async def _run(self, value: Any) -> Any:
+        name, inputs, metadata, named = wire.unpack_run(value)
         await self._clients_served.wait()
         function = self._functions[name]
         given = [*inputs, *self._inputs.of(function)]
@@ -178,56 +178,55 @@ class Worker:
                 self._streams.fail(named["invocation_id"], error)
             raise wire.refusal(error) from None
 
-    async def _stream(self, value: Any, parts: Sequence[bytes]) -> Content:
+    async def _stream(self, value: Any) -> None:
         """Answer a streamed request; the host invokes its function once the web application has it."""
         invocation_id, what, packed = value
         link, streams = self._link, self._streams
         assert link is not None and streams is not None  # noqa: S101, PT018 - the host checks
 
         async def receive() -> Any:
-            return wire.unpack(*await link.call(wire.RECEIVE, invocation_id))
+            return wire.unpack(await link.call(wire.RECEIVE, invocation_id))
 
         async def send(message: Any) -> None:
-            await link.call(wire.SEND, *wire.pack_piece(invocation_id, message))
+            await link.call(wire.SEND, (invocation_id, wire.pack(message)))
 
         async def arrived() -> None:
             await link.call(wire.ARRIVED, invocation_id)
 
-        scope = wire.unpack(packed, parts)
+        scope = wire.unpack(packed)
         await streams.serve(invocation_id, what, scope, Channel(receive, send, arrived))
-        return None, ()
 
-    async def _turn(self, value: Any, parts: Sequence[bytes]) -> Content:
+    async def _turn(self, value: Any) -> bytes:
         try:
-            response = await self._invoker.orchestrator(*wire.unpack_turn(value, parts))
+            response = await self._invoker.orchestrator(*wire.unpack_turn(value))
         except HistoryNeededError:
             raise RefusedError(wire.HISTORY_NEEDED) from None
         except InvocationFailedError as error:
             raise wire.refusal(error) from None
-        return None, [response.SerializeToString()]
+        answer: bytes = response.SerializeToString()
+        return answer
 
-    async def _batch(self, name: str, parts: Sequence[bytes]) -> Content:
+    async def _batch(self, value: Any) -> bytes:
+        name, request = value
         try:
-            result = await self._invoker.entity(name, pb.EntityBatchRequest.FromString(parts[0]))
+            result = await self._invoker.entity(name, pb.EntityBatchRequest.FromString(request))
         except InvocationFailedError as error:
             raise wire.refusal(error) from None
-        return None, [result.SerializeToString()]
+        answer: bytes = result.SerializeToString()
+        return answer
 
-    async def _activity(self, value: Any, parts: Sequence[bytes]) -> Content:
+    async def _activity(self, value: Any) -> str | None:
         await self._clients_served.wait()
         try:
-            name, instance_id, task_id = value
-            result = await self._invoker.activity(name, instance_id, task_id, wire.unpack_text(parts))
+            return await self._invoker.activity(*value)
         except InvocationFailedError as error:
             raise wire.refusal(error) from None
-        return None, wire.pack_text(result)
 
-    async def _seen(self, _value: Any, _parts: Sequence[bytes]) -> Content:
-        return None, ()
+    async def _seen(self, _: None) -> None:
+        """Answer: that is all that is asked."""
 
-    async def _end(self, _value: Any, _parts: Sequence[bytes]) -> Content:
+    async def _end(self, _: None) -> None:
         asyncio.get_running_loop().call_later(0.05, self._stop)  # the answer goes out first
-        return None, ()
 
 
 def _end_with(host: int) -> None:

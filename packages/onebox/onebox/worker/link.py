@@ -2,38 +2,30 @@
 
 Both sides call and answer; answers come in any order. A frame is sent at once: the other end works while
 this one goes on. Only what answers the frames of one read is sent with one write, which may wake the other
-end. A frame has a JSON value, and parts of bytes, which are not encoded:
+end. A frame is its length in 4 bytes, and a tuple as `marshal` writes it:
 
-    4 bytes       length of what follows
-    4 bytes       number of the call
-    1 byte        kind
-    4 bytes       length of the value
-    4 bytes       how many parts
-    4 bytes each  length of each part
-    value         call: [method, value]; answer: value; refusal: [name, details]; nothing for None
-    parts
+    call      kind, number, method, value
+    answer    kind, number, value
+    refusal   kind, number, name, details
+    cancel    kind, number
+
+A value is made of None, numbers, texts, bytes, lists, tuples and dictionaries, and of no class derived from
+theirs. `marshal` fits since both ends are one Python, takes bytes as they are, and costs a third of JSON.
 """
 
 import asyncio
-import json
+import marshal
 import struct
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
 from onebox.hub.invoker import InvocationLostError
 
-_HEAD: Final = struct.Struct(">IIBII")
-_LENGTH_BYTES: Final = 4
-_HEAD_BYTES: Final = _HEAD.size - _LENGTH_BYTES
-_ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
-_DECODE: Final = json.JSONDecoder().raw_decode
+_LENGTH: Final = struct.Struct(">I")
 _UNEXPECTED: Final = "unexpected"
 
-type Content = tuple[Any, Sequence[bytes]]
-"""A JSON value, and parts of bytes."""
-
-type Handler = Callable[[Any, Sequence[bytes]], Awaitable[Content]]
-"""Answers a call, or raises `RefusedError`."""
+type Handler = Callable[[Any], Awaitable[Any]]
+"""Answers a call with a value, or raises `RefusedError`."""
 
 
 class WorkerLostError(InvocationLostError):
@@ -49,7 +41,7 @@ class RefusedError(Exception):
 
     Attributes:
         name: The name of the error, see `wire`.
-        details: A JSON value.
+        details: A value.
     """
 
     def __init__(self, name: str, details: Any = None) -> None:
@@ -65,14 +57,9 @@ _REFUSAL: Final = 2
 _CANCEL: Final = 3
 
 
-def _frame(kind: int, number: int, value: Any = None, parts: Sequence[bytes] = ()) -> bytes:
-    text = b"" if value is None else _ENCODE(value).encode()
-    if not parts:
-        return _HEAD.pack(_HEAD_BYTES + len(text), number, kind, len(text), 0) + text
-    lengths = [len(part) for part in parts]
-    packed = struct.pack(f">{len(lengths)}I", *lengths)
-    length = _HEAD_BYTES + len(packed) + len(text) + sum(lengths)
-    return b"".join((_HEAD.pack(length, number, kind, len(text), len(lengths)), packed, text, *parts))
+def _frame(*content: Any) -> bytes:
+    body = marshal.dumps(content)
+    return _LENGTH.pack(len(body)) + body
 
 
 class Link(asyncio.Protocol):
@@ -102,8 +89,8 @@ class Link(asyncio.Protocol):
         self._begun = bytearray()  # a frame of which the end has not come
         self._answers: list[bytes] | None = None  # to the frames of a read, while they are handled
         self._number = 0
-        self._asked: dict[int, asyncio.Future[Content]] = {}
-        self._movable: dict[int, asyncio.Future[Content]] = {}  # those of them that may be made elsewhere
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._movable: dict[int, asyncio.Future[Any]] = {}  # those of them that may be made elsewhere
         self.is_blocked = False
         self._answering: dict[int, asyncio.Task[None]] = {}
 
@@ -117,15 +104,12 @@ class Link(asyncio.Protocol):
         """Whether the connection is open, as far as is known."""
         return self._transport is not None and not self._transport.is_closing()
 
-    async def call(
-        self, method: str, value: Any = None, parts: Sequence[bytes] = (), *, is_movable: bool = False
-    ) -> Content:
+    async def call(self, method: str, value: Any = None, *, is_movable: bool = False) -> Any:
         """Call a method of the other side; cancelling the caller cancels the work there.
 
         Args:
             method: Its name.
             value: For it.
-            parts: For it.
             is_movable: Whether the call may be given up for another one elsewhere, though it may have run.
 
         Raises:
@@ -137,11 +121,11 @@ class Link(asyncio.Protocol):
             raise WorkerLostError("the process at the other end is gone")
         self._number += 1
         number = self._number
-        answer: asyncio.Future[Content] = self._loop.create_future()
+        answer = self._loop.create_future()
         self._asked[number] = answer
         if is_movable:
             self._movable[number] = answer
-        self._send(_frame(_CALL, number, [method, value], parts))
+        self._send(_frame(_CALL, number, method, value))
         try:
             return await answer
         except (asyncio.CancelledError, WorkerBlockedError):
@@ -197,7 +181,7 @@ class Link(asyncio.Protocol):
         begun = self._begun
         if begun:
             begun += data
-            if len(begun) < _HEAD.size or len(begun) < _LENGTH_BYTES + _HEAD.unpack_from(begun)[0]:
+            if len(begun) < _LENGTH.size or len(begun) < _LENGTH.size + _LENGTH.unpack_from(begun)[0]:
                 return
             data = bytes(begun)
             begun.clear()
@@ -209,31 +193,20 @@ class Link(asyncio.Protocol):
 
     def _take_frames(self, data: bytes) -> int:
         """Take the frames of a read; return where one begins of which the end has not come."""
-        at, end = 0, len(data)
-        while end - at >= _HEAD.size:
-            head = _HEAD.unpack_from(data, at)
-            after = at + _LENGTH_BYTES + head[0]
+        at, end, view = 0, len(data), memoryview(data)
+        while (begin := at + _LENGTH.size) <= end:
+            after = begin + _LENGTH.unpack_from(data, at)[0]
             if after > end:
                 break
-            self._take(head, data, at + _HEAD.size)
+            self._take(*marshal.loads(view[begin:after]))  # noqa: S302 - the other end is this program, too
             at = after
         return at
 
-    def _take(self, head: tuple[Any, ...], data: bytes, at: int) -> None:
-        _, number, kind, value_bytes, count = head
-        lengths = struct.unpack_from(f">{count}I", data, at) if count else ()
-        at += _LENGTH_BYTES * count
-        begin = at + value_bytes
-        value: Any = _DECODE(data[at:begin].decode())[0] if value_bytes else None
-        parts = []
-        for length in lengths:
-            end = begin + length
-            parts.append(data[begin:end])
-            begin = end
+    def _take(self, kind: int, number: int, *content: Any) -> None:
         if kind == _CALL:
             # Most answers are ready without another pass of the event loop.
-            method, given = value
-            work = self._answer(number, method, given, parts)
+            method, value = content
+            work = self._answer(number, method, value)
             task = asyncio.Task(work, loop=self._loop, eager_start=method not in self._patient)
             if not task.done():
                 self._answering[number] = task
@@ -242,21 +215,24 @@ class Link(asyncio.Protocol):
                 running.cancel()
         elif (answer := self._asked.get(number)) is not None and not answer.done():
             if kind == _ANSWER:
-                answer.set_result((value, parts))
+                answer.set_result(content[0])
             else:
-                name, details = value
-                answer.set_exception(RefusedError(name, details))
+                answer.set_exception(RefusedError(*content))
 
-    async def _answer(self, number: int, method: str, value: Any, parts: Sequence[bytes]) -> None:
+    async def _answer(self, number: int, method: str, value: Any) -> None:
         try:
-            frame = _frame(_ANSWER, number, *await self._handlers[method](value, parts))
-        except RefusedError as refused:
-            frame = _frame(_REFUSAL, number, [refused.name, refused.details])
+            frame = await self._answer_frame(number, method, value)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other side must not wait for ever
-            frame = _frame(_REFUSAL, number, [_UNEXPECTED, f"{type(error).__name__}: {error}"])
+            frame = _frame(_REFUSAL, number, _UNEXPECTED, f"{type(error).__name__}: {error}")
         finally:
             self._answering.pop(number, None)
         self._send(frame)
+
+    async def _answer_frame(self, number: int, method: str, value: Any) -> bytes:
+        try:
+            return _frame(_ANSWER, number, await self._handlers[method](value))
+        except RefusedError as refused:
+            return _frame(_REFUSAL, number, refused.name, refused.details)
 
     def _send(self, frame: bytes) -> None:
         if self._answers is not None:

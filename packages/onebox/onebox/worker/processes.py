@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -27,7 +27,6 @@ from onebox.worker.child import Configuration
 from onebox.worker.crashes import Crashes
 from onebox.worker.functions import Catalogue
 from onebox.worker.link import (
-    Content,
     Handler,
     Link,
     RefusedError,
@@ -141,15 +140,12 @@ class WorkerProcesses:
                 with suppress(WorkerLostError):
                     await slot.link.call(wire.SERVE, self._clients)
 
-    async def call(
-        self, method: str, value: Any, parts: Sequence[bytes] = (), *, key: str | None = None
-    ) -> Content:
+    async def call(self, method: str, value: Any, *, key: str | None = None) -> Any:
         """Call one of the processes; wait for one while none runs.
 
         Args:
             method: One of `wire`.
             value: For it.
-            parts: For it.
             key: Calls with the same key go to the same process as long as it runs and answers; None takes
                 the least busy.
 
@@ -161,15 +157,13 @@ class WorkerProcesses:
         """
         try:
             # Moved once at most: it may be this call itself that blocks a process.
-            return await self._call(await self._available_link(key), method, value, parts)
+            return await self._call(await self._available_link(key), method, value)
         except WorkerBlockedError:
             link = await self._available_link(key)
-            return await self._call(link, method, value, parts, is_movable=False)
+            return await self._call(link, method, value, is_movable=False)
 
-    async def _call(
-        self, link: Link, method: str, value: Any, parts: Sequence[bytes], *, is_movable: bool = True
-    ) -> Content:
-        work = link.call(method, value, parts, is_movable=is_movable and method in wire.MOVABLE)
+    async def _call(self, link: Link, method: str, value: Any, *, is_movable: bool = True) -> Any:
+        work = link.call(method, value, is_movable=is_movable and method in wire.MOVABLE)
         try:
             return await (work if self._limit is None else self._limit.run(work))
         except TimeoutError:
@@ -253,7 +247,7 @@ class WorkerProcesses:
         with TemporaryFile("w+") as dump:
             slot.process, link = await self._spawn(dump.fileno())
             try:
-                (functions, self.streams), _ = await link.call(wire.FUNCTIONS)
+                functions, self.streams = await link.call(wire.FUNCTIONS)
                 if self._clients is not None:
                     await link.call(wire.SERVE, self._clients)
             except RefusedError as refused:

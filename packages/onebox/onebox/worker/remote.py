@@ -20,7 +20,7 @@ from onebox.worker.functions import (
     Catalogue,
     Function,
 )
-from onebox.worker.link import Content, Handler, RefusedError, WorkerLostError
+from onebox.worker.link import Handler, RefusedError, WorkerLostError
 from onebox.worker.processes import WorkerProcesses
 from onebox.worker.runner import Failure, FunctionFailedError, Input, Result, Retry, Trace
 from onebox.worker.streams import Channel
@@ -54,7 +54,7 @@ class RemoteRunner:
         trace: Trace | None = None,
     ) -> Result:
         """Run a function once; see `Runner.run`. A process that ends meanwhile fails it, as in the host."""
-        value, parts = wire.pack_run(
+        value = wire.pack_run(
             function,
             inputs,
             metadata or {},
@@ -64,8 +64,7 @@ class RemoteRunner:
             trace=trace,
         )
         try:
-            answer = await self._processes.call(wire.RUN, value, parts, key=invocation_id)
-            return wire.unpack_result(*answer)
+            return wire.unpack_result(await self._processes.call(wire.RUN, value, key=invocation_id))
         except WorkerLostError as lost:
             raise FunctionFailedError(Failure(type(lost).__name__, str(lost), str(lost))) from None
         except RefusedError as refused:
@@ -89,7 +88,7 @@ class RemoteStreams:
         self._channels[invocation_id] = channel
         try:
             async with self._processes.one(invocation_id) as link:
-                await link.call(wire.STREAM, *wire.pack_request(invocation_id, what, scope))
+                await link.call(wire.STREAM, (invocation_id, what, wire.pack_scope(scope)))
         except (WorkerLostError, RefusedError) as error:
             _LOG.error("%s: its response broke off: %s", what, error)
         finally:
@@ -98,18 +97,15 @@ class RemoteStreams:
     def fail(self, invocation_id: str, error: FunctionFailedError) -> None:
         """Do nothing: the worker process has."""
 
-    async def _arrived(self, invocation_id: str, _parts: Sequence[bytes]) -> Content:
+    async def _arrived(self, invocation_id: str) -> None:
         await self._channels[invocation_id].arrived()
-        return None, ()
 
-    async def _receive(self, invocation_id: str, _parts: Sequence[bytes]) -> Content:
-        parts: list[bytes] = []
-        return wire.pack(await self._channels[invocation_id].receive(), parts), parts
+    async def _receive(self, invocation_id: str) -> Any:
+        return wire.pack(await self._channels[invocation_id].receive())
 
-    async def _send(self, value: Any, parts: Sequence[bytes]) -> Content:
+    async def _send(self, value: Any) -> None:
         invocation_id, piece = value
-        await self._channels[invocation_id].send(wire.unpack(piece, parts))
-        return None, ()
+        await self._channels[invocation_id].send(wire.unpack(piece))
 
 
 class RemoteInvoker:
@@ -134,25 +130,23 @@ class RemoteInvoker:
     async def orchestrator(self, name: str, request: TurnRequest) -> pb.OrchestratorResponse:
         """Run one turn; see `Invoker.orchestrator`."""
         try:
-            _, (answer,) = await self._turn(name, wire.shortened(request))
+            answer = await self._turn(name, wire.shortened(request))
         except RefusedError as refused:
             if refused.name != wire.HISTORY_NEEDED:
                 raise _invocation_failed(refused) from None
-            _, (answer,) = await self._turn(name, request)
+            answer = await self._turn(name, request)
         response: pb.OrchestratorResponse = pb.OrchestratorResponse.FromString(answer)
         return response
 
-    async def _turn(self, name: str, request: TurnRequest) -> Content:
-        value, parts = wire.pack_turn(name, request)
-        return await self._processes.call(wire.TURN, value, parts, key=request.instance_id)
+    async def _turn(self, name: str, request: TurnRequest) -> Any:
+        value = wire.pack_turn(name, request)
+        return await self._processes.call(wire.TURN, value, key=request.instance_id)
 
     async def entity(self, name: str, request: pb.EntityBatchRequest) -> pb.EntityBatchResult:
         """Run a batch of operations; see `Invoker.entity`."""
-        key = request.instanceId
+        value = name, request.SerializeToString()
         try:
-            _, (answer,) = await self._processes.call(
-                wire.BATCH, name, [request.SerializeToString()], key=key
-            )
+            answer = await self._processes.call(wire.BATCH, value, key=request.instanceId)
         except RefusedError as refused:
             raise _invocation_failed(refused) from None
         result: pb.EntityBatchResult = pb.EntityBatchResult.FromString(answer)
@@ -160,13 +154,13 @@ class RemoteInvoker:
 
     async def activity(self, name: str, instance_id: str, task_id: int, input_json: str | None) -> str | None:
         """Run an activity; see `Invoker.activity`."""
-        value = [name, instance_id, task_id]
+        value = name, instance_id, task_id, input_json
         try:
-            _, parts = await self._processes.call(wire.ACTIVITY, value, wire.pack_text(input_json))
+            answer: str | None = await self._processes.call(wire.ACTIVITY, value)
         except RefusedError as refused:
             raise _invocation_failed(refused) from None
         self._faults(HostPoint.ACTIVITY_RUN)
-        return wire.unpack_text(parts)
+        return answer
 
 
 def _names(catalogue: Catalogue, trigger_type: str) -> set[str]:
@@ -193,9 +187,10 @@ def client_calls(address: str) -> Handler:
         address: The address of the hub, which this process serves.
     """
 
-    async def answer(name: str, parts: Sequence[bytes]) -> Content:
+    async def answer(value: Any) -> list[bytes]:
+        name, request = value
         try:
-            return None, await call_serialized(address, name, parts[0])
+            return await call_serialized(address, name, request)
         except grpc.aio.AioRpcError as error:
             raise RefusedError(wire.STATUS, [error.code().name, error.details()]) from None
 

@@ -1,7 +1,6 @@
-"""The messages between the host and a worker process: a JSON value and parts of bytes each (see `link`).
+"""The messages between the host and a worker process, as values that `link` sends.
 
-Bytes and long texts are parts. In the JSON value every list begins with a tag, such as "b" for bytes or "l"
-for a list of the data, so that the two cannot be confused.
+In the data of bindings every tuple begins with a tag, such as "t" for a `Datum`, and what follows it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from azure_functions_runtime.bindings.datumdef import Datum
 
 from onebox.hub.invoker import InvocationFailedError, TurnRequest
 from onebox.worker.functions import Binding, Catalogue, Function, RetryOptions
-from onebox.worker.link import Content, RefusedError
+from onebox.worker.link import RefusedError
 from onebox.worker.runner import Failure, FunctionFailedError, Input, Result, Retry, Trace
 
 # Methods that the host calls in a worker process, or (from CLIENT on) the process in the host.
@@ -42,90 +41,74 @@ STATUS: Final = "status"  # a gRPC status
 MOVABLE: Final = frozenset({TURN, BATCH})
 """What may run twice: the hub stores the outcome of one."""
 
-_LONG_TEXT: Final = 256
+_PLAIN: Final[tuple[type[Any], ...]] = (str, bytes, int, float)
+_AS_IT_IS: Final = frozenset({*_PLAIN, bool, type(None)})
 _SHORT_HISTORY_BYTES: Final = 16 * 1024
 
 
-def pack(value: Any, parts: list[bytes]) -> Any:
-    """Return a value as JSON; append its bytes and long texts to the parts.
+def pack(value: Any) -> Any:
+    """Return the data of a binding as a value.
 
     Raises:
         TypeError: No binding has data of its type.
     """
+    if type(value) in _AS_IT_IS:
+        return value
     packed: Any
     match value:
         case Datum() | OutputDatum():
-            packed = ["t", value.type, pack(value.value, parts)]
-        case str():
-            packed = str(value) if len(value) < _LONG_TEXT else ["s", _put(_bytes(value), parts)]
+            packed = ("t", value.type, pack(value.value))
         case SimpleCookie():
-            packed = ["k", [[each.key, each.value, each.coded_value, dict(each)] for each in value.values()]]
+            packed = ("k", [(each.key, each.value, each.coded_value, dict(each)) for each in value.values()])
         case dict() if (texts := _texts(value)) is not None:
-            packed = ["x", texts]
+            packed = ("x", texts)
         case Mapping():
-            packed = ["d", {str(name): pack(each, parts) for name, each in value.items()}]
-        case bytes() | bytearray() | memoryview():
-            packed = ["b", _put(bytes(value), parts)]
-        case None | bool() | int() | float():
-            packed = value
+            packed = {str(name): pack(each) for name, each in value.items()}
         case list() | tuple():
-            packed = ["l", [pack(each, parts) for each in value]]
+            packed = [pack(each) for each in value]
         case SimpleNamespace():
-            packed = ["n", {name: pack(each, parts) for name, each in vars(value).items()}]
+            packed = ("n", pack(vars(value)))
+        case bytearray() | memoryview():
+            packed = bytes(value)
+        case str() | bytes() | int() | float():
+            packed = next(plain(value) for plain in _PLAIN if isinstance(value, plain))
         case _:
             raise TypeError(f"a binding's data cannot be a {type(value).__name__}")
     return packed
 
 
 def _texts(members: dict[Any, Any]) -> dict[str, str] | None:
-    """Return the texts of a binding's short strings, such as headers; None when there is anything else."""
+    """Return the texts of a binding's strings, such as headers; None when there is anything else."""
     texts = {}
     for name, datum in members.items():
         if not isinstance(datum, (Datum, OutputDatum)) or datum.type != "string":
             return None
         text = datum.value
-        if not isinstance(text, str) or len(text) >= _LONG_TEXT:
+        if not isinstance(text, str):
             return None
         texts[str(name)] = str(text)
     return texts
 
 
-def unpack(packed: Any, parts: Sequence[bytes]) -> Any:
-    """Return the value that `pack` was given."""
-    if not isinstance(packed, list):
+def unpack(packed: Any) -> Any:
+    """Return the data that `pack` was given."""
+    if type(packed) in _AS_IT_IS:
         return packed
     value: Any
     match packed:
-        case ["t", kind, content]:
-            value = Datum(unpack(content, parts), kind)
-        case ["x", texts]:
+        case dict():
+            value = {name: unpack(each) for name, each in packed.items()}
+        case list():
+            value = [unpack(each) for each in packed]
+        case ("t", kind, content):
+            value = Datum(unpack(content), kind)
+        case ("x", texts):
             value = {name: Datum(text, "string") for name, text in texts.items()}
-        case ["d", members]:
-            value = {name: unpack(each, parts) for name, each in members.items()}
-        case ["b", number]:
-            value = parts[number]
-        case ["s", number]:
-            value = _text(parts[number])
-        case ["k", morsels]:
+        case ("k", morsels):
             value = _cookie(morsels)
-        case ["l", items]:
-            value = [unpack(each, parts) for each in items]
-        case [_, members]:
-            value = SimpleNamespace(**{name: unpack(each, parts) for name, each in members.items()})
+        case _, members:
+            value = SimpleNamespace(**unpack(members))
     return value
-
-
-def _put(part: bytes, parts: list[bytes]) -> int:
-    parts.append(part)
-    return len(parts) - 1
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _text(part: bytes) -> str:
-    return part.decode("utf-8", "surrogatepass")
 
 
 def _cookie(morsels: list[Any]) -> SimpleCookie:
@@ -194,23 +177,21 @@ def pack_run(
     retry: Retry | None,
     invocation_id: str | None,
     trace: Trace | None,
-) -> Content:
+) -> Any:
     """Return a request to run a function; see `Runner.run`."""
-    parts: list[bytes] = []
     error = None if retry is None or retry.error is None else pack_failure(retry.error)
-    value = [
+    return (
         function.name,
-        [[name, pack(datum, parts)] for name, datum in inputs],
-        pack(metadata, parts),
+        [(name, pack(datum)) for name, datum in inputs],
+        pack(metadata),
         reason,
-        retry and [retry.count, retry.max_count, error],
+        retry and (retry.count, retry.max_count, error),
         invocation_id,
-        trace and [trace.parent, trace.state],
-    ]
-    return value, parts
+        trace and (trace.parent, trace.state),
+    )
 
 
-def unpack_run(value: Any, parts: Sequence[bytes]) -> tuple[str, list[Input], dict[str, Any], dict[str, Any]]:
+def unpack_run(value: Any) -> tuple[str, list[Input], dict[str, Any], dict[str, Any]]:
     """Return the function's name, the inputs, the metadata, and the named arguments of `Runner.run`."""
     name, inputs, metadata, reason, retry, invocation_id, trace = value
     named = {
@@ -219,7 +200,7 @@ def unpack_run(value: Any, parts: Sequence[bytes]) -> tuple[str, list[Input], di
         "invocation_id": invocation_id,
         "trace": trace and Trace(*trace),
     }
-    return name, [(each, unpack(datum, parts)) for each, datum in inputs], unpack(metadata, parts), named
+    return name, [(each, unpack(datum)) for each, datum in inputs], unpack(metadata), named
 
 
 # Keys of an ASGI scope that describe the request; the others hold objects of the server's process.
@@ -231,53 +212,41 @@ _SCOPE: Final = frozenset(
 )
 
 
-def pack_request(invocation_id: str, what: str, scope: Mapping[str, Any]) -> Content:
-    """Return a request for a streaming function; `what` names the function in the log."""
-    parts: list[bytes] = []
-    request = {name: value for name, value in scope.items() if name in _SCOPE}
-    return [invocation_id, what, pack(request, parts)], parts
+def pack_scope(scope: Mapping[str, Any]) -> Any:
+    """Return what describes the request of an ASGI scope."""
+    return pack({name: value for name, value in scope.items() if name in _SCOPE})
 
 
-def pack_piece(invocation_id: str, message: Mapping[str, Any]) -> Content:
-    """Return a piece of a streamed request or answer: an ASGI message."""
-    parts: list[bytes] = []
-    return [invocation_id, pack(message, parts)], parts
-
-
-def pack_result(result: Result) -> Content:
+def pack_result(result: Result) -> Any:
     """Return the result of a function."""
-    parts: list[bytes] = []
-    return [pack(result.returned, parts), pack(result.outputs, parts)], parts
+    return pack(result.returned), pack(result.outputs)
 
 
-def unpack_result(value: Any, parts: Sequence[bytes]) -> Result:
+def unpack_result(value: Any) -> Result:
     """Return the result that `pack_result` was given."""
-    returned, outputs = value
-    return Result(unpack(returned, parts), unpack(outputs, parts))
+    return Result(*map(unpack, value))
 
 
-def pack_failure(failure: Failure) -> list[str]:
-    """Return a failure as JSON."""
-    return [failure.error_type, failure.message, failure.stack_trace]
+def pack_failure(failure: Failure | InvocationFailedError) -> list[Any]:
+    """Return a failure as a value."""
+    return [pack(text) for text in (failure.error_type, failure.message, failure.stack_trace)]
 
 
 def refusal(error: FunctionFailedError | InvocationFailedError) -> RefusedError:
     """Return the refusal with which a worker process reports that a function failed."""
-    if isinstance(error, FunctionFailedError):
-        return RefusedError(FAILED, pack_failure(error.failure))
-    return RefusedError(FAILED, [error.error_type, error.message, error.stack_trace])
+    failure = error.failure if isinstance(error, FunctionFailedError) else error
+    return RefusedError(FAILED, pack_failure(failure))
 
 
-def pack_turn(name: str, request: TurnRequest) -> Content:
+def pack_turn(name: str, request: TurnRequest) -> Any:
     """Return a request for a turn."""
-    value = [name, request.instance_id, request.execution_id, len(request.past), request.missing]
-    return value, [*request.past, *request.new]
+    past, new = list(request.past), list(request.new)
+    return name, request.instance_id, request.execution_id, past, new, request.missing
 
 
-def unpack_turn(value: Any, parts: Sequence[bytes]) -> tuple[str, TurnRequest]:
+def unpack_turn(value: Any) -> tuple[str, TurnRequest]:
     """Return an orchestrator's name and the request for its turn."""
-    name, instance_id, execution_id, past, missing = value
-    return name, TurnRequest(instance_id, execution_id, parts[:past], parts[past:], missing)
+    return value[0], TurnRequest(*value[1:])
 
 
 def shortened(request: TurnRequest) -> TurnRequest:
@@ -286,13 +255,3 @@ def shortened(request: TurnRequest) -> TurnRequest:
     if len(past) < 2 or sum(map(len, past)) < _SHORT_HISTORY_BYTES:  # noqa: PLR2004 - the last one always goes
         return request
     return TurnRequest(request.instance_id, request.execution_id, past[-1:], request.new, len(past) - 1)
-
-
-def pack_text(text: str | None) -> list[bytes]:
-    """Return the parts for a text that may be None."""
-    return [] if text is None else [_bytes(text)]
-
-
-def unpack_text(parts: Sequence[bytes]) -> str | None:
-    """Return the text that `pack_text` was given."""
-    return _text(parts[0]) if parts else None

@@ -1,12 +1,12 @@
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from onebox.worker.link import Content, Handler, Link, RefusedError, WorkerLostError
+from onebox.worker.link import Handler, Link, RefusedError, WorkerLostError
 
 
 @asynccontextmanager
@@ -27,16 +27,19 @@ async def pair(
         answering.cut()
 
 
-async def echo(value: Any, parts: Sequence[bytes]) -> Content:
-    return value, parts
+async def echo(value: Any) -> Any:
+    return value
 
 
-async def test_a_value_and_its_parts_arrive_as_they_were_sent() -> None:
+async def test_a_value_arrives_as_it_was_sent() -> None:
     async with pair({"echo": echo}) as (asking, _):
-        value = {"text": "ü", "list": [1, None, True, 0.5]}
-        parts = [b"", b"\0" * 300_000, b"end"]
-        assert await asking.call("echo", value, parts) == (value, parts)
-        assert await asking.call("echo") == (None, [])
+        value = {
+            "texts": ("ü", "half a pair \ud800"),
+            "list": [1, None, True, 0.5],
+            "bytes": [b"", b"\0" * 300_000, b"end"],
+        }
+        assert await asking.call("echo", value) == value
+        assert await asking.call("echo") is None
         assert asking.waiting == 0
 
 
@@ -59,8 +62,8 @@ async def test_frames_are_understood_however_the_socket_cuts_them(size: int) -> 
     asking, answering = Link({}), Link({"echo": echo})
     asking.connection_made(there)
     answering.connection_made(back)
-    given = [("", []), ({"a": ["ü"]}, [b"x" * 100, b"", b"y"]), (None, [b"z"])]
-    calls = [asyncio.ensure_future(asking.call("echo", value, parts)) for value, parts in given]
+    given = ["", {"a": ["ü"], "b": [b"x" * 100, b"", b"y"]}, None, b"z"]
+    calls = [asyncio.ensure_future(asking.call("echo", value)) for value in given]
     await asyncio.sleep(0)
     for sent, reader in ((there.sent, answering), (back.sent, asking)):
         for at in range(0, len(sent), size):
@@ -71,9 +74,8 @@ async def test_frames_are_understood_however_the_socket_cuts_them(size: int) -> 
 async def test_a_patient_method_begins_after_the_others_of_a_read() -> None:
     there, began = Wire(), list[str]()
 
-    async def note(value: Any, _: Sequence[bytes]) -> Content:
+    async def note(value: Any) -> None:
         began.append(value)
-        return value, ()
 
     asking, answering = Link({}), Link({"turn": note, "run": note}, patient={"turn"})
     asking.connection_made(there)
@@ -91,27 +93,27 @@ async def test_a_patient_method_begins_after_the_others_of_a_read() -> None:
 async def test_answers_come_in_any_order() -> None:
     first = asyncio.Event()
 
-    async def waits(value: Any, _: Sequence[bytes]) -> Content:
+    async def waits(value: Any) -> Any:
         if value == "first":
             await first.wait()
-        return value, ()
+        return value
 
     async with pair({"waits": waits}) as (asking, _):
         late = asyncio.ensure_future(asking.call("waits", "first"))
-        assert await asking.call("waits", "second") == ("second", [])
+        assert await asking.call("waits", "second") == "second"
         assert asking.waiting == 1
         first.set()
-        assert await late == ("first", [])
+        assert await late == "first"
 
 
 async def test_many_calls_at_once_are_all_answered() -> None:
     async with pair({"echo": echo}) as (asking, _):
-        answers = await asyncio.gather(*(asking.call("echo", each, [b"x" * each]) for each in range(500)))
-        assert answers == [(each, [b"x" * each]) for each in range(500)]
+        answers = await asyncio.gather(*(asking.call("echo", (each, b"x" * each)) for each in range(500)))
+        assert answers == [(each, b"x" * each) for each in range(500)]
 
 
 async def test_a_refusal_carries_its_name_and_details() -> None:
-    async def refuses(value: Any, _: Sequence[bytes]) -> Content:
+    async def refuses(value: Any) -> Any:
         raise RefusedError("because", value)
 
     async with pair({"refuses": refuses}) as (asking, _):
@@ -121,17 +123,23 @@ async def test_a_refusal_carries_its_name_and_details() -> None:
 
 
 async def test_any_other_error_is_a_refusal_too() -> None:
-    async def fails(_: Any, __: Sequence[bytes]) -> Content:
+    async def fails(_: Any) -> Any:
         raise LookupError("not there")
 
-    async def cannot_be_sent(_: Any, __: Sequence[bytes]) -> Content:
-        return object(), ()
+    async def cannot_be_sent(_: Any) -> Any:
+        return object()
 
-    async with pair({"fails": fails, "cannot": cannot_be_sent}) as (asking, _):
+    async def cannot_be_refused(_: Any) -> Any:
+        raise RefusedError("because", object())
+
+    handlers = {"fails": fails, "cannot": cannot_be_sent, "cannot refuse": cannot_be_refused}
+    async with pair(handlers) as (asking, _):
         with pytest.raises(RefusedError, match="LookupError: not there"):
             await asking.call("fails")
-        with pytest.raises(RefusedError, match=r"TypeError: .*not JSON serializable"):
+        with pytest.raises(RefusedError, match="ValueError: unmarshallable object"):
             await asking.call("cannot")
+        with pytest.raises(RefusedError, match="ValueError: unmarshallable object"):
+            await asking.call("cannot refuse")
         with pytest.raises(RefusedError, match="KeyError: 'unknown'"):
             await asking.call("unknown")
 
@@ -139,33 +147,31 @@ async def test_any_other_error_is_a_refusal_too() -> None:
 async def test_a_caller_that_is_cancelled_cancels_the_work() -> None:
     began, cancelled = asyncio.Event(), asyncio.Event()
 
-    async def works(_: Any, __: Sequence[bytes]) -> Content:
+    async def works(_: Any) -> None:
         began.set()
         try:
             await asyncio.Event().wait()
         finally:
             cancelled.set()
-        return None, ()
 
     async with pair({"works": works, "echo": echo}) as (asking, _):
         call = asyncio.ensure_future(asking.call("works"))
         await began.wait()
         call.cancel()
         await cancelled.wait()
-        assert await asking.call("echo", 1) == (1, [])
+        assert await asking.call("echo", 1) == 1
         assert call.cancelled()
 
 
 async def test_whoever_waits_when_the_other_side_ends_gets_an_error() -> None:
     began, cancelled = asyncio.Event(), asyncio.Event()
 
-    async def works(_: Any, __: Sequence[bytes]) -> Content:
+    async def works(_: Any) -> None:
         began.set()
         try:
             await asyncio.Event().wait()
         finally:
             cancelled.set()
-        return None, ()
 
     lost: list[str] = []
     async with pair({"works": works}, lost) as (asking, answering):
@@ -184,10 +190,9 @@ async def test_whoever_waits_when_the_other_side_ends_gets_an_error() -> None:
 async def test_calls_that_are_abandoned_are_cancelled() -> None:
     began = asyncio.Event()
 
-    async def works(_: Any, __: Sequence[bytes]) -> Content:
+    async def works(_: Any) -> None:
         began.set()
         await asyncio.Event().wait()
-        return None, ()
 
     async with pair({"works": works}) as (asking, _):
         call = asyncio.ensure_future(asking.call("works"))
