@@ -15,7 +15,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Instant
 from durable_retry.engine.base.instants import from_ms, to_ms
-from durable_retry.engine.base.json_forms import Form, JsonShape, MsInstant
+from durable_retry.engine.base.json_forms import JsonShape, MsInstant
 from durable_retry.engine.base.text import deterministic_fraction
 
 LONGEST_WINDOW: Final = timedelta(days=1)
@@ -94,7 +94,7 @@ class Pace(JsonShape):
     seconds: float  # until the window ends, above 0
     reason: str  # why, a few words
     # No turn is reserved for later than this; None means the end of the window.
-    longest_seconds: Annotated[float | None, Form(omits_none=True)] = None
+    longest_seconds: float | None = None
     # Whether an attempt whose deadline comes before its turn goes at once, since something is left. False
     # beside a configured rate, which nothing passes.
     may_be_passed: bool = True

@@ -108,7 +108,7 @@ class BulkItem(JsonShape):
     detail: str | None = None
     operation_id: str | None = None
     event_id: str | None = None
-    errors: Annotated[tuple[Problem, ...] | None, Form(omits_none=True)] = None
+    errors: tuple[Problem, ...] | None = None
     unreadable: Annotated[str | None, Form(is_stored=False)] = None
 
     @property

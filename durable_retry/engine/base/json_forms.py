@@ -145,8 +145,6 @@ class Form:
     encode: _Convert | None = None  # to JSON; None means by the type
     decode: _Convert | None = None  # from JSON; None means by the type
     is_stored: bool = True  # False leaves the field out; its default takes its place
-    # True leaves the member out while it is None: for fields that older code must not meet.
-    omits_none: bool = False
 
 
 type MsInstant = Annotated[datetime, Form(encode=to_ms, decode=from_ms)]
@@ -256,7 +254,7 @@ def _schema_of_member(member: _Member) -> core_schema.DataclassField:
         validation_alias=member.name,
         serialization_alias=member.name,
         serialization_exclude=not form.is_stored,
-        serialization_exclude_if=is_none if form.omits_none else None,
+        serialization_exclude_if=is_none if member.field.default is None else None,
     )
 
 

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.asks import Ask, with_ask
 from durable_retry.engine.base.instants import from_ms, to_ms
-from durable_retry.engine.base.json_forms import Form, JsonRow, JsonShape, MsInstant
+from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
 from durable_retry.engine.base.sliding_window import SlidingWindow
 from durable_retry.engine.circuit.reporters import Reporters
 from durable_retry.engine.circuit.retry_budget import Budget
@@ -115,7 +115,7 @@ class Lease(JsonRow):
     lease_id: str
     expires_at: MsInstant  # then another may probe
     # The instant of the latest request for it; None from an older version.
-    asked_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
+    asked_at: MsInstant | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +154,13 @@ class Breaker(JsonShape):
     budget: Budget = _NO_BUDGET  # level of the retry budget
     # What was left of the dependency's rate limit when a worker last reported it, also after its window; None
     # when it was never low.
-    quota: Annotated[Quota | None, Form(omits_none=True)] = None
+    quota: Quota | None = None
     probed: tuple[Ask, ...] = ()  # requests whose probes are over; one that is delivered again gets no lease
     # Start of the first break since it last let calls through; None while it does, and where an older version
     # opened it.
-    first_opened_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
+    first_opened_at: MsInstant | None = None
     # Whether deadlines stop while it is held open by hand, see `ManualAction`; kept when that is over.
-    stops_deadline: Annotated[bool | None, Form(omits_none=True)] = None
+    stops_deadline: bool | None = None
 
     @property
     def holds_deadlines(self) -> bool:

@@ -5,9 +5,9 @@ How reporting affects the shared ratio is in `docs/circuit.md`; when a process r
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Final, assert_never
+from typing import Final, assert_never
 
-from durable_retry.engine.base.json_forms import Form, JsonRow, JsonShape, MsInstant
+from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.sliding_window import SlidingWindow
 from durable_retry.engine.pace import Quota
@@ -80,6 +80,6 @@ class Report(JsonShape):
     throttled_until: MsInstant | None = None
     probes: tuple[ProbeResult, ...] = ()  # probes that ended
     # What went wrong in the latest call that counts as failed, for a person; None when none does.
-    last_failure: Annotated[str | None, Form(omits_none=True)] = None
+    last_failure: str | None = None
     # What is left of the dependency's rate limit; None unless that is low, or has just been.
-    quota: Annotated[Quota | None, Form(omits_none=True)] = None
+    quota: Quota | None = None

@@ -146,7 +146,7 @@ class Refused(JsonShape):
     until: MsInstant  # when this operation asks again: its release time after `base`
     reason: str  # for the operation's status
     # Whether the operation's deadline stops until then; None means that it goes on.
-    stops_deadline: Annotated[bool | None, Form(omits_none=True)] = None
+    stops_deadline: bool | None = None
 
 
 def refused(operation_id: str, base: datetime, waiting: int, reason: str) -> Refused:

@@ -242,10 +242,10 @@ class ManualAction(JsonShape):
     for_seconds: float | None = None
     # The epoch of the circuit that the person saw: in any other the action changes nothing. None means that
     # it applies whatever the circuit did meanwhile.
-    epoch: Annotated[int | None, Form(omits_none=True)] = None
+    epoch: int | None = None
     # Whether the deadlines of operations that wait for it stop while it is held open; None means that they go
     # on. Ignored for everything but opening.
-    stops_deadline: Annotated[bool | None, Form(omits_none=True)] = None
+    stops_deadline: bool | None = None
 
 
 def apply_manual_action(breaker: Breaker, action: ManualAction, received_at: datetime) -> Breaker:

@@ -98,7 +98,7 @@ class Replay(JsonShape):
     replay_id: str | None = None
     dead_letter_id: str | None = None
     by: str | None = None
-    from_step: Annotated[str | None, Form(omits_none=True)] = None
+    from_step: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ class KeptDeadLetter(JsonShape):
     message_chars: int | None = None
     archived_by: str | None = None  # who archived it; None when nobody said
     # More of the last attempt's failure; None where its line says all.
-    failure: Annotated[FailureDetail | None, Form(omits_none=True)] = None
+    failure: FailureDetail | None = None
     # Why its row cannot be read, of what is shown in its place; such a record is never stored.
     unreadable: Annotated[str | None, Form(is_stored=False)] = None
 
@@ -205,8 +205,8 @@ def of_operation(dead_letter_id: str, entry: Mapping[str, Any], now: datetime) -
         first_failed_at=from_rfc3339(attempts[0]["started_at"]) if attempts else now,
         attempts=attempts,
         operation=operation,
-        correlation_id=operation["correlation_id"],
-        replay_of=operation["replay_of"],
+        correlation_id=operation.get("correlation_id"),
+        replay_of=operation.get("replay_of"),
         failure=FailureDetail.from_json(entry["failure"]) if entry.get("failure") else None,
     )
 

@@ -211,13 +211,13 @@ def edited_operation(record: KeptDeadLetter, edits: ReplayBody) -> OperationRequ
         InvalidInputError: With every mistake, including fields that cannot be edited.
     """
     operation = record.operation or {}
-    is_handler = operation["handler"] is not None
+    is_handler = operation.get("handler") is not None
     refused = edits.edits - ({"input"} if is_handler else {"request"})
     if refused:
         detail = "cannot be edited: this dead letter has " + ("an input" if is_handler else "a request")
         raise InvalidInputError(Problem(f"/{name}", detail) for name in sorted(refused))
     return _parsed_request(
-        {"handler": operation["handler"], "input": operation["input"]}
+        {"handler": operation["handler"], "input": operation.get("input")}
         if is_handler
         else {"dependency": operation["dependency"], "request": operation["request"]},
         edits,
@@ -238,7 +238,7 @@ def _parsed_request(document: dict[str, Any], edits: ReplayBody, record: KeptDea
     if missing:
         raise InvalidInputError(missing)
     # Older versions accepted spaces at the ends of a correlation id, which validation refuses today.
-    correlation_id = (operation["correlation_id"] or "").strip() or None
+    correlation_id = (operation.get("correlation_id") or "").strip() or None
     more = {"correlation_id": correlation_id, "on_success": list(operation["on_success"])}
     return parse_operation(document | more)
 
@@ -296,5 +296,5 @@ def _differences_between(path: tuple[str | int, ...], before: Any, after: Any) -
 
 def is_masked(operation: Mapping[str, Any]) -> bool:
     """Return whether credentials were masked when an operation was stored, so that it cannot start again."""
-    request = operation["request"]
+    request = operation.get("request")
     return request is not None and MASK in request.get("headers", {}).values()

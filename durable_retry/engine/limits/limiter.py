@@ -54,7 +54,7 @@ class Slot(JsonShape):
 
     lease_id: str | None = None  # to be given back after the attempt; None when there is nothing to give back
     # When the request asked; given back with the lease. None from or to an older version.
-    asked_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
+    asked_at: MsInstant | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class SlotPostponed(JsonShape):
     reason: str  # the limit that is reached, in a few words
     # How many attempts that wait for a slot are older; None when it does not wait for a slot, and from an
     # older version.
-    ahead: Annotated[int | None, Form(omits_none=True)] = None
+    ahead: int | None = None
 
 
 def slot_answer_to_json(answer: Slot | SlotPostponed) -> dict[str, Any]:
@@ -91,13 +91,13 @@ class SlotRequest(JsonShape):
     # A start later than this is of no use: none is reserved. None means any.
     latest_seconds: float | None = None
     # Why the rate is lower than configured, and for how long; None while it is not.
-    pace: Annotated[Pace | None, Form(omits_none=True)] = None
+    pace: Pace | None = None
     # When the orchestration asked, by its replay-safe time, which tells a new request from one that is
     # delivered again (`engine.base.asks`); None from an older version.
-    asked_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
+    asked_at: MsInstant | None = None
     # When the attempt was first due: the oldest goes first. None from an older version.
-    due_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
-    priority: Annotated[Priority | None, Form(omits_none=True)] = None  # None is `normal`
+    due_at: MsInstant | None = None
+    priority: Priority | None = None  # None is `normal`
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Place(JsonRow):
     due_at: MsInstant  # when the attempt was first due
     lease_id: str
     asks_at: MsInstant  # when it asks again
-    priority: Annotated[Priority | None, Form(omits_none=True)] = None  # None is `normal`
+    priority: Priority | None = None  # None is `normal`
 
     def order(self, now: datetime) -> tuple[timedelta, datetime, str]:
         """Return what places are sorted by, the first to go first."""
@@ -122,7 +122,7 @@ class SlotLease(JsonRow):
     began_at: MsInstant
     expires_at: MsInstant  # then the slot is free again
     # The instant of the latest request for it; None from an older version.
-    asked_at: Annotated[MsInstant | None, Form(omits_none=True)] = None
+    asked_at: MsInstant | None = None
 
 
 @dataclass(frozen=True, slots=True)

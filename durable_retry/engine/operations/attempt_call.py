@@ -12,13 +12,13 @@ from durable_retry.engine.retry.loop import AdmissionState, StepAdmission
 class AttemptCall(JsonShape):
     """The input of the activity `attempt`: an operation, or where to find a large one, see `start_input`."""
 
-    operation: Annotated[OperationInput | None, Form(omits_none=True)] = None
-    operation_id: Annotated[str | None, Form(omits_none=True)] = None  # with the digest alone
-    digest: Annotated[str | None, Form(omits_none=True)] = None
+    operation: OperationInput | None = None
+    operation_id: str | None = None  # with the digest alone
+    digest: str | None = None
     attempt: int  # from 1
     admission: Annotated[AdmissionState, Form(name="ticket")] = field(default_factory=AdmissionState)
     # Whether the attempt is made although the deadline has passed.
     is_owed: Annotated[bool, Form(name="owed")] = False
     # Whether an earlier attempt of the same key ended without a clear refusal; None for not.
-    acted_before: Annotated[bool | None, Form(omits_none=True)] = None
-    step: Annotated[StepAdmission | None, Form(omits_none=True)] = None  # of a step at another dependency
+    acted_before: bool | None = None
+    step: StepAdmission | None = None  # of a step at another dependency

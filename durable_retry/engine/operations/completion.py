@@ -8,10 +8,10 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final, Self
+from typing import Any, Final, Self
 
 from durable_retry.engine.base.instants import from_rfc3339
-from durable_retry.engine.base.json_forms import Form, JsonShape
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.names import FINISHED, Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.validation import pointed_at
@@ -105,7 +105,7 @@ class Completion(JsonShape):
     # attempts ended without a clear refusal, in this run or an earlier one.
     may_have_acted: bool = False
     # The wanted parts of the result of a success, by JSON pointer; None when there are none.
-    values: Annotated[Mapping[str, Any] | None, Form(omits_none=True)] = None
+    values: Mapping[str, Any] | None = None
 
     @property
     def succeeded(self) -> bool:

@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from durable_retry.engine.base.json_forms import Form, JsonShape, UnreadableRecordError
+from durable_retry.engine.base.json_forms import JsonShape, UnreadableRecordError
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.validation import Problem
 
@@ -64,7 +64,7 @@ class Debounce(JsonShape):
     key: str  # the caller's `debounce_key`
     seconds: float  # the caller's `debounce_seconds`
     accepted_at: datetime  # stays when upkeep starts the operation anew
-    max_seconds: Annotated[float | None, Form(omits_none=True)] = None  # see `DebounceRequest`
+    max_seconds: float | None = None  # see `DebounceRequest`
 
     def replaced_by(self, event: Any) -> str | None:
         """Return the operation that replaces this one, as the data of an event says; None where none does.
@@ -86,7 +86,7 @@ class DebounceRequest(JsonShape):
     accepted_at: datetime
     seconds: float
     # For so long its series waits at most; None is `LONGEST_WAIT`.
-    max_seconds: Annotated[float | None, Form(omits_none=True)] = None
+    max_seconds: float | None = None
 
     @property
     def due_at(self) -> datetime:

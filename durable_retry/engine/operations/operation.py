@@ -22,10 +22,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Annotated, Any, Final, Self
+from typing import Any, Final, Self
 
 from durable_retry.engine.base.instants import from_rfc3339, to_ms
-from durable_retry.engine.base.json_forms import Form, JsonShape
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import FORM, OrderOnFailure, Priority
 from durable_retry.engine.base.text import MASK
@@ -99,31 +99,31 @@ class OperationInput(JsonShape):
     undoes: str | None = None  # the saga whose step it compensates; None when it is no compensation
     trace: TraceContext | None = None  # where in a trace it was submitted; None when nobody traces it
     # Sent to the dependency in place of `key`, by an edited replay; else None.
-    downstream_key: Annotated[str | None, Form(omits_none=True)] = None
+    downstream_key: str | None = None
     # The run whose remembered steps this one continues; None means its own.
-    steps_run: Annotated[int | None, Form(omits_none=True)] = None
+    steps_run: int | None = None
     # The person or the key that submitted or replayed it; None when not known.
-    submitted_by: Annotated[str | None, Form(omits_none=True)] = None
+    submitted_by: str | None = None
     # JSON pointers to the parts of its result that a saga needs; None when none does.
-    wanted: Annotated[tuple[str, ...] | None, Form(omits_none=True)] = None
+    wanted: tuple[str, ...] | None = None
     # When it begins, where that is later than it was accepted; None for at once.
-    start_at: Annotated[datetime | None, Form(omits_none=True)] = None
+    start_at: datetime | None = None
     # Operations of one order key run one after the other; None for in no order.
-    order_key: Annotated[str | None, Form(omits_none=True)] = None
+    order_key: str | None = None
     # What becomes of those behind it when it ends as a dead letter; None without an order key.
-    order_on_failure: Annotated[OrderOnFailure | None, Form(omits_none=True)] = None
+    order_on_failure: OrderOnFailure | None = None
     # Its number in that order, and the operation before it if that had not ended; None without an order key
     # and where it joins its lane when it begins.
-    order_number: Annotated[int | None, Form(omits_none=True)] = None
-    order_after: Annotated[str | None, Form(omits_none=True)] = None
+    order_number: int | None = None
+    order_after: str | None = None
     # How it waits for a later one that replaces it, until `start_at` at the latest; None for not at all.
-    debounce: Annotated[Debounce | None, Form(omits_none=True)] = None
+    debounce: Debounce | None = None
     # Who goes first where operations wait; None is `normal`.
-    priority: Annotated[Priority | None, Form(omits_none=True)] = None
+    priority: Priority | None = None
     # Whether an earlier run of it, or one with its key, may have acted; None for not.
-    acted_before: Annotated[bool | None, Form(omits_none=True)] = None
+    acted_before: bool | None = None
     # Whether nobody but the app knows its key, so that no record of it is kept; None for not.
-    key_is_generated: Annotated[bool | None, Form(omits_none=True)] = None
+    key_is_generated: bool | None = None
 
     @property
     def remembered_run(self) -> int:
@@ -321,8 +321,8 @@ def _policy_of_request(request: OperationRequest, dependency: Dependency) -> Ret
 
 def content_of(operation: Mapping[str, Any], masking: Masking) -> dict[str, Any]:
     """Return `request`, or `handler` and `input`, of an operation's JSON form, as people see it."""
-    if operation["handler"] is not None:
-        return masking.shown({"handler": operation["handler"], "input": operation["input"]})
+    if operation.get("handler") is not None:
+        return masking.shown({"handler": operation["handler"], "input": operation.get("input")})
     return masking.shown({"request": without_credentials(operation)["request"]})
 
 

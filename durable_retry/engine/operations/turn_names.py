@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from durable_retry.engine.base.json_forms import Form
 from durable_retry.engine.base.names import Priority
 
 TURN_NAMES: Final = ("order_key", "priority", "debounce_key")
@@ -20,9 +19,9 @@ def turn_names_of(document: Mapping[str, Any]) -> dict[str, str]:
 class TurnNames:
     """Conditions on these names, a part of a filter; None means any."""
 
-    order_key: Annotated[str | None, Form(omits_none=True)] = None  # the whole order key
-    priority: Annotated[Priority | None, Form(omits_none=True)] = None
-    debounce_key: Annotated[str | None, Form(omits_none=True)] = None  # the whole debounce key
+    order_key: str | None = None  # the whole order key
+    priority: Priority | None = None
+    debounce_key: str | None = None  # the whole debounce key
 
     @property
     def turn_names(self) -> dict[str, str]:

@@ -24,10 +24,10 @@ and written by each message: as a text it needs no parsing (docs/decisions/order
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Annotated, Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from durable_retry.engine.base.instants import from_ms, to_ms
-from durable_retry.engine.base.json_forms import Form, JsonRow, JsonShape, MsInstant
+from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
 from durable_retry.engine.base.text import counted
 
 MOST_PLACES: Final = 20_000
@@ -50,11 +50,11 @@ class LaneMessage(JsonShape):
     accepted_at: MsInstant  # or when it began, if it was submitted to begin later
     run: int = 0  # its run number; 0 before its orchestration has asked
     # Its number in the order, which only grows in a lane; None where it joins at the end.
-    number: Annotated[int | None, Form(omits_none=True)] = None
+    number: int | None = None
     # The operation before it, whose place the lane has to see first; None where there is no such.
-    after: Annotated[str | None, Form(omits_none=True)] = None
+    after: str | None = None
     # The dead letter that it ended as, if that blocks the lane; else None.
-    dead_letter_id: Annotated[str | None, Form(omits_none=True)] = None
+    dead_letter_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class Turn(JsonShape):
     front: str | None = None  # the operation in front; None when it has the turn itself
     dead_letter_id: str | None = None  # what that has ended as and blocks the lane with; None while it runs
     # The operation before it, where the lane has not seen that; else None.
-    missing: Annotated[str | None, Form(omits_none=True)] = None
+    missing: str | None = None
     # Since when somebody is in front; None where it has the turn itself.
-    front_since: Annotated[MsInstant | None, Form(omits_none=True)] = None
+    front_since: MsInstant | None = None
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -133,9 +133,9 @@ class Lane(JsonShape):
     # Dead letters of the operations that keep their places, by operation.
     dead_letters: Mapping[str, str] = field(default_factory=dict)
     leaves: tuple[Leave, ...] = ()  # the latest, at most `KEPT_LEAVES`
-    front_since: Annotated[MsInstant | None, Form(omits_none=True)] = None  # None for an empty lane
+    front_since: MsInstant | None = None  # None for an empty lane
     # Operations whose turn waits for one that the lane has not seen, by the operation; None where none does.
-    missing: Annotated[Mapping[str, str] | None, Form(omits_none=True)] = None
+    missing: Mapping[str, str] | None = None
 
     def __len__(self) -> int:
         return self.queue.count(";")

@@ -82,7 +82,7 @@ class PastAction(JsonShape):
     action: str
     at: datetime
     by: str | None = None
-    reason: Annotated[str | None, Form(omits_none=True)] = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,16 +122,16 @@ class AttemptOutcome(JsonShape):
     # under the same number and costs no attempt.
     counted: bool = True
     # What failed, if it was a step with a policy of its own; else None.
-    step: Annotated[StepFailure | None, Form(omits_none=True)] = None
+    step: StepFailure | None = None
     # More of a failure; None for success, and where the line says all.
-    failure: Annotated[FailureDetail | None, Form(omits_none=True)] = None
+    failure: FailureDetail | None = None
     # The name of this execution, when it sent nothing and may have left its marker; else None.
-    unsent: Annotated[str | None, Form(omits_none=True)] = None
+    unsent: str | None = None
     # The run of another start of its life, which came first: the operation goes on under that number. None
     # where it met none.
-    run: Annotated[int | None, Form(omits_none=True)] = None
+    run: int | None = None
     # Whether nothing of the request left; None where it may have, and where an answer came.
-    never_sent: Annotated[bool | None, Form(omits_none=True)] = None
+    never_sent: bool | None = None
     # Whether a handler failed by a mistake in its code, which shows nothing of the dependency. Not stored:
     # only the worker's report to the circuit needs it.
     is_our_bug: Annotated[bool, Form(is_stored=False)] = False
@@ -204,15 +204,15 @@ class History(JsonShape):
     waits: tuple[PastWait, ...] = ()
     # Attempts that ended by a step with a policy of its own: they use up nothing of the operation's; None for
     # none.
-    step_failures: Annotated[int | None, Form(omits_none=True)] = None
+    step_failures: int | None = None
     # Whether an attempt so far ended without a clear refusal, so that the dependency may have acted; None for
     # not.
-    may_have_acted: Annotated[bool | None, Form(omits_none=True)] = None
+    may_have_acted: bool | None = None
     # The latest actions of people, at most `KEPT_ACTIONS`, oldest first; None for none.
-    actions: Annotated[tuple[PastAction, ...] | None, Form(omits_none=True)] = None
+    actions: tuple[PastAction, ...] | None = None
 
     # More of the latest attempt's failure.
-    failure: Annotated[FailureDetail | None, Form(omits_none=True)] = None
+    failure: FailureDetail | None = None
 
     def evidence(self) -> dict[str, Any]:
         """Return what a dead letter keeps, as JSON: `attempts`, and `failure` where there is one."""

@@ -58,20 +58,20 @@ class AdmissionState(JsonShape):
     permit: Annotated[Permitted | None, Form(encode=answer_to_json)] = None
     # When the attempt was first due, before anything blocked it; None for a first attempt, and when an older
     # version stored it.
-    due_at: Annotated[datetime | None, Form(omits_none=True)] = None
+    due_at: datetime | None = None
     # Granted by the entity `call_limiter` for this attempt; None when there is none.
-    slot: Annotated[Slot | None, Form(omits_none=True)] = None
+    slot: Slot | None = None
     start_reserved: bool = False  # the limiter counted the start of this attempt when it postponed it
     waited_for_slot: bool = False  # the limiter postponed it before
     # When the attempt was first due, if it waits for a slot; None if not.
-    slot_since: Annotated[datetime | None, Form(omits_none=True)] = None
+    slot_since: datetime | None = None
     # How many older attempts waited for a slot when it last asked; None when not known.
-    ahead: Annotated[int | None, Form(omits_none=True)] = None
+    ahead: int | None = None
     # The orchestration asks for a slot when the worker wants one. Older versions do not, and their attempts
     # go without.
     asks_for_slot: bool = False
     # The executions of this attempt that sent nothing and may have left its marker.
-    unsent: Annotated[tuple[str, ...] | None, Form(omits_none=True)] = None
+    unsent: tuple[str, ...] | None = None
 
     def valid_permit(self, now: datetime) -> Permitted | None:
         """Return the permit unless its lease expired: a probe must not go when another may have begun."""
@@ -182,7 +182,7 @@ class RetryState(JsonShape):
     admission: Annotated[AdmissionState, Form(name="ticket")] = field(default_factory=AdmissionState)
     due_at: datetime | None = None  # when the next attempt is due, aware UTC; None means at once
     # The same of a step of the next attempt, at another dependency; None when none was blocked.
-    step: Annotated[StepAdmission | None, Form(omits_none=True)] = None
+    step: StepAdmission | None = None
 
     @property
     def may_have_acted(self) -> bool:

@@ -27,7 +27,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field
 
-from durable_retry.engine.base.json_forms import Form, JsonShape, is_none
+from durable_retry.engine.base.json_forms import JsonShape, is_none
 from durable_retry.engine.base.json_input import json_problems
 from durable_retry.engine.base.validation import Key, Strict
 from durable_retry.engine.operations.completion import Completion
@@ -140,7 +140,7 @@ class SagaStep(JsonShape):
     undone: Completion | None = None  # how the compensation ended; None before, and when it was not needed
     # JSON pointers to the parts of the operation's result that other operations of the saga refer to; None
     # when none does.
-    wanted: Annotated[tuple[str, ...] | None, Form(omits_none=True)] = None
+    wanted: tuple[str, ...] | None = None
 
     @property
     def stands(self) -> bool:
@@ -213,9 +213,7 @@ class SagaRestart(JsonShape):
     runs: tuple[str, ...]
     note: str | None = None
     by: str | None = None
-    confirmed: Annotated[
-        Mapping[str, ConfirmedEffect] | None, Form(omits_none=True), Field(exclude_if=is_none)
-    ] = None
+    confirmed: Annotated[Mapping[str, ConfirmedEffect] | None, Field(exclude_if=is_none)] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,14 +224,14 @@ class Saga(JsonShape):
     steps: tuple[SagaStep, ...]
     created_at: datetime
     fingerprint: str = ""  # the fingerprint of the request; two submissions under one key are compared by it
-    key: Annotated[str | None, Form(omits_none=True)] = None  # the caller's
+    key: str | None = None  # the caller's
     # Whether the failed step is undone as well, if it may have acted. Not in sagas that began in older
     # versions, whose histories have no such step.
     undoes_unknown: bool = False
     # Whether references to results are replaced; None means no, as in older versions.
-    has_references: Annotated[bool | None, Form(omits_none=True)] = None
+    has_references: bool | None = None
     # The restarts, the oldest first; None before the first.
-    restarts: Annotated[tuple[SagaRestart, ...] | None, Form(omits_none=True)] = None
+    restarts: tuple[SagaRestart, ...] | None = None
 
     @property
     def failed(self) -> bool:

@@ -90,7 +90,7 @@ def _error_in(entry: Mapping[str, Any]) -> str:
 def dead_letter_id_of(operation: Mapping[str, Any], event_id: str | None = None) -> str:
     """Return the id of the dead letter of a run, or of its event that failed in its place."""
     failed = event_id or operation["operation_id"]
-    return _dead_letter_id(failed, operation["replay_of"] or "", operation["created_at"])
+    return _dead_letter_id(failed, operation.get("replay_of") or "", operation["created_at"])
 
 
 async def keep_message(

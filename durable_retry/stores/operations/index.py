@@ -79,11 +79,11 @@ class OperationEntry(JsonRow):
     status: OperationState | None = None  # when it was noted; None of one that was just accepted
     error: str = ""  # the last one then, cut; "" for none
     noted_us: int = 0  # microseconds since 1970; see `rank`
-    order_key: Annotated[str | None, Form(omits_none=True)] = None
-    priority: Annotated[Priority | None, Form(omits_none=True)] = None  # None is `normal`
-    debounce_key: Annotated[str | None, Form(omits_none=True)] = None
+    order_key: str | None = None
+    priority: Priority | None = None  # None is `normal`
+    debounce_key: str | None = None
     # False where the task hub did not say whether it took it over; None where it did.
-    was_answered: Annotated[bool | None, Form(omits_none=True)] = None
+    was_answered: bool | None = None
 
     @property
     def rank(self) -> tuple[int, int]:
