@@ -23,7 +23,7 @@ from typing import Any, Final, assert_never
 import httpx
 
 from durable_retry import clock
-from durable_retry.engine.base.names import FORM, OperationState
+from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.plain_json import plain_json
 from durable_retry.engine.base.validation import validated
 from durable_retry.engine.config.dependencies_file import parse_config
@@ -312,8 +312,7 @@ class _Run:
         while True:
             history, due_at = self.state.history, self.state.due_at
             decision = (
-                overdue(self.operation, history, due_at, clock.now(), FORM)
-                or await self._attempt_until_decided()
+                overdue(self.operation, history, due_at, clock.now()) or await self._attempt_until_decided()
             )
             match decision:
                 case Wait():
@@ -338,7 +337,7 @@ class _Run:
                 )
             except Crash:
                 continue  # The task hub gives the attempt to another worker, under its number.
-            self.state, action = after(self.operation, self.state, outcome, clock.now(), FORM)
+            self.state, action = after(self.operation, self.state, outcome, clock.now())
             assert isinstance(action, Wait | Done | DeadLetter)  # noqa: S101 - no circuit, so no probe
             return action
         raise RuntimeError(f"the handler's process died {MAX_OWN_FAILURES - 1} times in attempt {number}")

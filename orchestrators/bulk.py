@@ -70,11 +70,6 @@ class BulkReplay:
         )
 
     @property
-    def form(self) -> int:
-        """See `engine.base.names.FORM`."""
-        return int(self.given.get("form", 1))
-
-    @property
     def next_count_at(self) -> datetime:
         """When the ends are to be counted again."""
         began_at = from_rfc3339(self.given["created_at"])
@@ -100,7 +95,7 @@ class BulkReplay:
         timer, early = self.ctx.create_timer(until), 0
         others = [] if self.end is ReplayState.CANCELLED else [self.cancel]
         while (yield task.when_any([timer, *others])) is timer:
-            if not fired_early(self.form, until, self.now, early):
+            if not fired_early(until, self.now, early):
                 return
             timer, early = self.ctx.create_timer(after_early(until, self.now)), early + 1
 
@@ -109,7 +104,7 @@ def replay(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Turns[dict[
     """Run a bulk replay: one page of dead letters per execution, so that the history stays short.
 
     Args:
-        given: `replay_id`, `filter`, `rate_per_second`, `matched`, `note`, `created_at`, `form`, `by`;
+        given: `replay_id`, `filter`, `rate_per_second`, `matched`, `note`, `created_at`, `by`;
             `options` where some were given; `action` unless it is a replay; when it continues as new
             `progress`, `page` when it is in the middle of one, and `end` when only ends are left to count. A
             selection begins with its `page`.

@@ -16,7 +16,6 @@ from durable_retry.engine.base.names import (
     CANCEL_EVENT,
     COMMIT,
     ENDED_EVENT,
-    FORM,
     OPERATION,
     OUTBOX,
     PAUSE_EVENT,
@@ -84,7 +83,7 @@ def operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[d
     """Carry one operation to its end.
 
     Args:
-        input_: `{"operation": OperationInput, "form": FORM}`; when it continues as new, what `Run.carried_on`
+        input_: `{"operation": OperationInput}`; when it continues as new, what `Run.carried_on`
             returned.
 
     Returns:
@@ -189,7 +188,7 @@ def _make_one_lap(run: Run) -> Turns[dict[str, Any] | None]:
     late = None if run.has_turn else (yield from wait_for_turn(run))
     if late is None and not run.has_turn:
         return None
-    late = late or overdue(run.operation, run.state.history, run.state.due_at, run.now, run.form)
+    late = late or overdue(run.operation, run.state.history, run.state.due_at, run.now)
     decision = late or (yield from _make_attempt(run))
     match decision:
         case Done():
@@ -209,7 +208,7 @@ def _make_attempt(run: Run) -> Turns[Decision]:
         step_at = None
         if isinstance(answer, BlockedStep):
             step_at, answer = answer.dependency, answer.blocked
-        asking = Asking(run.ctx, run.operation, step_at or run.operation.dependency, run.form)
+        asking = Asking(run.ctx, run.operation, step_at or run.operation.dependency)
         if isinstance(answer, NeedsProbe) and run.state.admission_at(step_at).permit is not None:
             answer = lease_expired(run.now)
         action = run.follow(answer, step_at)
@@ -268,7 +267,7 @@ def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any]
 def _start_outbox(run: Run, run_id: str) -> None:
     # Nobody waits for it: the operation has succeeded. If the turn that ends it is lost, the sweeper starts
     # it.
-    given = {"operation_id": run_id, "form": FORM}
+    given = {"operation_id": run_id}
     run.ctx.call_sub_orchestrator(function_name(OUTBOX), input=given, instance_id=outbox_instance(run_id))
 
 

@@ -62,7 +62,6 @@ class Sending:
     place: Mapping[str, Any]
     deliveries: list[Delivery]
     signals: Signals
-    form: int
     waited_for: datetime | None = None
 
     @property
@@ -74,7 +73,6 @@ class Sending:
         """Return the input of the execution that continues this one."""
         return {
             **self.scope,
-            "form": self.form,
             "place": dict(self.place),
             "deliveries": [delivery.to_json() for delivery in self.deliveries],
         }
@@ -129,10 +127,9 @@ def outbox(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[None
 
     Args:
         input_: `operation_id`, the `OperationInput.run_id` of a run, and `event_id` when only that event
-            is to be sent; `form`; when it continues as new, what `Sending.carried_on` returned.
+            is to be sent; when it continues as new, what `Sending.carried_on` returned.
     """
-    form = input_.get("form", 1)
-    sending = yield from _load_deliveries(ctx, input_, Signals(ctx), form)
+    sending = yield from _load_deliveries(ctx, input_, Signals(ctx))
     rounds = 0
     while sending.deliveries:
         if rounds == ROUNDS_PER_HISTORY:
@@ -142,21 +139,20 @@ def outbox(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[None
         yield from _send_one_round(sending)
         if not sending.deliveries:
             # An event may have been resent meanwhile; when none is pending, this removes the index entry.
-            sending = yield from _load_deliveries(ctx, sending.scope, sending.signals, form)
+            sending = yield from _load_deliveries(ctx, sending.scope, sending.signals)
 
 
 def _load_deliveries(
     ctx: task.OrchestrationContext,
     input_: Mapping[str, Any],
     signals: Signals,
-    form: int,
 ) -> Turns[Sending]:
     scope = {name: input_[name] for name in ("operation_id", "event_id") if name in input_}
     known = input_
     if "deliveries" not in known:
         known = yield from call_until_success(ctx, OUTBOX_PENDING, scope)
     deliveries = [Delivery.from_json(each) for each in known["deliveries"]]
-    return Sending(ctx, scope, known["place"], deliveries, signals, form)
+    return Sending(ctx, scope, known["place"], deliveries, signals)
 
 
 def _send_one_round(sending: Sending) -> Turns[None]:
@@ -194,14 +190,14 @@ def _result_of_delivery(delivery: Delivery, attempt: task.Task[Any]) -> LapResul
 def _follow_delivery(sending: Sending, delivery: Delivery, result: LapResult) -> Turns[None]:
     """Move a delivery's retry loop on; a probe or a slot is requested at once and used in the next round."""
     give_slot_back(sending.ctx, delivery.lane, delivery.state.admission)
-    state, action = after(delivery.operation, delivery.state, result, sending.now, sending.form)
-    asking = Asking(sending.ctx, delivery.operation, delivery.lane, sending.form)
+    state, action = after(delivery.operation, delivery.state, result, sending.now)
+    asking = Asking(sending.ctx, delivery.operation, delivery.lane)
     if isinstance(action, RequestProbe):
         permit = yield from request_probe(asking, action)
-        state, action = after(delivery.operation, state, permit, sending.now, sending.form)
+        state, action = after(delivery.operation, state, permit, sending.now)
     elif isinstance(action, RequestSlot):
         slot = yield from request_slot(asking, action)
-        state, action = after(delivery.operation, state, slot, sending.now, sending.form)
+        state, action = after(delivery.operation, state, slot, sending.now)
     moved = delivery.moved(state)
     match action:
         case Done():

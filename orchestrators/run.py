@@ -50,7 +50,6 @@ class Run:
     Attributes:
         ctx: The durable context; the only source of time and of identifiers.
         has_begun: Whether it continues an earlier execution, so that it waits for its start no more.
-        form: The form of the history, see `engine.base.names.FORM`.
         digest: The digest of a large operation, which attempts read from the instance's input; None when they
             get it.
         signals: What someone outside tells it: its names are the events' of `engine.base.names`.
@@ -66,7 +65,6 @@ class Run:
     has_begun: bool
     state: RetryState
     signals: Signals
-    form: int
     digest: str | None = None
     laps: int = 0
     has_turn: bool = True
@@ -85,7 +83,6 @@ class Run:
             has_begun="history" in input_,
             state=RetryState.from_json(input_),
             signals=Signals(ctx),
-            form=input_.get("form", 1),
             digest=input_.get("digest"),
             has_turn=operation.order_key is None or input_.get("has_turn", False),
         )
@@ -95,7 +92,6 @@ class Run:
         written = self.operation.to_json()
         return {
             "operation": written,
-            "form": self.form,
             **({} if self.digest is None else {"digest": digest_of(written)}),
             **({} if self.operation.order_key is None else {"has_turn": self.has_turn}),
             **self.state.to_json(),
@@ -118,7 +114,7 @@ class Run:
             digest=self.digest,
             attempt=history.next_attempt,
             admission=replace(self.state.admission, asks_for_slot=True),
-            is_owed=is_owed(history, self.form),
+            is_owed=is_owed(history),
             acted_before=self.may_have_acted or None,
             step=step,
         )
@@ -133,7 +129,7 @@ class Run:
         if isinstance(result, AttemptOutcome) and result.run is not None:
             # Another start of the same life came first. Attempts would read the operation in this one's run.
             self.operation, self.digest = self.operation.in_run(result.run), None
-        self.state, action = after(self.operation, self.state, result, self.now, self.form, step_at=step_at)
+        self.state, action = after(self.operation, self.state, result, self.now, step_at=step_at)
         self.waits_for = step_at or self.operation.dependency
         return action
 
@@ -238,7 +234,7 @@ class Run:
             awaited = {name: self.signals.awaited(name) for name in names}
             winner = yield task.when_any([timer, *awaited.values()])
             if winner is timer:
-                if not fired_early(self.form, until, self.now, early):
+                if not fired_early(until, self.now, early):
                     return
                 timer, early = self.ctx.create_timer(after_early(until, self.now)), early + 1
             elif winner is awaited[PAUSE_EVENT]:

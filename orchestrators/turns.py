@@ -16,7 +16,7 @@ from durable_retry.engine.base.names import ACQUIRE, DEAD_LETTER, GIVE_BACK, PER
 from durable_retry.engine.circuit.messages import answer_from_json
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.limits.limiter import Slot, SlotPostponed, slot_answer_from_json
-from durable_retry.engine.retry.constraints import ENTITIES_ASKED_ONCE, Retryable, latest_start
+from durable_retry.engine.retry.constraints import Retryable, latest_start
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import (
     AdmissionState,
@@ -76,14 +76,13 @@ def wait_after(failures: int) -> timedelta:
     return timedelta(seconds=min(doubled, _LONGEST_WAIT_SECONDS))
 
 
-def fired_early(form: int, until: datetime, now: datetime, times: int) -> bool:
+def fired_early(until: datetime, now: datetime, times: int) -> bool:
     """Whether a timer fired before its instant, so that another one must follow.
 
     Args:
-        form: The form of the history, see `engine.base.names.FORM`; in form 1 no timer follows.
         times: How many timers of this wait fired early before.
     """
-    return form > 1 and now < until and times < _MAX_EARLY
+    return now < until and times < _MAX_EARLY
 
 
 def after_early(until: datetime, now: datetime) -> datetime:
@@ -197,11 +196,10 @@ class Asking:
     ctx: task.OrchestrationContext
     operation: Retryable
     dependency: str
-    form: int
 
     def is_enough(self, failures: int) -> bool:
         """Whether the attempt goes on without the answer, also because after a wait it would be too late."""
-        if self.form <= ENTITIES_ASKED_ONCE or failures == ENTITY_CALLS:
+        if failures == ENTITY_CALLS:
             return True
         again_at = self.ctx.current_utc_datetime.replace(tzinfo=UTC) + wait_after(failures)
         deadline_at, timeouts = self.operation.deadline_at, self.operation.timeouts

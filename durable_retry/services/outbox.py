@@ -17,7 +17,6 @@ from durable_retry.concurrency import LoopOwned, raise_first, settle_all
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import (
-    FORM,
     OUTBOX,
     Category,
     DeadLetterReason,
@@ -242,7 +241,7 @@ async def start_sending(hub: TaskHub, outbox_id: str) -> bool:
     Raises:
         TaskHubUnavailableError: It could not be started.
     """
-    given = {"operation_id": outbox_id, "form": FORM}
+    given = {"operation_id": outbox_id}
     return await hub.start_instance(OUTBOX, outbox_instance(outbox_id), given, again=True)
 
 
@@ -259,7 +258,7 @@ async def resend(hub: TaskHub, event_id: str, now: datetime) -> OutboxEvent:
     event = await mark_pending(event_id, now)
     outbox_id = outbox_id_of(event_id) or ""
     if not await start_sending(hub, outbox_id):
-        given = {"operation_id": outbox_id, "event_id": event_id, "form": FORM}
+        given = {"operation_id": outbox_id, "event_id": event_id}
         instance_id = f"{outbox_instance(outbox_id)}-{event_id.rpartition('.')[2]}"
         await hub.start_instance(OUTBOX, instance_id, given, again=True)
     return event.listed()

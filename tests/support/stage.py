@@ -18,7 +18,6 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry import clock
 from durable_retry.app import harden_runtime
-from durable_retry.engine.base.names import FORM
 from durable_retry.engine.operations.operation import OperationInput, start_input
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
@@ -71,8 +70,6 @@ class Stage:
         operation: OperationInput,
         answer: Activities,
         orchestrator: Any = operation_orchestrator,
-        *,
-        form: int = FORM,
     ) -> None:
         harden_runtime()
         self.operation = operation
@@ -105,7 +102,7 @@ class Stage:
         self.longest_history = 0
         self.whole_seconds = False
         self.before_turn: Callable[[Stage], None] = lambda _stage: None
-        self._begin(json.dumps(start_input(operation) | {"form": form}))
+        self._begin(json.dumps(start_input(operation)))
 
     def run(self) -> Any:
         """Play to the end and return the output."""

@@ -38,7 +38,7 @@ from durable_retry.console.bulk.store import keep_items
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.masking import MASKED
-from durable_retry.engine.base.names import BULK_ACTION, CANCEL_REPLAY_EVENT, FORM, REPLAY
+from durable_retry.engine.base.names import BULK_ACTION, CANCEL_REPLAY_EVENT, REPLAY
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.circuit.snapshot import CLOCKS_APART
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
@@ -111,7 +111,6 @@ async def start_bulk_action(
     input_: dict[str, Any] = {
         "replay_id": action_id,
         "created_at": created_at,
-        "form": FORM,
         "filter": DeadLetterFilter().to_json() if wanted is None else wanted.to_json(),
         "rate_per_second": body.rate_per_second,
         "matched": matched,

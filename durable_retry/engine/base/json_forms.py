@@ -10,9 +10,10 @@ fields. Pydantic reads and writes it; a member's form follows the field's type:
     a class with to_json and from_json         what these give
     X | None, tuple[X, ...], Mapping[str, X]   null, a list, an object
 
-`Annotated[X, Form(...)]` gives a field another form or name. Reading ignores unknown members, so that older
-code reads what newer code wrote, and leaves missing ones, and null where None is no value, to the defaults of
-their fields, so that newer code reads what older code wrote. What remains is an `UnreadableRecordError`.
+A member whose default is None is left out while it is None: most operations use few of what there is.
+`Annotated[X, Form(...)]` gives a field another form or name. Reading ignores unknown members, and leaves
+missing ones, and null where None is no value, to the defaults of their fields, so that code reads what the
+versions before and after it wrote. What remains is an `UnreadableRecordError`.
 """
 
 import json
@@ -77,7 +78,7 @@ class JsonShape:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read the JSON form, of this version or another.
+        """Read the JSON form.
 
         Raises:
             UnreadableRecordError: A member without a default is missing, or one is not of its type.
@@ -124,7 +125,7 @@ class JsonRow:
 
     @classmethod
     def from_json(cls, row: Iterable[Any]) -> Self:
-        """Read the stored row, of this version or another.
+        """Read the stored row.
 
         Raises:
             UnreadableRecordError: As `JsonShape.from_json`.

@@ -6,15 +6,6 @@ Durable functions, events and queues; categories, states and reasons.
 from enum import StrEnum
 from typing import Final, Literal
 
-FORM: Final = 5
-"""Form of the histories of orchestrations that start now; their input carries it, and continues with it.
-
-An input without one is of form 1. Form 2: a timer that fired early is followed by another. Form 3: a blocked
-attempt whose instant has passed waits before it asks again. Form 4: an entity that does not answer an attempt
-is asked again; an operation that was never tried is tried once after its deadline. Form 5: a bulk action goes
-on until what it started has ended.
-"""
-
 OPERATION: Final = "operation"
 STARTED_OPERATION: Final = OPERATION
 """The orchestrator that new operations and replays start; another beside it while one is changed."""

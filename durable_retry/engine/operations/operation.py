@@ -27,7 +27,7 @@ from typing import Any, Final, Self
 from durable_retry.engine.base.instants import from_rfc3339, to_ms
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.masking import Masking
-from durable_retry.engine.base.names import FORM, OrderOnFailure, Priority
+from durable_retry.engine.base.names import OrderOnFailure, Priority
 from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import MAX_SECONDS, InvalidInputError, Problem, pointer_of
@@ -205,14 +205,14 @@ CONTENT_BYTES: Final = 4096
 
 
 def start_input(operation: OperationInput, **more: Any) -> dict[str, Any]:
-    """Return the input of an operation's orchestration: `operation`, `form` and further members.
+    """Return the input of an operation's orchestration: `operation` and further members.
 
     A large request or input gives it a `digest`: attempts read the operation from the input of its instance
     then, so that the history holds it once.
     """
     written = operation.to_json()
-    given = {"operation": written, "form": FORM, **more}
-    content = json.dumps(written["input"] if written["request"] is None else written["request"])
+    given = {"operation": written, **more}
+    content = json.dumps(written.get("request") or written.get("input"))
     return given if len(content) <= CONTENT_BYTES else {**given, "digest": digest_of(written)}
 
 
@@ -328,7 +328,7 @@ def content_of(operation: Mapping[str, Any], masking: Masking) -> dict[str, Any]
 
 def without_credentials(operation: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON form of an operation with the values of credential headers masked."""
-    request = operation["request"]
+    request = operation.get("request")
     # A handler has no headers.
     if request is None:
         return dict(operation)

@@ -51,13 +51,6 @@ _OWN_PACE: Final = RetryPolicy(initial_seconds=1.0, factor=2.0, max_seconds=300.
 
 _SOON: Final = timedelta(milliseconds=1)
 
-_WITHOUT_RECHECK: Final = 2
-"""The last form of histories in which a blocked attempt asks again at once when its instant has passed."""
-
-ENTITIES_ASKED_ONCE: Final = 3
-"""The last form in which an attempt goes on at once without an entity that failed, and an operation that was
-never tried ends by its deadline."""
-
 
 def is_over(deadline_at: datetime | None, now: datetime) -> bool:
     """Whether no time is left; never, without a deadline."""
@@ -161,14 +154,14 @@ def _asks_again_at(operation: Retryable, now: datetime) -> datetime:
     return min(now + RECHECK, latest_start(operation.deadline_at, operation.timeouts))
 
 
-def circuit_constraint(operation: Retryable, refused: Refused, now: datetime, form: int) -> DelayConstraint:
+def circuit_constraint(operation: Retryable, refused: Refused, now: datetime) -> DelayConstraint:
     """Return this operation's place in the release after the circuit lets calls through again.
 
     Those who wait are spread over the time after that instant, so that they do not come as one herd. A place
     behind the deadline is moved forward. A break that ended while the refusal was on its way still spreads.
     """
     reopens_at = max(refused.base, now + _SOON)
-    if form > _WITHOUT_RECHECK and refused.base <= now:
+    if refused.base <= now:
         reopens_at = max(reopens_at, _asks_again_at(operation, now))
     place = release_at(operation.operation_id, reopens_at, refused.waiting, priority=operation.priority)
     if operation.deadline_at is not None:
@@ -179,13 +172,11 @@ def circuit_constraint(operation: Retryable, refused: Refused, now: datetime, fo
     return DelayConstraint(place, (*why, reopens, staggered))
 
 
-def budget_constraint(
-    operation: Retryable, postponed: BudgetPostponed, now: datetime, form: int
-) -> DelayConstraint:
+def budget_constraint(operation: Retryable, postponed: BudgetPostponed, now: datetime) -> DelayConstraint:
     """Return this retry's turn by the retry budget; one that has it already goes without asking again."""
     then = "this retry has its turn then" if postponed.reserved else "it asks again then"
     at = postponed.until
-    if form > _WITHOUT_RECHECK and not postponed.reserved and at <= now:
+    if not postponed.reserved and at <= now:
         at = max(at, _asks_again_at(operation, now))
     return DelayConstraint(at, (f"the retry budget of {operation.dependency} is spent; {then}",))
 

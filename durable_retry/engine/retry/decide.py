@@ -26,7 +26,6 @@ from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Refused
 from durable_retry.engine.limits.limiter import SlotPostponed
 from durable_retry.engine.retry.constraints import (
-    ENTITIES_ASKED_ONCE,
     DelayConstraint,
     Retryable,
     _applied_policy,
@@ -83,19 +82,19 @@ LATE_AFTER: Final = timedelta(seconds=15)
 """Timers are up to 2 s late, more while a host is idle. What is later than this, our own side held up."""
 
 
-def is_owed(history: History, form: int) -> bool:
+def is_owed(history: History) -> bool:
     """Whether the next attempt is made although the deadline has passed, as there was none before it."""
-    return form > ENTITIES_ASKED_ONCE and history.attempt_count == history.own_failures == 0
+    return history.attempt_count == history.own_failures == 0
 
 
 def overdue(
-    operation: Retryable, history: History, due_at: datetime | None, now: datetime, form: int
+    operation: Retryable, history: History, due_at: datetime | None, now: datetime
 ) -> DeadLetter | None:
     """Return the dead letter of an operation whose deadline passed before its next attempt, else None.
 
     Without an attempt so far the first one is made all the same.
     """
-    if not is_over(operation.deadline_at, now) or is_owed(history, form):
+    if not is_over(operation.deadline_at, now) or is_owed(history):
         return None
     late = _held_up(due_at, now)
     return _too_late(
@@ -160,23 +159,23 @@ def after_own_failure(operation: Retryable, history: History, error: str, now: d
 
 
 def while_blocked(
-    operation: Retryable, blocked: Refused | BudgetPostponed | SlotPostponed, now: datetime, form: int
+    operation: Retryable, blocked: Refused | BudgetPostponed | SlotPostponed, now: datetime
 ) -> Wait | DeadLetter:
     """Decide about an attempt that is due and may not start yet; no attempt is counted.
 
     The worker names an instant by its own clock. If that has passed here, the clocks differ, and the worker
-    would refuse again at once: so the attempt waits for `RECHECK`, except in histories before form 3.
+    would refuse again at once: so the attempt waits for `RECHECK`.
     """
     match blocked:
         case Refused():
-            constraint = circuit_constraint(operation, blocked, now, form)
+            constraint = circuit_constraint(operation, blocked, now)
             refusal = f"the circuit of {operation.dependency} refuses attempts"
             stops = blocked.stops_deadline is True
             return _wait_or_give_up(
                 operation, [constraint], now, refusal, kind=WaitKind.CIRCUIT, stops_deadline=stops
             )
         case BudgetPostponed():
-            constraint = budget_constraint(operation, blocked, now, form)
+            constraint = budget_constraint(operation, blocked, now)
             spent = "; ".join(constraint.reasons)
             return _wait_or_give_up(operation, [constraint], now, spent, kind=WaitKind.RETRY_BUDGET)
         case SlotPostponed():

@@ -239,7 +239,6 @@ def after(
     state: RetryState,
     result: LapResult,
     now: datetime,
-    form: int,
     *,
     step_at: str | None = None,
 ) -> tuple[RetryState, Action]:
@@ -248,19 +247,19 @@ def after(
     `step_at` is the dependency of the step that the result is about; None when it is about the attempt.
     """
     if step_at is None:
-        moved, action = _after(operation, state, result, now, form)
+        moved, action = _after(operation, state, result, now)
         has_ended = isinstance(result, AttemptOutcome | WorkerFailed)
         return replace(moved, step=None if has_ended else state.step), action
     at_step = replace(state, admission=state.admission_at(step_at))
     # An operation or an event of the outbox: both are dataclasses.
     called: Retryable = replace(cast("Any", operation), dependency=step_at)
-    moved, action = _after(called, at_step, result, now, form)
+    moved, action = _after(called, at_step, result, now)
     held = StepAdmission(step_at, moved.admission)
     return replace(moved, admission=_uncounted(state.admission), step=held), action
 
 
 def _after(
-    operation: Retryable, state: RetryState, result: LapResult, now: datetime, form: int
+    operation: Retryable, state: RetryState, result: LapResult, now: datetime
 ) -> tuple[RetryState, Action]:
     match result:
         case AttemptOutcome():
@@ -287,7 +286,7 @@ def _after(
         case Slot():
             return RetryState(state.history, replace(state.admission, slot=result), now), AttemptNow()
         case Refused() | BudgetPostponed() | SlotPostponed():
-            return _after_refusal(operation, state, result, now, form)
+            return _after_refusal(operation, state, result, now)
         case _ as never:
             assert_never(never)
 
@@ -354,9 +353,8 @@ def _after_refusal(
     state: RetryState,
     blocked: Refused | BudgetPostponed | SlotPostponed,
     now: datetime,
-    form: int,
 ) -> tuple[RetryState, Action]:
-    decision = while_blocked(operation, blocked, now, form)
+    decision = while_blocked(operation, blocked, now)
     history, admission = state.history, replace(state.admission, permit=None, slot=None)
     match blocked:
         case Refused():

@@ -34,7 +34,6 @@ from durable_retry.engine.base.names import (
     BATCH,
     BULK_ACTION,
     ENDED_EVENT,
-    FORM,
     OPERATION,
     RELEASE_WAITING,
     REPLAY,
@@ -157,7 +156,7 @@ async def _recover_operation(hub: TaskHub, instance: Instance, now: datetime) ->
 
 async def _start_anew(hub: TaskHub, name: str, instance: Instance) -> Recovery:
     # Its side effects keep their names.
-    given = instance.input | {"form": FORM, "restarts": restarts_of(instance) + 1}
+    given = instance.input | {"restarts": restarts_of(instance) + 1}
     _log.warning("%s is started anew: %s", instance.instance_id, failure_detail(instance))
     await hub.start_instance(name, instance.instance_id, given, again=True)
     return Recovery.STARTED_ANEW

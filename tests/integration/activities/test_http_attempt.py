@@ -11,7 +11,7 @@ import pytest
 
 from activities.operation import attempt
 from durable_retry import clock
-from durable_retry.engine.base.names import FORM, Category
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import RetryState, after
@@ -267,7 +267,7 @@ class TestUnprotected:
             answer = attempt_answer_of(answered, state.history.next_attempt)
             assert isinstance(answer, AttemptOutcome)
             answers.append((answer.counted, answer.status_code))
-            state, _ = after(operation, state, answer, clock.now(), FORM)
+            state, _ = after(operation, state, answer, clock.now())
         assert answers == [(False, None), (False, None), (True, 200)]
 
 

@@ -8,7 +8,7 @@ from statistics import mean
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from durable_retry.engine.base.names import FORM, Category, DeadLetterReason
+from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Refused
 from durable_retry.engine.operations.operation import OperationInput
@@ -114,7 +114,7 @@ def test_no_wait_passes_the_deadline(
     last = latest_start(operation.deadline_at, operation.timeouts)
     for decision in (
         after_attempt(operation, history, outcome, NOON),
-        while_blocked(operation, blocked, NOON, FORM),
+        while_blocked(operation, blocked, NOON),
     ):
         if isinstance(decision, Wait):
             assert decision.until <= last
@@ -139,7 +139,7 @@ def test_a_retry_comes_no_earlier_than_the_dependency_asked_for(
 def test_a_blocked_attempt_waits_no_less_than_what_blocks_it_says(
     operation: OperationInput, blocked: Refused | BudgetPostponed
 ) -> None:
-    decision = while_blocked(operation, blocked, NOON, FORM)
+    decision = while_blocked(operation, blocked, NOON)
     if isinstance(decision, Wait):
         assert decision.kind is not None
         assert decision.until >= (blocked.base if isinstance(blocked, Refused) else blocked.until)
@@ -169,7 +169,7 @@ def test_the_same_input_gives_the_same_decision(
     again = OperationInput.from_json(operation.to_json())
     first = after_attempt(operation, history, outcome, NOON)
     assert after_attempt(again, History.from_json(history.to_json()), outcome, NOON) == first
-    assert while_blocked(again, blocked, NOON, FORM) == while_blocked(operation, blocked, NOON, FORM)
+    assert while_blocked(again, blocked, NOON) == while_blocked(operation, blocked, NOON)
 
 
 @given(operations, histories, outcomes)
@@ -182,7 +182,7 @@ def test_only_counted_attempts_are_counted(
 
 @given(operations)
 def test_an_attempt_after_the_first_is_made_before_the_deadline_only(operation: OperationInput) -> None:
-    late = overdue(operation, History(attempt_count=1), NOON, NOON, FORM)
+    late = overdue(operation, History(attempt_count=1), NOON, NOON)
     if late is None:
         assert operation.deadline_at is None or operation.deadline_at > NOON
     else:

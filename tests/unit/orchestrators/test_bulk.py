@@ -7,7 +7,7 @@ import pytest
 
 from durable_retry.console.bulk.shapes import BatchPace
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT, FORM
+from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from orchestrators.bulk import replay
 from tests.support.builders import NOON, an_operation
@@ -74,7 +74,7 @@ class Letters:
         return [one for _, batch in self.replayed for one in batch]
 
 
-def staged(letters: Letters, rate: float = 5, form: int = FORM) -> Stage:
+def staged(letters: Letters, rate: float = 5) -> Stage:
     given = {
         "replay_id": "replay-1",
         "filter": DeadLetterFilter().to_json(),
@@ -82,7 +82,6 @@ def staged(letters: Letters, rate: float = 5, form: int = FORM) -> Stage:
         "matched": len(letters.ids),
         "note": None,
         "created_at": to_rfc3339(NOON),
-        "form": form,
     }
     stage = Stage(an_operation(), letters, orchestrator=replay)
     stage._begin(json.dumps(given))

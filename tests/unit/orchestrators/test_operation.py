@@ -8,7 +8,7 @@ import pytest
 from durabletask.internal import helpers
 
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import FORM, Category
+from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.facts import OperationEnded, WaitEnded
 from durable_retry.engine.operations.completion import Completion
@@ -161,13 +161,6 @@ def test_a_dead_letter_that_a_lost_turn_asked_for_is_not_taken_for_an_attempt() 
     stage = Stage(an_operation(), answers_swapped("attempt", "stopped-dl-1", failing(0)))
     document = stage.run()
     assert (document["status"], document["attempt_count"]) == ("succeeded", 1)
-
-
-def test_a_history_of_form_1_goes_on_as_it_began() -> None:
-    stage = Stage(an_operation(**odd_waits()), failing(1), form=1)
-    stage.whole_seconds = True
-    stage.run()
-    assert stage.now == NOON + timedelta(seconds=1)
 
 
 def test_an_input_that_cannot_be_read_is_a_dead_letter_with_the_input() -> None:
@@ -744,7 +737,7 @@ def test_the_outbox_is_that_of_the_run_that_was_committed() -> None:
     stage.run()
     assert stage.activities[-1][1]["life"] == an_operation().life.to_json()
     ((_, instance_id, given),) = stage.children
-    assert (instance_id, given) == ("outbox-op-test.7", {"operation_id": "op-test.7", "form": FORM})
+    assert (instance_id, given) == ("outbox-op-test.7", {"operation_id": "op-test.7"})
 
 
 def test_an_operation_goes_on_in_the_run_of_the_start_that_came_first() -> None:
@@ -874,9 +867,3 @@ def test_a_retry_that_nobody_made_before_the_deadline_is_not_made_and_says_why()
     assert stage.made("attempt") == 1
     assert document["dead_letter"]["reason"] == "DeadlineExceeded"
     assert "for 290 s nothing here worked on the operation" in document["dead_letter"]["detail"]
-
-
-def test_a_history_of_form_3_ends_an_operation_that_was_never_tried_as_it_did() -> None:
-    stage = Stage(an_operation(deadline_at=NOON - timedelta(minutes=4)), failing(0), form=3)
-    assert stage.run()["dead_letter"]["reason"] == "DeadlineExceeded"
-    assert stage.made("attempt") == 0

@@ -116,10 +116,3 @@ def test_a_limiter_that_fails_is_not_asked_again_beyond_the_last_useful_start() 
     stage.dead_batches = dying("acquire", 99)
     assert stage.run()["status"] == "succeeded"
     assert stage.now == NOON + timedelta(seconds=6)
-
-
-def test_a_history_of_form_3_goes_on_without_a_limiter_that_failed_once() -> None:
-    stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)), form=3)
-    stage.dead_batches = dying("acquire", 1)
-    assert stage.run()["status"] == "succeeded"
-    assert (stage.now, stage.entity_calls) == (NOON, 1)

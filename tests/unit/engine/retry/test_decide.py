@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.names import FORM, Category, DeadLetterReason
+from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Refused, spread_seconds
 from durable_retry.engine.retry.constraints import attempt_seconds
@@ -187,7 +187,7 @@ def test_failures_of_our_own_side_in_a_row_end_after_three_quarters_of_an_hour_a
 
 
 def test_a_refused_attempt_waits_for_its_place_after_the_circuit_lets_calls_through() -> None:
-    decision = while_blocked(an_operation(), OPEN_FOR_20_S, NOON, FORM)
+    decision = while_blocked(an_operation(), OPEN_FOR_20_S, NOON)
     assert isinstance(decision, Wait)
     assert decision.kind is WaitKind.CIRCUIT
     assert after(20) <= decision.until <= after(20 + spread_seconds(0))
@@ -204,7 +204,7 @@ SPENT = BudgetPostponed(after(-1), reserved=False)
 
 
 def test_a_break_that_ended_while_the_refusal_was_on_its_way_still_spreads_those_who_wait() -> None:
-    decision = while_blocked(an_operation(), OVER, NOON, FORM)
+    decision = while_blocked(an_operation(), OVER, NOON)
     assert isinstance(decision, Wait)
     assert after(2) < decision.until <= after(2 + spread_seconds(100))
     assert len(decision.reasons) == 2
@@ -215,28 +215,15 @@ def test_a_break_that_ended_while_the_refusal_was_on_its_way_still_spreads_those
 def test_clocks_that_differ_do_not_make_a_blocked_attempt_ask_without_a_wait(
     blocked: Refused | BudgetPostponed, left: float | None, wait: float
 ) -> None:
-    decision = while_blocked(an_operation(deadline_in=left), blocked, NOON, FORM)
+    decision = while_blocked(an_operation(deadline_in=left), blocked, NOON)
     assert isinstance(decision, Wait)
     assert decision.until >= after(wait)
 
 
 def test_a_turn_that_is_reserved_is_taken_without_a_second_wait() -> None:
-    decision = while_blocked(an_operation(), BudgetPostponed(after(-1), reserved=True), NOON, FORM)
+    decision = while_blocked(an_operation(), BudgetPostponed(after(-1), reserved=True), NOON)
     assert isinstance(decision, Wait)
     assert decision.until < NOON
-
-
-@pytest.mark.parametrize("blocked", [OVER, SPENT, OPEN_FOR_20_S])
-@pytest.mark.parametrize("left", [None, 60, 22.5, 3, 2.0005, 1.9, 0.5])
-def test_the_wait_of_form_3_never_decides_otherwise_than_form_2(
-    blocked: Refused | BudgetPostponed, left: float | None
-) -> None:
-    """A history of either form is replayed by the same code; only the length of a wait differs."""
-    operation = an_operation(deadline_in=left)
-    older, newer = (while_blocked(operation, blocked, NOON, form) for form in (2, 3))
-    assert type(older) is type(newer)
-    if isinstance(older, Wait) and isinstance(newer, Wait):
-        assert older.until <= newer.until
 
 
 @pytest.mark.parametrize(("left", "seconds"), [(None, 10.0), (60, 10.0), (3, 3.0), (0, 0.0), (-5, 0.0)])
@@ -247,13 +234,13 @@ def test_an_attempt_has_its_own_time_cut_by_the_deadline(left: float | None, sec
 
 def test_a_place_in_the_release_moves_forward_to_make_the_deadline() -> None:
     crowded = Refused(base=after(20), waiting=1_000_000, until=after(20), reason="open")
-    decision = while_blocked(an_operation(deadline_in=30), crowded, NOON, FORM)
+    decision = while_blocked(an_operation(deadline_in=30), crowded, NOON)
     assert isinstance(decision, Wait)
     assert decision.until == after(28)
 
 
 def test_a_circuit_that_reopens_after_the_deadline_is_not_waited_for() -> None:
-    decision = while_blocked(an_operation(deadline_in=21), OPEN_FOR_20_S, NOON, FORM)
+    decision = while_blocked(an_operation(deadline_in=21), OPEN_FOR_20_S, NOON)
     assert isinstance(decision, DeadLetter)
     assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
     assert "the circuit of payments refuses attempts" in decision.detail
@@ -263,24 +250,24 @@ def test_a_circuit_that_reopens_after_the_deadline_is_not_waited_for() -> None:
     ("reserved", "then"), [(True, "this retry has its turn then"), (False, "it asks again then")]
 )
 def test_a_postponed_retry_waits_for_its_turn_and_says_why(*, reserved: bool, then: str) -> None:
-    decision = while_blocked(an_operation(), BudgetPostponed(after(9), reserved=reserved), NOON, FORM)
+    decision = while_blocked(an_operation(), BudgetPostponed(after(9), reserved=reserved), NOON)
     reason = f"the retry budget of payments is spent; {then}"
     assert decision == Wait(after(9), 9.0, (reason,), WaitKind.RETRY_BUDGET)
 
 
 def test_a_turn_after_the_deadline_is_not_waited_for() -> None:
-    decision = while_blocked(an_operation(), BudgetPostponed(after(3_599), reserved=False), NOON, FORM)
+    decision = while_blocked(an_operation(), BudgetPostponed(after(3_599), reserved=False), NOON)
     assert isinstance(decision, DeadLetter)
     assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
     assert "the retry budget of payments is spent; it asks again then" in decision.detail
 
 
 def test_an_attempt_is_not_overdue_while_any_time_is_left() -> None:
-    assert overdue(an_operation(deadline_in=0.1), a_history(1), None, NOON, FORM) is None
+    assert overdue(an_operation(deadline_in=0.1), a_history(1), None, NOON) is None
 
 
 def test_an_attempt_is_overdue_after_the_deadline() -> None:
-    decision = overdue(an_operation(deadline_in=0), a_history(2), NOON, NOON, FORM)
+    decision = overdue(an_operation(deadline_in=0), a_history(2), NOON, NOON)
     assert decision is not None
     assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
     assert decision.detail == (
@@ -290,11 +277,11 @@ def test_an_attempt_is_overdue_after_the_deadline() -> None:
 
 def test_an_operation_without_deadline_is_always_in_time() -> None:
     late = NOON + timedelta(days=4_000)
-    assert overdue(an_operation(deadline_in=None), a_history(1), None, late, FORM) is None
+    assert overdue(an_operation(deadline_in=None), a_history(1), None, late) is None
 
 
 def test_a_deadline_that_passed_while_nobody_worked_says_so() -> None:
-    decision = overdue(an_operation(deadline_in=0), a_history(2), NOON - timedelta(minutes=5), NOON, FORM)
+    decision = overdue(an_operation(deadline_in=0), a_history(2), NOON - timedelta(minutes=5), NOON)
     assert decision is not None
     assert (
         "it was due at 2026-11-21T11:55:00Z, and for 300 s nothing here worked on the operation"
@@ -313,9 +300,8 @@ def test_an_attempt_that_reached_its_worker_too_late_says_so() -> None:
 
 def test_an_operation_that_was_never_tried_is_not_given_up_by_its_deadline() -> None:
     late = an_operation(deadline_in=0)
-    assert overdue(late, History(), None, NOON, FORM) is None
-    assert overdue(late, History(own_failures=1), None, NOON, FORM) is not None
-    assert overdue(late, History(), None, NOON, 3) is not None
+    assert overdue(late, History(), None, NOON) is None
+    assert overdue(late, History(own_failures=1), None, NOON) is not None
 
 
 def test_the_attempt_that_was_owed_is_the_last() -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from durable_retry.engine.base.names import FORM, Category, DeadLetterReason
+from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.circuit.messages import PermitMessage
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
@@ -127,7 +127,7 @@ def a_wait(before_attempt: int, seconds: float, kind: WaitKind = WaitKind.CIRCUI
 def test_a_failure_of_our_own_side_shows_its_wait_and_a_deadline_that_it_used_up(result: LapResult) -> None:
     state, decision, now = RetryState(), None, NOON
     while not isinstance(decision, DeadLetter):
-        state, decision = after(an_operation(deadline_in=60), state, result, now, FORM)
+        state, decision = after(an_operation(deadline_in=60), state, result, now)
         (wait,) = state.history.waits
         if isinstance(decision, Wait):
             assert wait.kind is WaitKind.OWN_FAILURE
@@ -157,7 +157,7 @@ def test_the_turn_that_takes_note_of_an_attempt_late_shows_that_nothing_here_wor
 ) -> None:
     """Nobody made turns between the end of the attempt and then."""
     failed = an_outcome(category=Category.TRANSIENT, duration_ms=1_000)
-    state, decision = after(an_operation(), RetryState(), failed, later(1 + late), FORM)
+    state, decision = after(an_operation(), RetryState(), failed, later(1 + late))
     assert isinstance(decision, Wait)
     reasons = state.history.attempts[0].delay_reasons
     assert reasons == ("for 2.1 s nothing here worked on the operation after it",) * shown + decision.reasons
@@ -165,7 +165,7 @@ def test_the_turn_that_takes_note_of_an_attempt_late_shows_that_nothing_here_wor
 
 def test_what_is_late_before_and_after_a_pause_counts_together() -> None:
     failed = an_outcome(category=Category.TRANSIENT, duration_ms=1_000)
-    state, decision = after(an_operation(), RetryState(), failed, later(2.5), FORM)
+    state, decision = after(an_operation(), RetryState(), failed, later(2.5))
     assert isinstance(decision, Wait)
     assert state.history.attempts[0].delay_reasons == decision.reasons
     again = an_outcome(number=2, started_at=decision.until + in_seconds(0.6))
@@ -177,9 +177,9 @@ def test_what_is_late_before_and_after_a_pause_counts_together() -> None:
 
 def test_an_attempt_that_waited_for_its_circuit_is_late_from_the_end_of_that_wait_on() -> None:
     failed = an_outcome(category=Category.TRANSIENT, duration_ms=1_000)
-    state, _ = after(an_operation(), RetryState(), failed, later(1), FORM)
+    state, _ = after(an_operation(), RetryState(), failed, later(1))
     refused = Refused(base=later(60), waiting=0, until=later(60), reason="open")
-    state, _ = after(an_operation(), state, refused, later(20), FORM)
+    state, _ = after(an_operation(), state, refused, later(20))
     state, _ = following(an_outcome(number=2, started_at=later(61)), state)
     (wait,) = state.history.waits
     assert wait.kind is WaitKind.CIRCUIT
@@ -223,7 +223,7 @@ PROBE = Permitted(7, lease_id=f"{an_operation().run_id}:1", lease_expires_at=lat
 
 
 def following(result: LapResult, state: RetryState | None = None) -> tuple[RetryState, object]:
-    return after(an_operation(), state or RetryState(), result, NOON, FORM)
+    return after(an_operation(), state or RetryState(), result, NOON)
 
 
 def test_a_success_ends_it_with_its_result() -> None:
@@ -282,7 +282,7 @@ def test_an_attempt_without_a_clear_refusal_may_have_acted(
     result: LapResult, handler: str | None, *, request_acted: bool, handler_acted: bool
 ) -> None:
     """A bug of a handler comes after whatever it did before; so does the refusal of one of its calls."""
-    state, _ = after(an_operation(handler=handler), RetryState(), result, NOON, FORM)
+    state, _ = after(an_operation(handler=handler), RetryState(), result, NOON)
     assert state.may_have_acted is (request_acted if handler is None else handler_acted)
     assert RetryState.from_json(state.to_json()).may_have_acted is state.may_have_acted
 
@@ -297,7 +297,7 @@ def test_what_one_attempt_may_have_done_is_not_forgotten_by_others() -> None:
 
 
 def test_a_handler_that_a_step_holds_up_may_have_acted() -> None:
-    state, _ = after(an_operation(handler="h"), RetryState(), REFUSED, NOON, FORM, step_at="other")
+    state, _ = after(an_operation(handler="h"), RetryState(), REFUSED, NOON, step_at="other")
     assert state.may_have_acted
 
 
@@ -343,7 +343,7 @@ def test_a_token_that_was_reserved_stays_reserved(before: int, reserved: int, pr
 
 
 def test_a_wait_that_is_not_begun_is_not_in_the_history() -> None:
-    state, action = after(an_operation(deadline_in=10), RetryState(), OPEN, NOON, FORM)
+    state, action = after(an_operation(deadline_in=10), RetryState(), OPEN, NOON)
     assert isinstance(action, DeadLetter)
     assert state.history.waits == ()
 
@@ -358,57 +358,57 @@ def test_the_state_survives_its_json_and_an_older_one_has_no_instant() -> None:
 
 def test_an_attempt_beyond_the_share_asks_for_a_slot_and_goes_with_it() -> None:
     limits = LimitSettings(max_concurrency=3)
-    state, action = after(an_operation(), RetryState(), NeedsSlot(limits), NOON, FORM)
+    state, action = after(an_operation(), RetryState(), NeedsSlot(limits), NOON)
     assert isinstance(action, RequestSlot)
     assert action.request.lease_id == f"{an_operation().run_id}:1"
     assert action.request.settings == limits
-    state, action = after(an_operation(), state, Slot(f"{an_operation().run_id}:1"), NOON, FORM)
+    state, action = after(an_operation(), state, Slot(f"{an_operation().run_id}:1"), NOON)
     assert isinstance(action, AttemptNow)
     assert state.admission.slot == Slot(f"{an_operation().run_id}:1")
-    state, _ = after(an_operation(), state, an_outcome(Category.TRANSIENT), NOON, FORM)
+    state, _ = after(an_operation(), state, an_outcome(Category.TRANSIENT), NOON)
     assert state.admission.slot is None
 
 
 def test_a_pace_delays_an_attempt_no_longer_than_the_policy_lets_a_dependency_ask_for() -> None:
     needed = NeedsSlot(LimitSettings(rate_per_second=0.01), Pace(3_000, "5 of 20 calls left"))
-    _, action = after(an_operation(), RetryState(), needed, NOON, FORM)
+    _, action = after(an_operation(), RetryState(), needed, NOON)
     assert isinstance(action, RequestSlot)
     assert action.request.pace == Pace(3_000, "5 of 20 calls left", longest_seconds=300)
 
 
 def test_a_postponed_attempt_waits_and_keeps_its_turn() -> None:
     postponed = SlotPostponed(2.5, reserved=True, reason="1 attempt per second")
-    state, action = after(an_operation(), RetryState(), postponed, NOON, FORM)
+    state, action = after(an_operation(), RetryState(), postponed, NOON)
     assert isinstance(action, Wait)
     assert (action.until, action.kind) == (NOON + in_seconds(2.5), WaitKind.LIMIT)
     assert "1 attempt per second" in action.reasons[0]
-    _, action = after(an_operation(), state, NeedsSlot(LimitSettings(rate_per_second=1)), NOON, FORM)
+    _, action = after(an_operation(), state, NeedsSlot(LimitSettings(rate_per_second=1)), NOON)
     assert isinstance(action, RequestSlot)
     assert (action.request.reserved, action.request.waited) == (True, True)
 
 
 def test_a_slot_is_asked_for_no_later_than_the_deadline() -> None:
     operation = replace(an_operation(), deadline_at=NOON + in_seconds(60))
-    _, action = after(operation, RetryState(), NeedsSlot(LimitSettings(rate_per_second=1)), NOON, FORM)
+    _, action = after(operation, RetryState(), NeedsSlot(LimitSettings(rate_per_second=1)), NOON)
     assert isinstance(action, RequestSlot)
     assert action.request.latest_seconds == 60 - operation.timeouts.connect_seconds
     late = SlotPostponed(59.0, reserved=False, reason="1 attempt per second")
-    _, action = after(operation, RetryState(), late, NOON, FORM)
+    _, action = after(operation, RetryState(), late, NOON)
     assert isinstance(action, DeadLetter)
 
 
 def test_the_slot_of_an_attempt_that_needs_a_probe_is_not_kept() -> None:
     state = RetryState(admission=AdmissionState(slot=Slot(f"{an_operation().run_id}:1")))
-    state, action = after(an_operation(), state, NeedsProbe(CircuitSettings()), NOON, FORM)
+    state, action = after(an_operation(), state, NeedsProbe(CircuitSettings()), NOON)
     assert isinstance(action, RequestProbe)
     assert state.admission.slot is None
 
 
 def test_an_attempt_keeps_its_place_however_late_the_answer_comes() -> None:
     needed, busy = NeedsSlot(LimitSettings(max_concurrency=1)), SlotPostponed(0.5, reserved=False, reason="1")
-    state, first = after(an_operation(), RetryState(), needed, NOON, FORM)
-    state, _ = after(an_operation(), state, busy, NOON + in_seconds(20), FORM)
-    _, second = after(an_operation(), state, needed, NOON + in_seconds(21), FORM)
+    state, first = after(an_operation(), RetryState(), needed, NOON)
+    state, _ = after(an_operation(), state, busy, NOON + in_seconds(20))
+    _, second = after(an_operation(), state, needed, NOON + in_seconds(21))
     assert isinstance(first, RequestSlot)
     assert isinstance(second, RequestSlot)
     assert (first.request.due_at, second.request.due_at) == (NOON, NOON)
@@ -417,8 +417,8 @@ def test_an_attempt_keeps_its_place_however_late_the_answer_comes() -> None:
 @pytest.mark.parametrize("result", [WorkerFailed("gone"), an_outcome(Category.TRANSIENT, counted=False)])
 def test_an_attempt_that_never_left_keeps_its_age(result: LapResult) -> None:
     needed = NeedsSlot(LimitSettings(max_concurrency=1))
-    state, _ = after(an_operation(), RetryState(), needed, NOON, FORM)
-    state, _ = after(an_operation(), state, result, NOON + in_seconds(20), FORM)
-    _, again = after(an_operation(), state, needed, NOON + in_seconds(22), FORM)
+    state, _ = after(an_operation(), RetryState(), needed, NOON)
+    state, _ = after(an_operation(), state, result, NOON + in_seconds(20))
+    _, again = after(an_operation(), state, needed, NOON + in_seconds(22))
     assert isinstance(again, RequestSlot)
     assert again.request.due_at == NOON
