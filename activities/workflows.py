@@ -4,7 +4,7 @@ from typing import Any
 
 from durable_retry import clock
 from durable_retry.binding import TaskHub
-from durable_retry.engine.base.instants import optional_from_rfc3339
+from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.saga_restart import begin_run, end_run
 from durable_retry.services.workflows import (
@@ -84,12 +84,12 @@ async def start_call(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
 
     Args:
         request: `document`, the body of an operation; `instance`: whose call it is; `since`: when that
-            instance's caller began. Older versions do not say.
+            instance's caller began.
 
     Returns:
         `operation_id`, or `problems`: why it can never start, pointer and detail of each.
     """
-    since = optional_from_rfc3339(request.get("since"))
+    since = from_rfc3339(request["since"])
     return await begin_call(hub, request["document"], request["instance"], since, clock.now())
 
 

@@ -36,7 +36,7 @@ def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Tu
         given = {
             "document": input_["document"],
             "instance": ctx.instance_id,
-            "since": input_.get("since"),
+            "since": input_["since"],
         }
         started = yield from call_until_success(ctx, START_CALL, given)
         if "problems" in started:

@@ -8,7 +8,7 @@ one destination follow each other; a destination that is down delays another one
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, assert_never
 
@@ -172,10 +172,8 @@ def _send_one_round(sending: Sending) -> Turns[None]:
 
 
 def _request_of_delivery(sending: Sending, delivery: Delivery) -> dict[str, Any]:
-    admission = replace(delivery.state.admission, asks_for_slot=True)
-    asking = replace(delivery, state=replace(delivery.state, admission=admission))
     return {
-        "delivery": asking.to_json(),
+        "delivery": delivery.to_json(),
         "place": dict(sending.place),
         "attempt": delivery.state.history.next_attempt,
     }

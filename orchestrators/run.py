@@ -113,7 +113,7 @@ class Run:
             operation_id=None if is_sent else operation.operation_id,
             digest=self.digest,
             attempt=history.next_attempt,
-            admission=replace(self.state.admission, asks_for_slot=True),
+            admission=self.state.admission,
             is_owed=is_owed(history),
             acted_before=self.may_have_acted or None,
             step=step,
@@ -136,7 +136,7 @@ class Run:
     def note_action(self, name: str, data: Any) -> None:
         """Note in the history who did something to the operation, as an external event says.
 
-        Those of older versions do not say, and anyone may send one in any form: those are not noted.
+        Anyone may send one in any form: those that do not say are not noted.
         """
         if not isinstance(data, dict) or "by" not in data:
             return

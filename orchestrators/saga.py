@@ -30,7 +30,7 @@ def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[s
 
     Args:
         input_: `saga`: the JSON form of a `Saga`, as far as it has come; of a restart also `restart`, the
-            token that it was written with. Restarts of older versions have none.
+            token that it was written with.
 
     Returns:
         Its document; None when the orchestration continues as new.
@@ -77,7 +77,6 @@ def _look_at_step(
 ) -> Turns[Completion | None]:
     """Start an operation unless it was started before, and wait for its end until the next look is due."""
     operation, wanted = state.operation_of(action), state.wanted_of(action)
-    # Without references to the step the call is the same as in older histories.
     call: dict[str, Any] = {"wanted": list(wanted)} if wanted else {}
     try:
         operation = state.filled_operation(action)

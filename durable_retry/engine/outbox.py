@@ -109,8 +109,7 @@ class Delivery:
     def moved(self, state: RetryState) -> Self:
         """Return the delivery with a later state of its retry loop.
 
-        Waits for our own side are dropped: nobody is shown those of an event, and the orchestration of 0.1.0,
-        which runs again when a release is taken back, cannot read them.
+        Waits for our own side are dropped: nobody is shown those of an event.
         """
         waits = tuple(wait for wait in state.history.waits if wait.kind is not WaitKind.OWN_FAILURE)
         return replace(self, state=replace(state, history=replace(state.history, waits=waits)))
@@ -281,8 +280,8 @@ class OutboxEvent(Answer):
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
-        """Read the listed form, of this version or another; ValueError where it is none."""
-        return cls.model_validate({"pending_since": document["created_at"], **document}, strict=False)
+        """Read the listed form; ValueError where it is none."""
+        return cls.model_validate(document, strict=False)
 
 
 class OutboxEventDocument(OutboxEvent):

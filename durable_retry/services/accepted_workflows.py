@@ -100,8 +100,6 @@ async def accept_saga(hub: TaskHub, workflow: WorkflowRequest, document: Any) ->
         created_at=now,
         fingerprint=_fingerprint_of(SAGA_SOURCE, document),
         key=workflow.key,
-        undoes_unknown=True,
-        has_references=True if any(step.wanted for step in steps) else None,
     )
     async with http_admission().admitted(hub):
         await _note_saga(hub, saga)

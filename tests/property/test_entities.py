@@ -81,7 +81,7 @@ class Orchestrations:
         self.turn += 1
         for _ in range(200):
             self.now += 1
-            request = asking(self.turn, self.now, waited=True)
+            request = asking(self.turn, self.now)
             self.limiter, answer = acquire(self.limiter, request, after(self.now))
             late.append(partial(self.deliver, request))
             if isinstance(answer, Slot):

@@ -286,7 +286,7 @@ def _saga_with_results() -> Shape:
             for step, reference in zip(plain.steps[1:], ("s0#/json/id", "s0#/json/none"), strict=True)
         ),
     ]
-    saga = replace(plain, steps=tuple(steps), has_references=True)
+    saga = replace(plain, steps=tuple(steps))
     given = {"saga": saga.to_json()}
     return Shape("saga-1", given, answer, _completing_each("saga-1", ["op-do-0"]))
 

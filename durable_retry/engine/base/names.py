@@ -15,7 +15,7 @@ BATCH: Final = "batch"
 SAGA: Final = "saga"
 REPLAY: Final = "replay"
 BULK_ACTION: Final = "bulk_action"
-"""Runs the same function as `replay`, with other activities: an older worker cannot take one for a replay."""
+"""Runs the same function as `replay`, with other activities."""
 
 RELEASE_WAITING: Final = "release_waiting"
 CALL: Final = "call_operation"

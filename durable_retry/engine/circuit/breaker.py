@@ -97,7 +97,7 @@ def _audit_chars(entries: list[AuditEntry]) -> int:
 
 
 VERSION: Final = 1
-"""The version of the stored form; goes up when an older engine could not read it."""
+"""The version of the stored form; one of another version is refused."""
 AUTOMATIC: Final = "circuit"
 """`changed_by` of moves that nobody made by hand."""
 FREE = frozenset({CircuitState.CLOSED, CircuitState.DISABLED})
@@ -156,8 +156,7 @@ class Breaker(JsonShape):
     # when it was never low.
     quota: Quota | None = None
     probed: tuple[Ask, ...] = ()  # requests whose probes are over; one that is delivered again gets no lease
-    # Start of the first break since it last let calls through; None while it does, and where an older version
-    # opened it.
+    # Start of the first break since it last let calls through; None while it does.
     first_opened_at: MsInstant | None = None
     # Whether deadlines stop while it is held open by hand, see `ManualAction`; kept when that is over.
     stops_deadline: bool | None = None

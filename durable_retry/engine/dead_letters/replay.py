@@ -237,9 +237,7 @@ def _parsed_request(document: dict[str, Any], edits: ReplayBody, record: KeptDea
     missing = list(missing_credentials(document.get("request")))
     if missing:
         raise InvalidInputError(missing)
-    # Older versions accepted spaces at the ends of a correlation id, which validation refuses today.
-    correlation_id = (operation.get("correlation_id") or "").strip() or None
-    more = {"correlation_id": correlation_id, "on_success": list(operation["on_success"])}
+    more = {"correlation_id": operation.get("correlation_id"), "on_success": list(operation["on_success"])}
     return parse_operation(document | more)
 
 

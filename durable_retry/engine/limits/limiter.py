@@ -87,7 +87,6 @@ class SlotRequest(JsonShape):
     lease_seconds: float  # after that the slot is free again, whatever became of the attempt
     settings: Annotated[LimitSettings, Form(name="limits")]
     reserved: bool = False  # its start was counted when it was postponed
-    waited: bool = False  # it found no free slot before; only older versions read it
     # A start later than this is of no use: none is reserved. None means any.
     latest_seconds: float | None = None
     # Why the rate is lower than configured, and for how long; None while it is not.
@@ -132,8 +131,6 @@ class Limiter(JsonShape):
     clock: datetime | None = None  # the latest instant of a message; time does not run backwards
     leases: tuple[SlotLease, ...] = ()  # attempts under way that it granted
     next_start_at: datetime | None = None  # the next start, by the rate; None means at once
-    # When one of those who wait asks again; None when none waits. Only older versions read it.
-    next_ask_at: datetime | None = None
     held_seconds: float = 1.0  # mean duration of the attempts that gave their slot back
     answered: tuple[Ask, ...] = ()  # requests that were answered and hold no lease, or no longer
     places: tuple[Place, ...] = ()  # the places of the oldest attempts that wait for a slot, in their order
@@ -272,7 +269,7 @@ def _ask_again_later(
     places = sorted((*limiter.places, place), key=lambda each: each.order(now))[:KEPT_PLACES]
     busy = f"{counted(request.settings.max_concurrency, 'attempt')} at once"
     postponed = SlotPostponed(seconds, reserved=request.reserved, reason=busy, ahead=ahead)
-    return replace(limiter, places=tuple(places), next_ask_at=place.asks_at), postponed
+    return replace(limiter, places=tuple(places)), postponed
 
 
 def _seconds_until_free(limiter: Limiter, now: datetime, pool: int, ahead: int) -> float:

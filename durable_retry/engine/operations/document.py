@@ -211,10 +211,9 @@ class UnfinishedCounts(Answer):
     running: int
     waiting_retry: int
     waiting_circuit: int
-    # Counts that are stored by older versions lack it.
-    scheduled: int = 0
-    paused: int = 0
-    waiting_order: int = 0
+    scheduled: int
+    paused: int
+    waiting_order: int
 
 
 class StatusCounts(UnfinishedCounts):

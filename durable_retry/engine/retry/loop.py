@@ -56,20 +56,15 @@ class AdmissionState(JsonShape):
     promised: bool = False
     # The entity's permit for a probe; None when it has none.
     permit: Annotated[Permitted | None, Form(encode=answer_to_json)] = None
-    # When the attempt was first due, before anything blocked it; None for a first attempt, and when an older
-    # version stored it.
+    # When the attempt was first due, before anything blocked it; None for a first attempt.
     due_at: datetime | None = None
     # Granted by the entity `call_limiter` for this attempt; None when there is none.
     slot: Slot | None = None
     start_reserved: bool = False  # the limiter counted the start of this attempt when it postponed it
-    waited_for_slot: bool = False  # the limiter postponed it before
     # When the attempt was first due, if it waits for a slot; None if not.
     slot_since: datetime | None = None
     # How many older attempts waited for a slot when it last asked; None when not known.
     ahead: int | None = None
-    # The orchestration asks for a slot when the worker wants one. Older versions do not, and their attempts
-    # go without.
-    asks_for_slot: bool = False
     # The executions of this attempt that sent nothing and may have left its marker.
     unsent: tuple[str, ...] | None = None
 
@@ -143,7 +138,6 @@ def slot_request(
         lease_seconds=timeouts.attempt_seconds + LEASE_MARGIN_SECONDS,
         settings=needed.settings,
         reserved=admission.start_reserved,
-        waited=admission.waited_for_slot,
         latest_seconds=latest,
         pace=needed.pace and needed.pace.within(operation.policy.max_retry_after_seconds),
         asked_at=now,
@@ -363,9 +357,7 @@ def _after_refusal(
         case BudgetPostponed():
             admission = replace(admission, promised=admission.promised or blocked.reserved)
         case SlotPostponed():
-            admission = replace(
-                admission, start_reserved=blocked.reserved, waited_for_slot=True, ahead=blocked.ahead
-            )
+            admission = replace(admission, start_reserved=blocked.reserved, ahead=blocked.ahead)
         case _ as never:
             assert_never(never)
     return _state_with_decision(history, admission, decision, now)

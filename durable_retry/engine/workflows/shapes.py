@@ -225,11 +225,6 @@ class Saga(JsonShape):
     created_at: datetime
     fingerprint: str = ""  # the fingerprint of the request; two submissions under one key are compared by it
     key: str | None = None  # the caller's
-    # Whether the failed step is undone as well, if it may have acted. Not in sagas that began in older
-    # versions, whose histories have no such step.
-    undoes_unknown: bool = False
-    # Whether references to results are replaced; None means no, as in older versions.
-    has_references: bool | None = None
     # The restarts, the oldest first; None before the first.
     restarts: tuple[SagaRestart, ...] | None = None
 
@@ -261,8 +256,7 @@ class Saga(JsonShape):
         return SagaState.COMPENSATED if all_undone else SagaState.COMPENSATION_FAILED
 
     def _waits_to_be_undone(self, step: SagaStep) -> bool:
-        acted = step.may_have_acted if self.undoes_unknown else step.stands
-        return acted and step.compensation is not None and step.undone is None
+        return step.may_have_acted and step.compensation is not None and step.undone is None
 
     def operation_of(self, action: Do | Undo) -> OperationInput:
         """Return the operation to run for an action; ValueError where the step has no compensation."""
@@ -279,8 +273,6 @@ class Saga(JsonShape):
             MissingResultError: A result is not there, or nests too deeply where it is needed.
         """
         operation = self.operation_of(action)
-        if not self.has_references:
-            return operation
         request = None if operation.request is None else dict(operation.request)
         if request is not None and "json" in request:
             request["json"] = filled(request["json"], self._value_of_reference)

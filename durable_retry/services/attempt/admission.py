@@ -6,7 +6,7 @@ orchestration waits, or asks that dependency's entities, and makes the attempt a
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -70,7 +70,7 @@ class StepGate:
         is_own = dependency.name == self.operation.dependency
         if self.hub is None or is_own or not dependency.needs_admission:
             return await call()
-        admission = replace(held_admission(self.held, dependency.name), asks_for_slot=True)
+        admission = held_admission(self.held, dependency.name)
         circuit, answer = await enter_circuit(
             self.hub,
             dependency,

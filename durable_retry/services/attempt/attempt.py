@@ -136,7 +136,7 @@ async def read_by_digest(hub: TaskHub, operation_id: str, digest: str) -> Operat
 
 
 # Nothing has held the attempt up.
-_AT_ONCE: Final = AdmissionState(asks_for_slot=True)
+_AT_ONCE: Final = AdmissionState()
 
 
 async def observed(

@@ -207,9 +207,9 @@ class CircuitCache:
     ) -> Permitted | NeedsSlot:
         """Start an attempt within the limits of this moment, or return what it needs to ask for a slot.
 
-        A probe needs none, since all other attempts wait; nor does one that has a slot, or cannot ask.
+        A probe needs none, since all other attempts wait; nor does one that has a slot.
         """
-        if permitted.lease_id is not None or not admission.asks_for_slot or admission.slot is not None:
+        if permitted.lease_id is not None or admission.slot is not None:
             return permitted
         quota = self._latest_quota(now)
         if quota is None and not self.is_limited:

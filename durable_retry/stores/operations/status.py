@@ -142,7 +142,7 @@ async def _with_event_states(document: Mapping[str, Any]) -> dict[str, Any]:
 async def _with_steps(document: dict[str, Any]) -> dict[str, Any]:
     if "handler" not in document:
         return document
-    run = document.pop(STEPS_RUN, None)  # A document of an older version has none: there were no steps.
+    run = document.pop(STEPS_RUN, None)
     state = OperationState(document["status"])
     has_steps = isinstance(run, int)
     steps, heartbeat = await steps_shown(document["operation_id"], run, state) if has_steps else ([], None)

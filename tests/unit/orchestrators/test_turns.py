@@ -22,7 +22,6 @@ def limited(settings: LimitSettings, then: Activities) -> Activities:
     def answer(name: str, given: dict[str, Any]) -> Any:
         if name == "attempt":
             admission = AdmissionState.from_json(given["ticket"])
-            assert admission.asks_for_slot
             if admission.slot is None:
                 return {"stopped": blocked_to_json(NeedsSlot(settings))}
         return then(name, given)

@@ -92,7 +92,7 @@ def test_the_slot_of_an_attempt_that_never_came_back_is_free_after_its_lease() -
     limiter, _ = acquire(Limiter(), asking(1), NOON)
     limiter, answer = acquire(limiter, asking(2), after(69))
     assert isinstance(answer, SlotPostponed)
-    assert acquire(limiter, replace(asking(2), waited=True), after(71))[1] == Slot("op-2:1")
+    assert acquire(limiter, asking(2), after(71))[1] == Slot("op-2:1")
 
 
 def test_those_who_wait_ask_again_one_after_the_other_at_the_pace_of_the_slots() -> None:

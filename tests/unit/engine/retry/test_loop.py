@@ -56,12 +56,7 @@ def in_seconds(seconds: float) -> timedelta:
         AdmissionState(),
         AdmissionState(waiting=True, promised=True),
         AdmissionState(permit=LEASE),
-        AdmissionState(
-            slot=Slot(f"{an_operation().run_id}:1"),
-            start_reserved=True,
-            waited_for_slot=True,
-            asks_for_slot=True,
-        ),
+        AdmissionState(slot=Slot(f"{an_operation().run_id}:1"), start_reserved=True),
     ],
 )
 def test_an_admission_state_survives_its_json(state: AdmissionState) -> None:
@@ -384,7 +379,7 @@ def test_a_postponed_attempt_waits_and_keeps_its_turn() -> None:
     assert "1 attempt per second" in action.reasons[0]
     _, action = after(an_operation(), state, NeedsSlot(LimitSettings(rate_per_second=1)), NOON)
     assert isinstance(action, RequestSlot)
-    assert (action.request.reserved, action.request.waited) == (True, True)
+    assert action.request.reserved
 
 
 def test_a_slot_is_asked_for_no_later_than_the_deadline() -> None:

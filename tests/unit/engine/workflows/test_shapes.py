@@ -86,20 +86,11 @@ def test_a_saga_stands_where_its_steps_do(
     assert Saga(saga_id="saga-1", steps=steps, created_at=NOON).state is state
 
 
-@pytest.mark.parametrize(
-    ("done", "undoes_unknown", "action"),
-    [(UNKNOWN, True, Undo(1)), (UNKNOWN, False, Undo(0)), (REFUSED, True, Undo(0))],
-)
-def test_a_failed_step_that_may_have_acted_is_undone_first(
-    *, done: Completion, undoes_unknown: bool, action: Undo
-) -> None:
-    """Sagas that were accepted before it did so go on as they began: their histories are replayed."""
+@pytest.mark.parametrize(("done", "action"), [(UNKNOWN, Undo(1)), (REFUSED, Undo(0))])
+def test_a_failed_step_that_may_have_acted_is_undone_first(done: Completion, action: Undo) -> None:
     first = a_step(compensation=an_operation(), done=SUCCEEDED)
     steps = (first, a_step(compensation=an_operation(), done=done))
-    saga = Saga(saga_id="saga-1", steps=steps, created_at=NOON, undoes_unknown=undoes_unknown)
-    assert saga.next_action == action
-    older = {name: value for name, value in saga.to_json().items() if name != "undoes_unknown"}
-    assert Saga.from_json(older).next_action == Undo(0)
+    assert Saga(saga_id="saga-1", steps=steps, created_at=NOON).next_action == action
 
 
 def test_a_step_without_compensation_has_nothing_to_undo_it() -> None:
@@ -113,7 +104,7 @@ def test_a_step_takes_how_its_operations_ended() -> None:
     assert a_step().ended(SUCCEEDED, REFUSED) == a_step(done=SUCCEEDED, undone=REFUSED)
 
 
-def a_referring_saga(values: dict[str, Any] | None, **more: Any) -> Saga:
+def a_referring_saga(values: dict[str, Any] | None) -> Saga:
     done = replace(SUCCEEDED, values=values)
     call = {"method": "POST", "path": "", "query": {}, "headers": {}}
     first = SagaStep(name="charge", operation=an_operation(), done=done, wanted=("/json/id",))
@@ -126,12 +117,11 @@ def a_referring_saga(values: dict[str, Any] | None, **more: Any) -> Saga:
         saga_id="saga-1",
         steps=(first, SagaStep(name="mail", operation=second), SagaStep(name="log", operation=third)),
         created_at=NOON,
-        **more,
     )
 
 
 def test_a_step_gets_the_results_that_it_refers_to() -> None:
-    saga = a_referring_saga({"/json/id": "ch-1"}, has_references=True)
+    saga = a_referring_saga({"/json/id": "ch-1"})
     operation = saga.filled_operation(Do(1))
     assert operation.request is not None
     assert (operation.request["json"], operation.input) == ({"id": "ch-1"}, ["ch-1"])
@@ -142,7 +132,7 @@ def test_a_step_gets_the_results_that_it_refers_to() -> None:
 
 @pytest.mark.parametrize("values", [None, {"/json": 1}])
 def test_a_result_that_is_not_there_is_named(values: dict[str, Any] | None) -> None:
-    saga = a_referring_saga(values, has_references=True)
+    saga = a_referring_saga(values)
     with pytest.raises(MissingResultError, match="step charge has no result at /json/id"):
         saga.filled_operation(Do(1))
     unfinished = saga.with_steps((replace(saga.steps[0], done=None), *saga.steps[1:]))
@@ -154,17 +144,11 @@ def test_an_operation_that_a_result_makes_too_deep_is_refused_where_it_is() -> N
     deep: Any = []
     for _ in range(MAX_DEPTH - 3):
         deep = [deep]
-    saga = a_referring_saga({"/json/id": deep[0]}, has_references=True)
+    saga = a_referring_saga({"/json/id": deep[0]})
     assert saga.filled_operation(Do(1)).input == [deep[0]]
-    saga = a_referring_saga({"/json/id": deep}, has_references=True)
+    saga = a_referring_saga({"/json/id": deep})
     with pytest.raises(MissingResultError, match=r"/request/json/id/0.* nests deeper than 48 levels"):
         saga.filled_operation(Do(1))
-
-
-def test_a_saga_without_references_is_taken_as_it_is_written() -> None:
-    saga = a_referring_saga(None)
-    assert saga.filled_operation(Do(1)) == saga.steps[1].operation
-    assert "has_references" not in saga.to_json()
 
 
 def test_an_end_has_the_parts_of_the_result_that_are_wanted() -> None:

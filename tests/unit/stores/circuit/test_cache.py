@@ -495,21 +495,18 @@ async def test_a_circuit_that_is_switched_off_asks_and_counts_nothing_but_the_bu
     stage.copy.reporting.close()
 
 
-ASKING = AdmissionState(asks_for_slot=True)
-
-
 async def known(stage: Copies) -> None:
     """Let the others know of the worker, which takes two snapshots a second apart."""
     await ask(stage)
     for _ in range(4):
         stage.moment.pass_(1.1)
         await stage.copy.reporting.flush()
-        await ask(stage, admission=ASKING)
+        await ask(stage, admission=FIRST)
 
 
 async def test_a_worker_that_the_others_do_not_know_takes_no_share_of_a_limit() -> None:
     stage = Copies(limits=LimitSettings(max_concurrency=4))
-    assert await ask(stage, admission=ASKING) == NeedsSlot(stage.limits)
+    assert await ask(stage, admission=FIRST) == NeedsSlot(stage.limits)
     stage.moment.pass_(1.1)
     await stage.copy.reporting.flush()
     assert stage.shared.sent_reports, "it announces itself, to be counted"
@@ -519,10 +516,10 @@ async def test_the_limits_of_the_moment_are_reported_by_each_attempt_that_asks()
     found: list[LimitsRead] = []
     subscribe(LimitsRead, found.append)
     stage = Copies(limits=LimitSettings(max_concurrency=4))
-    await ask(stage, admission=ASKING)
+    await ask(stage, admission=FIRST)
     assert found == [LimitsRead("payments", 4, 0.0)]
     found.clear()
-    await ask(Copies(), admission=ASKING)
+    await ask(Copies(), admission=FIRST)
     assert not found, "without limits there is nothing to report"
     stage.copy.reporting.close()
 
@@ -531,19 +528,19 @@ async def test_a_known_worker_starts_half_of_a_limit_without_asking() -> None:
     stage = Copies(limits=LimitSettings(max_concurrency=8))
     await known(stage)
     running = stage.copy.share.running
-    answers = [await ask(stage, admission=ASKING) for _ in range(5 - running)]
+    answers = [await ask(stage, admission=FIRST) for _ in range(5 - running)]
     assert [isinstance(answer, Permitted) for answer in answers] == [True] * (4 - running) + [False]
     assert isinstance(answers[-1], NeedsSlot)
     last = next(answer for answer in reversed(answers) if isinstance(answer, Permitted))
     await stage.copy.leave(last, CallHealth.SUCCESS, duration_seconds=0.1)
-    assert isinstance(await ask(stage, admission=ASKING), NeedsSlot), "the one before it waits"
-    assert isinstance(await ask(stage, admission=replace(ASKING, ahead=0)), Permitted)
+    assert isinstance(await ask(stage, admission=FIRST), NeedsSlot), "the one before it waits"
+    assert isinstance(await ask(stage, admission=replace(FIRST, ahead=0)), Permitted)
 
 
 async def test_an_attempt_with_a_slot_goes_beyond_the_share() -> None:
     stage = Copies(limits=LimitSettings(max_concurrency=1))
-    assert isinstance(await ask(stage, admission=ASKING), NeedsSlot)
-    answer = await ask(stage, admission=replace(ASKING, slot=Slot("op-1:1")))
+    assert isinstance(await ask(stage, admission=FIRST), NeedsSlot)
+    answer = await ask(stage, admission=replace(FIRST, slot=Slot("op-1:1")))
     assert isinstance(answer, Permitted)
     assert not answer.in_share
 
@@ -556,7 +553,7 @@ async def test_an_orchestration_that_cannot_ask_goes_without_limits() -> None:
 async def test_an_unreadable_circuit_leaves_the_limits_to_the_entity() -> None:
     stage = Copies(limits=LimitSettings(max_concurrency=8))
     stage.shared.is_down = True
-    assert isinstance(await ask(stage, admission=ASKING), NeedsSlot)
+    assert isinstance(await ask(stage, admission=FIRST), NeedsSlot)
 
 
 async def answered(copy: CircuitCache, left: RateLeft) -> None:
@@ -570,17 +567,17 @@ async def test_plenty_that_is_left_costs_no_message() -> None:
     for remaining in range(20, 10, -1):
         await answered(stage.copy, RateLeft(remaining, 10, 20))
     assert stage.shared.sent_reports == []
-    assert isinstance(await ask(stage, admission=ASKING), Permitted)
+    assert isinstance(await ask(stage, admission=FIRST), Permitted)
 
 
 async def test_a_low_quota_slows_the_worker_that_sees_it_at_once() -> None:
     stage = Copies()
     await answered(stage.copy, RateLeft(5, 10, 20))
-    answer = await ask(stage, admission=ASKING)
+    answer = await ask(stage, admission=FIRST)
     assert isinstance(answer, NeedsSlot)
     assert (answer.settings.rate_per_second, answer.pace is not None) == (0.5, True)
     stage.moment.pass_(10)
-    assert isinstance(await ask(stage, admission=ASKING), Permitted), "the window is over"
+    assert isinstance(await ask(stage, admission=FIRST), Permitted), "the window is over"
     stage.copy.reporting.close()
 
 
@@ -590,7 +587,7 @@ async def test_a_low_quota_slows_the_others_when_they_read_of_it() -> None:
     await other.enter("op-b", 1, FIRST)
     await answered(stage.copy, RateLeft(5, 10, 20))
     stage.moment.pass_(1.1)
-    answer = await other.enter("op-b", 1, ASKING)
+    answer = await other.enter("op-b", 1, FIRST)
     assert isinstance(answer, NeedsSlot)
     assert answer.pace is not None
     assert answer.pace.seconds == pytest.approx(8.9)
@@ -600,7 +597,7 @@ async def test_a_low_quota_slows_the_others_when_they_read_of_it() -> None:
     reported = [message.report.quota.is_low for message in stage.shared.sent_reports if message.report.quota]
     assert reported == [True, False]
     stage.moment.pass_(1.1)
-    assert isinstance(await other.enter("op-b", 1, ASKING), Permitted)
+    assert isinstance(await other.enter("op-b", 1, FIRST), Permitted)
     for copy in (stage.copy, other):
         copy.reporting.close()
 
@@ -617,4 +614,4 @@ async def test_a_low_quota_is_reported_once_a_second() -> None:
 async def test_a_circuit_that_is_switched_off_slows_nothing() -> None:
     stage = Copies(CircuitSettings(enabled=False))
     await answered(stage.copy, RateLeft(5, 10, 20))
-    assert isinstance(await ask(stage, admission=ASKING), Permitted)
+    assert isinstance(await ask(stage, admission=FIRST), Permitted)
