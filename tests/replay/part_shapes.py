@@ -108,7 +108,8 @@ def _call(*looks: dict[str, Any]) -> Shape:
             await _until_looked(stage, number + 1)
             await stage.binding.raise_event("call-1", ENDED_EVENT, _completion("op-1").to_json())
 
-    return Shape("call-1", {"document": {"handler": "ship-order"}}, answer, steer)
+    given = {"document": {"handler": "ship-order"}, "since": to_rfc3339(clock.now())}
+    return Shape("call-1", given, answer, steer)
 
 
 async def _until_looked(stage: TaskHubStage, times: int) -> None:

@@ -56,7 +56,7 @@ class World:
         self.admissions.append(given["delivery"]["ticket"])
         answers = self.answers.get(event_id, [])
         answer = answers.pop(0) if answers else outcome(given["attempt"])
-        if isinstance(answer, dict) and answer.get("category", "stopped") is None:
+        if isinstance(answer, dict) and not {"category", "stopped"} & answer.keys():
             self.pending.pop(event_id)
         return answer
 

@@ -112,7 +112,7 @@ def test_a_probe_goes_with_the_circuits_own_permit() -> None:
     ((operation, message),) = stage.circuit_calls
     assert operation == "permit"
     assert message["request"]["operation_id"] == "op-test"
-    assert [state["permit"] is not None for state in admissions(stage)] == [False, True]
+    assert ["permit" in state for state in admissions(stage)] == [False, True]
     assert admissions(stage)[1]["permit"]["permitted"] is True
 
 
@@ -263,7 +263,7 @@ def test_a_step_probes_and_takes_a_slot_at_its_own_dependency() -> None:
     assert steps[0]["ticket"]["permit"]["permitted"] is True
     assert steps[1]["ticket"]["slot"] is not None
     assert [operation for operation, _ in stage.limiter_calls] == ["acquire", "give_back"]
-    assert [state["permit"] for state in admissions(stage)] == [None, None, None]
+    assert not any("permit" in state for state in admissions(stage))
 
 
 def test_the_slot_of_a_step_is_kept_while_the_operations_own_dependency_holds_it_up() -> None:

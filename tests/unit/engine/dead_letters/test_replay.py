@@ -157,11 +157,6 @@ def test_changes_below_long_names_have_an_end_too() -> None:
     assert len(changes_between({name: {}}, {name: {str(number): number for number in range(500)}})) == 4
 
 
-def test_a_correlation_id_of_an_older_version_with_spaces_at_its_ends_can_be_replayed() -> None:
-    assert edited(edits(), correlation_id=" order-42 ").correlation_id == "order-42"
-    assert edited(edits(), correlation_id=" ").correlation_id is None
-
-
 CALL = {"method": "POST", "path": "/a", "headers": {"a": "***"}, "json": {"n": 1}}
 
 
