@@ -275,6 +275,7 @@ LISTED = {
     "path": None,
     "detail": None,
     "created_at": "2026-11-21T09:00:00Z",
+    "pending_since": "2026-11-21T09:00:00Z",
 }
 
 

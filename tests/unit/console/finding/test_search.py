@@ -159,7 +159,8 @@ async def test_a_batch_is_found_by_its_whole_key(lists: Lists) -> None:
 def event(number: int, age: float, state: EventState, **more: Any) -> OutboxEvent:
     names = {"event_id": f"op-{number}-1", "operation_id": f"op-{number}", "type": "charge.completed"}
     unset = dict.fromkeys(("queue", "dependency", "path", "detail"))
-    return OutboxEvent.read({**names, **unset, "state": state.value, "created_at": at(age), **more})
+    begun = {"created_at": at(age), "pending_since": at(age)}
+    return OutboxEvent.read({**names, **unset, "state": state.value, **begun, **more})
 
 
 @pytest.fixture

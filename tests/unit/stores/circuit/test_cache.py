@@ -545,11 +545,6 @@ async def test_an_attempt_with_a_slot_goes_beyond_the_share() -> None:
     assert not answer.in_share
 
 
-async def test_an_orchestration_that_cannot_ask_goes_without_limits() -> None:
-    stage = Copies(limits=LimitSettings(max_concurrency=1))
-    assert isinstance(await ask(stage), Permitted)
-
-
 async def test_an_unreadable_circuit_leaves_the_limits_to_the_entity() -> None:
     stage = Copies(limits=LimitSettings(max_concurrency=8))
     stage.shared.is_down = True
@@ -557,7 +552,7 @@ async def test_an_unreadable_circuit_leaves_the_limits_to_the_entity() -> None:
 
 
 async def answered(copy: CircuitCache, left: RateLeft) -> None:
-    permitted = await copy.enter("op-a", 1, FIRST)
+    permitted = await copy.enter("op-a", 1, replace(FIRST, slot=Slot("op-a:1")))
     assert isinstance(permitted, Permitted)
     await copy.leave(permitted, CallHealth.SUCCESS, duration_seconds=0.1, rate_left=left)
 
