@@ -242,7 +242,7 @@ def steps_run_once(story: Story) -> Iterator[str]:
         run = call.operation.remembered_run
         calls[call.operation.operation_id, run, call.path.rpartition("/")[2]].append(call)
     for row in story.app.tables.rows("HandlerSteps"):
-        result = json.loads(contents.unpacked("record", row))["result"]
+        result = json.loads(contents.unpacked("record", row)).get("result")
         run, _, name = row["RowKey"].partition(".")
         of_step = calls[row["PartitionKey"], int(run), name]
         # The process of an execution that stored a result lived until then, or died in the very moment.

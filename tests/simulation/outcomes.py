@@ -93,7 +93,7 @@ def refusals_are_final(story: Story) -> Iterator[str]:
             yield f"{end.operation.run_id} succeeded, and {table} refused its row"
         elif table in REFUSING and summary and summary["reason"] == DeadLetterReason.REJECTED_BY_HANDLER:
             kept = letters.get(summary["id"])
-            if kept is not None and kept.attempts[-1]["status_code"] is not None:
+            if kept is not None and kept.attempts[-1].get("status_code") is not None:
                 continue  # Its dependency refused it first: a conflict with a request of a host that died.
             if kept is None or REFUSING[table][1] not in kept.detail:
                 yield f"the dead letter {summary['id']} does not say what {table} answered"

@@ -96,22 +96,20 @@ def a_history(attempts: int) -> History:
     return history
 
 
-def an_entry(operation_id: str, *, error: str = "no such amount 5", **changes: Any) -> dict[str, Any]:
+def an_entry(operation_id: str, *, error: str | None = "no such amount 5", **changes: Any) -> dict[str, Any]:
     """Return the dead letter entry of an operation that one attempt ended.
 
-    `changes` are fields of the entry or of the operation.
+    `error` is the attempt's, None for success. `changes` are fields of the entry or of the operation.
     """
     entry = {"category": "malformed", "reason": "RejectedByDependency", "detail": "status 422"}
     entry |= {name: changes.pop(name) for name in entry.keys() & changes.keys()}
     operation = an_operation(**({"operation_id": operation_id, "key": f"key-{operation_id}"} | changes))
-    attempt = {
-        "number": 1,
-        "started_at": "2026-11-21T12:00:00Z",
-        "duration_ms": 4.2,
-        "category": entry["category"],
-        "status_code": 422,
-        "error": error,
-        "next_delay_seconds": None,
-        "delay_reasons": [],
-    }
-    return {**entry, "operation": operation.to_json(), "attempts": [attempt]}
+    attempt = PastAttempt(
+        number=1,
+        started_at=NOON,
+        duration_ms=4.2,
+        category=None if error is None else Category(entry["category"]),
+        status_code=200 if error is None else 422,
+        error=error,
+    )
+    return {**entry, "operation": operation.to_json(), "attempts": [attempt.to_json()]}

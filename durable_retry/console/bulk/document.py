@@ -1,19 +1,26 @@
 """What people see of bulk replays and bulk actions."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field
 
-from durable_retry.console.bulk.shapes import BulkAction, ItemOutcome, ReplayProgress, ReplayState
+from durable_retry.console.bulk.shapes import (
+    BulkAction,
+    ItemOutcome,
+    ReplayProgress,
+    ReplayState,
+    UnfinishedFilter,
+)
 from durable_retry.engine.base.answers import Answer, Instant, left_out
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.names import EventState, OperationState
 from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.base.validation import Problem
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import EditedValue
 from durable_retry.engine.operations.pause import PauseOptions
 
@@ -122,7 +129,8 @@ def progress_document(
     done = progress.replayed + progress.skipped + progress.failed
     return BulkReplayDocument.taken_from(
         progress,
-        **{name: given[name] for name in ("replay_id", "filter", "rate_per_second", "note", "matched")},
+        **{name: given[name] for name in ("replay_id", "rate_per_second", "note", "matched")},
+        filter=_shown_filter(given),
         status=state,
         failures=tuple(BulkFailure(**each) for each in progress.failures),
         started=progress.replayed,
@@ -133,6 +141,13 @@ def progress_document(
         created_at=from_rfc3339(given["created_at"]),
         by=given.get("by"),
     )
+
+
+def _shown_filter(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the conditions of a bulk action, those that were not given among them."""
+    action = BulkAction(given.get("action", BulkAction.REPLAY))
+    kind = DeadLetterFilter if action.is_of_dead_letters else UnfinishedFilter
+    return {condition.name: given["filter"].get(condition.name) for condition in fields(kind)}
 
 
 def action_document(progress: BulkReplayDocument, given: Mapping[str, Any]) -> BulkActionDocument:

@@ -83,8 +83,8 @@ async def keep_operation(entry: Mapping[str, Any], now: datetime) -> str:
 
 def _error_in(entry: Mapping[str, Any]) -> str:
     """Return the last attempt's error, the reason and the detail of a dead letter, a line each."""
-    errors = [attempt["error"] for attempt in entry["attempts"][-1:] if attempt["error"]]
-    return "\n".join((*errors, entry["reason"], entry["detail"]))
+    errors = [attempt.get("error") for attempt in entry["attempts"][-1:]]
+    return "\n".join(text for text in (*errors, entry["reason"], entry["detail"]) if text)
 
 
 def dead_letter_id_of(operation: Mapping[str, Any], event_id: str | None = None) -> str:

@@ -83,6 +83,13 @@ async def test_an_operation_is_kept_with_all_that_a_person_needs() -> None:
     assert document["group"].startswith("g-")
 
 
+async def test_an_operation_whose_attempt_succeeded_is_kept_all_the_same() -> None:
+    detail = "the table refuses its writes"
+    kept = await keep(1, error=None, reason="RejectedByHandler", detail=detail)
+    shown = DeadLetterDocument.of(kept, MASKED).to_json()
+    assert (shown["detail"], shown["attempts"][0]["error"]) == (detail, None)
+
+
 async def test_keeping_it_again_changes_nothing_but_what_is_missing() -> None:
     first = await keep_operation(an_entry("op-1"), NOON)
     assert await keep_operation(an_entry("op-1"), NOON + timedelta(hours=1)) == first
