@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import azure.durable_functions as df
 
-from durable_retry.binding import TaskHub, bind_hub
 from durable_retry.deferred import deferred
 from durable_retry.engine.base import names
+from durable_retry.runtime.binding import TaskHub, bind_hub
 
 ACTIVITIES: Final[Mapping[str, tuple[str, ...]]] = {
     "bulk": (

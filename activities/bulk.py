@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from durable_retry.binding import TaskHub
 from durable_retry.console.bulk.actions import do_batch, letters_page, unfinished_page
 from durable_retry.console.bulk.ends import count_ends
 from durable_retry.console.bulk.replay import replay_some
@@ -10,6 +9,7 @@ from durable_retry.console.bulk.shapes import BulkAction, UnfinishedFilter, coun
 from durable_retry.engine.base.instants import from_rfc3339, optional_to_rfc3339
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.replay import ReplayBody
+from durable_retry.runtime.binding import TaskHub
 
 
 async def replay_page(request: dict[str, Any]) -> dict[str, Any]:

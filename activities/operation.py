@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from durable_retry.binding import TaskHub
 from durable_retry.engine.operations.attempt_call import AttemptCall
 from durable_retry.engine.operations.commit import Success
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import BlockedStep, blocked_to_json
+from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.attempt.attempt import attempt_operation
 from durable_retry.services.operations.ends import commit as commit_once
 from durable_retry.services.operations.ends import keep_failure

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from durable_retry.binding import TaskHub
+from durable_retry.runtime.binding import TaskHub
 from durable_retry.services import order_lanes
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from durable_retry import clock
-from durable_retry.binding import TaskHub
+from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.upkeep.rounds import STEP_SECONDS, RetentionKind, RetentionPart
 from durable_retry.services.upkeep.rounds import remove_past as remove
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from durable_retry.binding import TaskHub
 from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.circuits import wake_some
 
 

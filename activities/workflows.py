@@ -3,9 +3,9 @@
 from typing import Any
 
 from durable_retry import clock
-from durable_retry.binding import TaskHub
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.saga_restart import begin_run, end_run
 from durable_retry.services.workflows import (
     advance_batch,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from durable_retry.app import register
     from durable_retry.client.documents import OperationFailed
-    from durable_retry.handler_registry import operation, wrap
     from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Throttled, Transient
+    from durable_retry.handlers.registry import operation, wrap
     from durable_retry.in_process import Operations, call
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
 _HOMES: Final = {
     "register": "durable_retry.app",
     "OperationFailed": "durable_retry.client.documents",
-    **dict.fromkeys(("operation", "wrap"), "durable_retry.handler_registry"),
+    **dict.fromkeys(("operation", "wrap"), "durable_retry.handlers.registry"),
     **dict.fromkeys(
         ("Call", "Event", "Outcome", "Rejected", "TableWrite", "Throttled", "Transient"),
         "durable_retry.handlers",

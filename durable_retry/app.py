@@ -25,7 +25,7 @@ from azure.functions.decorators.http import HttpTrigger
 from durable_retry import routing, triggers
 from durable_retry.console.app import begin_writers, subscribe_console
 from durable_retry.engine.base.validation import Problem, did_you_mean
-from durable_retry.executor_guard import guard_executor
+from durable_retry.runtime.executor_guard import guard_executor
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.app import AppSettings
 from durable_retry.settings.callers import caller_settings

@@ -18,21 +18,21 @@ import azure.durable_functions as df
 from durabletask import task
 
 from durable_retry import clock
-from durable_retry.binding import TaskHub
 from durable_retry.client.documents import OperationFailed, OperationFields, operation_document
+from durable_retry.engine.base.errors import NoSuchOperationError, WrongOperationStateError
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.json_input import size_problem
 from durable_retry.engine.base.names import CALL, OperationState
 from durable_retry.engine.base.plain_json import plain_json
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.submission import ParsedEnvelope, read_operation
-from durable_retry.errors import NoSuchOperationError, WrongOperationStateError
-from durable_retry.executor_guard import execution_of
-from durable_retry.handler_registry import OperationFunction
+from durable_retry.handlers.registry import OperationFunction
+from durable_retry.handlers.signatures import read_result, result_of
+from durable_retry.runtime.binding import TaskHub
+from durable_retry.runtime.executor_guard import execution_of
 from durable_retry.services.operations import control
 from durable_retry.services.operations.submit import KeyReused, Replayed, caller_naming, submit
 from durable_retry.settings.configuration import app_settings, function_name, targets
-from durable_retry.signatures import read_result, result_of
 
 type Context = task.OrchestrationContext | df.DurableOrchestrationContext
 """What an orchestrator gets, in the native or in the first style of the SDK."""

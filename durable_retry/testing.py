@@ -35,7 +35,7 @@ from durable_retry.engine.operations.steps import RememberedStep, shown
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Done, Wait, overdue
 from durable_retry.engine.retry.history import PastAttempt
 from durable_retry.engine.retry.loop import RetryState, after
-from durable_retry.handler_registry import Function, Handler, find_handler, handler_of
+from durable_retry.handlers.registry import Function, Handler, find_handler, handler_of
 from durable_retry.services.attempt.functions import Interruption
 from durable_retry.services.attempt.handler import attempt_handler
 from durable_retry.services.attempt.heartbeat import CURRENT

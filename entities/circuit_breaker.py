@@ -21,7 +21,7 @@ from durable_retry.engine.circuit.messages import (
 )
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.facts import CircuitChanged
-from durable_retry.facts import report
+from durable_retry.telemetry.facts import report
 
 blueprint = df.Blueprint()
 

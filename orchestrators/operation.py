@@ -56,9 +56,9 @@ from durable_retry.engine.retry.loop import (
     WorkerFailed,
     lease_expired,
 )
-from durable_retry.facts import report
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.operations.key_record import record_id
+from durable_retry.telemetry.facts import report
 
 from .debounce import wait_until_quiet
 from .order_lane import give_turn_back, wait_for_turn

@@ -26,7 +26,7 @@ from durable_retry.engine.operations.status import WAITS_FOR, OperationStatus
 from durable_retry.engine.retry.decide import Wait, is_owed
 from durable_retry.engine.retry.history import AttemptOutcome, PastAction, PastWait, WaitKind
 from durable_retry.engine.retry.loop import Action, LapResult, RetryState, after
-from durable_retry.facts import report
+from durable_retry.telemetry.facts import report
 
 from .turns import Signals, Turns, after_early, fired_early
 

@@ -21,7 +21,7 @@ from durable_retry.client.documents import (
 from durable_retry.client.methods import AwaitedCalls, BlockingCalls
 from durable_retry.client.resources import Resources
 from durable_retry.engine.operations.document import OperationDocument as Operation
-from durable_retry.handler_registry import OperationFunction
+from durable_retry.handlers.registry import OperationFunction
 
 __all__ = [
     "ApiError",

@@ -11,7 +11,7 @@ from durable_retry.engine.base.answers import ProblemDocument
 from durable_retry.engine.base.names import PriorityName
 from durable_retry.engine.operations.document import OperationDocument
 from durable_retry.engine.operations.request import Event
-from durable_retry.handler_registry import Function, handler_of
+from durable_retry.handlers.registry import Function, handler_of
 
 
 class OperationFields(TypedDict, total=False):

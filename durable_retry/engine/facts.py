@@ -1,6 +1,6 @@
 """Facts: what happened to an operation or a circuit, as the core reports it.
 
-`durable_retry.facts` carries each to its subscribers: telemetry counts and logs, the console keeps an index.
+`telemetry.facts` carries each to its subscribers: telemetry counts and logs, the console keeps an index.
 """
 
 from collections.abc import Mapping

@@ -8,8 +8,8 @@ from typing import Any, Final
 import azure.functions as func
 
 from durable_retry.engine.facts import PersonActed, TargetType
-from durable_retry.facts import report
 from durable_retry.http.callers import Caller
+from durable_retry.telemetry.facts import report
 
 # The members of an answer with what it is about: an operation, the sample of a cause, a bulk action's filter.
 _ABOUT: Final = ("operation", "sample", "filter")

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import azure.functions as func
 
-from durable_retry.binding import TaskHub, bind_hub
 from durable_retry.deferred import imported
+from durable_retry.runtime.binding import TaskHub, bind_hub
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 """Also those that no route has: the host's own answer to them has no body."""

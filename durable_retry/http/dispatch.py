@@ -10,9 +10,9 @@ from urllib.parse import unquote, urlsplit
 
 import azure.functions as func
 
-from durable_retry.binding import TaskHub
 from durable_retry.http.answers import problem
 from durable_retry.http.routes import Route
+from durable_retry.runtime.binding import TaskHub
 from durable_retry.settings.configuration import api_path
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import azure.functions as func
-from azure.core.exceptions import AzureError
+from azure.core.exceptions import AzureError, HttpResponseError
 
+from durable_retry.engine.base.errors import REFUSED_STATUSES, TaskHubUnavailableError
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.errors import TaskHubUnavailableError, is_refusal
 from durable_retry.http.answers import (
     OVERLOADED,
     STORAGE_AWAY,
@@ -37,10 +37,15 @@ def problem_of(error: Exception, refusals: Refusals) -> func.HttpResponse | None
         case OverloadedError() as overload:
             detail = f"{overload}; nothing was started, send the same request again later."
             return unavailable(detail, OVERLOADED)
-        case AzureError() as failed if not is_refusal(failed):
+        case AzureError() as failed if not _is_refusal(failed):
             detail = (
                 f"the storage account did not answer ({type(failed).__name__}); send the same request again."
             )
             return unavailable(detail, STORAGE_AWAY)
         case _:
             return None
+
+
+def _is_refusal(error: AzureError) -> bool:
+    # The storage works and refuses the request: waiting changes nothing.
+    return isinstance(error, HttpResponseError) and error.status_code in REFUSED_STATUSES

@@ -24,7 +24,6 @@ from urllib.parse import urlsplit
 import azure.functions as func
 from pydantic import BaseModel
 
-from durable_retry.binding import TaskHub
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.json_input import read_checked
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
@@ -33,6 +32,7 @@ from durable_retry.http.answers import BodyTooLargeError, ForbiddenError, unless
 from durable_retry.http.callers import ANYBODY, Caller, caller_of
 from durable_retry.http.parameters import CURSOR, IF_NONE_MATCH, LIMIT, Parameter
 from durable_retry.http.refusals import Refusals, problem_of
+from durable_retry.runtime.binding import TaskHub
 from durable_retry.settings.callers import Role, caller_settings
 from durable_retry.settings.configuration import app_settings
 

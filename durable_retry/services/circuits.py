@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from durable_retry import clock
+from durable_retry.engine.base.errors import NoSuchDependencyError, UnchangeableCircuitError
 from durable_retry.engine.base.validation import Strict, checked, with_example
 from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.messages import ManualControlMessage
@@ -16,7 +17,6 @@ from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.limits.settings import limits_summary, shared_limits_at
 from durable_retry.engine.limits.view import LimitedCircuit, ListedCircuit, limits_view
-from durable_retry.errors import NoSuchDependencyError, UnchangeableCircuitError
 from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.stores.circuit.entity import CircuitEntity, start_release, waiting_page, wake
 from durable_retry.stores.task_hub import TaskHub

@@ -19,10 +19,10 @@ from durabletask.client import OrchestrationStatus
 from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import DIAGNOSIS, OPERATIONS_QUEUE, QUEUE_SOURCE
 from durable_retry.engine.base.unreadable import StoredInstant, read_or, shaped
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.settings.configuration import registration
 from durable_retry.settings.group import SettingsError
 from durable_retry.stores.instances import Instance

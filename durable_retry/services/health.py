@@ -10,8 +10,8 @@ from pydantic import Field
 
 from durable_retry import clock
 from durable_retry.engine.base.answers import Answer
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import is_none
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.upkeep.starting import seconds_without_a_start
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.group import SettingsError

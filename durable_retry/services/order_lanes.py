@@ -14,8 +14,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from durable_retry.concurrency import raise_first, settle_all
 from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import read_or
@@ -24,7 +24,7 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.engine.order_lanes.document import BlockedLanes, ListedOrderLane, OrderLane
 from durable_retry.engine.order_lanes.lane import Lane, LaneMessage, Place
-from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.stores.dead_letters.records import find_dead_letter
 from durable_retry.stores.operations.status import document_of, find_status, has_ended, operation_of
 from durable_retry.stores.order_lanes import (

@@ -13,8 +13,8 @@ from typing import Any, Final
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
-from durable_retry.concurrency import LoopOwned, raise_first, settle_all
 from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.errors import MessageRefusedError, NoSuchEventError
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import (
     OUTBOX,
@@ -44,7 +44,7 @@ from durable_retry.engine.outbox import (
 )
 from durable_retry.engine.retry.history import AttemptOutcome, PastAttempt
 from durable_retry.engine.retry.loop import Blocked
-from durable_retry.errors import MessageRefusedError, NoSuchEventError
+from durable_retry.runtime.concurrency import LoopOwned, raise_first, settle_all
 from durable_retry.services.attempt.admission import attempt_if_admitted
 from durable_retry.services.attempt.attempt import observed
 from durable_retry.services.attempt.http_request import Plan, attempt_request, error_line, start_clock

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from durable_retry.concurrency import raise_first, settle_all
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE, DeadLetterReason
 from durable_retry.engine.operations.naming import (
     EnvelopeName,
@@ -18,6 +17,7 @@ from durable_retry.engine.operations.naming import (
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.submission import ParsedEnvelope, Submission, resolve
 from durable_retry.engine.sources.arrivals import Arrival
+from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.services.sources import Refusal, keep_refused
 from durable_retry.settings.configuration import targets
 from durable_retry.settings.sources import max_dequeue_count

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.concurrency import map_bounded
+from durable_retry.engine.base.errors import NoSuchDeadLetterError, NoSuchSagaError, WrongSagaStateError
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import SAGA
@@ -27,7 +27,7 @@ from durable_retry.engine.workflows.restart import (
     without_effect,
 )
 from durable_retry.engine.workflows.shapes import Saga, SagaStep
-from durable_retry.errors import NoSuchDeadLetterError, NoSuchSagaError, WrongSagaStateError
+from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.dead_letters.records import archive
 from durable_retry.stores.dead_letters.records import dead_letter_id_of, find_dead_letter
 from durable_retry.stores.operations.results import whole_result

@@ -23,6 +23,7 @@ from typing import Any, Final
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_input import MalformedJsonError
 from durable_retry.engine.base.names import QUEUE_SOURCE, DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
@@ -37,7 +38,6 @@ from durable_retry.engine.sources.arrivals import (
     lag_reading,
     read_message,
 )
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.operations.submit import KeyReused, Started, SubmitResult, submit
 from durable_retry.settings.configuration import app_settings, targets
 from durable_retry.settings.sources import IntakeSettings, intake_settings

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.concurrency import map_bounded
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.json_input import json_problems, size_problem
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
@@ -39,6 +38,7 @@ from durable_retry.engine.workflows.references import (
     references_of,
 )
 from durable_retry.engine.workflows.shapes import BatchRequest, SagaStep
+from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.operations.submit import KeyReused, Replayed, Started, submit
 from durable_retry.settings.configuration import app_settings, targets
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation

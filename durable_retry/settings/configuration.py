@@ -20,7 +20,7 @@ from durable_retry.engine.base.validation import Problem
 from durable_retry.engine.config.dependencies_file import Config, key_path, parse_config
 from durable_retry.engine.config.dependency import Dependency, Targets
 from durable_retry.engine.retry.policy import timeouts_problems
-from durable_retry.handler_registry import Handler, registered_handlers, taken_mistakes
+from durable_retry.handlers.registry import Handler, registered_handlers, taken_mistakes
 from durable_retry.settings.alerts import AlertSettings, alert_settings
 from durable_retry.settings.app import AppSettings
 from durable_retry.settings.group import SettingsError

@@ -15,7 +15,7 @@ from typing import Final
 
 from durable_retry.engine.base.validation import Problem
 from durable_retry.engine.config.dependencies_file import ConfigError, key_path
-from durable_retry.handler_registry import HandlerSetupError
+from durable_retry.handlers.registry import HandlerSetupError
 from durable_retry.settings.group import SettingsError
 
 HOST_JSON: Final = "host.json"

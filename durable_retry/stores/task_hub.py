@@ -19,10 +19,10 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 from durabletask.internal.client_helpers import build_query_instances_req
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
-from durable_retry.concurrency import LoopOwned
+from durable_retry.engine.base.errors import InstanceEndedError, TaskHubUnavailableError
 from durable_retry.engine.base.names import STARTED_OPERATION
 from durable_retry.engine.operations.operation import OperationInput, start_input
-from durable_retry.errors import InstanceEndedError, TaskHubUnavailableError
+from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.instances import ENDED_BADLY, Instance
 

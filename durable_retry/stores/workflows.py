@@ -23,6 +23,7 @@ from functools import partial
 from itertools import batched
 from typing import Final
 
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.instants import (
     age,
     from_age,
@@ -45,7 +46,6 @@ from durable_retry.engine.workflows.document import (
     why_batch_failed,
 )
 from durable_retry.engine.workflows.shapes import BatchState
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.stores.instances import Instance, unseen_instance
 from durable_retry.stores.storage import contents, tables
 from durable_retry.stores.task_hub import TaskHub

@@ -21,8 +21,8 @@ from durable_retry.engine.facts import (
 )
 from durable_retry.engine.operations.debounce import debounce_outcome
 from durable_retry.engine.operations.status import lasted_seconds
-from durable_retry.facts import subscribe
 from durable_retry.telemetry import metrics, spans
+from durable_retry.telemetry.facts import subscribe
 from durable_retry.telemetry.spans import (
     ATTEMPT,
     ATTEMPT_COUNT,

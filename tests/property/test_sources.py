@@ -23,11 +23,11 @@ from azure_functions_runtime.bindings.generic import GenericBinding
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.naming import visible
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.sources.arrivals import LagThresholds
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services import sources as intake_module
 from durable_retry.services.operations.submit import Started, SubmitResult
 from durable_retry.services.sources import NotAcceptedError, intake

@@ -24,9 +24,8 @@ from activities import order_lane as order_lane_steps
 from activities import outbox as outbox_steps
 from activities import wake_waiting as wake_steps
 from activities import workflows as workflow_steps
-from durable_retry import clock, facts, handler_registry
+from durable_retry import clock
 from durable_retry.app import harden_runtime
-from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base import names
 from durable_retry.engine.base.names import (
     CIRCUIT_BREAKER,
@@ -39,7 +38,8 @@ from durable_retry.engine.base.names import (
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations import operation as operations
 from durable_retry.handlers import Call as HandlerCall
-from durable_retry.handlers import Event, Outcome, TableWrite, Throttled
+from durable_retry.handlers import Event, Outcome, TableWrite, Throttled, registry
+from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.services import sources
 from durable_retry.services.attempt import attempt
 from durable_retry.services.attempt import http_client as downstream
@@ -49,6 +49,7 @@ from durable_retry.stores.dead_letters import counts as dead_letter_counts
 from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables, whole_tables
+from durable_retry.telemetry import facts
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
 from entities.debounce import Debounce
@@ -286,7 +287,7 @@ class App:
                 patch.object(clock, "monotonic_seconds", lambda: self.world.seconds),
                 patch.object(order_lanes, "lane_lock", _lock_of_worker),
                 patch.object(uuid, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4)),
-                patch.dict(handler_registry._handlers, _HANDLERS),
+                patch.dict(registry._handlers, _HANDLERS),
                 patch.dict("os.environ", {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}),
                 clock.reading(self.world.local_now),
                 using(CONFIG),
@@ -364,10 +365,10 @@ def _without_hub(activity: Callable[[dict[str, Any]], Awaitable[Any]]) -> Activi
 
 
 _HANDLERS: Final = {
-    name: handler_registry.Handler(name=name, dependency=dependency, function=function)
+    name: registry.Handler(name=name, dependency=dependency, function=function)
     for name, dependency, function in (("reserve", "stock", reserve), ("fulfil", "depot", fulfil))
 } | {
-    COPY: handler_registry.Handler(
+    COPY: registry.Handler(
         name=COPY, dependency="stock", function=copy_pages, heartbeat_seconds=_HEARTBEAT_SECONDS
     )
 }

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from azure.core.exceptions import ServiceResponseError
 
-from durable_retry import clock, executor_guard, in_process
+from durable_retry import clock, in_process
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import CANCEL_EVENT, PAUSE_EVENT, OperationState
 from durable_retry.engine.circuit import transitions
@@ -37,8 +37,8 @@ from durable_retry.engine.retry import classify, loop
 from durable_retry.engine.retry.history import AttemptOutcome, History
 from durable_retry.engine.workflows import restart as saga_restart
 from durable_retry.engine.workflows.shapes import Saga
-from durable_retry.executor_guard import Execution
-from durable_retry.facts import report
+from durable_retry.runtime import executor_guard
+from durable_retry.runtime.executor_guard import Execution
 from durable_retry.services import order_lanes
 from durable_retry.services.attempt import call as handler_calls
 from durable_retry.services.attempt import functions, handler
@@ -51,6 +51,7 @@ from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.stores.operations.markers import Marked
 from durable_retry.stores.storage import contents, tables
 from durable_retry.stores.task_hub import TaskHub
+from durable_retry.telemetry.facts import report
 from entities import debounce as debounce_entity
 from entities import order_lane
 from orchestrators import operation, run

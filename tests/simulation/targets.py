@@ -11,8 +11,8 @@ from typing import Any, Final, override
 
 import httpx
 
+from durable_retry.engine.base.errors import MessageRefusedError
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.errors import MessageRefusedError
 from durable_retry.services.attempt.http_pool import PROGRESS, SendProgress
 from tests.simulation.world import Execution, World, executing
 

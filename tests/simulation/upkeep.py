@@ -9,7 +9,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from durable_retry import clock
-from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.outbox import sweep
 from durable_retry.services.upkeep import reconcile

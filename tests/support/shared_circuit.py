@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.messages import ReportMessage
 from durable_retry.engine.circuit.reporters import ReportBuffer
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.limits.settings import LimitSettings
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.stores.circuit.cache import CircuitCache
 from durable_retry.stores.circuit.entity import AdmissionSettings
 from tests.support.builders import NOON

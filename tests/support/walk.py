@@ -26,12 +26,12 @@ _APP_FOLDERS: Final = tuple(
 
 WORDS: Final = (
     *("durable_retry/engine/base/", "durable_retry/settings/", "durable_retry/stores/storage/"),
-    *("durable_retry/telemetry/", "durable_retry/clock.py", "durable_retry/concurrency.py"),
-    "durable_retry/handler_registry.py",
+    *("durable_retry/telemetry/", "durable_retry/clock.py", "durable_retry/runtime/concurrency.py"),
+    "durable_retry/handlers/registry.py",
 )
 """Forms of values, settings, rows and queues by name, spans, time."""
 
-_FACTS: Final = "durable_retry/facts.py"
+_FACTS: Final = "durable_retry/telemetry/facts.py"
 
 _TOOL: Final = sys.monitoring.OPTIMIZER_ID
 """A tool number that no debugger, coverage or profiler takes."""

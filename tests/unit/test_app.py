@@ -15,7 +15,7 @@ import pytest
 import durable_retry
 import entities
 from durable_retry.api import described
-from durable_retry.handler_registry import find_handler
+from durable_retry.handlers.registry import find_handler
 from durable_retry.services.sources import intake
 from durable_retry.settings.callers import caller_settings
 from durable_retry.settings.configuration import (
@@ -42,9 +42,9 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("AzureWebJobsStorage", "UseDevelopmentStorage=true")
     monkeypatch.delenv("DEPENDENCIES_FILE", raising=False)
     monkeypatch.setattr("durable_retry.settings.configuration._config", None)
-    monkeypatch.setattr("durable_retry.handler_registry._handlers", {})
-    monkeypatch.setattr("durable_retry.handler_registry._mistakes", {})
-    monkeypatch.setattr("durable_retry.handler_registry._app_is_loaded", False)
+    monkeypatch.setattr("durable_retry.handlers.registry._handlers", {})
+    monkeypatch.setattr("durable_retry.handlers.registry._mistakes", {})
+    monkeypatch.setattr("durable_retry.handlers.registry._app_is_loaded", False)
     (tmp_path / "services.toml").write_text(DEPENDENCIES)
     _forget()
     yield
@@ -189,7 +189,7 @@ def test_modules_with_handlers_are_imported(tmp_path: Path, monkeypatch: pytest.
         "@durable_retry.operation('registered-bill', dependency='payments')\n"
         "async def bill(order):\n    return None\n"
     )
-    monkeypatch.setattr("durable_retry.handler_registry._handlers", {})
+    monkeypatch.setattr("durable_retry.handlers.registry._handlers", {})
     registered(tmp_path, handlers=["registered_billing"])
     assert find_handler("registered-bill") is not None
     assert handler_modules(app_settings()) == ("registered_billing",)

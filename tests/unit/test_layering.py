@@ -17,17 +17,13 @@ DURABLE_FOLDERS: Final = ("orchestrators", "activities", "entities")
 LAYERS: Final = (
     "deferred",
     "engine",
-    "errors",
-    "concurrency",
-    "facts",
+    "runtime.concurrency",
     "clock",
     "handlers",
-    "signatures",
-    "handler_registry",
     "telemetry",
     "settings",
     "stores",
-    "binding",
+    "runtime.binding",
     "services",
 )
 """Below the surfaces, each may import itself and what stands before it."""
@@ -54,14 +50,13 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     f"{LIBRARY}.routing": frozenset({LIBRARY}),
     f"{LIBRARY}.api": frozenset({LIBRARY}),
     f"{LIBRARY}.app": frozenset({LIBRARY}),
-    f"{LIBRARY}.executor_guard": frozenset(),
+    f"{LIBRARY}.runtime.executor_guard": frozenset(),
     f"{LIBRARY}.client": frozenset(
-        f"{LIBRARY}.{layer}"
-        for layer in ("client", "engine", "clock", "handlers", "signatures", "handler_registry")
+        f"{LIBRARY}.{layer}" for layer in ("client", "engine", "clock", "handlers")
     ),
     f"{LIBRARY}.testing": frozenset(f"{LIBRARY}.{layer}" for layer in LAYERS),
     f"{LIBRARY}.in_process": frozenset(
-        f"{LIBRARY}.{layer}" for layer in (*FOR_TRIGGERS, "client", "executor_guard")
+        f"{LIBRARY}.{layer}" for layer in (*FOR_TRIGGERS, "client", "runtime.executor_guard")
     ),
     "onebox": frozenset({"onebox"}),
     "retryctl": frozenset({"retryctl"}),
@@ -283,7 +278,7 @@ def test_every_module_of_the_library_has_a_layer() -> None:
         "api",
         "app",
         "client",
-        "executor_guard",
+        "runtime",
         "in_process",
         "testing",
     }

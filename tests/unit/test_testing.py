@@ -14,9 +14,9 @@ import pytest
 from pydantic import BaseModel
 
 import durable_retry
-from durable_retry import clock, handler_registry
+from durable_retry import clock
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Transient
+from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Transient, registry
 from durable_retry.testing import NOON, Crash, FakeClock, FakeDependency, FakeStep, Slow, run_handler
 from examples.handlers import place_order
 from scripts.processes import ROOT
@@ -44,7 +44,7 @@ async def ship(order: Order, call: Call) -> Outcome:
 
 @pytest.fixture(autouse=True)
 def only_ship(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handler_registry, "_handlers", {})
+    monkeypatch.setattr(registry, "_handlers", {})
     durable_retry.operation("ship", dependency="warehouse")(ship)
 
 

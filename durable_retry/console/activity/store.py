@@ -19,9 +19,9 @@ from typing import Final, override
 from durable_retry.console.activity.shapes import ActivityFilter, ActivityItem
 from durable_retry.console.background import BackgroundWriter
 from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.errors import ContendedError
 from durable_retry.engine.base.instants import age
 from durable_retry.engine.base.unreadable import read_or
-from durable_retry.errors import ContendedError
 from durable_retry.stores.storage import contents, tables
 
 TABLE: Final = "RetryActivity"

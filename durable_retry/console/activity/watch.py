@@ -6,9 +6,9 @@ from durable_retry.console.activity.store import WRITER
 from durable_retry.console.alerts.rules import Alert
 from durable_retry.engine.circuit.breaker import AUTOMATIC
 from durable_retry.engine.facts import CircuitChanged, PersonActed, TargetType
-from durable_retry.facts import subscribe
 from durable_retry.http.callers import UNNAMED
 from durable_retry.settings.configuration import api_path
+from durable_retry.telemetry.facts import subscribe
 
 _PATHS = {
     TargetType.OPERATION: "operations/{}",

@@ -8,7 +8,6 @@ import azure.functions as func
 from pydantic import Field
 
 from durable_retry import clock
-from durable_retry.binding import TaskHub
 from durable_retry.console.alerts.board import begin_silence, lift_silence, read_board, try_receivers
 from durable_retry.console.alerts.document import AlertBoard, AlertTests
 from durable_retry.console.alerts.rules import CONDITIONS, EVERY_CONDITION, Silence
@@ -19,6 +18,7 @@ from durable_retry.http.acts import Act
 from durable_retry.http.answers import json_answer, required
 from durable_retry.http.callers import Caller
 from durable_retry.http.routes import AWAY, MISSING, OK, RouteAnswer, Routes, shown
+from durable_retry.runtime.binding import TaskHub
 
 routes = Routes("alerts")
 

@@ -16,12 +16,12 @@ from durable_retry.console.alerts.messages import (
     webhook_message,
 )
 from durable_retry.console.alerts.rules import Alert, Failure
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependency import signing_key
 from durable_retry.engine.operations.naming import ScopedKey
 from durable_retry.engine.operations.submission import Naming, ParsedEnvelope, read_operation
 from durable_retry.engine.outbox import signed_headers
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.operations.submit import submit
 from durable_retry.settings.alerts import AlertSettings, Format, Receiver, Webhook, alert_settings
 from durable_retry.settings.configuration import api_path, targets

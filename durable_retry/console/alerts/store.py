@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Final
 
 from durable_retry.console.alerts.rules import Alert, Silence
+from durable_retry.engine.base.errors import ContendedError
 from durable_retry.engine.base.instants import newest_first
-from durable_retry.errors import ContendedError
 from durable_retry.stores.storage import contents, tables
 from durable_retry.stores.storage.contents import quoted
 

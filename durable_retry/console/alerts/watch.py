@@ -21,7 +21,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from durable_retry.concurrency import LoopOwned, raise_first, settle_all
 from durable_retry.console.activity.watch import note_alert
 from durable_retry.console.alerts.health import HealthMetrics, own_thresholds, seconds_since, show
 from durable_retry.console.alerts.rules import Alert, Silence, alert_changes, new_values
@@ -39,6 +38,7 @@ from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
 from durable_retry.engine.order_lanes.document import NONE_BLOCKED, BlockedLanes
+from durable_retry.runtime.concurrency import LoopOwned, raise_first, settle_all
 from durable_retry.services.order_lanes import find_blocked
 from durable_retry.services.outbox import was_swept_empty
 from durable_retry.services.upkeep.starting import seconds_without_a_start

@@ -14,7 +14,6 @@ from typing import Any, Final
 from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
-from durable_retry.concurrency import map_bounded
 from durable_retry.console.bulk.bodies import BulkBody
 from durable_retry.console.bulk.document import (
     BulkActionDocument,
@@ -36,6 +35,15 @@ from durable_retry.console.bulk.shapes import (
 )
 from durable_retry.console.bulk.store import keep_items
 from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.errors import (
+    ContendedError,
+    InstanceEndedError,
+    NoSuchDeadLetterError,
+    NoSuchOperationError,
+    StorageRefusedError,
+    UnreadableDeadLetterError,
+    WrongOperationStateError,
+)
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import BULK_ACTION, CANCEL_REPLAY_EVENT, REPLAY
@@ -45,15 +53,7 @@ from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import FullError, WrongStatusError
 from durable_retry.engine.operations.pause import Pause
 from durable_retry.engine.operations.turn_names import turn_names_of
-from durable_retry.errors import (
-    ContendedError,
-    InstanceEndedError,
-    NoSuchDeadLetterError,
-    NoSuchOperationError,
-    StorageRefusedError,
-    UnreadableDeadLetterError,
-    WrongOperationStateError,
-)
+from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.dead_letters.records import annotate, archive
 from durable_retry.services.operations import control
 from durable_retry.stores import workflows

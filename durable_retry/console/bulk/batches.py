@@ -3,10 +3,10 @@
 from functools import partial
 from typing import Final
 
-from durable_retry.concurrency import map_bounded
 from durable_retry.console.bulk.bodies import BulkActionBody
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.accepted_workflows import find_batch
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.task_hub import TaskHub

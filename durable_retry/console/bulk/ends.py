@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from durable_retry.concurrency import map_bounded
 from durable_retry.console.bulk.document import BulkItemDocument
 from durable_retry.console.bulk.replay import part_of
 from durable_retry.console.bulk.shapes import BulkAction, BulkItem, ItemEnd, ItemOutcome
 from durable_retry.console.bulk.store import KeptItem, keep_ends, list_items
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.names import FINISHED, EventState, OperationState
+from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.outbox.events import find_event
 from durable_retry.stores.task_hub import TaskHub

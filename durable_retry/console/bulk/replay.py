@@ -11,10 +11,18 @@ from datetime import datetime, timedelta
 from typing import Final, cast
 
 from durable_retry import clock
-from durable_retry.concurrency import map_bounded
 from durable_retry.console.bulk.document import EditPreview
 from durable_retry.console.bulk.shapes import BulkItem, ItemOutcome
 from durable_retry.console.bulk.store import keep_items
+from durable_retry.engine.base.errors import (
+    ContendedError,
+    KeyTakenError,
+    NoSuchDeadLetterError,
+    NoSuchEventError,
+    StillRunningError,
+    StorageRefusedError,
+    TaskHubUnavailableError,
+)
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError, Problem
@@ -29,15 +37,7 @@ from durable_retry.engine.dead_letters.record import (
     WrongStatusError,
 )
 from durable_retry.engine.dead_letters.replay import ReplayBody, ReplayOptions
-from durable_retry.errors import (
-    ContendedError,
-    KeyTakenError,
-    NoSuchDeadLetterError,
-    NoSuchEventError,
-    StillRunningError,
-    StorageRefusedError,
-    TaskHubUnavailableError,
-)
+from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.dead_letters.replay import (
     event_id_of,
     finish_changes,

@@ -9,7 +9,6 @@ from typing import Final
 import azure.functions as func
 
 from durable_retry import clock
-from durable_retry.binding import TaskHub
 from durable_retry.console.bulk.actions import (
     BulkActionEndedError,
     cancel_bulk,
@@ -51,6 +50,7 @@ from durable_retry.http.routes import (
     shown,
     url_of,
 )
+from durable_retry.runtime.binding import TaskHub
 from durable_retry.triggers.http.dead_letters import REFUSALS
 
 _ENDED: Final[Refusals] = {BulkActionEndedError: lambda error: ConflictError(sentence(error))}

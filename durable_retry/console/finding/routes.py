@@ -4,7 +4,6 @@ from typing import Final
 
 import azure.functions as func
 
-from durable_retry.binding import TaskHub
 from durable_retry.console.finding.cursors import BadCursorError
 from durable_retry.console.finding.found import FoundItem, FoundType
 from durable_retry.console.finding.operations import MAX_READ, find_operations
@@ -28,6 +27,7 @@ from durable_retry.http.parameters import (
 )
 from durable_retry.http.refusals import Refusals
 from durable_retry.http.routes import OK, Query, RouteAnswer, Routes, tenant_of
+from durable_retry.runtime.binding import TaskHub
 
 _BAD_CURSOR: Final[Refusals] = {
     BadCursorError: lambda error: InvalidInputError([Problem("/cursor", str(error))])

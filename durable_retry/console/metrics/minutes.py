@@ -28,7 +28,7 @@ from durable_retry.engine.facts import (
 )
 from durable_retry.engine.operations.debounce import DebounceOutcome, debounce_outcome
 from durable_retry.engine.operations.status import lasted_seconds
-from durable_retry.facts import subscribe
+from durable_retry.telemetry.facts import subscribe
 from durable_retry.telemetry.spans import dependency_label
 
 MOST_SLOTS: Final = 2_000

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Final
 
 from durable_retry import clock
-from durable_retry.concurrency import run_each
 from durable_retry.console.metrics.figures import (
     DependencyMetrics,
     MetricsDocument,
@@ -18,7 +17,8 @@ from durable_retry.console.metrics.figures import (
 )
 from durable_retry.console.metrics.minutes import KEPT_MINUTES
 from durable_retry.console.metrics.store import fold_hour, read_cells, read_folded_until, remove_before
-from durable_retry.errors import StorageRefusedError
+from durable_retry.engine.base.errors import StorageRefusedError
+from durable_retry.runtime.concurrency import run_each
 from durable_retry.settings.upkeep import retention_settings
 from durable_retry.stores.task_hub import TaskHub
 

@@ -20,8 +20,8 @@ from typing import Any, Final, override
 from durable_retry.console.background import BackgroundWriter
 from durable_retry.console.metrics.figures import CELL, Figures, floored
 from durable_retry.console.metrics.minutes import MINUTES, Minutes, Unsaved
+from durable_retry.engine.base.errors import StorageRefusedError
 from durable_retry.engine.base.unreadable import read_or
-from durable_retry.errors import StorageRefusedError
 from durable_retry.stores.storage import contents, rounds, tables
 
 TABLE: Final = "RetryMetrics"

@@ -6,10 +6,10 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from durable_retry.concurrency import map_bounded
 from durable_retry.engine.base.answers import Answer
 from durable_retry.engine.base.names import EventState
 from durable_retry.engine.outbox import OutboxEvent
+from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.stores.outbox.events import pending_at
 from durable_retry.stores.outbox.index import count_ended, list_ended, list_notes

@@ -9,22 +9,22 @@ import azure.functions as func
 from azure.core.exceptions import AzureError
 from pydantic import Field
 
-from durable_retry.binding import TaskHub
 from durable_retry.console.alerts.board import raised_alerts
 from durable_retry.console.metrics.figures import MetricFigures
 from durable_retry.console.overview.outbox import OutboxGlance, outbox_glance
 from durable_retry.console.overview.sharing import shared
 from durable_retry.console.overview.summary import OperationSummary, operation_summary, recent_metrics
 from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.circuit.view import CircuitFigures
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.numbers import DeadLetterGroup, DeadLetterSummary
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import whole_number
 from durable_retry.http.routes import Query, Routes, shown
+from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.circuits import every_circuit
 from durable_retry.services.dead_letters.causes import latest_groups
 from durable_retry.services.dead_letters.records import list_letters, summarize

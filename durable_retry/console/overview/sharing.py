@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.concurrency import LoopOwned
+from durable_retry.runtime.concurrency import LoopOwned
 
 _FRESH_SECONDS: Final = 2.0
 # An answer is shared for two seconds, or for this many times what it took if that is longer.

@@ -18,17 +18,17 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from durable_retry import clock
-from durable_retry.concurrency import LoopOwned, map_bounded
 from durable_retry.console.metrics.figures import MINUTE, MetricFigures, MetricsDocument, floored
 from durable_retry.console.metrics.series import metrics_between
 from durable_retry.console.metrics.store import WRITER
 from durable_retry.console.overview.sharing import shared
 from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.instants import optional_from_rfc3339
 from durable_retry.engine.base.names import FINISHED, OperationState
 from durable_retry.engine.operations.document import StatusCounts, UnfinishedCounts
 from durable_retry.engine.operations.status import UNFINISHED, by_status, is_finished
-from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.runtime.concurrency import LoopOwned, map_bounded
 from durable_retry.settings.configuration import dependencies
 from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets
 from durable_retry.stores.operations.notes import write_noted

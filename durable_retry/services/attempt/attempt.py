@@ -17,6 +17,7 @@ from uuid import uuid4
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
+from durable_retry.engine.base.errors import ContendedError, StorageRefusedError
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.facts import AttemptEnded, AttemptHeld, DeliveryEnded
 from durable_retry.engine.operations.attempt_call import AttemptCall
@@ -25,9 +26,7 @@ from durable_retry.engine.operations.operation import OperationInput, digest_of
 from durable_retry.engine.operations.steps import OvertakenError
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState, Blocked, BlockedStep
-from durable_retry.errors import ContendedError, StorageRefusedError
-from durable_retry.facts import report
-from durable_retry.handler_registry import find_handler
+from durable_retry.handlers.registry import find_handler
 from durable_retry.services.attempt.admission import (
     AttemptFunction,
     StepBlockedError,
@@ -41,6 +40,7 @@ from durable_retry.stores.operations.markers import insert_marker, remove_marker
 from durable_retry.stores.operations.results import store_apart
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import spans
+from durable_retry.telemetry.facts import report
 from durable_retry.telemetry.spans import ATTEMPT as ATTEMPT_NUMBER
 from durable_retry.telemetry.spans import fields_of
 

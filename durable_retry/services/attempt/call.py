@@ -20,6 +20,7 @@ from azure.core.exceptions import AzureError
 from pydantic import TypeAdapter
 
 from durable_retry import clock
+from durable_retry.engine.base.errors import ContendedError
 from durable_retry.engine.base.foreign import look
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.heartbeat import HEARTBEAT, begin_heartbeats, report_progress
@@ -36,16 +37,8 @@ from durable_retry.engine.operations.steps import (
 )
 from durable_retry.engine.retry.history import AttemptOutcome, StepFailure
 from durable_retry.engine.retry.policy import RetryPolicy, policy_from, policy_problems
-from durable_retry.errors import ContendedError
 from durable_retry.handlers import Call, Step
-from durable_retry.services.attempt.admission import StepBlockedError, StepGate
-from durable_retry.services.attempt.call_transport import CallTransport, Seen
-from durable_retry.services.attempt.functions import CANCEL_SECONDS, Interruption, members_of, run_function
-from durable_retry.services.attempt.heartbeat import Heartbeat
-from durable_retry.services.attempt.http_client import make_client
-from durable_retry.services.attempt.http_request import Plan
-from durable_retry.settings.configuration import find_dependency
-from durable_retry.signatures import (
+from durable_retry.handlers.signatures import (
     SignatureError,
     parameters_of,
     read_result,
@@ -53,6 +46,13 @@ from durable_retry.signatures import (
     stored_result,
     with_call,
 )
+from durable_retry.services.attempt.admission import StepBlockedError, StepGate
+from durable_retry.services.attempt.call_transport import CallTransport, Seen
+from durable_retry.services.attempt.functions import CANCEL_SECONDS, Interruption, members_of, run_function
+from durable_retry.services.attempt.heartbeat import Heartbeat
+from durable_retry.services.attempt.http_client import make_client
+from durable_retry.services.attempt.http_request import Plan
+from durable_retry.settings.configuration import find_dependency
 from durable_retry.stores.dead_letters.records import dead_letter_id_of
 from durable_retry.stores.operations.steps import StepRule
 from durable_retry.telemetry.spans import fields_of

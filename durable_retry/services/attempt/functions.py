@@ -15,8 +15,8 @@ from functools import partial
 from threading import Thread
 from typing import Any, Final, override
 
-from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base.foreign import look, name_of, text_of
+from durable_retry.runtime.concurrency import LoopOwned
 
 MOST_THREADS: Final = 32
 """At once in one process; the platform runs at most that many sync functions of its own, too."""

@@ -28,8 +28,9 @@ from durable_retry.engine.retry.classify import (
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
 from durable_retry.engine.retry.history import AttemptOutcome, FailureDetail
 from durable_retry.engine.retry.retry_after import RetryHint, hint_from_handler, parse_retry_after
-from durable_retry.handler_registry import Handler
 from durable_retry.handlers import Outcome, Throttled, Transient
+from durable_retry.handlers.registry import Handler
+from durable_retry.handlers.signatures import stored_result
 from durable_retry.services.attempt.admission import StepGate
 from durable_retry.services.attempt.call import Calls, ChangeStep, FailedStep, StepInterrupted
 from durable_retry.services.attempt.call_transport import may_repeat_work
@@ -45,7 +46,6 @@ from durable_retry.services.attempt.http_request import (
     failure_traceback,
 )
 from durable_retry.settings.configuration import targets
-from durable_retry.signatures import stored_result
 from durable_retry.stores.operations.markers import count_start
 from durable_retry.stores.operations.steps import change_step
 from durable_retry.telemetry.spans import ATTEMPT as ATTEMPT_NUMBER

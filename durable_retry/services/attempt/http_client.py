@@ -17,9 +17,9 @@ from typing import Any, Final, override
 
 import httpx
 
-from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.config.dependency import Dependency
+from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.services.attempt.http_pool import PROGRESS, PooledTransport, SendProgress
 from durable_retry.services.attempt.http_proxy import ProxiedTransport, proxy_for
 from durable_retry.telemetry import spans

@@ -16,7 +16,7 @@ from typing import Any, Final, cast, override
 import httptools
 import httpx
 
-from durable_retry.concurrency import time_limit
+from durable_retry.runtime.concurrency import time_limit
 
 # llhttp has no limit of its own; h11, the parser of httpx's own transport, takes as much.
 _MAX_HEAD_BYTES: Final = 100 * 1024

@@ -11,7 +11,7 @@ from typing import Any, Final, override
 import httpx
 from aiohappyeyeballs import start_connection
 
-from durable_retry.concurrency import time_limit
+from durable_retry.runtime.concurrency import time_limit
 from durable_retry.services.attempt.http_connection import HttpConnection
 
 PROGRESS: Final = "durable_retry.send_progress"

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from durable_retry import clock
 from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.errors import NoSuchDeadLetterError
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import OperationState
@@ -19,7 +20,6 @@ from durable_retry.engine.dead_letters.record import KeptDeadLetter, unreadable_
 from durable_retry.engine.dead_letters.search import EVERY, DeadLetterSearch
 from durable_retry.engine.dead_letters.transitions import archived, noted, restored
 from durable_retry.engine.operations.document import OperationReplay
-from durable_retry.errors import NoSuchDeadLetterError
 from durable_retry.services.order_lanes import release_archived
 from durable_retry.settings.configuration import masking_of
 from durable_retry.stores.dead_letters.counts import read_summary

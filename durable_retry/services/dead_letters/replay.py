@@ -19,6 +19,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from durable_retry import clock
+from durable_retry.engine.base.errors import (
+    KeyTakenError,
+    NoSuchEventError,
+    StillRunningError,
+    TaskHubUnavailableError,
+)
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, DeadLetterReason, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.dead_letters.document import StartedReplay
@@ -38,8 +44,6 @@ from durable_retry.engine.operations.idempotency import is_live
 from durable_retry.engine.operations.operation import OperationInput, without_credentials
 from durable_retry.engine.sources.arrivals import DATA_PREFIX, Arrival
 from durable_retry.engine.workflows.references import SAGA_SOURCE, refuse_unfilled
-from durable_retry.errors import KeyTakenError, NoSuchEventError, StillRunningError, TaskHubUnavailableError
-from durable_retry.facts import report
 from durable_retry.services.operations.submit import KeyReused, submit
 from durable_retry.services.outbox import resend, was_resent
 from durable_retry.services.sources import intake
@@ -57,6 +61,7 @@ from durable_retry.stores.operations.key_record import read_record
 from durable_retry.stores.operations.steps import forget_steps_from, names_of_steps
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import spans
+from durable_retry.telemetry.facts import report
 from durable_retry.telemetry.spans import OUTCOME
 
 # A dead letter is written before its operation ends, so a quick replay can meet the end of the last run.

@@ -8,6 +8,11 @@ from datetime import timedelta
 from typing import Any, Final
 
 from durable_retry import clock
+from durable_retry.engine.base.errors import (
+    InstanceEndedError,
+    NoSuchOperationError,
+    WrongOperationStateError,
+)
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import (
     CANCEL_EVENT,
@@ -23,12 +28,11 @@ from durable_retry.engine.operations.document import OperationDocument, SteeredO
 from durable_retry.engine.operations.operation import OperationInput, content_of
 from durable_retry.engine.operations.pause import Pause
 from durable_retry.engine.operations.status import is_finished
-from durable_retry.errors import InstanceEndedError, NoSuchOperationError, WrongOperationStateError
-from durable_retry.facts import report
 from durable_retry.services.dead_letters.records import replays_of
 from durable_retry.settings.configuration import find_dependency, masking_of
 from durable_retry.stores.operations.status import find_status, whole_document_of, with_parts
 from durable_retry.stores.task_hub import TaskHub
+from durable_retry.telemetry.facts import report
 
 # How long one call to the task hub waits; it holds a connection meanwhile.
 _WAIT_SECONDS: Final = 30.0

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from durable_retry import clock
+from durable_retry.engine.base.errors import StorageRefusedError
 from durable_retry.engine.operations.commit import Committed, Success
 from durable_retry.engine.operations.naming import run_id_for
 from durable_retry.engine.operations.steps import OvertakenError
-from durable_retry.errors import StorageRefusedError
 from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
 from durable_retry.stores.operations.markers import take_commit
 from durable_retry.stores.operations.writes import commit_success

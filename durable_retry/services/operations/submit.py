@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.facts import StartUnanswered, SubmissionOutcome, Submitted
@@ -19,8 +20,6 @@ from durable_retry.engine.operations.naming import ScopedKey, explicit_scope
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.engine.operations.submission import Naming
-from durable_retry.errors import TaskHubUnavailableError
-from durable_retry.facts import report
 from durable_retry.services.order_lanes import with_place
 from durable_retry.stores.instances import Instance
 from durable_retry.stores.operations.key_record import read_record
@@ -28,6 +27,7 @@ from durable_retry.stores.operations.status import document_of
 from durable_retry.stores.order_lanes import join_lane
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import spans
+from durable_retry.telemetry.facts import report
 from durable_retry.telemetry.spans import OUTCOME
 
 

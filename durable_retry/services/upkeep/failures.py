@@ -29,7 +29,7 @@ from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-from durable_retry.concurrency import raise_first, settle_all
+from durable_retry.engine.base.errors import InstanceEndedError, TaskHubUnavailableError
 from durable_retry.engine.base.names import (
     BATCH,
     BULK_ACTION,
@@ -52,8 +52,7 @@ from durable_retry.engine.operations.completion import (
 )
 from durable_retry.engine.operations.idempotency import KeyCompletion
 from durable_retry.engine.operations.status import STEPS_RUN
-from durable_retry.errors import InstanceEndedError, TaskHubUnavailableError
-from durable_retry.facts import report
+from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.services.upkeep.purges import purge_operation
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation, keep_unreadable
@@ -70,6 +69,7 @@ from durable_retry.stores.operations.status import (
 )
 from durable_retry.stores.storage import rounds
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
+from durable_retry.telemetry.facts import report
 
 RUN_SECONDS: Final = 20.0
 """How long one run looks; in a large task hub the next run goes on from there."""

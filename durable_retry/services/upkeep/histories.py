@@ -8,7 +8,6 @@ from typing import Final
 from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-from durable_retry.concurrency import map_bounded
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import (
     DIAGNOSIS,
@@ -19,6 +18,7 @@ from durable_retry.engine.base.names import (
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.idempotency import KeyCompletion
 from durable_retry.engine.operations.status import is_finished
+from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.upkeep.failures import completion_of
 from durable_retry.services.upkeep.purges import purge_operation
 from durable_retry.services.upkeep.reconcile import keep_gone

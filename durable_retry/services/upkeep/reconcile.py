@@ -25,14 +25,13 @@ from typing import Any, Final, Self
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry import clock
-from durable_retry.concurrency import map_bounded
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.names import FINISHED, OPERATION, DeadLetterReason
 from durable_retry.engine.base.unreadable import marked, read_or
 from durable_retry.engine.facts import OperationEnded
 from durable_retry.engine.operations.completion import unreadable_completion, unreadable_document
 from durable_retry.engine.operations.status import checked_document, last_error
-from durable_retry.facts import report
+from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.settings.upkeep import retention_settings
 from durable_retry.stores.dead_letters.records import keep_message
 from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets, close_gap, gaps
@@ -41,6 +40,7 @@ from durable_retry.stores.operations.notes import is_listed, note_document, unwr
 from durable_retry.stores.operations.status import find_status, preview_of
 from durable_retry.stores.storage import rounds
 from durable_retry.stores.task_hub import Selection, TaskHub
+from durable_retry.telemetry.facts import report
 
 LOST_AFTER: Final = timedelta(minutes=3)
 """A process that holds unwritten entries renews its row more often than this."""

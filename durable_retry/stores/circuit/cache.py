@@ -17,7 +17,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from durable_retry import clock
-from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.circuit.messages import snapshot_of
 from durable_retry.engine.circuit.report import CallHealth
@@ -36,7 +35,7 @@ from durable_retry.engine.facts import CircuitBypassed, LimitsRead, RetryPostpon
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot, WorkerShare, limits_at
 from durable_retry.engine.pace import Quota, RateLeft, newest, quota_of
 from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe
-from durable_retry.facts import report
+from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.stores.circuit.entity import (
     AdmissionSettings,
     CircuitEntity,
@@ -44,6 +43,7 @@ from durable_retry.stores.circuit.entity import (
     SharedCircuit,
 )
 from durable_retry.stores.task_hub import TaskHub
+from durable_retry.telemetry.facts import report
 from durable_retry.telemetry.spans import DEPENDENCY
 
 _log = logging.getLogger(__name__)

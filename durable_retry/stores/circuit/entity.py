@@ -20,6 +20,7 @@ from durabletask.entities import EntityInstanceId
 from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 
 from durable_retry import clock
+from durable_retry.engine.base.errors import InstanceEndedError
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.json_input import json_object
 from durable_retry.engine.base.names import (
@@ -42,7 +43,6 @@ from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations.status import WAITS_FOR
-from durable_retry.errors import InstanceEndedError
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
 from durable_retry.telemetry.spans import DEPENDENCY

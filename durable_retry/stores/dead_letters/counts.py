@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Final
 
 from durable_retry import clock
-from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base.instants import DIGITS, from_newest_first, from_rfc3339
 from durable_retry.engine.dead_letters.numbers import (
     WITHOUT_DEPENDENCY,
@@ -19,6 +18,7 @@ from durable_retry.engine.dead_letters.numbers import (
     open_dead_letters,
 )
 from durable_retry.engine.dead_letters.record import Status
+from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.stores.dead_letters.index import AFTER_ALL, NEWEST_FIRST, OLDEST_FIRST, TABLE, id_at
 from durable_retry.stores.storage import contents, tables
 

@@ -19,7 +19,12 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
 
-from durable_retry.concurrency import map_bounded
+from durable_retry.engine.base.errors import (
+    ContendedError,
+    NoSuchDeadLetterError,
+    StorageRefusedError,
+    UnreadableDeadLetterError,
+)
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import OPERATION, DeadLetterReason
 from durable_retry.engine.base.unreadable import read_or
@@ -35,16 +40,11 @@ from durable_retry.engine.dead_letters.record import (
 )
 from durable_retry.engine.dead_letters.transitions import failed_again, replayed
 from durable_retry.engine.facts import DeadLetterKept
-from durable_retry.errors import (
-    ContendedError,
-    NoSuchDeadLetterError,
-    StorageRefusedError,
-    UnreadableDeadLetterError,
-)
-from durable_retry.facts import report
+from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.stores.dead_letters import index as dead_letter_index
 from durable_retry.stores.dead_letters.intents import Intent, Purpose, begin_change, finish_change
 from durable_retry.stores.storage import contents, tables
+from durable_retry.telemetry.facts import report
 
 TABLE: Final = "DeadLetters"
 

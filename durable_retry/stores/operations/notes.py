@@ -17,7 +17,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base.instants import from_rfc3339, microseconds
 from durable_retry.engine.base.names import FINISHED, HELD_UP, PAUSE_EVENT, OperationState
 from durable_retry.engine.facts import (
@@ -34,7 +33,7 @@ from durable_retry.engine.facts import (
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import last_error
 from durable_retry.engine.retry.history import WaitKind
-from durable_retry.facts import subscribe
+from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.stores.operations.index import (
     OperationEntry,
     OperationList,
@@ -43,6 +42,7 @@ from durable_retry.stores.operations.index import (
     write_entries_at_end,
     write_since,
 )
+from durable_retry.telemetry.facts import subscribe
 
 ERROR_CHARS: Final = 300
 """Characters of an error that the index has."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from durable_retry.engine.base.errors import NoSuchEventError, UnreadableEventError
 from durable_retry.engine.base.instants import from_ms, from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import EventState
 from durable_retry.engine.base.trace_context import TraceContext
@@ -26,7 +27,6 @@ from durable_retry.engine.outbox import (
     outbox_id_of,
     unreadable_event,
 )
-from durable_retry.errors import NoSuchEventError, UnreadableEventError
 from durable_retry.stores.outbox.index import (
     OutboxLocation,
     PendingNote,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from azure.core.exceptions import ServiceRequestTimeoutError
 
-from durable_retry.concurrency import LoopOwned
 from durable_retry.deferred import imported
+from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.settings.storage_account import (
     ConnectionString,
     credential_of,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
 
 from durable_retry.deferred import imported
-from durable_retry.errors import MessageRefusedError
+from durable_retry.engine.base.errors import MessageRefusedError
 from durable_retry.settings.configuration import encodes_queue_messages
 from durable_retry.settings.storage_account import ConnectionString, credential_of, storage_account
 from durable_retry.stores.storage.clients import CLIENT_OPTIONS, run_in_pool

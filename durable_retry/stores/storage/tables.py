@@ -18,7 +18,7 @@ from azure.core.exceptions import (
 )
 
 from durable_retry.deferred import imported
-from durable_retry.errors import REFUSED_STATUSES, ContendedError, StorageRefusedError
+from durable_retry.engine.base.errors import REFUSED_STATUSES, ContendedError, StorageRefusedError
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage.clients import run_in_pool
 

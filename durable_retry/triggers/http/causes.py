@@ -6,13 +6,13 @@ from typing import Annotated, Any
 import azure.functions as func
 from pydantic import Field
 
+from durable_retry.engine.base.errors import ContendedError, NoSuchCauseError, StorageRefusedError
 from durable_retry.engine.base.validation import Label, Strict, with_example
 from durable_retry.engine.dead_letters.document import CauseDocument
 from durable_retry.engine.dead_letters.numbers import DeadLetterGroup
 from durable_retry.engine.dead_letters.record import FullError
 from durable_retry.engine.dead_letters.replay import NoteText
 from durable_retry.engine.facts import TargetType
-from durable_retry.errors import ContendedError, NoSuchCauseError, StorageRefusedError
 from durable_retry.http.acts import Act
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.http.callers import Caller

@@ -10,8 +10,16 @@ import azure.functions as func
 from pydantic import model_validator
 
 from durable_retry import clock
-from durable_retry.binding import TaskHub
 from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.errors import (
+    ContendedError,
+    KeyTakenError,
+    NoSuchDeadLetterError,
+    NoSuchEventError,
+    StillRunningError,
+    StorageRefusedError,
+    UnreadableDeadLetterError,
+)
 from durable_retry.engine.base.names import Category, DeadLetterReason, Priority
 from durable_retry.engine.base.validation import Strict, refuse, with_example
 from durable_retry.engine.dead_letters.cause import CauseStatus
@@ -27,15 +35,6 @@ from durable_retry.engine.dead_letters.record import FullError, Status, WrongSta
 from durable_retry.engine.dead_letters.replay import NoteText, ReplayBody
 from durable_retry.engine.dead_letters.search import DeadLetterSearch
 from durable_retry.engine.facts import TargetType
-from durable_retry.errors import (
-    ContendedError,
-    KeyTakenError,
-    NoSuchDeadLetterError,
-    NoSuchEventError,
-    StillRunningError,
-    StorageRefusedError,
-    UnreadableDeadLetterError,
-)
 from durable_retry.http.acts import Act
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.http.callers import Caller
@@ -60,6 +59,7 @@ from durable_retry.http.routes import (
     page,
     shown,
 )
+from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.dead_letters.causes import list_groups
 from durable_retry.services.dead_letters.records import (
     annotate,

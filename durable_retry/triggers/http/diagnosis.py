@@ -6,11 +6,11 @@ from typing import Annotated
 import azure.functions as func
 from pydantic import Field
 
-from durable_retry.binding import TaskHub
 from durable_retry.engine.base.answers import Answer
 from durable_retry.http.answers import json_answer, required
 from durable_retry.http.callers import Caller
 from durable_retry.http.routes import Routes, accepted, shown
+from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.diagnosis import Diagnosis, find_diagnosis, start_diagnosis
 
 routes = Routes("the app")

@@ -4,9 +4,9 @@ from http import HTTPStatus
 
 import azure.functions as func
 
-from durable_retry.binding import TaskHub
 from durable_retry.http.answers import json_answer
 from durable_retry.http.routes import AWAY, OK, RouteAnswer, Routes
+from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.health import Health, read_health
 
 routes = Routes("the app")

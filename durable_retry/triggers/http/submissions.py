@@ -13,13 +13,12 @@ from typing import Any, Final
 import azure.functions as func
 
 from durable_retry import clock
-from durable_retry.binding import TaskHub
+from durable_retry.engine.base.errors import MessageRefusedError
 from durable_retry.engine.base.names import QUEUE_SOURCE, OperationState
 from durable_retry.engine.operations.document import AcceptedOperation, OperationDocument
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.request import OperationRequest
 from durable_retry.engine.operations.submission import Submission, SubmissionHeaders, parse, read_operation
-from durable_retry.errors import MessageRefusedError
 from durable_retry.http.answers import (
     REPLAYED,
     RETRY_LATER_SECONDS,
@@ -41,6 +40,7 @@ from durable_retry.http.routes import (
     read_body,
     url_of,
 )
+from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.operations.control import end_within, ended_document
 from durable_retry.services.operations.submit import (
     KeyReused,

@@ -8,8 +8,13 @@ from typing import Any, Final
 import azure.functions as func
 from pydantic import BaseModel
 
-from durable_retry.binding import TaskHub
 from durable_retry.engine.base.answers import Answer, Page
+from durable_retry.engine.base.errors import (
+    ContendedError,
+    NoSuchSagaError,
+    UnreadableDeadLetterError,
+    WrongSagaStateError,
+)
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.facts import SubmissionOutcome, TargetType
@@ -19,12 +24,6 @@ from durable_retry.engine.workflows.document import BatchDocument, BatchSummary,
 from durable_retry.engine.workflows.references import SAGA_SOURCE, SagaRequest
 from durable_retry.engine.workflows.restart import RestartBody, RestartedSaga
 from durable_retry.engine.workflows.shapes import BatchRequest
-from durable_retry.errors import (
-    ContendedError,
-    NoSuchSagaError,
-    UnreadableDeadLetterError,
-    WrongSagaStateError,
-)
 from durable_retry.http.acts import Act
 from durable_retry.http.answers import (
     REPLAYED,
@@ -51,6 +50,7 @@ from durable_retry.http.routes import (
     tenant_of,
     url_of,
 )
+from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.accepted_workflows import (
     accept_batch,
     accept_saga,

@@ -12,10 +12,10 @@ import azure.durable_functions as df
 import azure.functions as func
 from azure.core.exceptions import AzureError
 
-from durable_retry.binding import TaskHub, bind_hub
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.sources.arrivals import Arrival
-from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.runtime.binding import TaskHub, bind_hub
 from durable_retry.services.sources import NotAcceptedError, Refusal, intake, keep_refused
 
 MINIMUM_INTERVAL: Final = "00:00:02"

@@ -10,8 +10,6 @@ from azure.core.exceptions import ServiceRequestError
 from pydantic import BaseModel, ValidationError
 
 import durable_retry
-from durable_retry import handler_registry
-from durable_retry.concurrency import LoopOwned
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit.report import CallHealth
 from durable_retry.engine.config.dependencies_file import parse_config
@@ -19,7 +17,8 @@ from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts
-from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Throttled, Transient
+from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Throttled, Transient, registry
+from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.services.attempt import functions
 from durable_retry.services.attempt.admission import health_shown_by
 from durable_retry.services.attempt.attempt import make_attempt
@@ -42,7 +41,7 @@ class ShipOrder(BaseModel):
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handler_registry, "_handlers", {})
+    monkeypatch.setattr(registry, "_handlers", {})
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +58,7 @@ EARLIER, LATER = (an_operation().run + apart for apart in (-600_000, 600_000))
 async def run(
     function: Callable[..., Any], *, options: Mapping[str, Any] | None = None, **changes: Any
 ) -> AttemptOutcome:
-    handler_registry._handlers.clear()
+    registry._handlers.clear()
     durable_retry.operation("ship-order", dependency="safe", **(options or {}))(function)
     values: dict[str, Any] = {
         "handler": "ship-order",
@@ -127,7 +126,7 @@ async def test_what_a_request_of_the_client_failed_by_is_classified_as_for_a_req
         await call.client.get("/echo", headers={"X": "a\nb"})
 
     assert (await run(ship, dependency="nowhere")).category is Category.TRANSIENT
-    handler_registry._handlers.clear()
+    registry._handlers.clear()
     assert (await run(speak)).category is Category.MALFORMED
 
 

@@ -13,11 +13,10 @@ from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestE
 from pydantic import BaseModel
 
 import durable_retry
-from durable_retry import handler_registry
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts
-from durable_retry.handlers import Call, Rejected, Throttled, Transient
+from durable_retry.handlers import Call, Rejected, Throttled, Transient, registry
 from durable_retry.services.attempt.admission import health_shown_by
 from durable_retry.services.attempt.attempt import make_attempt
 from durable_retry.services.attempt.call import Calls, StepInterrupted
@@ -57,7 +56,7 @@ class Script:
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handler_registry, "_handlers", {})
+    monkeypatch.setattr(registry, "_handlers", {})
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +70,7 @@ type Function = Callable[[Any, Call], Awaitable[Any]]
 
 
 def registered(function: Function) -> None:
-    handler_registry._handlers.clear()
+    registry._handlers.clear()
     durable_retry.operation("ship", dependency="safe")(function)
 
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import durable_retry
-from durable_retry import clock, handler_registry
+from durable_retry import clock
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.heartbeat import HEARTBEAT, MAX_PROGRESS_BYTES, HeartbeatNote
 from durable_retry.engine.operations.steps import RememberedStep
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts
-from durable_retry.handlers import Call
+from durable_retry.handlers import Call, registry
 from durable_retry.services.attempt.attempt import make_attempt
 from durable_retry.services.attempt.call import Calls
 from durable_retry.settings.configuration import using
@@ -50,7 +50,7 @@ async def pass_seconds(seconds: float) -> None:
 
 @pytest.fixture(autouse=True)
 def rows(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
-    monkeypatch.setattr(handler_registry, "_handlers", {})
+    monkeypatch.setattr(registry, "_handlers", {})
     fake = TablesInMemory()
     monkeypatch.setattr(storage_clients, "table_service", lambda: fake)
     return fake
@@ -60,7 +60,7 @@ def attempt(
     function: Callable[..., Any], number: int = 1, run: int = 1, seconds: float = 100, **options: Any
 ) -> AttemptOutcome:
     """Make one attempt of at most these seconds of a function that is an operation with these options."""
-    handler_registry._handlers.clear()
+    registry._handlers.clear()
     durable_retry.operation("copy", dependency="warehouse", **options)(function)
     operation = an_operation(handler="copy", request=None, input={}, dependency="warehouse", deadline_at=None)
     operation = replace(operation, run=run, timeouts=Timeouts(attempt_seconds=seconds))

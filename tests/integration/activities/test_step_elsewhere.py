@@ -8,7 +8,6 @@ import httpx
 import pytest
 
 import durable_retry
-from durable_retry import handler_registry
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.circuit.report import CallHealth
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
@@ -18,7 +17,7 @@ from durable_retry.engine.operations.document import OperationDocument
 from durable_retry.engine.operations.status import running_document
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState, BlockedStep, StepAdmission
-from durable_retry.handlers import Call
+from durable_retry.handlers import Call, registry
 from durable_retry.services.attempt.attempt import attempt_operation
 from durable_retry.services.attempt.http_client import sending_over
 from durable_retry.settings.configuration import using
@@ -60,7 +59,7 @@ class Circuit:
 
 @pytest.fixture(autouse=True)
 def rows(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
-    monkeypatch.setattr(handler_registry, "_handlers", {})
+    monkeypatch.setattr(registry, "_handlers", {})
     fake = TablesInMemory()
     monkeypatch.setattr(storage_clients, "table_service", lambda: fake)
     return fake
@@ -85,7 +84,7 @@ async def ask(path: str, call: Call) -> str:
 
 
 async def run(function: Any, step: StepAdmission | None = None, status: int = 200) -> Any:
-    handler_registry._handlers.clear()
+    registry._handlers.clear()
     durable_retry.operation("order", dependency="payments")(function)
     operation = an_operation(
         handler="order", request=None, input={}, dependency="payments", deadline_at=None, run=1

@@ -20,12 +20,12 @@ import pytest
 
 import durable_retry
 from activities.operation import commit
-from durable_retry import clock, handler_registry
+from durable_retry import clock
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.attempt_call import AttemptCall
 from durable_retry.engine.operations.idempotency import Life, Met
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.handlers import Call, Outcome, TableWrite, Transient
+from durable_retry.handlers import Call, Outcome, TableWrite, Transient, registry
 from durable_retry.services.attempt import attempt as attempts
 from durable_retry.services.attempt.attempt import make_attempt
 from durable_retry.services.attempt.http_client import sending_over
@@ -120,7 +120,7 @@ def _app_on(world: World) -> Iterator[None]:
     transport = httpx.MockTransport(world.sent)
     with (
         patch.object(storage_clients, "table_service", lambda: world.tables),
-        patch.object(handler_registry, "_handlers", {}),
+        patch.object(registry, "_handlers", {}),
         using(parse_config(CONFIG, {})),
         sending_over(lambda _: transport),
     ):

@@ -10,10 +10,10 @@ import pytest
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.names import OrderOnFailure
 from durable_retry.engine.operations.naming import operation_id_for
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.operations.submit import Replayed, Started, submit
 from durable_retry.services.order_lanes import find_unseen
 from durable_retry.stores.order_lanes import TABLE, lane_id, remove_old_tails, take_number

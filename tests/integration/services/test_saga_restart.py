@@ -10,12 +10,12 @@ import pytest
 from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
 
+from durable_retry.engine.base.errors import WrongSagaStateError
 from durable_retry.engine.base.names import SAGA
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.record import Status, WrongStatusError
 from durable_retry.engine.workflows.restart import RestartBody
 from durable_retry.engine.workflows.shapes import Saga, SagaStep
-from durable_retry.errors import WrongSagaStateError
 from durable_retry.services import saga_restart
 from durable_retry.services.workflows import refuse_item
 from durable_retry.settings.configuration import using

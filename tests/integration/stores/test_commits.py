@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from durable_retry.engine.base.errors import StorageRefusedError
 from durable_retry.engine.operations.steps import OvertakenError
-from durable_retry.errors import StorageRefusedError
 from durable_retry.services.upkeep.removal import Past, remove_old_commits
 from durable_retry.stores.operations.writes import commit_success
 from durable_retry.stores.outbox.events import events_of

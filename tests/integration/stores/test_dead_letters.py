@@ -6,6 +6,7 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.errors import NoSuchCauseError, StorageRefusedError
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import DeadLetterReason, Priority
 from durable_retry.engine.config.dependencies_file import parse_config
@@ -16,7 +17,6 @@ from durable_retry.engine.dead_letters.record import KeptDeadLetter, Replay, Sta
 from durable_retry.engine.dead_letters.search import DeadLetterSearch
 from durable_retry.engine.dead_letters.transitions import archived, noted, replayed, restored
 from durable_retry.engine.operations.debounce import Debounce
-from durable_retry.errors import NoSuchCauseError, StorageRefusedError
 from durable_retry.services.dead_letters.causes import find_cause, latest_groups, list_groups
 from durable_retry.settings.app import AppSettings
 from durable_retry.settings.configuration import using

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from azure.core.exceptions import AzureError, HttpResponseError
 
+from durable_retry.engine.base.errors import StorageRefusedError
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.errors import StorageRefusedError
 from durable_retry.services.attempt import attempt
 from durable_retry.stores.operations import results
 from durable_retry.stores.operations.results import remove_results, store_apart, with_stored

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
 from durable_retry.engine.circuit.messages import ManualControlMessage, ReportMessage
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.config.dependency import Dependency
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.stores.circuit.cache import circuit_of, close_circuits
 from durable_retry.stores.circuit.entity import CircuitEntity, SharedCircuit
 from scripts.processes import free_port

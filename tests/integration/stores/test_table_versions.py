@@ -7,7 +7,7 @@ from unittest.mock import AsyncMock
 import pytest
 from azure.core.exceptions import ServiceResponseError
 
-from durable_retry.errors import ContendedError
+from durable_retry.engine.base.errors import ContendedError
 from durable_retry.stores.storage import tables
 
 pytestmark = pytest.mark.usefixtures("any_tables")

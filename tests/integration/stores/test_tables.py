@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.errors import StorageRefusedError
+from durable_retry.engine.base.errors import StorageRefusedError
 from durable_retry.stores.storage import contents, tables
 
 pytestmark = pytest.mark.usefixtures("any_tables")

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.operations.operation import CONTENT_BYTES, digest_of
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.attempt import attempt
 from durable_retry.services.operations.submit import KeyReused, Replayed, Started, submit
 from durable_retry.stores.operations.key_record import read_record

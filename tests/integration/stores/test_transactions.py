@@ -7,7 +7,7 @@ import pytest
 from azure.core import MatchConditions
 from azure.data.tables import TableClient, UpdateMode
 
-from durable_retry.errors import StorageRefusedError
+from durable_retry.engine.base.errors import StorageRefusedError
 from durable_retry.stores.storage import tables
 
 pytestmark = pytest.mark.usefixtures("storage")

@@ -10,8 +10,8 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 
 from durable_retry import clock
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.dead_letters.transitions import archived
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services import outbox
 from durable_retry.services.dead_letters.replay import finish_replay
 from durable_retry.services.order_lanes import look_at_lanes

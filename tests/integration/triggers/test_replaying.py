@@ -10,6 +10,7 @@ import pytest
 
 from activities.outbox import outbox_give_up, outbox_pending
 from durable_retry import clock
+from durable_retry.engine.base.errors import KeyTakenError, TaskHubUnavailableError
 from durable_retry.engine.base.names import Category, DeadLetterReason, EventState
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
@@ -17,7 +18,6 @@ from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.outbox import OutboxEvent
-from durable_retry.errors import KeyTakenError, TaskHubUnavailableError
 from durable_retry.services.dead_letters import replay as replaying
 from durable_retry.services.dead_letters.records import replays_of
 from durable_retry.services.dead_letters.replay import replay_dead_letter

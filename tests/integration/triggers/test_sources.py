@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.naming import (
     EnvelopeName,
@@ -14,7 +15,6 @@ from durable_retry.engine.operations.naming import (
     operation_id_for,
 )
 from durable_retry.engine.sources.arrivals import Arrival, Backpressure, LagThresholds
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services import sources as intake_module
 from durable_retry.services.operations.submit import submit
 from durable_retry.services.sources import SAMPLE_INTERVAL, BackpressureMonitor, Intake, NotAcceptedError

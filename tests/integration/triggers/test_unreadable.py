@@ -12,7 +12,7 @@ import pytest
 from azure.data.tables import UpdateMode
 from durabletask.client import OrchestrationStatus
 
-from durable_retry import api, handler_registry
+from durable_retry import api
 from durable_retry.console.activity import find
 from durable_retry.console.activity.store import ActivityWriter
 from durable_retry.console.alerts.watch import check_alerts
@@ -26,6 +26,7 @@ from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import of_operation
 from durable_retry.engine.workflows.shapes import Saga, SagaStep
+from durable_retry.handlers import registry
 from durable_retry.services.operations.submit import submit
 from durable_retry.services.outbox import sweep
 from durable_retry.services.upkeep.histories import remove_record
@@ -111,7 +112,7 @@ def nothing_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
         return await make()
 
     monkeypatch.setattr(sharing, "shared", make_at_once)
-    monkeypatch.setattr(handler_registry, "_handlers", {})  # Other tests of this process may have some.
+    monkeypatch.setattr(registry, "_handlers", {})  # Other tests of this process may have some.
     monkeypatch.setattr(overview._known, "values", WeakKeyDictionary())
     monkeypatch.setattr(find, "WRITER", ActivityWriter())
 

@@ -16,6 +16,7 @@ from durable_retry.console.alerts import sending
 from durable_retry.console.alerts import watch as alerts
 from durable_retry.console.alerts.store import known_alerts
 from durable_retry.console.alerts.watch import check_alerts, read_health_metrics
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
 from durable_retry.engine.circuit.messages import ManualControlMessage
 from durable_retry.engine.circuit.states import CircuitState
@@ -24,7 +25,6 @@ from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.dead_letters.transitions import archived, restored
 from durable_retry.engine.operations.naming import operation_id_for
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.dead_letters.replay import finish_replay
 from durable_retry.services.operations.submit import submit
 from durable_retry.services.upkeep import removal as retention

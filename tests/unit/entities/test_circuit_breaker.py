@@ -19,7 +19,7 @@ from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
 from durable_retry.engine.facts import CircuitChanged
-from durable_retry.facts import subscribe
+from durable_retry.telemetry.facts import subscribe
 from entities.circuit_breaker import CircuitBreaker, blueprint
 from tests.support.builders import after
 from tests.support.circuit import BUDGET, SETTINGS, Desk

@@ -6,8 +6,8 @@ import pytest
 from azure.core.exceptions import HttpResponseError, ServiceRequestError
 
 from durable_retry.api import table
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.http import routes as module
 from durable_retry.http.answers import BodyTooLargeError, ConflictError, NotFoundError, etag_of
 from durable_retry.http.parameters import LIMIT

@@ -44,7 +44,7 @@ def test_an_end_is_reported_once_however_often_its_history_is_replayed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     facts: list[OperationEnded] = []
-    monkeypatch.setattr("durable_retry.facts._receivers", {OperationEnded: [facts.append]})
+    monkeypatch.setattr("durable_retry.telemetry.facts._receivers", {OperationEnded: [facts.append]})
     trace = TraceContext("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     document = Stage(an_operation(trace=trace), failing(3)).run()
     assert facts == [OperationEnded(document, trace)]

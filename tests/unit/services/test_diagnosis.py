@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 from durabletask.client import OrchestrationStatus
 
-from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.services import diagnosis
 from durable_retry.services.diagnosis import PartState, find_diagnosis, start_diagnosis
 from durable_retry.stores.instances import Instance

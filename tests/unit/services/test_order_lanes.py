@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from durable_retry import clock
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.instants import to_ms
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status, of_operation
 from durable_retry.engine.order_lanes.document import BlockedLanes
 from durable_retry.engine.order_lanes.lane import Lane, Place, joined, left
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services import order_lanes
 from durable_retry.services.order_lanes import find_blocked, look_at_lanes
 from durable_retry.stores.storage import clients as storage_clients

@@ -220,7 +220,7 @@ def start(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str, *modules: st
     settings = AppSettings(dependencies_file=str(folder / "dependencies.toml"), handlers=",".join(modules))
     monkeypatch.setattr(configuration, "app_settings", lambda: settings)
     for name, empty in (("_handlers", {}), ("_mistakes", {}), ("_app_is_loaded", False)):
-        monkeypatch.setattr(f"durable_retry.handler_registry.{name}", empty)
+        monkeypatch.setattr(f"durable_retry.handlers.registry.{name}", empty)
     monkeypatch.setattr(configuration, "_config", None)
     mistakes = Mistakes(folder)
     configuration.load_app(mistakes)

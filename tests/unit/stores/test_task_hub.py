@@ -10,8 +10,8 @@ import pytest
 from durabletask.client import OrchestrationState, OrchestrationStatus
 from grpc.aio import AioRpcError, Metadata
 
+from durable_retry.engine.base.errors import InstanceEndedError, TaskHubUnavailableError
 from durable_retry.engine.base.names import OperationState
-from durable_retry.errors import InstanceEndedError, TaskHubUnavailableError
 from durable_retry.services.operations import control
 from durable_retry.stores.circuit.entity import wake
 from durable_retry.stores.operations.status import document_of

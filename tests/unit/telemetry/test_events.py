@@ -16,8 +16,8 @@ from durable_retry.engine.facts import ActedOn, AttemptEnded, DeliveryEnded, Ope
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import AttemptOutcome, History
 from durable_retry.engine.retry.loop import AdmissionState
-from durable_retry.facts import report
 from durable_retry.telemetry import metrics
+from durable_retry.telemetry.facts import report
 from entities.circuit_breaker import CircuitBreaker
 from tests.support.builders import NOON, an_operation, an_outcome, failing
 from tests.support.circuit import BUDGET, SETTINGS, Desk

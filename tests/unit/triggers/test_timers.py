@@ -6,7 +6,7 @@ from unittest.mock import AsyncMock
 import pytest
 from azure.core.exceptions import AzureError, ServiceRequestError
 
-from durable_retry.errors import TaskHubUnavailableError
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.services.upkeep.failures import Recovery
 from durable_retry.triggers import timers
 from durable_retry.triggers.timers import last_fire

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from unittest.mock import patch
 
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.stores.task_hub import TaskHub
 
 ROOT = Path(__file__).parents[4]

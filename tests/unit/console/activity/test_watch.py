@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from durable_retry import clock, facts
+from durable_retry import clock
 from durable_retry.console.activity import watch
 from durable_retry.console.activity.shapes import ActivityItem
 from durable_retry.console.alerts.rules import Alert
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.facts import CircuitChanged, PersonActed, TargetType
-from durable_retry.facts import report
+from durable_retry.telemetry import facts
+from durable_retry.telemetry.facts import report
 from tests.support.builders import NOON
 
 

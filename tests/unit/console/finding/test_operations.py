@@ -13,12 +13,12 @@ from durable_retry.console.finding import operations as operation_search
 from durable_retry.console.finding.cursors import BadCursorError
 from durable_retry.console.finding.operations import MAX_READ, OperationSearchPage, find_operations
 from durable_retry.console.finding.question import Question
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import OperationState, Priority
 from durable_retry.engine.operations.document import ListedOperation
 from durable_retry.engine.operations.naming import explicit_scope, operation_id_for
 from durable_retry.engine.operations.status import last_error
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.workflows import CALL_SOURCE
 from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
 from durable_retry.stores.storage import clients as storage_clients

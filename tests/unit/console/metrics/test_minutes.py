@@ -27,7 +27,7 @@ from durable_retry.engine.facts import (
 )
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
-from durable_retry.facts import report
+from durable_retry.telemetry.facts import report
 from tests.support.builders import NOON, an_operation
 
 

@@ -13,10 +13,10 @@ from durable_retry.console.overview import sharing
 from durable_retry.console.overview import summary as overview
 from durable_retry.console.overview.sharing import shared
 from durable_retry.console.overview.summary import operation_summary
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.settings.configuration import using
 from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
 from durable_retry.stores.storage import clients as storage_clients

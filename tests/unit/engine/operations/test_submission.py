@@ -24,7 +24,7 @@ from durable_retry.engine.operations.submission import (
     resolve,
 )
 from durable_retry.engine.retry.policy import RetryOverride
-from durable_retry.handler_registry import Handler
+from durable_retry.handlers.registry import Handler
 from tests.support.builders import NOON
 
 CONFIG = """

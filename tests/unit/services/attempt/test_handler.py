@@ -11,10 +11,18 @@ import pytest
 from pydantic import BaseModel, model_validator
 
 import durable_retry
-from durable_retry import handler_registry
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.handlers import Call, Event, HandlerFailure, Outcome, Rejected, Throttled, Transient
+from durable_retry.handlers import (
+    Call,
+    Event,
+    HandlerFailure,
+    Outcome,
+    Rejected,
+    Throttled,
+    Transient,
+    registry,
+)
 from durable_retry.testing import Crash, FakeDependency, FakeStep, HandlerRun, run_handler
 
 CONFIG = """
@@ -32,7 +40,7 @@ classify = { OutOfStock = "business_rule" }
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handler_registry, "_handlers", {})
+    monkeypatch.setattr(registry, "_handlers", {})
 
 
 async def run(
@@ -40,7 +48,7 @@ async def run(
     dependency: FakeDependency | Mapping[str, FakeDependency] | None = None,
     **more: Any,
 ) -> HandlerRun:
-    handler_registry._handlers.clear()
+    registry._handlers.clear()
     durable_retry.operation("sell", dependency="shop")(function)
     return await run_handler("sell", {}, dependency, config=CONFIG, **more)
 

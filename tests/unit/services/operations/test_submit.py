@@ -10,11 +10,11 @@ import pytest
 from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.facts import StartUnanswered
 from durable_retry.engine.operations.idempotency import KeyRecord
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.errors import TaskHubUnavailableError
 from durable_retry.services.operations import submit as submission
 from durable_retry.services.operations.submit import (
     KeyReused,
@@ -161,7 +161,7 @@ async def test_an_operation_whose_start_was_not_answered_is_noted_by_the_key_of_
 
     facts: list[StartUnanswered] = []
     monkeypatch.setattr(TaskHub, "start_operation", staticmethod(answers_nothing))
-    monkeypatch.setattr("durable_retry.facts._receivers", {StartUnanswered: [facts.append]})
+    monkeypatch.setattr("durable_retry.telemetry.facts._receivers", {StartUnanswered: [facts.append]})
     operation = an_operation(key_is_generated=not noted)
     with pytest.raises(TaskHubUnavailableError):
         await submit(AZURE, operation)

@@ -24,7 +24,6 @@ from durable_retry.engine.operations.debounce import Debounce
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
-from durable_retry.facts import report
 from durable_retry.services import health
 from durable_retry.services.health import HealthPart
 from durable_retry.stores.operations import notes as operation_notes
@@ -39,6 +38,7 @@ from durable_retry.stores.operations.index import (
 from durable_retry.stores.operations.notes import note_document, write_noted
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables
+from durable_retry.telemetry.facts import report
 from tests.support.builders import NOON, an_operation, an_outcome
 from tests.support.tables import TablesInMemory
 

@@ -8,16 +8,15 @@ import pytest
 from pydantic import BaseModel
 
 import durable_retry
-from durable_retry import handler_registry
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.handler_registry import (
+from durable_retry.handlers import Call, Event, Outcome, TableWrite, registry
+from durable_retry.handlers.registry import (
     HandlerSetupError,
     find_handler,
     handler_of,
     registered_handlers,
     taken_mistakes,
 )
-from durable_retry.handlers import Call, Event, Outcome, TableWrite
 
 
 class Nothing(BaseModel):
@@ -26,9 +25,9 @@ class Nothing(BaseModel):
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handler_registry, "_handlers", {})
-    monkeypatch.setattr(handler_registry, "_mistakes", {})
-    monkeypatch.setattr(handler_registry, "_app_is_loaded", True)
+    monkeypatch.setattr(registry, "_handlers", {})
+    monkeypatch.setattr(registry, "_mistakes", {})
+    monkeypatch.setattr(registry, "_app_is_loaded", True)
 
 
 async def first(_given: Nothing, _call: Call) -> None:
@@ -97,7 +96,7 @@ def test_a_wrong_option_is_a_mistake_where_it_is_made(options: dict[str, Any], w
 
 
 def test_a_wrong_option_waits_for_the_others_while_the_app_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handler_registry, "_app_is_loaded", False)
+    monkeypatch.setattr(registry, "_app_is_loaded", False)
     durable_retry.operation(dependency="d", timeout=0)(first)
     durable_retry.operation(dependency="d", retry={"max_attempt": 3})(second)
     with pytest.raises(HandlerSetupError, match="timeout"):

@@ -11,7 +11,13 @@ from pydantic import BaseModel, Field, ValidationError
 
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.handlers import Call, Outcome
-from durable_retry.signatures import SignatureError, read_result, result_of, signature_of, stored_result
+from durable_retry.handlers.signatures import (
+    SignatureError,
+    read_result,
+    result_of,
+    signature_of,
+    stored_result,
+)
 
 CALL: Any = object()
 

@@ -219,7 +219,7 @@ def test_a_call_has_the_same_id_in_every_replay(monkeypatch: pytest.MonkeyPatch)
     result = helpers.get_string_value(json.dumps({"document": {"status": "succeeded", "result": 1}}))
     ended = pb.SubOrchestrationInstanceCompletedEvent(taskScheduledId=1, result=result)
     instance.past.append(pb.HistoryEvent(eventId=1, subOrchestrationInstanceCreated=created))
-    monkeypatch.setattr("tests.unit.test_executor_guard.NOON", NOON + timedelta(hours=1))
+    monkeypatch.setattr("tests.unit.runtime.test_executor_guard.NOON", NOON + timedelta(hours=1))
     (second,) = instance.go_on(pb.HistoryEvent(eventId=-1, subOrchestrationInstanceCompleted=ended))
     assert first.createSubOrchestration.instanceId != second.createSubOrchestration.instanceId
     again = Instance(calling)

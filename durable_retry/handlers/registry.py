@@ -15,7 +15,7 @@ from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.retry.policy import RetryOverride, policy_from, policy_problems
 from durable_retry.handlers import Call, Outcome
-from durable_retry.signatures import Signature, SignatureError, signature_of
+from durable_retry.handlers.signatures import Signature, SignatureError, signature_of
 
 type Function = Callable[..., Any]
 type _Async[T] = Coroutine[Any, Any, T]

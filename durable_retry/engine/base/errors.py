@@ -36,8 +36,6 @@ That storage does not answer is an `azure.core.exceptions.AzureError`.
 
 from typing import Final
 
-from azure.core.exceptions import AzureError, HttpResponseError
-
 
 class TaskHubUnavailableError(Exception):
     """The task hub did not answer, or refused; it may succeed later."""
@@ -116,8 +114,3 @@ class UnchangeableCircuitError(Exception):
 
 REFUSED_STATUSES: Final = (400, 404, 409, 412, 413)
 """A change that is wrong in itself; 401, 403 and 429 are the account's trouble and may pass."""
-
-
-def is_refusal(error: AzureError) -> bool:
-    """Return whether the storage works and refuses the request, so that waiting changes nothing."""
-    return isinstance(error, HttpResponseError) and error.status_code in REFUSED_STATUSES

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from durable_retry.concurrency import LoopOwned, map_bounded, run_each, settle_all
+from durable_retry.runtime.concurrency import LoopOwned, map_bounded, run_each, settle_all
 
 
 def test_each_loop_has_a_value_of_its_own() -> None:
