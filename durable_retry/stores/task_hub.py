@@ -4,11 +4,11 @@ The SDK's public query reads every page before it returns, so `TaskHub.instance_
 """
 
 import json
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
+from types import TracebackType
 from typing import Any, Final, Self
 
 import grpc
@@ -131,13 +131,8 @@ class TaskHub:
             clients[self.configuration] = DurableFunctionsClient(self.configuration)
         return clients[self.configuration]
 
-    @asynccontextmanager
-    async def _asked_client(self) -> AsyncIterator[DurableFunctionsClient]:
-        client = await self.client()
-        try:
-            yield client
-        except grpc.aio.AioRpcError as error:
-            raise TaskHubUnavailableError(f"the task hub answered {error.code().name}") from error
+    def _asked_client(self) -> "_AskedClient":
+        return _AskedClient(self)
 
     async def check(self) -> None:
         """Check that the task hub answers."""
@@ -300,6 +295,22 @@ class TaskHub:
         async with self._asked_client() as client:
             done = await client._get_stub().CleanEntityStorage(request)  # noqa: SLF001 - as in instance_page
         return done.emptyEntitiesRemoved, _next_token(done.continuationToken.value, token)
+
+
+@dataclass(frozen=True, slots=True)
+class _AskedClient:
+    """The client of a task hub; what that refuses is raised as `TaskHubUnavailableError`."""
+
+    hub: TaskHub
+
+    async def __aenter__(self) -> DurableFunctionsClient:
+        return await self.hub.client()
+
+    async def __aexit__(
+        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    ) -> None:
+        if isinstance(error, grpc.aio.AioRpcError):
+            raise TaskHubUnavailableError(f"the task hub answered {error.code().name}") from error
 
 
 _ENDED: Final = ENDED_BADLY | {OrchestrationStatus.COMPLETED}

@@ -246,7 +246,10 @@ def _schema_of_member(member: _Member) -> core_schema.DataclassField:
             # Null stands for absence where the field takes no None.
             absent = core_schema.no_info_plain_validator_function(partial(_default_when_null, default))
             schema = core_schema.union_schema([(schema, ""), (absent, "")], mode="left_to_right")
-        schema = core_schema.with_default_schema(schema, default_factory=default)
+        # A value is taken as it is, without a call: most members of most records are left to their defaults.
+        own = member.field.default
+        given = {"default_factory": default} if own is MISSING else {"default": own}
+        schema = core_schema.with_default_schema(schema, **given)
     return core_schema.dataclass_field(
         member.field.name,
         schema,

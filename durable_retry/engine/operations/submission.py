@@ -158,13 +158,11 @@ class SubmissionHeaders:
             InvalidInputError: Idempotency-Key cannot be read.
         """
         key, traceparent = headers.get("Idempotency-Key"), headers.get(TRACEPARENT)
-        written = {name: headers.get(f"ce-{name}") for name in _ATTRIBUTES}
-        event = {name: unquote(text, errors="replace") for name, text in written.items() if text is not None}
         return cls(
             tenant=headers.get(tenant_header, "") if tenant_header else "",
             key=None if key is None else parse_key(key),
             trace=None if traceparent is None else TraceContext.read(traceparent, headers.get(TRACESTATE)),
-            event=event if "specversion" in event else {},
+            event={} if headers.get("ce-specversion") is None else _event_in(headers),
         )
 
     def envelope_of(self, document: Any) -> ParsedEnvelope:
@@ -173,6 +171,11 @@ class SubmissionHeaders:
             return parse_envelope(document)
         # In the binary form the body itself is the data.
         return replace(parse_envelope({**self.event, "data": document}), place="")
+
+
+def _event_in(headers: Mapping[str, str]) -> dict[str, str]:
+    written = {name: headers.get(f"ce-{name}") for name in _ATTRIBUTES}
+    return {name: unquote(text, errors="replace") for name, text in written.items() if text is not None}
 
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")

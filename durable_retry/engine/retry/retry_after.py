@@ -94,7 +94,7 @@ def parse_retry_after(headers: Mapping[str, str], *, status_code: int, now: date
     resets = [
         (seconds, limit.shown)
         for limit in _LIMITS
-        if (seconds := _seconds_until_reset(limit, reading)) is not None
+        if limit.reset in reading.headers and (seconds := _seconds_until_reset(limit, reading)) is not None
     ]
     if resets:
         seconds, source = max(resets)
@@ -256,20 +256,24 @@ class _Limit:
     """The fields by which a dependency states one of its limits, in lower case."""
 
     shown: str  # the field of the reset as it is usually written
-    pattern: str  # of the names, with `{}` for `limit`, `remaining` and `reset`
+    limit: str
+    remaining: str
+    reset: str
 
-    def field(self, what: str) -> str:
-        return self.pattern.format(what)
+    @classmethod
+    def of(cls, shown: str, pattern: str) -> "_Limit":
+        """Return a limit from the pattern of its fields, with `{}` for `limit`, `remaining` and `reset`."""
+        return cls(shown, *map(pattern.format, ("limit", "remaining", "reset")))
 
 
 _LIMITS: Final = (
-    _Limit("RateLimit-Reset", "ratelimit-{}"),
-    _Limit("X-RateLimit-Reset", "x-ratelimit-{}"),
-    _Limit("X-Rate-Limit-Reset", "x-rate-limit-{}"),
-    _Limit("X-RateLimit-Reset-Requests", "x-ratelimit-{}-requests"),
-    _Limit("X-RateLimit-Reset-Tokens", "x-ratelimit-{}-tokens"),
-    _Limit("Anthropic-RateLimit-Requests-Reset", "anthropic-ratelimit-requests-{}"),
-    _Limit("Anthropic-RateLimit-Tokens-Reset", "anthropic-ratelimit-tokens-{}"),
+    _Limit.of("RateLimit-Reset", "ratelimit-{}"),
+    _Limit.of("X-RateLimit-Reset", "x-ratelimit-{}"),
+    _Limit.of("X-Rate-Limit-Reset", "x-rate-limit-{}"),
+    _Limit.of("X-RateLimit-Reset-Requests", "x-ratelimit-{}-requests"),
+    _Limit.of("X-RateLimit-Reset-Tokens", "x-ratelimit-{}-tokens"),
+    _Limit.of("Anthropic-RateLimit-Requests-Reset", "anthropic-ratelimit-requests-{}"),
+    _Limit.of("Anthropic-RateLimit-Tokens-Reset", "anthropic-ratelimit-tokens-{}"),
 )
 
 
@@ -278,9 +282,7 @@ def _speaks_of_a_limit(name: str) -> bool:
 
 
 def _seconds_until_reset(limit: _Limit, reading: _Reading) -> float | None:
-    if limit.field("reset") not in reading.headers or not reading.nothing_remains(limit.field("remaining")):
-        return None
-    return reading.seconds(limit.field("reset"), limit.shown)
+    return reading.seconds(limit.reset, limit.shown) if reading.nothing_remains(limit.remaining) else None
 
 
 def _policies_left(reading: _Reading) -> list[RateLeft | None]:
@@ -300,10 +302,10 @@ _FIRST_NUMBER: Final = re.compile(r"[0-9]{1,15}")
 
 def _fields_left(reading: _Reading, limit: _Limit) -> RateLeft | None:
     headers = reading.headers
-    stated = _FIRST_NUMBER.match(headers.get(limit.field("limit"), ""))  # `100, 100;w=60` in an older draft
+    stated = _FIRST_NUMBER.match(headers.get(limit.limit, ""))  # `100, 100;w=60` in an older draft
     return _rate_left(
-        _number_in(headers.get(limit.field("remaining"), "")),
-        reading.seconds(limit.field("reset"), limit.shown),
+        _number_in(headers.get(limit.remaining, "")),
+        reading.seconds(limit.reset, limit.shown),
         None if stated is None else float(stated[0]),
     )
 

@@ -72,6 +72,7 @@ class Link(asyncio.Protocol):
 
     Attributes:
         is_blocked: Whether the other side did not answer when it was last looked at.
+        is_open: Whether the connection is open, as far as is known.
     """
 
     def __init__(
@@ -91,18 +92,13 @@ class Link(asyncio.Protocol):
         self._number = 0
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._movable: dict[int, asyncio.Future[Any]] = {}  # those of them that may be made elsewhere
-        self.is_blocked = False
+        self.is_blocked = self.is_open = False
         self._answering: dict[int, asyncio.Task[None]] = {}
 
     @property
     def waiting(self) -> int:
         """How many calls wait for an answer."""
         return len(self._asked)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the connection is open, as far as is known."""
-        return self._transport is not None and not self._transport.is_closing()
 
     async def call(self, method: str, value: Any = None, *, is_movable: bool = False) -> Any:
         """Call a method of the other side; cancelling the caller cancels the work there.
@@ -159,15 +155,17 @@ class Link(asyncio.Protocol):
 
     def cut(self) -> None:
         """Close the connection at once: a child of an ended process may still hold the other end open."""
+        self.is_open = False
         if self._transport is not None:
             self._transport.abort()
 
     def connection_made(self, transport: Any) -> None:
         """Begin; called by asyncio."""
-        self._transport = transport
+        self._transport, self.is_open = transport, True
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Fail the calls that wait, and cancel the work for the other side; called by asyncio."""
+        self.is_open = False
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_exception(WorkerLostError("the process at the other end ended"))

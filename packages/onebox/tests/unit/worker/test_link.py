@@ -49,9 +49,6 @@ class Wire:
     def __init__(self) -> None:
         self.sent = bytearray()
 
-    def is_closing(self) -> bool:
-        return False
-
     def write(self, data: bytes) -> None:
         self.sent += data
 
