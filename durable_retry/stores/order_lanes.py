@@ -106,9 +106,10 @@ async def remove_old_tails(now: datetime) -> None:
     """Remove the tails of lanes that nobody came to for a day, in one of 256 parts: all take 21 hours."""
     part = int(now.timestamp() // _PART_SECONDS) % 256
     for stored in await tables.read_partition(TABLE, f"{part:02x}"):
-        if from_ms(_tail_of(stored.row).number) < now - _TAIL_KEPT:
-            row = stored.row
-            await tables.delete_version(TABLE, row["PartitionKey"], row["RowKey"], stored.etag)
+        # One that cannot be read stays, and keeps no other.
+        tail = read_or(partial(_tail_of, stored.row), lambda _: None)
+        if tail is not None and from_ms(tail.number) < now - _TAIL_KEPT:
+            await tables.delete_version(TABLE, f"{part:02x}", stored.row["RowKey"], stored.etag)
 
 
 _PART_SECONDS: Final = 300

@@ -23,7 +23,13 @@ _DAY_SECONDS: Final = 86_400.0
 
 
 def unreadable_document(
-    operation_id: str, given: Any, now: datetime, *, dead_letter_id: str, detail: str
+    operation_id: str,
+    given: Any,
+    now: datetime,
+    *,
+    dead_letter_id: str,
+    detail: str,
+    reason: DeadLetterReason = DeadLetterReason.VALIDATION_FAILED,
 ) -> dict[str, Any]:
     """Return the status document of an operation whose input cannot be read, of the fields that are text."""
     written = written_operation(given)
@@ -45,7 +51,7 @@ def unreadable_document(
             id=dead_letter_id,
             # What it did before is not known.
             category=Category.AMBIGUOUS,
-            reason=DeadLetterReason.VALIDATION_FAILED,
+            reason=reason,
             detail=detail,
         ),
         events=(),

@@ -42,7 +42,7 @@ from durable_retry.engine.base.names import (
     DeadLetterReason,
 )
 from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.base.unreadable import CAUSES, read_or
 from durable_retry.engine.facts import OperationEnded
 from durable_retry.engine.operations.completion import (
     Completion,
@@ -184,7 +184,7 @@ def completion_of(instance: Instance, now: datetime) -> KeyCompletion:
     document = document_of(instance)
     try:
         return operation_of(instance).completion(document, now)
-    except (KeyError, TypeError, ValueError):
+    except CAUSES:
         return unreadable_completion(instance.input, document, now)
 
 
@@ -212,20 +212,16 @@ async def keep_failed(instance: Instance, now: datetime) -> KeptFailure:
     letter = dead_letter_of_failure(instance)
     try:
         operation, document = operation_of(instance), document_of(instance)
-    except (KeyError, TypeError, ValueError):
-        return await _keep_unreadable(instance, letter["detail"])
+    except CAUSES:
+        detail, at = letter["detail"], instance.created_at
+        dead_letter_id = await keep_unreadable(instance.instance_id, instance.input, detail, at)
+        unread = unreadable_document(
+            instance.instance_id, instance.input, at, dead_letter_id=dead_letter_id, detail=detail
+        )
+        return KeptFailure(dead_letter_id, unreadable_completion(instance.input, unread, at))
     operation = replace(operation, steps_run=document.get(STEPS_RUN), acted_before=True)
     entry = {"operation": operation.to_json(), "attempts": document["attempts"], **letter}
     del entry["id"]  # It is made of the entry.
     dead_letter_id = await keep_operation(entry, now)
     ended = document | {"dead_letter": letter | {"id": dead_letter_id}}
     return KeptFailure(dead_letter_id, operation.completion(ended, now))
-
-
-async def _keep_unreadable(instance: Instance, detail: str) -> KeptFailure:
-    operation_id, at = instance.instance_id, instance.created_at
-    dead_letter_id = await keep_unreadable(operation_id, instance.input, detail, at)
-    document = unreadable_document(
-        operation_id, instance.input, at, dead_letter_id=dead_letter_id, detail=detail
-    )
-    return KeptFailure(dead_letter_id, unreadable_completion(instance.input, document, at))

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from durabletask.internal import orchestrator_service_pb2 as pb
 
@@ -261,30 +261,15 @@ async def keep_gone(hub: TaskHub, entry: OperationEntry) -> bool:
     except ValueError as error:
         _log.warning("the record of %s cannot be read: %s", entry.operation_id, error)
         return False
+    reason, at = DeadLetterReason.AMBIGUOUS_OUTCOME, entry.created_at
     dead_letter_id = await keep_message(
-        "",
-        source=OPERATION,
-        message_id=entry.operation_id,
-        reason=DeadLetterReason.AMBIGUOUS_OUTCOME,
-        detail=GONE,
-        now=entry.created_at,
+        "", source=OPERATION, message_id=entry.operation_id, reason=reason, detail=GONE, now=at
     )
-    document, given = document_of_gone(entry, dead_letter_id), {"operation": _written(entry)}
+    given = {"operation": {name: getattr(entry, name) for name in _NAMED}}
+    document = unreadable_document(
+        entry.operation_id, given, at, dead_letter_id=dead_letter_id, detail=GONE, reason=reason
+    ) | marked(GONE)
     await complete_record(hub, entry.operation_id, unreadable_completion(given, document, clock.now()))
     note_document(document, GONE, is_known=True)
     report(OperationEnded(document, None))
     return True
-
-
-def document_of_gone(entry: OperationEntry, dead_letter_id: str) -> dict[str, Any]:
-    """Return what is known of an operation whose instance is gone."""
-    given = {"operation": _written(entry)}
-    document = unreadable_document(
-        entry.operation_id, given, entry.created_at, dead_letter_id=dead_letter_id, detail=GONE
-    )
-    reason = {"reason": DeadLetterReason.AMBIGUOUS_OUTCOME.value}
-    return document | {"dead_letter": document["dead_letter"] | reason} | marked(GONE)
-
-
-def _written(entry: OperationEntry) -> dict[str, Any]:
-    return {name: getattr(entry, name) for name in _NAMED}

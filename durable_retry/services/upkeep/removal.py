@@ -14,22 +14,22 @@ person has to handle their dead letters.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import batched, groupby
 from typing import Final
 
-from durable_retry.engine.base.instants import age
+from durable_retry.engine.base.instants import age, from_rfc3339
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import EventState, outbox_instance
+from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.operations.idempotency import is_live
 from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.stores import workflows
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived
 from durable_retry.stores.dead_letters.records import find_dead_letter, remove_archived
-from durable_retry.stores.operations import steps
+from durable_retry.stores.operations import markers, steps
 from durable_retry.stores.operations.key_record import read_record
-from durable_retry.stores.operations.markers import OwnedMarkers, owners_of_markers, remove_markers
 from durable_retry.stores.operations.results import remove_results
 from durable_retry.stores.operations.status import has_ended
 from durable_retry.stores.operations.writes import remove_commit
@@ -42,7 +42,7 @@ from durable_retry.stores.outbox.index import (
     own_location,
     remove_location,
 )
-from durable_retry.stores.storage import tables
+from durable_retry.stores.storage import rounds, tables
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.stores.workflows import BULK_ACTION, CREATED, LISTED, SAGA, find_batch
 
@@ -87,8 +87,22 @@ BOUNDS: Final = ("", "op-b~", "op-j~", "op-r~", None)
 """Between which ids of operations each part of markers and steps is: eight of the digits 2 to 7, a to z."""
 
 
-def _bounds_of(past: Past) -> tuple[str, str | None]:
-    return past.after or str(BOUNDS[past.shard]), BOUNDS[past.shard + 1]
+type _Partition = tuple[str, list[tables.Row]]
+
+
+async def _remove_in_partitions(
+    past: Past, table: str, only: Sequence[str], most: int, remove: Callable[[_Partition], Awaitable[int]]
+) -> tuple[int, str]:
+    """Remove what is old of the next partitions of a table, each of an operation; most rows are read."""
+    after, before = past.after or str(BOUNDS[past.shard]), BOUNDS[past.shard + 1]
+    names = (*tables.KEYS, *only)
+    found, following = await rounds.partitions_after(table, after, limit=most, only=names, before=before)
+    return await _remove_few_at_once(remove, found), following
+
+
+def _instant_in(row: tables.Row, name: str) -> datetime:
+    # An outcome written after its marker was deleted leaves a row without a time: treat it as old.
+    return read_or(lambda: from_rfc3339(row[name]), lambda _: datetime.min.replace(tzinfo=UTC))
 
 
 async def remove_attempt_markers(past: Past) -> tuple[int, str]:
@@ -98,45 +112,46 @@ async def remove_attempt_markers(past: Past) -> tuple[int, str]:
     most `MARKERS_PER_STEP` are read, so that operations that wait for weeks do not block the others.
     """
 
-    async def remove(of: OwnedMarkers) -> int:
-        old = of.before(past.before)
-        if len(old) == len(of.marked) and not await has_ended(past.hub, of.operation_id):
+    async def remove(marked: _Partition) -> int:
+        owner, rows = marked
+        old = [row for row in rows if _instant_in(row, "marked_at") < past.before]
+        # A replay's owner has the dead letter's id behind a dot.
+        if len(old) == len(rows) and not await has_ended(past.hub, owner.partition(".")[0]):
             old.pop()
-        await remove_markers(of.owner, old)
+        await tables.delete_rows(markers.TABLE, old)
         return len(old)
 
-    after, before = _bounds_of(past)
-    owners, following = await owners_of_markers(after, MARKERS_PER_STEP, before)
-    return await _remove_few_at_once(remove, owners), following
+    return await _remove_in_partitions(past, markers.TABLE, ("marked_at",), MARKERS_PER_STEP, remove)
 
 
 async def remove_steps(past: Past) -> tuple[int, str]:
     """Delete the remembered steps of operations that need them no more; it counts the operations.
 
     They live as long as the record of the operation's key, and as long as a dead letter that may be replayed
-    with them. At most `STEPS_PER_STEP` rows are read.
+    with them.
     """
 
-    async def remove(remembered: steps.RememberedSteps) -> int:
-        is_young = remembered.changed_at >= past.before
-        if is_young or await _are_steps_needed(past.hub, remembered, past.now):
+    async def remove(remembered: _Partition) -> int:
+        operation_id, rows = remembered
+        is_young = max(_instant_in(row, "changed_at") for row in rows) >= past.before
+        letters = {str(row.get("dead_letter_id")) for row in rows}
+        if is_young or await _are_steps_needed(past, operation_id, letters):
             return 0
-        await steps.forget_steps(remembered)
+        await tables.delete_rows(steps.TABLE, rows)
         return 1
 
-    after, before = _bounds_of(past)
-    found, following = await steps.remembered_steps(after, STEPS_PER_STEP, before)
-    return await _remove_few_at_once(remove, found), following
+    only = ("changed_at", "dead_letter_id")
+    return await _remove_in_partitions(past, steps.TABLE, only, STEPS_PER_STEP, remove)
 
 
-async def _are_steps_needed(hub: TaskHub, remembered: steps.RememberedSteps, now: datetime) -> bool:
+async def _are_steps_needed(past: Past, operation_id: str, dead_letter_ids: Iterable[str]) -> bool:
     try:
-        record = await read_record(hub, remembered.operation_id)
+        record = await read_record(past.hub, operation_id)
     except UnreadableRecordError:
         return True
-    if is_live(record, now) or not await has_ended(hub, remembered.operation_id):
+    if is_live(record, past.now) or not await has_ended(past.hub, operation_id):
         return True
-    return any([await _may_be_replayed(each) for each in remembered.dead_letter_ids])
+    return any([await _may_be_replayed(dead_letter_id) for dead_letter_id in dead_letter_ids])
 
 
 async def _may_be_replayed(dead_letter_id: str) -> bool:

@@ -215,10 +215,6 @@ class CircuitReporter:
         task.add_done_callback(self._tasks.discard)
 
 
-_OUTBOXES: Final = "outboxes|"
-"""What a position begins with once all operations were read."""
-
-
 @dataclass(frozen=True, slots=True)
 class WaitingPage:
     """One page of running instances."""
@@ -241,19 +237,10 @@ async def waiting_page(
     First the operations, then the outboxes, whose webhooks wait for the circuit of their destination. Those
     whose present wait began at `since_before` or later are left out.
     """
-    is_outbox = position is not None and position.startswith(_OUTBOXES)
-    prefix = outbox_instance("") if is_outbox else ID_PREFIX
-    selection = Selection(runtime_statuses=(OrchestrationStatus.RUNNING,), prefix=prefix)
-    page = await hub.instance_page(selection, (position or "").removeprefix(_OUTBOXES) or None)
-    waits_for = _outbox_waits_for if is_outbox else _operation_waits_for
-    waiting = tuple(
-        found.instanceId
-        for found in page.instances
-        if _instance_waits(waits_for, found, dependency, since_before)
-    )
-    if is_outbox:
-        return WaitingPage(waiting, None if page.following is None else _OUTBOXES + page.following)
-    return WaitingPage(waiting, _OUTBOXES if page.following is None else page.following)
+    running = Selection(runtime_statuses=(OrchestrationStatus.RUNNING,))
+    instances, following = await hub.page_of_prefixes(running, (ID_PREFIX, outbox_instance("")), position)
+    waiting = (found.instanceId for found in instances if _instance_waits(found, dependency, since_before))
+    return WaitingPage(tuple(waiting), following)
 
 
 async def wake(hub: TaskHub, dependency: str, instance_ids: Iterable[str], changed_at: datetime) -> None:
@@ -270,14 +257,11 @@ async def _wake_one(hub: TaskHub, instance_id: str, change: Mapping[str, str]) -
         await hub.raise_event(instance_id, CIRCUIT_EVENT, change)
 
 
-type _WaitsFor = Callable[[Mapping[str, Any], str, datetime], bool]
-
-
-def _instance_waits(
-    waits_for: _WaitsFor, instance: OrchestrationState, dependency: str, since_before: datetime
-) -> bool:
+def _instance_waits(instance: OrchestrationState, dependency: str, since_before: datetime) -> bool:
     """Whether an instance waits; one whose custom status cannot be read is woken by its own timer."""
     status = json_object(instance.customStatus.value) or {}
+    is_operation = instance.instanceId.startswith(ID_PREFIX)
+    waits_for = _operation_waits_for if is_operation else _outbox_waits_for
     return read_or(lambda: waits_for(status, dependency, since_before), lambda _: False)
 
 

@@ -33,20 +33,20 @@ after its end and must still find the marker. The last one stays until the opera
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
 from azure.core.exceptions import AzureError
 
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.operations.idempotency import Life, Met
 from durable_retry.engine.operations.steps import OvertakenError
-from durable_retry.stores.storage import contents, rounds, tables
+from durable_retry.stores.storage import contents, tables
 
 TABLE: Final = "AttemptMarkers"
 
@@ -184,53 +184,6 @@ async def remove_marker(owner: str, attempt: int) -> None:
     """Delete a marker: the attempt was never sent and is made again under the same number."""
     keys = _keys_of_marker(owner, attempt)
     await tables.delete(TABLE, keys["PartitionKey"], keys["RowKey"])
-
-
-@dataclass(frozen=True, slots=True)
-class OwnedMarkers:
-    """The markers of one owner."""
-
-    owner: str  # their partition
-    marked: Mapping[str, datetime]  # when each was written, by its row key, in their order; aware UTC
-
-    @property
-    def operation_id(self) -> str:
-        """Id of the operation; a replay's owner has the dead letter's id behind a dot."""
-        return self.owner.partition(".")[0]
-
-    def before(self, instant: datetime) -> list[str]:
-        """Return the row keys of those that were written before an instant."""
-        return [row_key for row_key, marked_at in self.marked.items() if marked_at < instant]
-
-
-async def remove_markers(owner: str, row_keys: Iterable[str]) -> None:
-    """Delete markers of one owner."""
-    await tables.delete_rows(TABLE, ({"PartitionKey": owner, "RowKey": row_key} for row_key in row_keys))
-
-
-async def owners_of_markers(
-    after: str, limit: int, before: str | None = None
-) -> tuple[list[OwnedMarkers], str]:
-    """Return owners of markers, by their names between exclusive bounds, and the next call's cursor.
-
-    "" means that these were the last.
-    """
-    only = ("PartitionKey", "RowKey", "marked_at")
-    found, following = await rounds.partitions_after(TABLE, after, limit=limit, only=only, before=before)
-    return [_markers_of(owner, rows) for owner, rows in found], following
-
-
-def _markers_of(owner: str, rows: Iterable[tables.Row]) -> OwnedMarkers:
-    # An outcome written after its marker was deleted leaves a row without a time: treat it as old.
-    return OwnedMarkers(
-        owner,
-        {
-            str(row["RowKey"]): from_rfc3339(str(row["marked_at"]))
-            if row.get("marked_at")
-            else datetime.min.replace(tzinfo=UTC)
-            for row in rows
-        },
-    )
 
 
 def _keys_of_marker(owner: str, attempt: int) -> dict[str, str]:

@@ -9,20 +9,19 @@ A row is written in the version that was read (etag), so that of two executions 
 """
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
 from typing import Final
 
 from durable_retry import clock
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.heartbeat import HEARTBEAT, HeartbeatNote, shown_heartbeat
 from durable_retry.engine.operations.steps import RememberedStep, StepNote, StepState, forgotten, shown
-from durable_retry.stores.storage import contents, rounds, tables
+from durable_retry.stores.storage import contents, tables
 
 TABLE: Final = "HandlerSteps"
 
@@ -93,43 +92,6 @@ async def forget_steps_from(operation_id: str, run: int, name: str) -> None:
     names = await names_of_steps(operation_id, run)
     for each in names[names.index(name) :] if name in names else []:
         await change_step(operation_id, run, each, forgotten)
-
-
-@dataclass(frozen=True, slots=True)
-class RememberedSteps:
-    """All steps of one operation, as retention sees them."""
-
-    operation_id: str
-    row_keys: tuple[str, ...]
-    changed_at: datetime  # when the latest was written, aware UTC
-    dead_letter_ids: frozenset[str]
-
-
-async def remembered_steps(
-    after: str, limit: int, before: str | None = None
-) -> tuple[list[RememberedSteps], str]:
-    """Return operations that have steps, by their ids between exclusive bounds, and the next call's cursor.
-
-    "" means that these were the last.
-    """
-    only = ("PartitionKey", "RowKey", "changed_at", "dead_letter_id")
-    found, following = await rounds.partitions_after(TABLE, after, limit=limit, only=only, before=before)
-    return [_steps_of_operation(name, rows) for name, rows in found], following
-
-
-async def forget_steps(steps: RememberedSteps) -> None:
-    """Delete steps."""
-    keys = ({"PartitionKey": steps.operation_id, "RowKey": row_key} for row_key in steps.row_keys)
-    await tables.delete_rows(TABLE, keys)
-
-
-def _steps_of_operation(operation_id: str, rows: Sequence[tables.Row]) -> RememberedSteps:
-    return RememberedSteps(
-        operation_id,
-        tuple(str(row["RowKey"]) for row in rows),
-        max((from_rfc3339(str(row["changed_at"])) for row in rows), default=datetime.min.replace(tzinfo=UTC)),
-        frozenset(str(row["dead_letter_id"]) for row in rows),
-    )
 
 
 def _prefix_of_run(run: int) -> str:
