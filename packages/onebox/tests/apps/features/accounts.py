@@ -1,4 +1,4 @@
-"""Entities: as a class and as a function; locks, signals between entities, entities that start instances."""
+"""Entities: as a class and as a function; signals between entities, entities that start instances."""
 
 import json
 from collections.abc import Generator
@@ -17,23 +17,12 @@ blueprint = df.Blueprint(http_auth_level=func.AuthLevel.ANONYMOUS)
 
 @blueprint.entity_trigger(context_name="context", entity_name="account")
 class Account(DurableEntity):
-    """Money, which may not run out; a bank hears of every payment."""
+    """Money; a bank hears of every payment."""
 
     def deposit(self, amount: int) -> int:
         balance: int = self.get_state(int, 0) + amount
         self.set_state(balance)
         self.signal_entity(EntityInstanceId("bank", "total"), "record", amount)
-        return balance
-
-    def withdraw(self, amount: int) -> int:
-        balance: int = self.get_state(int, 0) - amount
-        if balance < 0:
-            raise ValueError(f"{-balance} short")
-        self.set_state(balance)
-        return balance
-
-    def balance(self) -> int:
-        balance: int = self.get_state(int, 0)
         return balance
 
     def audit(self, instance_id: str) -> str:
@@ -43,40 +32,8 @@ class Account(DurableEntity):
 @blueprint.entity_trigger(context_name="context")
 def bank(context: EntityContext, amount: int) -> Any:
     """An entity written as a function."""
-    match context.operation:
-        case "record":
-            context.set_state(context.get_state(int, 0) + amount)
-        case "close":
-            context.set_state(None)
+    context.set_state(context.get_state(int, 0) + amount)
     return context.get_state(int, 0)
-
-
-@blueprint.orchestration_trigger(context_name="context")
-def transfer(context: task.OrchestrationContext, order: dict[str, Any]) -> Turns:
-    """Moves money under a lock on both accounts; slow on purpose, so that two would overlap without it."""
-    source, target = (EntityInstanceId("account", order[end]) for end in ("source", "target"))
-    with (yield context.lock_entities([source, target])):
-        before = yield context.call_entity(source, "balance")
-        yield context.create_timer(timedelta(milliseconds=50))
-        if before < order["amount"]:
-            return "refused"
-        yield context.call_entity(source, "withdraw", order["amount"])
-        yield context.call_entity(target, "deposit", order["amount"])
-    return "moved"
-
-
-@blueprint.orchestration_trigger(context_name="context")
-def overdraw(context: task.OrchestrationContext, order: dict[str, Any]) -> Turns:
-    """Fails inside its lock, and returns how the entity's error looks from here when asked to catch it."""
-    account = EntityInstanceId("account", order["source"])
-    with (yield context.lock_entities([account])):
-        try:
-            yield context.call_entity(account, "withdraw", 1_000_000)
-        except task.TaskFailedError as error:
-            if order.get("catch"):
-                return error.details.message
-            raise
-    return None
 
 
 @blueprint.orchestration_trigger(context_name="context")
