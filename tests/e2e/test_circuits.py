@@ -1,7 +1,6 @@
 """The circuit and the retry budget, from outside: what operations and the target see of them."""
 
 import json
-import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -54,17 +53,6 @@ def circuits(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> It
     system.client.close()
     assert system.server.stop() == 0
     storage.server.stop()
-
-
-@contextmanager
-def cut_off(system: System) -> Iterator[None]:
-    """Workers that make attempts but cannot ask the task hub anything."""
-    assert system.server.process is not None
-    system.server.process.send_signal(signal.SIGUSR1)
-    try:
-        yield
-    finally:
-        system.server.process.send_signal(signal.SIGUSR2)
 
 
 def worker_logs(system: System) -> list[str]:
@@ -245,47 +233,12 @@ def test_a_circuit_held_open_by_hand_holds_operations_up_and_closing_it_lets_the
     ]
 
 
-def test_a_paused_dependency_holds_what_comes_until_it_is_resumed(circuits: System, key: str) -> None:
-    change_circuit(circuits, "paused", "pause", reason="the supplier moves", for_seconds=600)
-    until_state(circuits, "paused", "forced_open")
-    until_all_held(circuits, "paused", key)
-    held = circuits.accepted(f"{key}-held", "/echo", dependency="paused")
-    circuits.until(held, "waiting_circuit")
-    change_circuit(circuits, "paused", "resume", reason="it has moved")
-    circuits.until(held, "succeeded")
-
-
-def test_a_disabled_circuit_lets_everything_through(circuits: System, own_target: Target, key: str) -> None:
-    change_circuit(circuits, "freed", "disable", reason="we know", for_seconds=600)
-    until_state(circuits, "freed", "disabled")
-    with outage(own_target):
-        ids = posted(circuits, "freed", [f"{key}-{number}" for number in range(5)])
-        eventually(
-            lambda: all(circuits.status(each)["attempt_count"] >= 4 for each in ids), "all are tried on"
-        )
-        assert circuit(circuits, "freed")["state"] == "disabled"
-    assert all("waits" not in circuits.until(each, "succeeded") for each in ids)
-
-
 def test_a_change_of_an_epoch_that_is_over_is_a_409(circuits: System) -> None:
     seen = circuit(circuits, "freed")["epoch"]
     body = {"reason": "as I saw it", "epoch": seen + 1}
     assert circuits.client.post("/api/circuits/freed/reset", json=body).status_code == httpx.codes.CONFLICT
     body["epoch"] = seen
     assert circuits.client.post("/api/circuits/freed/reset", json=body).status_code == httpx.codes.ACCEPTED
-
-
-def test_a_reset_forgets_what_was_counted(circuits: System, own_target: Target, key: str) -> None:
-    with outage(own_target):
-        ids = posted(circuits, "forgiven", [f"{key}-{number}" for number in range(6)])
-        until_state(circuits, "forgiven", "open")
-        for each in ids:
-            circuits.until(each, "waiting_circuit")
-    change_circuit(circuits, "forgiven", "reset", reason="it was us")
-    view = until_state(circuits, "forgiven", "closed")
-    assert (view["failures"], view["reason"], view["changed_by"]) == (0, "it was us", "api")
-    for each in ids:
-        circuits.until(each, "succeeded")
 
 
 def test_one_429_pauses_the_dependency_for_everyone(circuits: System, own_target: Target, key: str) -> None:
@@ -331,39 +284,6 @@ def test_retries_beyond_the_budget_are_postponed(circuits: System, own_target: T
         assert len(came) - len(keys) <= 40 + 0.2 * len(keys) + 4 * seconds + 10
     for each in ids:
         circuits.until(each, "succeeded", within_seconds=90)
-
-
-@pytest.mark.long
-def test_a_circuit_that_cannot_be_read_holds_nobody_up_and_the_log_says_so(
-    circuits: System, key: str
-) -> None:
-    with cut_off(circuits):
-        until_both_log(circuits, f"{key}-during", "cannot be read (TaskHubUnavailableError: ")
-        for number in range(2):
-            circuits.until(circuits.accepted(f"{key}-{number}", "/echo", dependency="unread"), "succeeded")
-    until_both_log(circuits, f"{key}-after", "can be read again")
-
-
-@pytest.mark.long
-def test_a_hold_by_hand_stays_in_force_while_the_circuit_cannot_be_read(circuits: System, key: str) -> None:
-    change_circuit(circuits, "unread", "open", reason="maintenance")
-    until_state(circuits, "unread", "forced_open")
-    until_all_held(circuits, "unread", key)
-    with cut_off(circuits):
-        for number in range(4):
-            until_held(circuits, "unread", f"{key}-{number}")
-    change_circuit(circuits, "unread", "close", reason="done")
-
-
-def until_both_log(system: System, key: str, text: str) -> None:
-    """Posts operations until the logs of both workers have a text about the circuit."""
-    keys = (f"{key}-{number}" for number in count())
-
-    def post_and_look() -> bool:
-        system.accepted(next(keys), "/echo", dependency="unread")
-        return all(f"The circuit of unread {text}" in log for log in worker_logs(system))
-
-    eventually(post_and_look, f"both workers log that it {text}")
 
 
 @pytest.mark.long

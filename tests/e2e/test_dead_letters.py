@@ -38,24 +38,6 @@ def act(system: System, dead_letter: dict[str, Any], what: str, body: Any = None
     return answer.status_code, answer.json()
 
 
-def test_an_edited_replay_keeps_what_was_changed_beside_the_original(system: System, key: str) -> None:
-    letter = failed(system, key, "/status/400")
-    status, answer = act(system, letter, "replay", {"request": {"path": "//elsewhere"}})
-    assert (status, answer["errors"][0]["pointer"]) == (400, "/request/path")
-    status, _ = act(
-        system, letter, "replay", {"request": {"path": "/echo", "json": {"amount": 6}}, "note": "typo"}
-    )
-    assert status == 202
-    done = system.until_replayed(letter, "succeeded")
-    assert done["result"]["json"]["received"] == {"amount": 6}
-    (replay,) = system.client.get(f"/api/dead-letters/{letter['id']}").json()["replays"]
-    assert replay["note"] == "typo"
-    assert replay["changes"] == [
-        {"pointer": "/request/json/amount", "before": 5, "after": 6},
-        {"pointer": "/request/path", "before": "/status/400", "after": "/echo"},
-    ]
-
-
 def test_an_ambiguous_request_is_sent_again_only_because_a_person_says_so(system: System, key: str) -> None:
     letter = failed(system, key, "/drop/1", dependency="unsafe", request={"headers": {"x-key": key}})
     assert (letter["category"], letter["reason"]) == ("ambiguous", "AmbiguousOutcome")

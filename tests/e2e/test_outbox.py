@@ -106,11 +106,6 @@ def test_an_event_is_sent_again_by_hand_under_the_same_id(system: System, storag
     until_listed(system, "sent", operation_id, event_id)
 
 
-def test_an_unknown_event_cannot_be_sent_again(system: System) -> None:
-    assert system.client.post("/api/outbox/op-nothing.1/resend").status_code == 404
-    assert system.client.post("/api/outbox/nonsense/resend").status_code == 404
-
-
 def test_an_undeliverable_event_is_replayed_from_its_dead_letter(system: System, key: str) -> None:
     """The target fails four times: three attempts, then the first one of the replay."""
     operation_id = system.accepted(key, "/echo", on_success=[webhook("/fail/4")])

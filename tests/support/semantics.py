@@ -19,10 +19,7 @@ OWN_TERMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "a_batch_with_a_key_is_one_batch_",
         ),
         "test_categories": ("a_failure_ends_as_its_category_says", "a_passing_trouble_is_retried_"),
-        "test_circuits": (
-            *("a_dependency_that_dies_", "a_disabled_circuit_", "a_reset_forgets_"),
-            *("retries_beyond_the_budget_", "the_intake_of_a_dependency_"),
-        ),
+        "test_circuits": ("a_dependency_that_dies_", "retries_beyond_the_budget_", "the_intake_of_a_"),
         "test_crash": ("what_waits_and_what_is_in_an_attempt_", "a_duplicate_after_a_kill_"),
         "test_find": ("one_question_finds_",),
         "test_handlers": (

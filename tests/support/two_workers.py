@@ -3,14 +3,10 @@
 Usage: python -m tests.support.two_workers FOLDER PORT
 
 The Functions host runs as many with FUNCTIONS_WORKER_PROCESS_COUNT, and one for each instance in any case.
-SIGUSR1 cuts the workers off from the task hub as its clients; SIGUSR2 mends it.
 """
 
 import asyncio
-import json
-import signal
 import sys
-from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -23,7 +19,6 @@ from onebox.hub.invoker import InvocationFailedError
 from onebox.logs import set_up_logs
 from onebox.worker.durable import DurableInvoker
 from scripts.processes import ROOT, ServerProcess, free_port
-from tests.support.relay import Relay
 
 WORKERS = 2
 
@@ -36,29 +31,17 @@ class SpreadInvoker(DurableInvoker):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._turns = cycle(httpx.AsyncClient(base_url=url, timeout=None) for url in self.workers)  # noqa: S113 - the hub's limit is the host's
-        self._client: asyncio.Task[str] | None = None
-        self._main = asyncio.get_running_loop()  # takes the signals; activities run on another loop
 
     async def activity(self, name: str, instance_id: str, task_id: int, input_json: str | None) -> str | None:
-        self._client = self._client or asyncio.create_task(self._through_relay())
         call = {"name": name, "instance_id": instance_id, "task_id": task_id, "input_json": input_json}
-        answer = await next(self._turns).post("/activity", json={**call, "client": await self._client})
+        answer = await next(self._turns).post(
+            "/activity", json={**call, "client": self._inputs._client.value}
+        )
         document: dict[str, Any] = answer.raise_for_status().json()
         if "failed" in document:
             raise InvocationFailedError(*document["failed"])
         returned: str | None = document["returned"]
         return returned
-
-    async def _through_relay(self) -> str:
-        """Returns what a client binding carries, with the relay in the place of the hub."""
-        client = json.loads(self._inputs._client.value)
-        relay = Relay(client["rpcBaseUrl"])
-        client["rpcBaseUrl"] = await relay.start()
-        loop = asyncio.get_running_loop()
-        for number, act in ((signal.SIGUSR1, relay.cut), (signal.SIGUSR2, relay.mend)):
-            handle = partial(loop.call_soon_threadsafe, act)
-            self._main.call_soon_threadsafe(self._main.add_signal_handler, number, handle)
-        return json.dumps(client)
 
 
 def launched(folder: Path, number: int) -> ServerProcess:
