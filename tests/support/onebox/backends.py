@@ -15,14 +15,17 @@ import durabletask.internal.orchestrator_service_pb2_grpc as stubs
 import grpc
 import pytest
 from azure.durable_functions.internal.serialization import DEFAULT_FUNCTIONS_DATA_CONVERTER
-from durabletask.client import AsyncTaskHubGrpcClient, OrchestrationState
+from durabletask.client import AsyncTaskHubGrpcClient, OrchestrationState, OrchestrationStatus
+from durabletask.entities import EntityInstanceId
 from durabletask.serialization import DataConverter
 from durabletask.testing.in_memory_backend import InMemoryOrchestrationBackend
 from durabletask.worker import TaskHubGrpcWorker
 
 from onebox.clock import Clock, SystemClock
+from onebox.faults import FaultPoints, no_faults
 from onebox.hub import Hub, HubSettings
 from onebox.hub.local_channel import stop_serving
+from onebox.hub.model import Status
 from onebox.worker import wire
 from onebox.worker.child import Worker
 from onebox.worker.durable import BindingInputs
@@ -73,6 +76,30 @@ class Backend:
         assert state is not None
         return state
 
+    async def until(self, instance_id: str, holds: Callable[[OrchestrationState], bool]) -> None:
+        """Wait until something holds of an instance."""
+
+        async def is_so() -> bool:
+            state = await self.client.get_orchestration_state(instance_id)
+            return state is not None and holds(state)
+
+        await eventually(is_so)
+
+    async def until_suspended(self, instance_id: str) -> None:
+        await self.until(instance_id, lambda state: state.runtime_status is OrchestrationStatus.SUSPENDED)
+
+    async def until_shown(self, instance_id: str, custom_status: Any) -> None:
+        await self.until(instance_id, lambda state: bool(state.get_custom_status() == custom_status))
+
+    async def until_entity(self, entity_id: EntityInstanceId, state: str) -> None:
+        """Wait until an entity has this state, as JSON."""
+
+        async def is_so() -> bool:
+            entity = await self.client.get_entity(entity_id)
+            return entity is not None and entity.get_state() == state
+
+        await eventually(is_so)
+
 
 def client_of(address: str, converter: DataConverter | None = None) -> AsyncTaskHubGrpcClient:
     return AsyncTaskHubGrpcClient(host_address=address, logger=_QUIET, data_converter=converter)
@@ -80,14 +107,31 @@ def client_of(address: str, converter: DataConverter | None = None) -> AsyncTask
 
 @asynccontextmanager
 async def running_hub(
-    folder: Path, app: App, clock: Clock | None = None, settings: HubSettings | None = None
+    folder: Path,
+    functions: App | AppInvoker,
+    clock: Clock | None = None,
+    settings: HubSettings | None = None,
+    faults: FaultPoints = no_faults,
 ) -> AsyncIterator[Hub]:
-    hub = Hub(folder / "hub.db", AppInvoker(app), clock or SystemClock(), settings)
+    invoker = AppInvoker(functions) if isinstance(functions, App) else functions
+    hub = Hub(folder / "hub.db", invoker, clock or SystemClock(), settings, faults)
     await hub.start()
     try:
         yield hub
     finally:
         await hub.stop()
+
+
+def status_of(hub: Hub, instance_id: str) -> Status:
+    state = hub.tasks.get(instance_id)
+    assert state is not None
+    return state.status
+
+
+def entity_state(hub: Hub, entity_id: str) -> str | None:
+    """Return the state as JSON; None when there is no such entity."""
+    entity = hub.tasks.get_entity(entity_id)
+    return None if entity is None else entity.state
 
 
 @asynccontextmanager

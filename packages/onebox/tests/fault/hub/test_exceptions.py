@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from onebox.clock import SystemClock
 from onebox.hub import FaultPoint, Hub, HubSettings
-from tests.support.onebox.backends import SDK_NOTICE, eventually
+from tests.support.onebox.backends import SDK_NOTICE, eventually, running_hub
 from tests.support.onebox.durable_app import AppInvoker, WaitingInvoker
 from tests.support.onebox.workload import (
     MIXED_COUNTER,
@@ -36,15 +35,8 @@ async def test_all_work_ends_once(
         raise RuntimeError(f"cut at {point}")
 
     log = tmp_path / "runs.log"
-    hub = Hub(
-        tmp_path / "hub.db",
-        kind(counting_app(log)),
-        SystemClock(),
-        HubSettings(ride_seconds=0.004),
-        faults=Cut(point, visit, strike),
-    )
-    await hub.start()
-    try:
+    invoker, settings = kind(counting_app(log)), HubSettings(ride_seconds=0.004)
+    async with running_hub(tmp_path, invoker, settings=settings, faults=Cut(point, visit, strike)) as hub:
         async with asyncio.timeout(60):
             await call_until_success(lambda: submit(hub.tasks, "rounds", "rounds", "3"))
             for instance_id in IDS:
@@ -56,8 +48,6 @@ async def test_all_work_ends_once(
             await hub.tasks.wait_finished("rounds")
             await eventually(lambda: _holds(hub, SIGNALS_COUNTER, "3"))
             assert await _holds(hub, MIXED_COUNTER, str(len(IDS)))
-    finally:
-        await hub.stop()
     assert struck.is_set(), "the point was never visited"
     expected = 2 * len(IDS) + 3
     # A group may hold the result of one activity of each instance, any other point is that of one work item.

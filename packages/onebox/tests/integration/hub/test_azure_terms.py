@@ -17,7 +17,7 @@ from onebox.hub import Hub, HubSettings
 from onebox.hub.azure_terms import Chances
 from onebox.hub.model import InstanceExistsError, Start, Status, now_us
 from onebox.hub.settings import AzureTerms
-from tests.support.onebox.backends import SDK_NOTICE, eventually, running_hub
+from tests.support.onebox.backends import SDK_NOTICE, eventually, running_hub, status_of
 from tests.support.onebox.durable_app import App
 
 pytestmark = SDK_NOTICE
@@ -237,9 +237,7 @@ async def test_a_start_for_later_is_as_late(tmp_path: Path, seen: Seen) -> None:
         for seconds, status in ((3.89, Status.PENDING), (0.81, Status.COMPLETED)):
             clock.advance(timedelta(seconds=seconds))
             await hub.settled()
-            state = hub.tasks.get("i")
-            assert state is not None
-            assert state.status is status
+            assert status_of(hub, "i") is status
 
 
 async def test_of_two_starts_at_once_both_are_accepted_and_one_is_dropped(tmp_path: Path, seen: Seen) -> None:

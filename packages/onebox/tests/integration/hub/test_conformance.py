@@ -6,7 +6,7 @@ import pytest
 from durabletask.client import EntityQuery, OrchestrationQuery, OrchestrationStatus
 from durabletask.entities import EntityInstanceId
 
-from tests.support.onebox.backends import SDK_NOTICE, Backend, eventually
+from tests.support.onebox.backends import SDK_NOTICE, Backend
 
 pytestmark = SDK_NOTICE
 
@@ -106,12 +106,7 @@ async def test_carries_events_over_to_the_next_generation(backend: Backend) -> N
 
 async def test_shows_the_custom_status(backend: Backend) -> None:
     instance_id = await backend.client.schedule_new_orchestration("status_setter", input=7)
-
-    async def is_set() -> bool:
-        state = await backend.client.get_orchestration_state(instance_id)
-        return state is not None and state.get_custom_status() == {"at": 7}
-
-    await eventually(is_set)
+    await backend.until_shown(instance_id, {"at": 7})
     await backend.client.raise_orchestration_event(instance_id, "go", data="x")
     assert (await backend.finished(instance_id)).get_custom_status() == {"at": 7}
 
@@ -120,12 +115,7 @@ async def test_a_suspended_instance_sees_events_once_it_is_resumed(backend: Back
     instance_id = await backend.client.schedule_new_orchestration("wait_for_go")
     await backend.client.wait_for_orchestration_start(instance_id, timeout=60)
     await backend.client.suspend_orchestration(instance_id)
-
-    async def is_suspended() -> bool:
-        state = await backend.client.get_orchestration_state(instance_id)
-        return state is not None and state.runtime_status is OrchestrationStatus.SUSPENDED
-
-    await eventually(is_suspended)
+    await backend.until_suspended(instance_id)
     await backend.client.raise_orchestration_event(instance_id, "go", data="late")
     with pytest.raises(TimeoutError):
         await backend.client.wait_for_orchestration_completion(instance_id, timeout=0.2)
@@ -274,12 +264,7 @@ async def test_signals_and_reads_an_entity(backend: Backend) -> None:
     entity_id = EntityInstanceId("counter", "signalled")
     for _ in range(3):
         await backend.client.signal_entity(entity_id, "add", input=2)
-
-    async def is_six() -> bool:
-        entity = await backend.client.get_entity(entity_id)
-        return entity is not None and entity.get_state() == "6"
-
-    await eventually(is_six)
+    await backend.until_entity(entity_id, "6")
 
 
 async def test_calls_an_entity(backend: Backend) -> None:

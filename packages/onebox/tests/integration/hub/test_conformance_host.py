@@ -98,12 +98,7 @@ async def test_only_one_that_goes_on_is_suspended_and_only_a_suspended_one_resum
         await backend.client.resume_orchestration(instance_id)
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     await backend.client.suspend_orchestration(instance_id)
-
-    async def is_suspended() -> bool:
-        state = await backend.client.get_orchestration_state(instance_id)
-        return state is not None and state.runtime_status is OrchestrationStatus.SUSPENDED
-
-    await eventually(is_suspended)
+    await backend.until_suspended(instance_id)
     with pytest.raises(grpc.RpcError) as refused:
         await backend.client.suspend_orchestration(instance_id)
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
@@ -133,12 +128,7 @@ async def test_a_child_knows_its_parent(backend: Backend) -> None:
 async def test_others_wait_while_an_entity_is_locked(backend: Backend) -> None:
     held = EntityInstanceId("counter", "held")
     instance_id = await backend.client.schedule_new_orchestration("lock_and_wait")
-
-    async def is_locked() -> bool:
-        state = await backend.client.get_orchestration_state(instance_id)
-        return state is not None and state.get_custom_status() == "locked"
-
-    await eventually(is_locked)
+    await backend.until_shown(instance_id, "locked")
     await backend.client.signal_entity(held, "add", input=1)
     await backend.run("call_counter", input=1)  # another entity goes on meanwhile
     entity = await backend.client.get_entity(held)
@@ -146,12 +136,7 @@ async def test_others_wait_while_an_entity_is_locked(backend: Backend) -> None:
     assert (entity._locked_by, entity.backlog_queue_size) == (instance_id, 1)
     await backend.client.raise_orchestration_event(instance_id, "go")
     await backend.finished(instance_id)
-
-    async def is_one() -> bool:
-        entity = await backend.client.get_entity(held)
-        return entity is not None and entity.get_state() == "1"
-
-    await eventually(is_one)
+    await backend.until_entity(held, "1")
 
 
 @in_memory_differs("it grants and keeps the lock")
@@ -191,12 +176,7 @@ async def ask_for_lock(backend: Backend, owner: str) -> None:
 async def test_releases_the_locks_of_those_who_are_gone(backend: Backend) -> None:
     policy = pb.OrchestrationIdReusePolicy(replaceableStatus=[pb.ORCHESTRATION_STATUS_RUNNING])
     await backend.client.schedule_new_orchestration("lock_and_wait", instance_id="owner")
-
-    async def is_locked() -> bool:
-        state = await backend.client.get_orchestration_state("owner")
-        return state is not None and state.get_custom_status() == "locked"
-
-    await eventually(is_locked)
+    await backend.until_shown("owner", "locked")
     await backend.run("no_steps", instance_id="owner", reuse_id_policy=policy)
     assert (await backend.client.clean_entity_storage()).orphaned_locks_released == 1
 

@@ -11,12 +11,11 @@ import pytest
 from durabletask import task
 from durabletask.entities import DurableEntity, EntityInstanceId
 
-from onebox.clock import SystemClock
-from onebox.hub import Hub, HubSettings
+from onebox.hub import HubSettings
 from onebox.hub.invoker import InvocationLostError, TurnRequest
 from onebox.hub.model import Start, Status
 from onebox.hub.settings import AzureTerms
-from tests.support.onebox.backends import SDK_NOTICE, running_hub
+from tests.support.onebox.backends import SDK_NOTICE, entity_state, running_hub, status_of
 from tests.support.onebox.durable_app import App, AppInvoker
 
 pytestmark = SDK_NOTICE
@@ -106,13 +105,9 @@ def dying() -> Dying:
 async def test_an_activity_whose_worker_dies_has_failed_and_a_turn_is_repeated(
     tmp_path: Path, dying: Dying
 ) -> None:
-    hub = Hub(tmp_path / "hub.db", dying, SystemClock())
-    await hub.start()
-    try:
+    async with running_hub(tmp_path, dying) as hub:
         await hub.tasks.start(Start("one", "doubled", input="4"))
         ended = await hub.tasks.wait_finished("one")
-    finally:
-        await hub.stop()
     assert ended.status is Status.COMPLETED
     assert json.loads(ended.output or "") == [
         "FunctionInvocationFailed",
@@ -125,17 +120,13 @@ async def test_an_activity_whose_worker_dies_has_failed_and_a_turn_is_repeated(
 async def test_a_batch_whose_worker_dies_answers_calls_with_text_loses_signals_and_keeps_the_state(
     tmp_path: Path, dying: Dying
 ) -> None:
-    hub = Hub(tmp_path / "hub.db", dying, SystemClock())
-    await hub.start()
-    try:
+    async with running_hub(tmp_path, dying) as hub:
         await hub.tasks.start(Start("one", "counted"))
         ended = await hub.tasks.wait_finished("one")
         history = hub.tasks.history("one")
         await hub.tasks.signal_entity(str(COUNTER), "add", "5")
         await hub.settled()
         entity = hub.tasks.get_entity(str(COUNTER))
-    finally:
-        await hub.stop()
     (call,) = (each.entityOperationCalled for each in history if each.HasField("entityOperationCalled"))
     (answer,) = (each.eventRaised for each in history if each.HasField("eventRaised"))
     text = "Invocation of function 'counter' failed with an exception."
@@ -157,15 +148,11 @@ async def test_a_batch_whose_worker_dies_answers_calls_with_text_loses_signals_a
 
 
 async def test_a_signal_in_a_batch_whose_worker_dies_is_gone(tmp_path: Path, dying: Dying) -> None:
-    hub = Hub(tmp_path / "hub.db", dying, SystemClock())
-    await hub.start()
-    try:
+    async with running_hub(tmp_path, dying) as hub:
         await hub.tasks.signal_entity(str(COUNTER), "add", "5")
         await hub.settled()
         assert dying.runs == ["entity"]
         assert hub.tasks.get_entity(str(COUNTER)) is None
-    finally:
-        await hub.stop()
 
 
 @pytest.mark.parametrize("orchestrator", ["counted", "locks"])
@@ -175,9 +162,7 @@ async def test_an_orchestrations_message_to_an_entity_is_dropped_while_there_is_
     async with running_hub(tmp_path, app, settings=UNLABELLED) as hub:
         await hub.tasks.start(Start("one", orchestrator))
         await hub.settled()
-        state = hub.tasks.get("one")
-        assert state is not None
-        assert state.status is Status.RUNNING
+        assert status_of(hub, "one") is Status.RUNNING
     (warning,) = [each for each in caplog.messages if "are dropped" in each]
     assert "entityMessageReorderWindowInMinutes to 0 in host.json" in warning
 
@@ -190,9 +175,7 @@ async def test_a_signal_of_an_orchestration_is_dropped_and_that_of_a_client_is_n
         assert hub.tasks.get_entity(str(COUNTER)) is None
         await hub.tasks.signal_entity(str(COUNTER), "add", "5")
         await hub.settled()
-        entity = hub.tasks.get_entity(str(COUNTER))
-        assert entity is not None
-        assert entity.state == "5"
+        assert entity_state(hub, str(COUNTER)) == "5"
 
 
 async def test_workers_die_by_chance_on_azures_terms(tmp_path: Path) -> None:

@@ -12,12 +12,10 @@ from typing import Any
 import durabletask.internal.orchestrator_service_pb2 as pb
 import pytest
 
-from onebox.clock import SystemClock
-from onebox.hub import Hub
 from onebox.hub.invoker import TurnRequest
 from onebox.hub.model import Start
 from onebox.worker.executors import Orchestrators
-from tests.support.onebox.backends import SDK_NOTICE
+from tests.support.onebox.backends import SDK_NOTICE, running_hub
 from tests.support.onebox.durable_app import AppInvoker
 from tests.support.onebox.sample_app import make_app
 
@@ -29,13 +27,9 @@ async def replays_of_a_chain(folder: Path, executors: Orchestrators) -> tuple[in
     """Run an orchestration of three activities; return how many turns it took, and how many were replays."""
     invoker = AppInvoker(make_app())
     invoker.executors = executors
-    hub = Hub(folder / "hub.db", invoker, SystemClock())
-    await hub.start()
-    try:
+    async with running_hub(folder, invoker) as hub:
         await hub.tasks.start(Start("one", "chain", input="1"))
         assert (await hub.tasks.wait_finished("one")).output == "8"
-    finally:
-        await hub.stop()
     return invoker.turns, executors.replays
 
 
@@ -59,13 +53,9 @@ class LeavingInvoker(AppInvoker):
 
 async def test_what_another_runs_is_not_kept(tmp_path: Path) -> None:
     invoker = LeavingInvoker(make_app())
-    hub = Hub(tmp_path / "hub.db", invoker, SystemClock())
-    await hub.start()
-    try:
+    async with running_hub(tmp_path, invoker) as hub:
         await hub.tasks.start(Start("one", "chain", input="1"))
         await hub.tasks.wait_finished("one")
-    finally:
-        await hub.stop()
     assert (invoker.turns, invoker.executors.replays) == (4, 4)
     assert not invoker.executors._kept
 
@@ -88,13 +78,9 @@ class ForgetfulInvoker(AppInvoker):
 
 async def test_a_turn_that_was_not_committed_is_replayed(tmp_path: Path) -> None:
     invoker = ForgetfulInvoker(make_app())
-    hub = Hub(tmp_path / "hub.db", invoker, SystemClock())
-    await hub.start()
-    try:
+    async with running_hub(tmp_path, invoker) as hub:
         await hub.tasks.start(Start("one", "chain", input="1"))
         assert (await hub.tasks.wait_finished("one")).output == "8"
-    finally:
-        await hub.stop()
     assert invoker.executors.replays == 1 + 4
 
 
@@ -123,15 +109,11 @@ def _no_collector() -> Iterator[None]:
 async def test_what_is_over_is_freed_without_the_garbage_collector(tmp_path: Path, limit_bytes: int) -> None:
     invoker = AppInvoker(make_app())
     invoker.executors = executors = WatchedOrchestrators(limit_bytes)
-    hub = Hub(tmp_path / "hub.db", invoker, SystemClock())
-    await hub.start()
-    try:
+    async with running_hub(tmp_path, invoker) as hub:
         await hub.tasks.start(Start("timer", "sleeper", input="0.01"))
         await hub.tasks.start(Start("event", "wait_for_go"))
         await hub.tasks.wait_finished("timer")
         await hub.tasks.terminate("event", None)
         await hub.tasks.wait_finished("event")
-    finally:
-        await hub.stop()
     assert len(executors.contexts) >= 2
     assert [each() for each in executors.contexts if each() is not None] == []

@@ -11,12 +11,11 @@ from durabletask import task
 from durabletask.entities import DurableEntity, EntityInstanceId
 from durabletask.worker import _OrchestrationExecutor
 
-from onebox.clock import SystemClock
-from onebox.hub import Hub, HubSettings
+from onebox.hub import HubSettings
 from onebox.hub.invoker import InvocationLostError
 from onebox.hub.model import Start, Status
 from onebox.hub.settings import VersionFailure, Versioning, VersionMatch
-from tests.support.onebox.backends import SDK_NOTICE
+from tests.support.onebox.backends import SDK_NOTICE, running_hub
 from tests.support.onebox.durable_app import App, AppInvoker
 
 pytestmark = SDK_NOTICE
@@ -133,12 +132,8 @@ async def test_the_output_of_another_version_says_so(tmp_path: Path) -> None:
 
 async def failed_output(folder: Path, start: Start, settings: HubSettings | None = None) -> str | None:
     """Run an orchestration that fails; return its output as clients see it."""
-    hub = Hub(folder / "hub.db", DyingInvoker(app), SystemClock(), settings)
-    await hub.start()
-    try:
+    async with running_hub(folder, DyingInvoker(app), settings=settings) as hub:
         await hub.tasks.start(start)
         ended = await hub.tasks.wait_finished(start.instance_id)
-    finally:
-        await hub.stop()
     assert ended.status is Status.FAILED
     return ended.shown_output

@@ -15,7 +15,7 @@ from durabletask.entities import DurableEntity, EntityInstanceId
 from onebox.clock import SystemClock
 from onebox.hub import FaultPoint, Hub, HubSettings
 from onebox.hub.model import Start
-from tests.support.onebox.backends import SDK_NOTICE
+from tests.support.onebox.backends import SDK_NOTICE, entity_state, running_hub
 from tests.support.onebox.durable_app import App, AppInvoker, WaitingInvoker
 from tests.support.onebox.writer import post_and_fail
 
@@ -56,16 +56,12 @@ async def running(
     folder: Path, invoker: AppInvoker, faults: Callable[[FaultPoint], None]
 ) -> AsyncIterator[Hub]:
     """A hub whose groups wait for what goes on from them, and for no client."""
-    hub = Hub(
-        folder / "hub.db", invoker, SystemClock(), HubSettings(stop_seconds=0.2, ride_seconds=5), faults
-    )
-    await hub.start()
-    assert hub._engine is not None
-    hub._engine.writer._ride._share = 0
-    try:
+    async with running_hub(
+        folder, invoker, SystemClock(), HubSettings(stop_seconds=0.2, ride_seconds=5), faults
+    ) as hub:
+        assert hub._engine is not None
+        hub._engine.writer._ride._share = 0
         yield hub
-    finally:
-        await hub.stop()
 
 
 @pytest.mark.parametrize(("invoker", "commits"), [(AppInvoker, 3), (WaitingInvoker, 4)])
@@ -81,9 +77,7 @@ async def test_a_chain_commits_once_also_when_it_has_to_be_waited_for(
         await hub.tasks.start(Start("one", "counted"))
         assert (await hub.tasks.wait_finished("one")).output == "2"
         await hub.settled()
-        counter = hub.tasks.get_entity(COUNTER)
-        assert counter is not None
-        assert counter.state == "3"
+        assert entity_state(hub, COUNTER) == "3"
     assert visits[FaultPoint.GROUP_COMMITTED] == commits
     assert (visits[FaultPoint.TURN_COMMITTED], visits[FaultPoint.BATCH_COMMITTED]) == (3, 2)
 
@@ -118,9 +112,7 @@ async def test_a_chain_that_is_cut_is_undone_from_there_and_runs_again(
         await hub.tasks.start(Start("one", "counted"))
         assert (await hub.tasks.wait_finished("one")).output == "2"
         await hub.settled()
-        counter = hub.tasks.get_entity(COUNTER)
-        assert counter is not None
-        assert counter.state == "3", "each operation counted once"
+        assert entity_state(hub, COUNTER) == "3", "each operation counted once"
     assert len(invoker.activities_run) == 1
     assert visits[point] > visit
 
@@ -142,9 +134,7 @@ async def test_what_has_gone_on_from_a_group_that_is_undone_writes_nothing(
         await hub.tasks.start(Start("one", "counted"))
         assert (await hub.tasks.wait_finished("one")).output == "2"
         await hub.settled()
-        counter = hub.tasks.get_entity(COUNTER)
-        assert counter is not None
-        assert counter.state == "3", "each operation counted once"
+        assert entity_state(hub, COUNTER) == "3", "each operation counted once"
         with pytest.raises(LookupError):
             await spoilt[0]
     assert len(invoker.activities_run) == 1

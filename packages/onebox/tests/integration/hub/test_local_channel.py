@@ -106,16 +106,12 @@ async def test_what_the_hub_raises_unforeseen_is_an_error_of_the_call(tmp_path: 
     def cut(_: object) -> None:
         raise RuntimeError("cut")
 
-    hub = Hub(tmp_path / "hub.db", AppInvoker(make_app()), SystemClock(), faults=cut)
-    await hub.start()
-    try:
+    async with running_hub(tmp_path, make_app(), faults=cut) as hub:
         hub.serve_locally()
         async with client_of(hub.grpc_address) as client:
             with pytest.raises(grpc.aio.AioRpcError, match="cut") as failed:
                 await client.schedule_new_orchestration("no_steps")
             assert failed.value.code() is grpc.StatusCode.UNKNOWN
-    finally:
-        await hub.stop()
 
 
 async def test_a_blocking_client_on_another_thread_is_served(hub: Hub) -> None:
@@ -159,16 +155,12 @@ class NotingInvoker(AppInvoker):
 async def test_what_a_call_starts_does_not_run_in_its_callers_context(tmp_path: Path) -> None:
     """A trace or a log id of the caller would stick to everything that the hub does from then on."""
     invoker = NotingInvoker()
-    hub = Hub(tmp_path / "hub.db", invoker, SystemClock())
-    await hub.start()
-    try:
+    async with running_hub(tmp_path, invoker) as hub:
         hub.serve_locally()
         caller.set("a function")
         async with client_of(hub.grpc_address) as client:
             await client.schedule_new_orchestration("no_steps", instance_id="one")
             await client.wait_for_orchestration_completion("one", timeout=60)
-    finally:
-        await hub.stop()
     assert invoker.callers == ["nobody"]
 
 

@@ -46,7 +46,7 @@ async def test_activities_run_once_however_long_their_results_cannot_be_stored(t
         results = yield task.when_all([context.call_activity("large", input=n) for n in range(PARALLEL)])
         return len(results)
 
-    async with running_hub(tmp_path, app, SystemClock()) as hub, asyncio.timeout(60):
+    async with running_hub(tmp_path, app) as hub, asyncio.timeout(60):
         leave_room(hub, 30)
         await hub.tasks.start(Start("full", "fan_out"))
         while not hub.trouble:  # noqa: ASYNC110 - a test polls
@@ -117,11 +117,7 @@ async def test_a_damaged_store_is_a_lasting_outage_and_nothing_runs_again(
             error.sqlite_errorcode = code
             raise error
 
-    hub = Hub(
-        tmp_path / "hub.db", AppInvoker(app), SystemClock(), HubSettings(stop_seconds=0.1), faults=damage
-    )
-    await hub.start()
-    try:
+    async with running_hub(tmp_path, app, settings=HubSettings(stop_seconds=0.1), faults=damage) as hub:
         async with asyncio.timeout(30):
             await hub.tasks.start(Start("damaged", "main"))
             while not hub.trouble:  # noqa: ASYNC110 - a test polls
@@ -133,8 +129,6 @@ async def test_a_damaged_store_is_a_lasting_outage_and_nothing_runs_again(
             assert runs == [1]
             assert "is damaged: database disk image is malformed" in hub.trouble
             assert len([each for each in caplog.records if each.levelname != "INFO"]) == 1
-    finally:
-        await hub.stop()
 
 
 @pytest.mark.parametrize("lost", ["hub.db", "hub.db-wal"])
@@ -148,9 +142,7 @@ async def test_a_store_that_is_deleted_is_noticed_and_takes_no_more_work(
     def nothing(_: Any, __: Any) -> None:
         return
 
-    hub = Hub(tmp_path / "hub.db", AppInvoker(app), SystemClock(), HubSettings(stop_seconds=0.1))
-    await hub.start()
-    try:
+    async with running_hub(tmp_path, app, settings=HubSettings(stop_seconds=0.1)) as hub:
         await hub.tasks.start(Start("before", "nothing"))
         await hub.tasks.wait_finished("before")
         assert hub.trouble == ""
@@ -162,8 +154,6 @@ async def test_a_store_that_is_deleted_is_noticed_and_takes_no_more_work(
             with pytest.raises(StoreUnwritableError, match="is gone"):
                 await hub.tasks.start(Start(name, "nothing"))
         assert len([each for each in caplog.records if each.levelname != "INFO"]) == 1
-    finally:
-        await hub.stop()
 
 
 @pytest.mark.parametrize("point", [FaultPoint.GROUP_FILLED, FaultPoint.ACTIVITY_ANSWERED])
@@ -185,17 +175,13 @@ async def test_an_error_of_any_kind_repeats_work_no_sooner_than_after_a_pause(
         if runs and reached is point:
             raise RuntimeError("a kind that nobody foresaw")
 
-    hub = Hub(tmp_path / "hub.db", AppInvoker(app), ManualClock(), HubSettings(stop_seconds=0.1), faults=fail)
-    await hub.start()
-    try:
+    async with running_hub(tmp_path, app, ManualClock(), HubSettings(stop_seconds=0.1), faults=fail) as hub:
         async with asyncio.timeout(10):
             await hub.tasks.start(Start("failing", "main"))
             while len(runs) < 2:  # noqa: ASYNC110 - a test polls
                 await asyncio.sleep(0.01)
             await hub.settled()
         assert sorted(runs) == [1, 2]  # the clock stands still
-    finally:
-        await hub.stop()
 
 
 @pytest.mark.parametrize("point", [FaultPoint.BATCH_ANSWERED, FaultPoint.BATCH_WRITTEN])
@@ -215,9 +201,7 @@ async def test_what_fails_keeps_its_pause_while_more_comes_for_it(
             raise error
 
     settings = HubSettings(stop_seconds=0.1)
-    hub = Hub(tmp_path / "hub.db", WaitingInvoker(app), clock, settings, faults=fail)
-    await hub.start()
-    try:
+    async with running_hub(tmp_path, WaitingInvoker(app), clock, settings, faults=fail) as hub:
         async with asyncio.timeout(10):
             for amount in range(5):
                 await hub.tasks.signal_entity("@total@1", "add", str(amount))
@@ -229,8 +213,6 @@ async def test_what_fails_keeps_its_pause_while_more_comes_for_it(
                 await hub.settled()
                 ran.append(runs.count(0))
             assert ran == [2, 2, 3, 3, 3, 3, 4]  # after 0.1 s, 0.2 s and 0.4 s
-    finally:
-        await hub.stop()
 
 
 async def test_a_store_that_cannot_be_looked_at_anew_is_asked_later_each_time(tmp_path: Path) -> None:
@@ -241,23 +223,19 @@ async def test_a_store_that_cannot_be_looked_at_anew_is_asked_later_each_time(tm
             looks.append(now_us // 1000)
             raise sqlite3.OperationalError("a kind that nobody foresaw")
 
-    hub = Hub(tmp_path / "hub.db", AppInvoker(App()), clock, HubSettings(stop_seconds=0.1))
-    await hub.start()
-    assert hub._engine is not None
-    hub._engine._reader.__class__ = BrokenReader
-    hub._engine._lose()
-    try:
+    async with running_hub(tmp_path, App(), clock, HubSettings(stop_seconds=0.1)) as hub:
+        assert hub._engine is not None
+        hub._engine._reader.__class__ = BrokenReader
+        hub._engine._lose()
         async with asyncio.timeout(10):
             for _ in range(8):
                 await hub.settled()
                 clock.advance(timedelta(milliseconds=100))
-    finally:
-        await hub.stop()
     assert [look - looks[0] for look in looks] == [0, 100, 300, 700]
 
 
 async def test_a_store_that_cannot_be_read_at_the_start_names_the_way_out(tmp_path: Path) -> None:
-    async with running_hub(tmp_path, App(), SystemClock()):
+    async with running_hub(tmp_path, App()):
         pass
     store = tmp_path / "hub.db"
     assert list(find_damage(store)) == []

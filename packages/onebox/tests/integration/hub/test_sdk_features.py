@@ -31,24 +31,14 @@ async def test_a_schedule_starts_orchestrations_until_it_is_deleted(backend: Bac
 async def test_an_entity_signals_itself_for_later(backend: Backend) -> None:
     entity_id = EntityInstanceId("counter", "later")
     await backend.client.signal_entity(entity_id, "add_later", input=0.2)
-
-    async def is_one() -> bool:
-        entity = await backend.client.get_entity(entity_id)
-        return entity is not None and entity.get_state() == "1"
-
-    await eventually(is_one)
+    await backend.until_entity(entity_id, "1")
 
 
 async def test_a_client_signals_for_later(backend: Backend) -> None:
     entity_id = EntityInstanceId("counter", "scheduled")
     due = datetime.now(UTC) + timedelta(seconds=0.3)
     await backend.client.signal_entity(entity_id, "add", input=1, signal_time=due)
-
-    async def is_one() -> bool:
-        entity = await backend.client.get_entity(entity_id)
-        return entity is not None and entity.get_state() == "1"
-
-    await eventually(is_one)
+    await backend.until_entity(entity_id, "1")
     assert datetime.now(UTC) >= due
 
 

@@ -16,7 +16,7 @@ from onebox.hub import Hub, HubSettings
 from onebox.hub import engine as engine_module
 from onebox.hub.invoker import TurnRequest
 from onebox.hub.model import Start, Status
-from tests.support.onebox.backends import SDK_NOTICE, running_hub
+from tests.support.onebox.backends import SDK_NOTICE, entity_state, running_hub, status_of
 from tests.support.onebox.durable_app import App, AppInvoker
 from tests.support.onebox.sample_app import make_app
 
@@ -53,10 +53,10 @@ async def test_no_timer_fires_early(tmp_path: Path) -> None:
         await hub.settled()
         clock.advance(timedelta(seconds=60) - timedelta(microseconds=1))
         await hub.settled()
-        assert _status(hub, "nap") is Status.RUNNING
+        assert status_of(hub, "nap") is Status.RUNNING
         clock.advance(timedelta(microseconds=1))
         await hub.settled()
-        assert _status(hub, "nap") is Status.COMPLETED
+        assert status_of(hub, "nap") is Status.COMPLETED
 
 
 async def test_a_timer_that_came_due_while_the_hub_was_down_fires_at_its_start(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ async def test_a_timer_that_came_due_while_the_hub_was_down_fires_at_its_start(t
     clock.advance(timedelta(minutes=5))
     async with running_hub(tmp_path, make_app(), clock) as hub:
         await hub.settled()
-        assert _status(hub, "nap") is Status.COMPLETED
+        assert status_of(hub, "nap") is Status.COMPLETED
 
 
 DAY = timedelta(days=1)
@@ -85,10 +85,10 @@ async def test_a_timer_set_while_the_clock_was_ahead_comes_when_it_would_have(
         assert "the newest commit is 1 day, 0:00:00 later than the clock" in caplog.text
         right.advance(timedelta(seconds=60) - timedelta(microseconds=1))
         await hub.settled()
-        assert _status(hub, "nap") is Status.RUNNING
+        assert status_of(hub, "nap") is Status.RUNNING
         right.advance(timedelta(microseconds=1))
         await hub.settled()
-        assert _status(hub, "nap") is Status.COMPLETED
+        assert status_of(hub, "nap") is Status.COMPLETED
 
 
 async def test_a_timer_set_before_the_clock_went_ahead_does_not_come_early(tmp_path: Path) -> None:
@@ -104,10 +104,10 @@ async def test_a_timer_set_before_the_clock_went_ahead_does_not_come_early(tmp_p
     async with running_hub(tmp_path, make_app(), right) as hub:
         right.advance(2 * DAY - timedelta(microseconds=1))
         await hub.settled()
-        assert _status(hub, "race") is Status.RUNNING
+        assert status_of(hub, "race") is Status.RUNNING
         right.advance(timedelta(microseconds=1))
         await hub.settled()
-        assert _status(hub, "race") is Status.COMPLETED
+        assert status_of(hub, "race") is Status.COMPLETED
 
 
 async def test_a_clock_that_was_never_ahead_is_not_spoken_of(
@@ -164,9 +164,7 @@ async def test_a_scheduled_signal_is_delivered_when_it_is_due(tmp_path: Path) ->
         assert hub.tasks.get_entity(COUNTER) is None
         clock.advance(timedelta(hours=1))
         await hub.settled()
-        entity = hub.tasks.get_entity(COUNTER)
-        assert entity is not None
-        assert entity.state == "5"
+        assert entity_state(hub, COUNTER) == "5"
 
 
 class CountingInvoker(AppInvoker):
@@ -181,9 +179,7 @@ class CountingInvoker(AppInvoker):
 @pytest.mark.long
 async def test_fifty_thousand_pending_timers_hold_and_fire(tmp_path: Path) -> None:
     clock = ManualClock()
-    hub = Hub(tmp_path / "hub.db", CountingInvoker(make_app()), clock)
-    await hub.start()
-    try:
+    async with running_hub(tmp_path, CountingInvoker(make_app()), clock) as hub:
         due = clock.now() + timedelta(hours=1)
         tasks_before = len(asyncio.all_tasks())
         for _ in range(50):
@@ -200,11 +196,7 @@ async def test_fifty_thousand_pending_timers_hold_and_fire(tmp_path: Path) -> No
         await hub.settled()
         clock.advance(timedelta(hours=2))
         await hub.settled()
-        entity = hub.tasks.get_entity(COUNTER)
-        assert entity is not None
-        assert entity.state == "50000"
-    finally:
-        await hub.stop()
+        assert entity_state(hub, COUNTER) == "50000"
 
 
 @pytest.mark.long
@@ -267,12 +259,6 @@ def counted_wake_ups() -> Iterator[WakeUps]:
         del selector.select
 
 
-def _status(hub: Hub, instance_id: str) -> Status:
-    state = hub.tasks.get(instance_id)
-    assert state is not None
-    return state.status
-
-
 class RecordingInvoker(AppInvoker):
     """Remembers which orchestrator ran when."""
 
@@ -296,9 +282,7 @@ async def test_of_many_timers_that_are_due_at_once_a_bounded_number_is_taken_up(
 ) -> None:
     monkeypatch.setattr(engine_module, "_MOST_DUE", 20)
     clock, invoker, taken_up = ManualClock(), RecordingInvoker(make_app()), list[int]()
-    hub = Hub(tmp_path / "hub.db", invoker, clock, HubSettings(max_turns=1))
-    await hub.start()
-    try:
+    async with running_hub(tmp_path, invoker, clock, HubSettings(max_turns=1)) as hub:
         await asyncio.gather(
             *(hub.tasks.start(Start(f"nap-{number}", "sleeper", input="60")) for number in range(200))
         )
@@ -311,17 +295,13 @@ async def test_of_many_timers_that_are_due_at_once_a_bounded_number_is_taken_up(
             await asyncio.gather(*(hub.tasks.wait_finished(f"nap-{number}") for number in range(200)))
         assert len(taken_up) == 200
         assert 0 < max(taken_up) <= 20
-    finally:
-        await hub.stop()
 
 
 async def test_a_timer_that_comes_due_while_the_others_are_taken_up_is_not_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock()
-    hub = Hub(tmp_path / "hub.db", RecordingInvoker(make_app()), clock)
-    await hub.start()
-    try:
+    async with running_hub(tmp_path, RecordingInvoker(make_app()), clock) as hub:
         await hub.tasks.start(Start("nap", "sleeper", input="60"))
         await hub.settled()
         engine = hub._engine
@@ -337,15 +317,11 @@ async def test_a_timer_that_comes_due_while_the_others_are_taken_up_is_not_forgo
         engine._timer_moved.set()
         async with asyncio.timeout(20):
             await hub.tasks.wait_finished("nap")
-    finally:
-        await hub.stop()
 
 
 async def test_a_due_timer_is_not_stuck_behind_a_backlog_of_starts(tmp_path: Path) -> None:
     clock, invoker = ManualClock(), RecordingInvoker(make_app())
-    hub = Hub(tmp_path / "hub.db", invoker, clock, HubSettings(max_turns=1))
-    await hub.start()
-    try:
+    async with running_hub(tmp_path, invoker, clock, HubSettings(max_turns=1)) as hub:
         await hub.tasks.start(Start("retry", "sleeper", input="60"))
         await hub.settled()
         starts = (hub.tasks.start(Start(f"first-{number}", "no_steps")) for number in range(300))
@@ -357,5 +333,3 @@ async def test_a_due_timer_is_not_stuck_behind_a_backlog_of_starts(tmp_path: Pat
         assert turns_between < 20
         await hub.settled()
         assert invoker.ran.count("no_steps") == 300
-    finally:
-        await hub.stop()

@@ -7,7 +7,7 @@ import pytest
 from onebox.hub import HubSettings
 from onebox.hub.model import InstanceExistsError, Start, Status
 from onebox.hub.settings import VersionFailure, Versioning, VersionMatch
-from tests.support.onebox.backends import SDK_NOTICE, running_hub
+from tests.support.onebox.backends import SDK_NOTICE, running_hub, status_of
 from tests.support.onebox.sample_app import make_app
 
 pytestmark = SDK_NOTICE
@@ -29,9 +29,7 @@ async def test_a_newer_instance_waits_for_an_app_that_may_run_it(
         await hub.tasks.start(versioned("own", None))
         assert (await hub.tasks.wait_finished("own")).output == '"1.0"'
         await hub.settled()
-        state = hub.tasks.get("newer")
-        assert state is not None
-        assert state.status is Status.PENDING
+        assert status_of(hub, "newer") is Status.PENDING
         assert "'newer' has version '2.0' and waits" in caplog.text
     async with running_hub(tmp_path, make_app(), settings=of_version("2.0", VersionFailure.REJECT)) as hub:
         assert (await hub.tasks.wait_finished("newer")).output == '"2.0"'
