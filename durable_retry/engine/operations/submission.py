@@ -8,11 +8,10 @@ Every way in does this: HTTP, message sources, batches, sagas, calls, alerts. Be
 submission for the queue is named anew. A replay keeps its key and policy, and uses `check_target`.
 
 An operation's body has none of the members that an envelope requires, so these members distinguish the two.
+Over HTTP a CloudEvent is structured (the envelope is the body) or binary (the envelope is in `ce-` headers).
 
     CloudEvents   {"specversion": "1.0", "id", "source", "type", "data" | "data_base64", ...}
     Event Grid    {"id", "topic", "subject", "eventType", "eventTime", "data", "dataVersion"}
-
-Over HTTP a CloudEvent is structured (the envelope is the body) or binary (the envelope is in `ce-` headers).
 
 Sources: CloudEvents 1.0.2, sections "Required attributes" and "JSON event format", and its "HTTP Protocol
 Binding"; "Event Grid event schema", Microsoft Learn.
@@ -92,9 +91,8 @@ def _cloud_event(document: Mapping[str, Any]) -> ParsedEnvelope:
 def _event_grid_event(document: Mapping[str, Any]) -> ParsedEnvelope:
     if problems := _problems_of_missing(document, ("id", "topic")):
         raise InvalidInputError(problems)
-    return ParsedEnvelope(
-        _from_text(document["data"]), EnvelopeName(document["topic"], document["id"]), "/data"
-    )
+    name = EnvelopeName(document["topic"], document["id"])
+    return ParsedEnvelope(_from_text(document["data"]), name, "/data")
 
 
 def _problems_of_missing(document: Mapping[str, Any], names: tuple[str, ...]) -> list[Problem]:
@@ -123,9 +121,8 @@ def _json_at(place: str, text: str | bytes) -> Any:
     try:
         return read_json(text)
     except InvalidInputError as error:
-        raise InvalidInputError(
-            [Problem(place + each.pointer, each.detail) for each in error.problems]
-        ) from None
+        problems = [Problem(place + each.pointer, each.detail) for each in error.problems]
+        raise InvalidInputError(problems) from None
 
 
 def _with_correlation_id(payload: Any, correlation_id: Any) -> Any:
