@@ -16,7 +16,7 @@ from tests.support.azurite import Storage
 
 pytestmark = pytest.mark.long
 
-AGAIN = ("operations", "duplicates", "dead_letters", "outbox", "sagas")
+AGAIN = ("operations", "dead_letters", "outbox", "sagas")
 """The files of the second run in a sample: those whose names and rows outlive a run."""
 RUN_SECONDS = 400
 """More than three times what a run takes on two cores."""
