@@ -5,7 +5,7 @@ from typing import Any
 from durable_retry.engine.operations.attempt_call import AttemptCall
 from durable_retry.engine.operations.commit import Success
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import BlockedStep, blocked_to_json
+from durable_retry.engine.retry.loop import BlockedStep
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.attempt.attempt import attempt_operation
 from durable_retry.services.operations.ends import commit as commit_once
@@ -21,8 +21,8 @@ async def attempt(call: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """
     answer = await attempt_operation(hub, AttemptCall.from_json(call))
     if isinstance(answer, BlockedStep):
-        return {"stopped": blocked_to_json(answer.blocked), "step_at": answer.dependency}
-    return answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": blocked_to_json(answer)}
+        return {"stopped": answer.blocked.to_json(), "step_at": answer.dependency}
+    return answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": answer.to_json()}
 
 
 async def commit(success: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from typing import Any
 
 from durable_retry.engine.outbox import Delivery
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import blocked_to_json
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.outbox import deliver_once, give_up, pending_deliveries
 
@@ -35,7 +34,7 @@ async def publish(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """
     delivery = Delivery.from_json(request["delivery"])
     answer = await deliver_once(hub, delivery, request["place"], request["attempt"])
-    return answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": blocked_to_json(answer)}
+    return answer.to_json() if isinstance(answer, AttemptOutcome) else {"stopped": answer.to_json()}
 
 
 async def outbox_give_up(request: dict[str, Any]) -> str:

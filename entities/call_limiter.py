@@ -10,14 +10,7 @@ from durabletask.entities import DurableEntity
 
 from durable_retry import clock
 from durable_retry.engine.base.names import CALL_LIMITER
-from durable_retry.engine.limits.limiter import (
-    Limiter,
-    Slot,
-    SlotRequest,
-    acquire,
-    give_back,
-    slot_answer_to_json,
-)
+from durable_retry.engine.limits.limiter import Limiter, Slot, SlotRequest, acquire, give_back
 
 blueprint = df.Blueprint()
 
@@ -26,18 +19,17 @@ class CallLimiter(DurableEntity):
     """Operation `acquire` is called by an orchestration that starts an attempt; `give_back` is a signal."""
 
     def acquire(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Grant a slot, or return when to ask again. Input: `SlotRequest`; answer: `slot_answer_to_json`."""
+        """Grant a slot, or return when to ask again. Input: `SlotRequest`; answer: `SlotAnswer`."""
         limiter, answer = acquire(self._stored_limiter(), SlotRequest.from_json(request), clock.now())
         self.set_state(limiter.to_json())
-        return slot_answer_to_json(answer)
+        return answer.to_json()
 
     def give_back(self, request: dict[str, Any]) -> None:
         """Free a slot. Input: the `Slot` that was granted."""
         self.set_state(give_back(self._stored_limiter(), Slot.from_json(request), clock.now()).to_json())
 
     def _stored_limiter(self) -> Limiter:
-        state = self.get_state(dict)
-        return Limiter() if state is None else Limiter.from_json(state)
+        return Limiter.from_json(self.get_state(dict) or {})
 
 
 blueprint.function_name(CALL_LIMITER)(

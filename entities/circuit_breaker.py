@@ -12,14 +12,10 @@ from durabletask.entities import DurableEntity
 
 from durable_retry import clock
 from durable_retry.engine.base.names import CIRCUIT_BREAKER
-from durable_retry.engine.circuit.breaker import Breaker, breaker_from_json, breaker_to_json
-from durable_retry.engine.circuit.messages import (
-    ManualControlMessage,
-    PermitMessage,
-    ReportMessage,
-    answer_to_json,
-)
+from durable_retry.engine.circuit.breaker import Breaker
+from durable_retry.engine.circuit.messages import PermitMessage, ReportMessage
 from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.facts import CircuitChanged
 from durable_retry.telemetry.facts import report
 
@@ -38,22 +34,22 @@ class CircuitBreaker(DurableEntity):
         self._store_breaker(before, report.apply(before, clock.now()), report.report.last_failure)
 
     def permit(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Permit a probe, or refuse it until an instant. Input: `PermitMessage`; answer: `answer_to_json`."""
+        """Permit a probe, or refuse it until an instant. Input: `PermitMessage`; answer: `PermitAnswer`."""
         before = self._stored_breaker()
         breaker, answer = PermitMessage.from_json(message).apply(before, clock.now())
         self._store_breaker(before, breaker)
-        return answer_to_json(answer)
+        return answer.to_json()
 
     def hand(self, message: dict[str, Any]) -> None:
-        """Open, close, disable or reset by hand. Input: `ManualControlMessage`."""
+        """Open, close, disable or reset by hand. Input: `ManualAction`."""
         before = self._stored_breaker()
-        self._store_breaker(before, ManualControlMessage.from_json(message).apply(before, clock.now()))
+        self._store_breaker(before, ManualAction.from_json(message).apply(before, clock.now()))
 
     def _stored_breaker(self) -> Breaker:
-        return breaker_from_json(self.get_state(dict))
+        return Breaker.from_json(self.get_state(dict) or {})
 
     def _store_breaker(self, before: Breaker, breaker: Breaker, last_failure: str | None = None) -> None:
-        self.set_state(breaker_to_json(breaker))
+        self.set_state(breaker.to_json())
         if breaker.state is before.state:
             return
         reason = breaker.reason

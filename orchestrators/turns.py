@@ -12,10 +12,11 @@ from typing import Any, Final
 from durabletask import task
 from durabletask.entities import EntityInstanceId
 
+from durable_retry.engine.base.json_forms import union_from_json
 from durable_retry.engine.base.names import ACQUIRE, DEAD_LETTER, GIVE_BACK, PERMIT
-from durable_retry.engine.circuit.messages import answer_from_json
-from durable_retry.engine.circuit.snapshot import Permitted, Refused
-from durable_retry.engine.limits.limiter import Slot, SlotPostponed, slot_answer_from_json
+from durable_retry.engine.circuit.messages import PermitAnswer
+from durable_retry.engine.circuit.snapshot import Permitted
+from durable_retry.engine.limits.limiter import Slot, SlotAnswer
 from durable_retry.engine.retry.constraints import Retryable, latest_start
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import (
@@ -25,7 +26,6 @@ from durable_retry.engine.retry.loop import (
     RequestProbe,
     RequestSlot,
     WorkerFailed,
-    blocked_from_json,
 )
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.circuit.entity import circuit_id, limiter_id
@@ -136,7 +136,8 @@ def answer_of(answered: Any, attempt: int) -> AttemptOutcome | WorkerFailed | Bl
     if not isinstance(answered, Mapping):
         return WorkerFailed("the worker answered for another step")
     if "stopped" in answered:
-        return blocked_from_json(answered["stopped"])
+        blocked: Blocked = union_from_json(Blocked, answered["stopped"])
+        return blocked
     outcome = AttemptOutcome.from_json(answered)
     if outcome.number != attempt:
         return WorkerFailed(f"the worker answered for attempt {outcome.number}")
@@ -206,24 +207,26 @@ class Asking:
         return deadline_at is not None and again_at > latest_start(deadline_at, timeouts)
 
 
-def request_probe(asking: Asking, request: RequestProbe) -> Turns[Permitted | Refused]:
+def request_probe(asking: Asking, request: RequestProbe) -> Turns[PermitAnswer]:
     """Ask the circuit's entity for a probe: the only awaited call to it, and only while it is half-open."""
     try:
         entity, message = circuit_id(asking.dependency), request.message.to_json()
         answer = yield from call_entity(asking.ctx, entity, PERMIT, message, asking.is_enough)
     except task.TaskFailedError:
         return Permitted(epoch=0, fail_open=True)
-    return answer_from_json(answer)
+    permit: PermitAnswer = union_from_json(PermitAnswer, answer)
+    return permit
 
 
-def request_slot(asking: Asking, request: RequestSlot) -> Turns[Slot | SlotPostponed]:
+def request_slot(asking: Asking, request: RequestSlot) -> Turns[SlotAnswer]:
     """Ask the dependency's limiter for a slot: one awaited call per attempt beyond the workers' shares."""
     try:
         entity, message = limiter_id(asking.dependency), request.request.to_json()
         answer = yield from call_entity(asking.ctx, entity, ACQUIRE, message, asking.is_enough)
     except task.TaskFailedError:
         return Slot()
-    return slot_answer_from_json(answer)
+    slot: SlotAnswer = union_from_json(SlotAnswer, answer)
+    return slot
 
 
 def give_slot_back(ctx: task.OrchestrationContext, dependency: str, admission: AdmissionState) -> None:

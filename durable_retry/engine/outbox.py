@@ -30,7 +30,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Instant
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.json_forms import Form, JsonShape, is_none
+from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape, is_none
 from durable_retry.engine.base.names import EventState
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.unreadable import Unreadable
@@ -77,7 +77,7 @@ def lane_of(event: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class Delivery(JsonShape):
     """One event that is being sent."""
 
     # The event as the retry loop takes it: its id and key are the event's, `dependency` is the lane, policy
@@ -121,15 +121,6 @@ class Delivery:
     def released(self, now: datetime) -> Self:
         """Return the delivery after its circuit changed: due now, to be admitted or refused again."""
         return replace(self, state=replace(self.state, due_at=now))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"operation": self.operation.to_json(), **self.state.to_json()}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_json` wrote."""
-        return cls(operation=OperationInput.from_json(data["operation"]), state=RetryState.from_json(data))
 
 
 def delivery_of(
@@ -212,7 +203,7 @@ class StoredEvent(JsonShape):
     correlation_id: str | None = None  # the operation's
     trace: TraceContext | None = None  # the operation's
     # Why its row cannot be read, of what is shown in its place; it is never stored or sent.
-    unreadable: Annotated[str | None, Form(is_stored=False)] = None
+    unreadable: Annotated[str | None, NOT_STORED] = None
 
     def listed(self) -> "OutboxEvent":
         """Return it as `GET /api/outbox` shows it."""

@@ -10,7 +10,6 @@ from durable_retry import clock
 from durable_retry.engine.base.errors import NoSuchDependencyError, UnchangeableCircuitError
 from durable_retry.engine.base.validation import Strict, checked, with_example
 from durable_retry.engine.circuit.breaker import ManualControl
-from durable_retry.engine.circuit.messages import ManualControlMessage
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.circuit.view import CircuitChange, view_of
 from durable_retry.engine.config.dependency import Dependency
@@ -104,10 +103,9 @@ async def control_circuit(
         body.epoch,
         stops_deadline=body.stops_deadline or None,
     )
-    message = ManualControlMessage(action)
-    await CircuitEntity(hub, dependency.name).control(message)
+    await CircuitEntity(hub, dependency.name).control(action)
     if control in _RELEASING:
-        await start_release(hub, dependency.name, message)
+        await start_release(hub, dependency.name, action)
     return CircuitChange(
         dependency=dependency.name,
         action=control,

@@ -37,7 +37,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.trace_context import TRACEPARENT, TRACESTATE, TraceContext
+from durable_retry.engine.base.trace_context import TRACEPARENT, TraceContext, trace_in
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.outbox import QUEUE_PREFIX
 from durable_retry.engine.retry.history import AttemptOutcome
@@ -261,7 +261,7 @@ def current_context() -> TraceContext | None:
     """Return the current trace context; None when there is none."""
     carrier: dict[str, str] = {}
     _PROPAGATOR.inject(carrier)
-    return TraceContext.from_json(carrier)
+    return trace_in(carrier)
 
 
 @contextmanager
@@ -296,7 +296,7 @@ def _mark_failed(span: Span, error_type: str, description: str | None = None) ->
 
 
 def _otel_context(parent: TraceContext | None) -> Context:
-    carrier = {} if parent is None else {TRACEPARENT: parent.traceparent, TRACESTATE: parent.tracestate}
+    carrier = {} if parent is None else parent.to_json()
     return _PROPAGATOR.extract(carrier, Context())
 
 

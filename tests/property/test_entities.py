@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import entities
 from durable_retry.engine.base.instants import to_ms
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
-from durable_retry.engine.circuit.messages import ManualControlMessage, PermitMessage, ReportMessage
+from durable_retry.engine.circuit.messages import PermitMessage, ReportMessage
 from durable_retry.engine.circuit.report import CallHealth, ProbeResult
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.snapshot import Permitted
@@ -217,7 +217,7 @@ def test_the_latest_word_of_a_person_holds_in_whatever_order_the_messages_arrive
     circuit = Breaker()
     for number in (*order, *order):
         at, control = words[number]
-        message = ManualControlMessage(ManualAction(control, after(at), "ann", "why"))
+        message = ManualAction(control, after(at), "ann", "why")
         circuit = message.apply(circuit, after(30))
     assert circuit.state is CircuitState.DISABLED
     assert len(circuit.audit.entries) == 3

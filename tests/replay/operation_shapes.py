@@ -13,7 +13,7 @@ from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Refused
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
+from durable_retry.engine.retry.loop import Blocked, NeedsProbe
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.stores.circuit.entity import wake
 from durable_retry.stores.order_lanes import join_lane, leave_lane, read_lane
@@ -63,7 +63,7 @@ def _held_up_once(stop: Callable[[], Blocked], then: Activities) -> Activities:
 
     def answer(name: str, given: dict[str, Any]) -> Any:
         held = next(stops, None) if name == "attempt" else None
-        return then(name, given) if held is None else {"stopped": blocked_to_json(held())}
+        return then(name, given) if held is None else {"stopped": held().to_json()}
 
     return answer
 

@@ -36,7 +36,6 @@ from durable_retry.engine.base.names import (
     OperationState,
 )
 from durable_retry.engine.circuit.breaker import ManualControl
-from durable_retry.engine.circuit.messages import ManualControlMessage
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Refused
 from durable_retry.engine.circuit.states import CircuitSettings
@@ -45,7 +44,7 @@ from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.outbox import StoredEvent, event_id_for
-from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
+from durable_retry.engine.retry.loop import Blocked, NeedsProbe
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.engine.workflows.restart import RestartBody, restarted
 from durable_retry.engine.workflows.shapes import BatchProgress, Saga, SagaStep
@@ -141,7 +140,7 @@ def _failure(number: int) -> dict[str, Any]:
 
 
 def _stopped(stop: Blocked) -> dict[str, Any]:
-    return {"stopped": blocked_to_json(stop)}
+    return {"stopped": stop.to_json()}
 
 
 def _outbox(targets: Iterable[str], *first_answers: dict[str, Any]) -> Shape:
@@ -387,7 +386,7 @@ def _replay(
 
 def _releases() -> dict[str, Shape]:
     action = ManualAction(ManualControl.CLOSE, clock.now(), by="ada", reason="mended", for_seconds=None)
-    given = {"dependency": "payments", "hand": ManualControlMessage(action).to_json()}
+    given = {"dependency": "payments", "hand": action.to_json()}
     one_waits = {"changed_at": to_rfc3339(clock.now()), "position": None, "woken": 1, "woken_in_pass": 0}
     return {
         "nobody_waits": Shape("release-1", given, _nothing),

@@ -27,12 +27,12 @@ import durable_retry.engine
 import durable_retry.services
 import durable_retry.stores
 from durable_retry.console.bulk.shapes import ReplayProgress
+from durable_retry.engine.base.json_forms import union_from_json
 from durable_retry.engine.circuit.messages import (
-    ManualControlMessage,
+    PermitAnswer,
     PermitMessage,
-    answer_from_json,
-    answer_to_json,
 )
+from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.operations.attempt_call import AttemptCall
 from durable_retry.engine.operations.commit import Committed, Success
@@ -42,7 +42,7 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.order_lanes.lane import LaneMessage, Turn
 from durable_retry.engine.outbox import Delivery
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import RetryState, blocked_from_json, blocked_to_json
+from durable_retry.engine.retry.loop import Blocked, RetryState
 from durable_retry.engine.workflows.shapes import BatchProgress, Saga
 from durable_retry.stores.outbox.index import OutboxLocation
 from tests.replay.recording import load as recording
@@ -140,7 +140,7 @@ def _by(cls: Any) -> Rewrite:
 
 def _answered(document: Any) -> Any:
     if "stopped" in document:
-        return {"stopped": blocked_to_json(blocked_from_json(document["stopped"]))}
+        return {"stopped": union_from_json(Blocked, document["stopped"]).to_json()}
     return _by(AttemptOutcome)(document)
 
 
@@ -171,8 +171,8 @@ REWRITES: Final[dict[str, Rewrite]] = {
     **{f"input of {name}": _by(LaneMessage) for name in ("take", "leave")},
     "answer of take": _by(Turn),
     "input of permit": _by(PermitMessage),
-    "input of hand": _by(ManualControlMessage),
-    "answer of permit": lambda answer: answer_to_json(answer_from_json(answer)),
+    "input of hand": _by(ManualAction),
+    "answer of permit": lambda answer: union_from_json(PermitAnswer, answer).to_json(),
     "event operation_ended": _by(Completion),
     "input of operation": _continued,
     "input of complete": _by(KeyCompletion),
@@ -193,7 +193,7 @@ REWRITES: Final[dict[str, Rewrite]] = {
     "input of replay": _BULK,
     "input of bulk_action": _BULK,
     "input of replay_page": _FILTER,
-    "input of release_waiting": _parts(hand=_by(ManualControlMessage)),
+    "input of release_waiting": _parts(hand=_by(ManualAction)),
 }
 """How each message that holds stored classes is read and written again; the others are plain members."""
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from durable_retry.engine.base.names import CIRCUIT_BREAKER
-from durable_retry.engine.circuit.breaker import breaker_from_json
+from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.messages import ReportMessage
 from durable_retry.settings.configuration import find_dependency
 from tests.simulation.entities import Operated
@@ -34,7 +34,7 @@ class CircuitWatch:
                 self._look_at_report(operated)
 
     def _look_at_probes(self, key: str, after: Any, most: int) -> None:
-        breaker = breaker_from_json(after)
+        breaker = Breaker.from_json(after or {})
         probing = len(breaker.leases) + breaker.probe_successes
         if probing > most:
             self.overfull.append(f"{key} lets {probing} probe at {self.world.now()}")
@@ -42,7 +42,7 @@ class CircuitWatch:
     def _look_at_report(self, operated: Operated) -> None:
         report = ReportMessage.from_json(operated.given).report
         seen = (operated.key, report.reporter, report.sequence)
-        before, after = (breaker_from_json(state) for state in (operated.before, operated.after))
+        before, after = (Breaker.from_json(state or {}) for state in (operated.before, operated.after))
         if seen in self._reports and after.window.everything().calls > before.window.everything().calls:
             about = f"{operated.key} counts report {report.sequence} of {report.reporter} again"
             self.counted_twice.append(about)

@@ -59,7 +59,7 @@ def attempts_are_within_limits(story: Story) -> Iterator[str]:
 
 def _slot_in(execution: Execution) -> Asked | None:
     """Return the slot that an attempt has of its limiter; None when it has none."""
-    slot = AdmissionState.from_json(execution.given.get("ticket") or {}).slot
+    slot = AdmissionState.from_json(execution.given.get("admission") or {}).slot
     if slot is None or slot.lease_id is None or slot.asked_at is None:
         return None
     return slot.lease_id, slot.asked_at

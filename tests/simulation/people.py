@@ -15,7 +15,7 @@ import azure.functions as func
 from durable_retry.console.bulk import routes as bulk_actions
 from durable_retry.console.bulk import routes as replays
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.circuit.breaker import breaker_from_json
+from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
@@ -418,7 +418,7 @@ class People:
         """
         await asyncio.sleep(self.world.scale.latest_seconds)
         for dependency in DEPENDENCIES_HELD:
-            breaker = breaker_from_json(self.app.hub.states.get(f"@circuit_breaker@{dependency}"))
+            breaker = Breaker.from_json(self.app.hub.states.get(f"@circuit_breaker@{dependency}") or {})
             if breaker.state is CircuitState.FORCED_OPEN:
                 await self.call("close", {"reason": "it was held open still"}, dependency=dependency)
 

@@ -5,15 +5,16 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from durable_retry.engine.base.asks import KEPT_ASKS
+from durable_retry.engine.base.json_forms import union_from_json
 from durable_retry.engine.base.names import CALL_LIMITER, GIVE_BACK, Priority
 from durable_retry.engine.base.priority import counted_wait
 from durable_retry.engine.limits.limiter import (
     SHARED_GRACE_SECONDS,
     Limiter,
     Slot,
+    SlotAnswer,
     SlotPostponed,
     SlotRequest,
-    slot_answer_from_json,
 )
 from tests.simulation.entities import Operated
 from tests.simulation.world import World
@@ -127,7 +128,7 @@ class SlotWatch:
         lent, pool = _lent_in(operated.after), _pool_of(request)
         if pool > 0 and len(lent) > pool:
             self.overlent.append(f"{operated.key} lends {len(lent)} slots of {pool} at {self.world.now()}")
-        if lent - _lent_in(operated.before) and not operated.answer["granted"]:
+        if lent - _lent_in(operated.before) and operated.answer["kind"] != "slot":
             self.withheld.append(f"{operated.key} takes a slot for {request.lease_id}, which waits")
 
     def _look_at_leases(self, key: str, after: Limiter) -> None:
@@ -143,7 +144,7 @@ class SlotWatch:
 
     def _look_at_order(self, request: SlotRequest, operated: Operated) -> None:
         """See that a slot goes to the first of those who wait and ask in time, by the limiter's clock."""
-        key, name, answer = operated.key, request.lease_id, slot_answer_from_json(operated.answer)
+        key, name, answer = operated.key, request.lease_id, union_from_json(SlotAnswer, operated.answer)
         seen = self._seen[key]
         now = Limiter.from_json(operated.after).clock
         assert now is not None

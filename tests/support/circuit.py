@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
 from durable_retry.engine.circuit.messages import (
-    ManualControlMessage,
     PermitMessage,
     ReportMessage,
     snapshot_of,
@@ -94,9 +93,7 @@ class Desk:
         stops_deadline: bool | None = None,
     ) -> None:
         """Send a manual control; it arrives at once unless `received_at` says when."""
-        message = ManualControlMessage(
-            ManualAction(control, after(at), "ana", reason, for_seconds, epoch, stops_deadline)
-        )
+        message = ManualAction(control, after(at), "ana", reason, for_seconds, epoch, stops_deadline)
         self.breaker = message.apply(self.breaker, after(at if received_at is None else received_at))
 
     def read(self, at: float) -> Snapshot:

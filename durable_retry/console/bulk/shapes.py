@@ -8,7 +8,7 @@ from enum import StrEnum
 from math import ceil
 from typing import Annotated, Any, Final, Self, TypedDict
 
-from durable_retry.engine.base.json_forms import Form, JsonShape
+from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.unreadable import StoredInstant, shaped
@@ -109,7 +109,7 @@ class BulkItem(JsonShape):
     operation_id: str | None = None
     event_id: str | None = None
     errors: tuple[Problem, ...] | None = None
-    unreadable: Annotated[str | None, Form(is_stored=False)] = None
+    unreadable: Annotated[str | None, NOT_STORED] = None
 
     @property
     def is_started(self) -> bool:

@@ -1,28 +1,27 @@
-"""Stored forms: instants, frozen dataclasses as JSON, and the trace context that travels with a message.
+"""Stored forms: frozen dataclasses as JSON, read and written by pydantic.
 
-Instants are RFC 3339 in UTC with `Z`, milliseconds since 1970, or, in keys of rows, digits that sort by time.
 A class that derives from `JsonShape` is stored as an object with one member per field, in the order of the
-fields. Pydantic reads and writes it; a member's form follows the field's type:
+fields; one that derives from `JsonRow` as a list of their values. A value's form follows the field's type:
 
     str, int, float, bool, Literal, Any        as it is; a float that was written as 10 stays 10
     datetime                                   RFC 3339 in UTC
     an enum                                    its value
-    a class with to_json and from_json         what these give
+    a JsonShape or a JsonRow                   its own form
+    A | B, both of them JsonShape              that of the one that is named by the member `kind`
     X | None, tuple[X, ...], Mapping[str, X]   null, a list, an object
 
-A member whose default is None is left out while it is None: most operations use few of what there is.
-`Annotated[X, Form(...)]` gives a field another form or name. Reading ignores unknown members, and leaves
-missing ones, and null where None is no value, to the defaults of their fields, so that code reads what the
-versions before and after it wrote. What remains is an `UnreadableRecordError`.
+A member that is None is left out, since most operations use few of what there is: so a field that may be None
+has a default. Reading ignores unknown members and leaves missing ones to the defaults of their fields, so
+that code reads what the versions before and after it wrote. What remains is an `UnreadableRecordError`. The
+bounds of settings do not count here: they are for people, and change.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from datetime import datetime
 from enum import Enum
-from functools import cache, partial
-from types import NoneType
+from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
@@ -30,68 +29,75 @@ from typing import (
     Literal,
     Self,
     TypeAliasType,
-    cast,
+    Union,
     get_args,
     get_origin,
     get_type_hints,
 )
 
-from pydantic_core import (
-    CoreSchema,
-    PydanticKnownError,
-    SchemaSerializer,
-    SchemaValidator,
-    ValidationError,
-    core_schema,
-)
+from pydantic_core import CoreSchema, SchemaSerializer, SchemaValidator, ValidationError, core_schema
 
 from durable_retry.engine.base.instants import from_ms, from_rfc3339, to_ms
-
-type _Convert = Callable[[Any], Any]
 
 
 class UnreadableRecordError(ValueError):
     """A document is not the stored form of a class; the text names class, member and value."""
 
-    def __init__(self, cls: type[Any], error: ValidationError) -> None:
+    def __init__(self, name: str, error: ValidationError) -> None:
         first = error.errors(include_url=False, include_context=False)[0]
-        # Alternatives of one member have no name of their own.
-        member = "/".join(str(part) for part in first["loc"] if part != "")
+        member = "/".join(map(str, first["loc"]))
         problem = f"it lacks {member!r}"
         if first["type"] != "missing":
             problem = (
                 f"{member or 'it'}: {first['msg'].removeprefix('Value error, ')}: {first['input']!r:.80}"
             )
-        super().__init__(f"this is no stored {cls.__name__}: {problem}")
+        super().__init__(f"this is no stored {name}: {problem}")
 
 
-class JsonShape:
-    """Base of frozen dataclasses that are stored as JSON."""
+def union_from_json(union: TypeAliasType, stored: Any) -> Any:
+    """Read one of several classes; UnreadableRecordError as `JsonShape.from_json`."""
+    try:
+        return _codec_of(union)[0].validate_python(stored)
+    except ValidationError as error:
+        raise UnreadableRecordError(union.__name__, error) from None
+
+
+class _Stored:
+    """What objects and rows have in common."""
 
     __slots__ = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        _, serializer = _codec_of(type(self))
-        document: dict[str, Any] = serializer.to_python(self, mode="json", by_alias=True, warnings=False)
-        return document
+    def _written(self) -> Any:
+        serializer = _codec_of(type(self))[1]
+        return serializer.to_python(self, mode="json", exclude_none=True, warnings=False)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read the JSON form.
+    def from_json(cls, stored: Any) -> Self:
+        """Read the stored form.
 
         Raises:
             UnreadableRecordError: A member without a default is missing, or one is not of its type.
         """
         try:
-            record: Self = _codec_of(cls)[0].validate_python(data)
+            record: Self = _codec_of(cls)[0].validate_python(stored)
         except ValidationError as error:
-            raise UnreadableRecordError(cls, error) from None
+            raise UnreadableRecordError(cls.__name__, error) from None
         return record
+
+
+class JsonShape(_Stored):
+    """Base of frozen dataclasses that are stored as objects."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the stored object."""
+        document: dict[str, Any] = self._written()
+        return document
 
     @classmethod
     def from_json_text(cls, text: str) -> Self:
-        """Read the JSON form from its text, in half the time of `json.loads` and `from_json`.
+        """Read the text of the stored form, in half the time of `json.loads` and `from_json`.
 
         Raises:
             UnreadableRecordError: As `from_json`.
@@ -105,193 +111,101 @@ class JsonShape:
         return record
 
 
-class JsonRow:
-    """Base of frozen dataclasses that are stored as lists of their members, without the names.
+class JsonRow(_Stored):
+    """Base of frozen dataclasses that are stored as lists of their values, without the names.
 
-    A row that is shorter leaves the last members to their defaults. Members that are left out while they are
-    None end the row, or are null before one that is not.
+    A row that is shorter leaves the last members to their defaults. None is left out at the end of a row, and
+    null before a value.
     """
 
     __slots__ = ()
 
     def to_json(self) -> list[Any]:
         """Return the stored row."""
-        _, serializer = _codec_of(type(self))
-        written: dict[str, Any] = serializer.to_python(self, mode="json", warnings=False)
-        names = list(_names_of(type(self)))  # type: ignore[arg-type] # a class can be hashed
-        while names[-1] not in written:
-            names.pop()
-        return [written.get(name) for name in names]
-
-    @classmethod
-    def from_json(cls, row: Iterable[Any]) -> Self:
-        """Read the stored row.
-
-        Raises:
-            UnreadableRecordError: As `JsonShape.from_json`.
-        """
-        members = dict(zip(_names_of(cls), row, strict=False))  # type: ignore[arg-type] # as above
-        try:
-            read: Self = _codec_of(cls)[0].validate_python(members)
-        except ValidationError as error:
-            raise UnreadableRecordError(cls, error) from None
-        return read
+        row: list[Any] = self._written()
+        return row
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Form:
-    """How a field is stored, given in an `Annotated` type where the type alone does not say it."""
+    """How a value is stored, given in an `Annotated` type where the type alone does not say it."""
 
-    name: str | None = None  # the name of the member; None means the field's name
-    encode: _Convert | None = None  # to JSON; None means by the type
-    decode: _Convert | None = None  # from JSON; None means by the type
-    is_stored: bool = True  # False leaves the field out; its default takes its place
+    encode: Callable[[Any], int]
+    decode: Callable[[int], Any]  # ValueError where it is none
 
 
-type MsInstant = Annotated[datetime, Form(encode=to_ms, decode=from_ms)]
+NOT_STORED: Final = object()
+"""Marks a field, in an `Annotated` type, that is not stored: its default takes its place."""
+
+type MsInstant = Annotated[datetime, Form(to_ms, from_ms)]
 """An instant that is stored as whole milliseconds since 1970, the short form of entity states."""
 
 _CONFIG: Final = core_schema.CoreConfig(ser_json_inf_nan="constants")
 """Figures that are not finite stay so; pydantic would write null."""
 
-
-@cache
-def _names_of(cls: type[Any]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(cls))
+_CODECS: Final[dict[Any, tuple[SchemaValidator, SchemaSerializer]]] = {}
 
 
-_CODECS: Final[dict[type[Any], tuple[SchemaValidator, SchemaSerializer]]] = {}
-
-
-def _codec_of(cls: type[Any]) -> tuple[SchemaValidator, SchemaSerializer]:
+def _codec_of(hint: Any) -> tuple[SchemaValidator, SchemaSerializer]:
     """Return what reads and writes a class; made when it is first needed, so that the app starts soon."""
-    codec = _CODECS.get(cls)
+    codec = _CODECS.get(hint)
     if codec is None:
         # Two threads may both come here; they make equal codecs.
-        schema = _schema_of_record(cls)
-        codec = _CODECS[cls] = SchemaValidator(schema), SchemaSerializer(schema, _CONFIG)
+        schema = _schema_of_hint(hint)
+        codec = _CODECS[hint] = SchemaValidator(schema), SchemaSerializer(schema, _CONFIG)
     return codec
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """One field, its type without aliases and annotations, and how it is stored."""
-
-    field: Field[Any]
-    hint: Any
-    form: Form
-
-    @property
-    def name(self) -> str:
-        """The name of the member."""
-        return self.form.name or self.field.name
-
-    @property
-    def default(self) -> Callable[[], Any] | None:
-        """Makes the value of a missing member; None means that it must not be missing."""
-        if self.field.default_factory is not MISSING:
-            return self.field.default_factory
-        value = self.field.default
-        return None if value is MISSING else lambda: value
-
-
-def _members_of_class(cls: type[Any]) -> Iterator[_Member]:
-    hints = get_type_hints(cls, include_extras=True)
-    for each in fields(cls):
-        member = _Member(each, *_form_of(hints[each.name]))
-        if not member.form.is_stored and member.default is None:
-            raise TypeError(f"{cls.__name__}.{each.name} is not stored and has no default")
-        yield member
+def _schema_of_hint(hint: Any) -> CoreSchema:
+    hint, marks = _without_marks(hint)
+    form = next((mark for mark in marks if isinstance(mark, Form)), None)
+    if form is not None:
+        written = core_schema.plain_serializer_function_ser_schema(form.encode)
+        return core_schema.no_info_after_validator_function(
+            form.decode, core_schema.int_schema(), serialization=written
+        )
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        options = tuple(argument for argument in arguments if argument is not NoneType)
+        schema = _schema_of_union(options)
+        return core_schema.nullable_schema(schema) if NoneType in arguments else schema
+    if origin is Literal:
+        return core_schema.literal_schema(list(arguments))
+    if origin is tuple:
+        return _schema_of_tuple(arguments)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return core_schema.dict_schema(values_schema=_schema_of_hint(arguments[1]))
+    return _schema_of_class(hint) if isinstance(hint, type) else core_schema.any_schema()
 
 
-def _form_of(hint: Any) -> tuple[Any, Form]:
-    """Return a type without its aliases and annotations, and the form that one of these gives."""
-    form = Form()
+def _without_marks(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return a type without its aliases and annotations, and what these are."""
+    found: tuple[Any, ...] = ()
     while True:
         if isinstance(hint, TypeAliasType):
             hint = hint.__value__
         elif get_origin(hint) is Annotated:
             hint, *marks = get_args(hint)
-            form = next((mark for mark in marks if isinstance(mark, Form)), form)
+            found = (*found, *marks)
         else:
-            return hint, form
+            return hint, found
 
 
-def _without_none(hint: Any) -> tuple[Any, bool]:
-    """Return X for `X | None`, and whether None was part of it."""
-    options = get_args(hint) if NoneType in get_args(hint) else ()
-    if not options:
-        return hint, hint is Any
-    rest = [option for option in options if option is not NoneType]
-    return (rest[0] if len(rest) == 1 else Any), True
+def _schema_of_union(options: tuple[Any, ...]) -> CoreSchema:
+    if len(options) == 1:
+        return _schema_of_hint(options[0])
+    by_kind = {_kind_of(option): _schema_of_class(option) for option in options}
+    return core_schema.tagged_union_schema(by_kind, "kind")
 
 
-def _schema_of_record(cls: type[Any]) -> CoreSchema:
-    members = list(_members_of_class(cls))
-    return core_schema.dataclass_schema(
-        cls,
-        core_schema.dataclass_args_schema(
-            cls.__name__, [_schema_of_member(member) for member in members], extra_behavior="ignore"
-        ),
-        [member.field.name for member in members],
-        slots="__slots__" in vars(cls),
-        post_init=hasattr(cls, "__post_init__"),
-    )
+def _kind_of(option: type[Any]) -> str:
+    return next(str(field.default) for field in fields(option) if field.name == "kind")
 
 
-def _schema_of_member(member: _Member) -> core_schema.DataclassField:
-    form, default, schema = member.form, member.default, _schema_of_hint(member.hint, member.form)
-    if default is not None:
-        if not _without_none(member.hint)[1]:
-            # Null stands for absence where the field takes no None.
-            absent = core_schema.no_info_plain_validator_function(partial(_default_when_null, default))
-            schema = core_schema.union_schema([(schema, ""), (absent, "")], mode="left_to_right")
-        # A value is taken as it is, without a call: most members of most records are left to their defaults.
-        own = member.field.default
-        given = {"default_factory": default} if own is MISSING else {"default": own}
-        schema = core_schema.with_default_schema(schema, **given)
-    return core_schema.dataclass_field(
-        member.field.name,
-        schema,
-        kw_only=True,
-        init=form.is_stored,
-        validation_alias=member.name,
-        serialization_alias=member.name,
-        serialization_exclude=not form.is_stored,
-        serialization_exclude_if=is_none if member.field.default is None else None,
-    )
-
-
-def is_none(value: Any) -> bool:
-    """Return whether a member is None: the test of members that are left out then."""
-    return value is None
-
-
-def _default_when_null(default: Callable[[], Any], value: Any) -> Any:
-    if value is None:
-        return default()
-    raise PydanticKnownError("none_required")
-
-
-def _schema_of_hint(hint: Any, form: Form) -> CoreSchema:
-    inner, takes_none = _without_none(hint)
-    inner, own = _form_of(inner)
-    decode, encode = form.decode or own.decode, form.encode or own.encode
-    schema = _schema_of_type(inner) if decode is None else _read_by(decode)
-    if encode is not None:
-        schema = _written_by(schema, core_schema.plain_serializer_function_ser_schema(encode))
-    return core_schema.nullable_schema(schema) if takes_none and inner is not Any else schema
-
-
-def _schema_of_type(hint: Any) -> CoreSchema:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return core_schema.literal_schema(list(arguments))
-    if origin is tuple:
-        return core_schema.tuple_variable_schema(_schema_of_hint(*_form_of(arguments[0])))
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return core_schema.dict_schema(values_schema=_schema_of_hint(*_form_of(arguments[1])))
-    return _schema_of_class(hint) if isinstance(hint, type) else core_schema.any_schema()
+def _schema_of_tuple(items: tuple[Any, ...]) -> CoreSchema:
+    if items[-1] is ...:
+        return core_schema.tuple_variable_schema(_schema_of_hint(items[0]))
+    return core_schema.tuple_positional_schema([_schema_of_hint(item) for item in items])
 
 
 def _schema_of_class(cls: type[Any]) -> CoreSchema:
@@ -299,28 +213,52 @@ def _schema_of_class(cls: type[Any]) -> CoreSchema:
         return _PLAIN[cls]
     if issubclass(cls, Enum):
         return core_schema.enum_schema(cls, list(cls))
-    if _is_record(cls):
-        return _schema_of_record(cls)
-    if not hasattr(cls, "from_json"):
-        return core_schema.any_schema()
-    own = core_schema.plain_serializer_function_ser_schema(cls.to_json)
-    return _written_by(_read_by(cls.from_json), own)
+    if issubclass(cls, JsonRow):
+        return _schema_of_row(cls)
+    return _schema_of_record(cls) if issubclass(cls, JsonShape) else core_schema.any_schema()
 
 
-def _read_by(decode: _Convert) -> CoreSchema:
-    """Read by a function, which takes any document for one of its own."""
+def _schema_of_record(cls: type[Any]) -> CoreSchema:
+    hints, members = get_type_hints(cls, include_extras=True), fields(cls)
+    return core_schema.dataclass_schema(
+        cls,
+        core_schema.dataclass_args_schema(
+            cls.__name__,
+            [_schema_of_member(member, hints[member.name]) for member in members],
+            extra_behavior="ignore",
+        ),
+        [member.name for member in members],
+        slots="__slots__" in vars(cls),
+        post_init=hasattr(cls, "__post_init__"),
+    )
 
-    def read(document: Any) -> Any:
-        try:
-            return decode(document)
-        except (AttributeError, LookupError, TypeError) as error:
-            raise ValueError(f"cannot be read: {type(error).__name__}: {error}") from None
 
-    return core_schema.no_info_plain_validator_function(read)
+def _schema_of_member(member: Field[Any], hint: Any) -> core_schema.DataclassField:
+    schema, is_stored = _schema_of_hint(hint), NOT_STORED not in _without_marks(hint)[1]
+    if member.default_factory is not MISSING:
+        schema = core_schema.with_default_schema(schema, default_factory=member.default_factory)
+    elif member.default is not MISSING:
+        schema = core_schema.with_default_schema(schema, default=member.default)
+    return core_schema.dataclass_field(
+        member.name, schema, kw_only=True, init=is_stored, serialization_exclude=not is_stored
+    )
 
 
-def _written_by(schema: CoreSchema, how: core_schema.SerSchema) -> CoreSchema:
-    return cast("CoreSchema", {**schema, "serialization": how})
+def _schema_of_row(cls: type[Any]) -> CoreSchema:
+    names, schema = [field.name for field in fields(cls)], _schema_of_record(cls)
+
+    def read(row: Any) -> Any:
+        return dict(zip(names, row, strict=False)) if isinstance(row, list | tuple) else row
+
+    def write(record: Any, to_object: Callable[[Any], dict[str, Any]]) -> list[Any]:
+        written = to_object(record)
+        row = [written.get(name) for name in names]
+        while row[-1] is None:
+            row.pop()
+        return row
+
+    written = core_schema.wrap_serializer_function_ser_schema(write, schema=schema)
+    return core_schema.no_info_before_validator_function(read, schema, serialization=written)
 
 
 _PLAIN: Final[dict[Any, CoreSchema]] = {
@@ -336,5 +274,6 @@ _PLAIN: Final[dict[Any, CoreSchema]] = {
 }
 
 
-def _is_record(cls: type[Any]) -> bool:
-    return getattr(cls, "to_json", None) is JsonShape.to_json
+def is_none(value: Any) -> bool:
+    """Return whether a member is None: the test of members that are left out then."""
+    return value is None

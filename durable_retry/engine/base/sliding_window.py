@@ -8,15 +8,16 @@ report of a worker joins the shared counts at the times when the calls ended.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Self
 
 from durable_retry.engine.base.instants import from_ms, to_ms
+from durable_retry.engine.base.json_forms import JsonRow, JsonShape
 
 BUCKETS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(JsonRow):
     """How many calls ended, how many of them failed, and how many were slow; a call can be both."""
 
     calls: int = 0
@@ -28,7 +29,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class SlidingWindow:
+class SlidingWindow(JsonShape):
     """Counts by bucket."""
 
     bucket_ms: int  # width of one bucket in milliseconds, at least 1
@@ -86,17 +87,6 @@ class SlidingWindow:
     def everything(self) -> Counts:
         """Return the totals of all buckets, whatever the time."""
         return _sum_of_counts(counts for _, counts in self.buckets)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the bucket width, and one row `[number, calls, failures, slow]` per bucket."""
-        rows = [[number, counts.calls, counts.failures, counts.slow] for number, counts in self.buckets]
-        return {"bucket_ms": self.bucket_ms, "rows": rows}
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> "SlidingWindow":
-        """Read what `to_json` returned."""
-        rows = tuple((row[0], Counts(row[1], row[2], row[3])) for row in document["rows"])
-        return cls(bucket_ms=document["bucket_ms"], buckets=rows)
 
     def _bucket_number(self, at: datetime) -> int:
         return to_ms(at) // self.bucket_ms

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from durable_retry.engine.base.json_forms import JsonShape
+
 TRACEPARENT: Final = "traceparent"
 
 TRACESTATE: Final = "tracestate"
@@ -20,26 +22,16 @@ _TRACESTATE: Final = re.compile(r"[\x20-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
-class TraceContext:
-    """A position in a trace."""
+class TraceContext(JsonShape):
+    """A position in a trace; its JSON form is that of the two headers."""
 
     traceparent: str  # version, trace id, span id and flags in the form of the header
-    tracestate: str = ""  # what vendors add to it; "" when they do not
+    tracestate: str | None = None  # what vendors add to it; None when they do not
 
     @property
     def trace_id(self) -> str:
         """The id of the trace, 32 hexadecimal digits."""
         return self.traceparent.split("-")[1]
-
-    def to_json(self) -> dict[str, str]:
-        """Return the JSON form, which is that of the two headers."""
-        state = {TRACESTATE: self.tracestate} if self.tracestate else {}
-        return {TRACEPARENT: self.traceparent, **state}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any] | None) -> Self | None:
-        """Read what `to_json` returned; None when it is missing or malformed."""
-        return None if data is None else cls.read(data.get(TRACEPARENT), data.get(TRACESTATE))
 
     @classmethod
     def read(cls, traceparent: Any, tracestate: Any = None) -> Self | None:
@@ -67,7 +59,7 @@ def _ends_well(traceparent: str, end: int) -> bool:
     return len(traceparent) == end or (not traceparent.startswith("00-") and traceparent[end] == "-")
 
 
-def _usable_tracestate(tracestate: Any) -> str:
+def _usable_tracestate(tracestate: Any) -> str | None:
     if not isinstance(tracestate, str) or len(tracestate) > MAX_TRACESTATE_CHARS:
-        return ""
-    return tracestate if _TRACESTATE.fullmatch(tracestate) else ""
+        return None
+    return tracestate if _TRACESTATE.fullmatch(tracestate) else None

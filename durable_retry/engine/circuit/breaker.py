@@ -4,11 +4,11 @@ Time is an argument: the instant at which a message arrived, by the clock of the
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -57,23 +57,14 @@ class AuditEntry(JsonRow):
     control: Annotated[ManualControl, Field(alias="action")]
     by: str
     reason: str
-    until: MsInstant | None
+    until: MsInstant | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class AuditTrail:
+class AuditTrail(JsonShape):
     """The latest entries in the order of their arrival: at most 50, and at most 3,000 bytes of JSON."""
 
     entries: tuple[AuditEntry, ...] = ()
-
-    def to_json(self) -> list[list[Any]]:
-        """Return the stored rows."""
-        return [entry.to_json() for entry in self.entries]
-
-    @classmethod
-    def from_json(cls, rows: Iterable[Sequence[Any]]) -> Self:
-        """Read the stored rows."""
-        return cls(tuple(AuditEntry.from_json(row) for row in rows))
 
     def has(self, entry: AuditEntry) -> bool:
         """Return whether the same message was recorded before."""
@@ -96,8 +87,6 @@ def _audit_chars(entries: list[AuditEntry]) -> int:
     return len(json.dumps([entry.to_json() for entry in entries]))
 
 
-VERSION: Final = 1
-"""The version of the stored form; one of another version is refused."""
 AUTOMATIC: Final = "circuit"
 """`changed_by` of moves that nobody made by hand."""
 FREE = frozenset({CircuitState.CLOSED, CircuitState.DISABLED})
@@ -114,8 +103,7 @@ class Lease(JsonRow):
 
     lease_id: str
     expires_at: MsInstant  # then another may probe
-    # The instant of the latest request for it; None from an older version.
-    asked_at: MsInstant | None = None
+    asked_at: MsInstant | None = None  # the instant of the latest request for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +148,7 @@ class Breaker(JsonShape):
     first_opened_at: MsInstant | None = None
     # Whether deadlines stop while it is held open by hand, see `ManualAction`; kept when that is over.
     stops_deadline: bool | None = None
+    version: Literal[1] = 1  # of the stored form: an engine that cannot read a later one refuses it
 
     @property
     def holds_deadlines(self) -> bool:
@@ -275,21 +264,3 @@ def advanced(breaker: Breaker, at: datetime) -> Breaker:
             pass
     # The probe of a worker that died would otherwise block the half-open round for ever.
     return breaker.without_leases(lease for lease in breaker.leases if lease.expires_at <= now)
-
-
-def breaker_to_json(breaker: Breaker) -> dict[str, Any]:
-    """Return the entity's state: instants in milliseconds since 1970, lists of rows."""
-    return {"version": VERSION, **breaker.to_json()}
-
-
-def breaker_from_json(document: Mapping[str, Any] | None) -> Breaker:
-    """Read the entity's state; None means that nothing was stored yet.
-
-    Raises:
-        ValueError: A later version of the engine wrote it in a form that this one cannot read.
-    """
-    if document is None:
-        return Breaker()
-    if document["version"] != VERSION:
-        raise ValueError(f"a circuit of version {document['version']} cannot be read here")
-    return Breaker.from_json(document)

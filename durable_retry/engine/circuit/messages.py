@@ -4,21 +4,18 @@ Each message carries the settings, so the entity stores none, and an edit of `de
 with the first message that was made after it.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Self
+from typing import Self
 
-from durable_retry.engine.base.json_forms import Form, JsonShape
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.circuit.breaker import FREE, Breaker, advanced
 from durable_retry.engine.circuit.report import Report
 from durable_retry.engine.circuit.retry_budget import HEARD_SECONDS, RetryBudgetSettings, budget_snapshot
 from durable_retry.engine.circuit.snapshot import Permitted, Refused, Snapshot
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import (
-    ManualAction,
     ProbeRequest,
-    apply_manual_action,
     apply_report,
     probe_requested,
     probes_free,
@@ -30,8 +27,8 @@ class ReportMessage(JsonShape):
     """Signal `report`: the results of a worker."""
 
     report: Report
-    settings: Annotated[CircuitSettings, Form(name="circuit")]
-    budget_settings: Annotated[RetryBudgetSettings, Form(name="retry_budget")]
+    settings: CircuitSettings
+    budget_settings: RetryBudgetSettings
 
     def apply(self, breaker: Breaker, received_at: datetime) -> Breaker:
         """Return the state after it; `received_at` is the present by the circuit's clock."""
@@ -49,41 +46,15 @@ class PermitMessage(JsonShape):
     """Call `permit`: an orchestration requests a probe and waits for the answer."""
 
     request: ProbeRequest
-    settings: Annotated[CircuitSettings, Form(name="circuit")]
+    settings: CircuitSettings
 
     def apply(self, breaker: Breaker, received_at: datetime) -> tuple[Breaker, Permitted | Refused]:
         """Return the state after it, and the answer; `received_at` is the present by the circuit's clock."""
         return probe_requested(breaker, self.request, self.settings, received_at)
 
 
-@dataclass(frozen=True, slots=True)
-class ManualControlMessage:
-    """Signal `hand`: a person opens, closes, disables or resets the circuit."""
-
-    action: ManualAction
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the signal's input."""
-        return self.action.to_json()
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> "ManualControlMessage":
-        """Read what `to_json` returned."""
-        return cls(ManualAction.from_json(document))
-
-    def apply(self, breaker: Breaker, received_at: datetime) -> Breaker:
-        """Return the state after it; `received_at` is the present by the circuit's clock."""
-        return apply_manual_action(breaker, self.action, received_at)
-
-
-def answer_to_json(answer: Permitted | Refused) -> dict[str, Any]:
-    """Return the JSON form of the answer of `permit`."""
-    return {"permitted": isinstance(answer, Permitted), **answer.to_json()}
-
-
-def answer_from_json(document: Mapping[str, Any]) -> Permitted | Refused:
-    """Read what `answer_to_json` wrote."""
-    return Permitted.from_json(document) if document["permitted"] else Refused.from_json(document)
+type PermitAnswer = Permitted | Refused
+"""The answer of `permit`."""
 
 
 def snapshot_of(

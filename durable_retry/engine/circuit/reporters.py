@@ -4,12 +4,11 @@ Each report is counted once, although it may be delivered twice: `Reporters` rem
 While a dependency is healthy, successes are held back and sent with the next failure, or in batches.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, Self
+from typing import Final
 
-from durable_retry.engine.base.json_forms import JsonRow, MsInstant
+from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
 from durable_retry.engine.base.sliding_window import BUCKETS, Counts, SlidingWindow
 from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report
 from durable_retry.engine.circuit.snapshot import VALID, Snapshot, TakenHere, latest
@@ -63,7 +62,7 @@ class Reporter(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
-class Reporters:
+class Reporters(JsonShape):
     """The remembered reporters, the most recent last."""
 
     remembered: tuple[Reporter, ...] = ()
@@ -98,15 +97,6 @@ class Reporters:
     def _reporter_of_name(self, name: str) -> Reporter | None:
         kept_name = name[:NAME_CHARACTERS]
         return next((reporter for reporter in self.remembered if reporter.name == kept_name), None)
-
-    def to_json(self) -> list[list[Any]]:
-        """Return the stored rows."""
-        return [reporter.to_json() for reporter in self.remembered]
-
-    @classmethod
-    def from_json(cls, rows: Iterable[Sequence[Any]]) -> Self:
-        """Read the stored rows."""
-        return cls(tuple(map(Reporter.from_json, rows)))
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ rolling restart of any length borrows no more than that at a time.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -91,13 +91,14 @@ class BudgetAllowed:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetPostponed:
+class BudgetPostponed(JsonShape):
     """The retry waits."""
 
-    until: datetime  # when it may go
+    until: MsInstant  # when it may go
     # True: its token is taken now, and it goes at `until` without asking again. False: nothing is taken, and
     # it asks again.
     reserved: bool
+    kind: Literal["postponed"] = "postponed"
 
 
 def account(

@@ -5,9 +5,9 @@ Also when each of many waiting operations is released, so that they do not retur
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Annotated, assert_never
+from typing import Annotated, Literal, assert_never
 
-from durable_retry.engine.base.json_forms import Form, JsonShape, MsInstant
+from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape, MsInstant
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.base.priority import released_at_fraction
 from durable_retry.engine.base.text import deterministic_fraction
@@ -132,9 +132,10 @@ class Permitted(JsonShape):
     lease_id: str | None = None  # the id of the probe; None when it is none
     lease_expires_at: MsInstant | None = None  # a probe's result counts until then
     # The circuit could not be read, so the call goes without its protection; logged and counted.
-    fail_open: Annotated[bool, Form(is_stored=False)] = False
+    fail_open: Annotated[bool, NOT_STORED] = False
     # It counts within the worker's share of the dependency's limits until it ends.
-    in_share: Annotated[bool, Form(is_stored=False)] = False
+    in_share: Annotated[bool, NOT_STORED] = False
+    kind: Literal["permitted"] = "permitted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,7 @@ class Refused(JsonShape):
     reason: str  # for the operation's status
     # Whether the operation's deadline stops until then; None means that it goes on.
     stops_deadline: bool | None = None
+    kind: Literal["refused"] = "refused"
 
 
 def refused(operation_id: str, base: datetime, waiting: int, reason: str) -> Refused:

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Annotated, assert_never
+from typing import assert_never
 
 from durable_retry.engine.base.asks import is_repeated
 from durable_retry.engine.base.instants import from_ms, to_ms
-from durable_retry.engine.base.json_forms import Form, JsonShape, MsInstant
+from durable_retry.engine.base.json_forms import JsonShape, MsInstant
 from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
 from durable_retry.engine.circuit.breaker import (
     BY_CHARACTERS,
@@ -231,9 +231,9 @@ def _permit_of_lease(breaker: Breaker, lease: Lease) -> Permitted:
 
 @dataclass(frozen=True, slots=True)
 class ManualAction(JsonShape):
-    """One use of manual control."""
+    """Signal `hand`: one use of manual control."""
 
-    control: Annotated[ManualControl, Form(name="hand")]  # what to do; stored as `hand`
+    control: ManualControl
     at: MsInstant  # when, aware UTC
     by: str
     reason: str
@@ -247,32 +247,31 @@ class ManualAction(JsonShape):
     # on. Ignored for everything but opening.
     stops_deadline: bool | None = None
 
+    def apply(self, breaker: Breaker, received_at: datetime) -> Breaker:
+        """Return the circuit after it, with the record of it. One that arrives twice is applied once.
 
-def apply_manual_action(breaker: Breaker, action: ManualAction, received_at: datetime) -> Breaker:
-    """Apply a manual control and record it. A message that arrives twice is applied once.
-
-    A message that a later one overtook is recorded and changes nothing: the latest word of a person counts.
-    Later is what the clocks of those who act say; where they differ by more than messages are late, the
-    arrival decides.
-    """
-    current = advanced(breaker, received_at)
-    now = current.clock or received_at
-    entry = AuditEntry(
-        at=from_ms(to_ms(action.at)),
-        control=action.control,
-        by=action.by[:BY_CHARACTERS],
-        reason=action.reason[:REASON_CHARACTERS],
-        until=_end_of_control(action, now),
-    )
-    if breaker.audit.has(entry):
-        return breaker
-    if action.epoch is not None and action.epoch != current.epoch:
-        return current
-    if breaker.audit.overtakes(entry, now):
-        return replace(current, audit=breaker.audit.with_entry(entry))
-    changed = _after_control(current, action, entry, now)
-    # A control whose time was over before its message arrived ends at once.
-    return advanced(replace(changed, audit=breaker.audit.with_entry(entry)), received_at)
+        A message that a later one overtook is recorded and changes nothing: the latest word of a person
+        counts. Later is what the clocks of those who act say; where they differ by more than messages are
+        late, the arrival decides.
+        """
+        current = advanced(breaker, received_at)
+        now = current.clock or received_at
+        entry = AuditEntry(
+            at=from_ms(to_ms(self.at)),
+            control=self.control,
+            by=self.by[:BY_CHARACTERS],
+            reason=self.reason[:REASON_CHARACTERS],
+            until=_end_of_control(self, now),
+        )
+        if breaker.audit.has(entry):
+            return breaker
+        if self.epoch is not None and self.epoch != current.epoch:
+            return current
+        if breaker.audit.overtakes(entry, now):
+            return replace(current, audit=breaker.audit.with_entry(entry))
+        changed = _after_control(current, self, entry, now)
+        # A control whose time was over before its message arrived ends at once.
+        return advanced(replace(changed, audit=breaker.audit.with_entry(entry)), received_at)
 
 
 def _end_of_control(action: ManualAction, now: datetime) -> datetime | None:

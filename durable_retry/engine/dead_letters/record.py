@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final, NotRequired, Self, TypedDict
 from pydantic import Field
 
 from durable_retry.engine.base.instants import from_ms, from_rfc3339
-from durable_retry.engine.base.json_forms import Form, JsonShape
+from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape
 from durable_retry.engine.base.names import Category, DeadLetterReason, Priority
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.operation import without_credentials
@@ -115,10 +115,10 @@ class KeptDeadLetter(JsonShape):
     """One dead letter."""
 
     id: str  # derived from what failed, so that keeping it twice leaves one
-    operation_id: str | None  # None for a message that never became an operation
+    operation_id: str | None = None  # None for a message that never became an operation
     key: str  # idempotency key of the operation, or the source's id of the message
     source: str  # where it came from: `http`, `queue`, ...
-    dependency: str | None  # None when a message names none that is known
+    dependency: str | None = None  # None when a message names none that is known
     category: Category
     reason: DeadLetterReason  # why it needs a person
     detail: str  # one line for a person, without secrets
@@ -141,7 +141,7 @@ class KeptDeadLetter(JsonShape):
     # More of the last attempt's failure; None where its line says all.
     failure: FailureDetail | None = None
     # Why its row cannot be read, of what is shown in its place; such a record is never stored.
-    unreadable: Annotated[str | None, Form(is_stored=False)] = None
+    unreadable: Annotated[str | None, NOT_STORED] = None
 
     @property
     def handler(self) -> str | None:

@@ -12,13 +12,12 @@ place, or one that lost it, is in the same order.
 Requests and returns may come twice, late, and in another order: `engine.base.asks`.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final
+from typing import Final, Literal
 
 from durable_retry.engine.base.asks import Ask, is_repeated, with_ask
-from durable_retry.engine.base.json_forms import Form, JsonRow, JsonShape, MsInstant
+from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.base.priority import counted_wait
 from durable_retry.engine.base.text import counted
@@ -53,8 +52,9 @@ class Slot(JsonShape):
     """The attempt may start."""
 
     lease_id: str | None = None  # to be given back after the attempt; None when there is nothing to give back
-    # When the request asked; given back with the lease. None from or to an older version.
+    # When the request asked; given back with the lease. None when there is nothing to give back.
     asked_at: MsInstant | None = None
+    kind: Literal["slot"] = "slot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +64,13 @@ class SlotPostponed(JsonShape):
     seconds: float
     reserved: bool  # true: its start is counted now, and it need not wait for the rate again
     reason: str  # the limit that is reached, in a few words
-    # How many attempts that wait for a slot are older; None when it does not wait for a slot, and from an
-    # older version.
+    # How many attempts that wait for a slot are older; None when it does not wait for a slot.
     ahead: int | None = None
+    kind: Literal["postponed"] = "postponed"
 
 
-def slot_answer_to_json(answer: Slot | SlotPostponed) -> dict[str, Any]:
-    """Return the JSON form of the answer of `acquire`."""
-    return {"granted": isinstance(answer, Slot), **answer.to_json()}
-
-
-def slot_answer_from_json(document: Mapping[str, Any]) -> Slot | SlotPostponed:
-    """Read what `slot_answer_to_json` wrote."""
-    return Slot.from_json(document) if document["granted"] else SlotPostponed.from_json(document)
+type SlotAnswer = Slot | SlotPostponed
+"""The answer of `acquire`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +79,7 @@ class SlotRequest(JsonShape):
 
     lease_id: str  # one per attempt; while it is lent, a request for it gets the same lease
     lease_seconds: float  # after that the slot is free again, whatever became of the attempt
-    settings: Annotated[LimitSettings, Form(name="limits")]
+    settings: LimitSettings
     reserved: bool = False  # its start was counted when it was postponed
     # A start later than this is of no use: none is reserved. None means any.
     latest_seconds: float | None = None

@@ -13,7 +13,7 @@ small to share is kept by the entity alone.
 from collections import deque
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -54,11 +54,12 @@ class LimitSettings(JsonShape):
 
 
 @dataclass(frozen=True, slots=True)
-class NeedsSlot:
+class NeedsSlot(JsonShape):
     """The worker's share is used up; only the entity grants more. What it needs goes with the request."""
 
     settings: LimitSettings  # the limits of this moment: a pace lowers the rate
     pace: Pace | None = None  # while the dependency's own rate limit is low; None otherwise
+    kind: Literal["needs_slot"] = "needs_slot"
 
 
 def limits_at(now: datetime, limits: LimitSettings, quota: Quota | None) -> NeedsSlot:

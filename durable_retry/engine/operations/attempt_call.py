@@ -1,9 +1,8 @@
 """What an orchestration sends to have one attempt made."""
 
 from dataclasses import dataclass, field
-from typing import Annotated
 
-from durable_retry.engine.base.json_forms import Form, JsonShape
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.loop import AdmissionState, StepAdmission
 
@@ -16,9 +15,9 @@ class AttemptCall(JsonShape):
     operation_id: str | None = None  # with the digest alone
     digest: str | None = None
     attempt: int  # from 1
-    admission: Annotated[AdmissionState, Form(name="ticket")] = field(default_factory=AdmissionState)
+    admission: AdmissionState = field(default_factory=AdmissionState)
     # Whether the attempt is made although the deadline has passed.
-    is_owed: Annotated[bool, Form(name="owed")] = False
+    is_owed: bool = False
     # Whether an earlier attempt of the same key ended without a clear refusal; None for not.
     acted_before: bool | None = None
     step: StepAdmission | None = None  # of a step at another dependency

@@ -15,7 +15,7 @@ class Success(JsonShape):
 
     operation_id: str
     life: Life  # of its run
-    result: Any
+    result: Any = None
     writes: tuple[Any, ...]  # of the handler, see `stores.operations.writes`
     events: tuple[Any, ...]  # of the handler and of the operation's `on_success`
     correlation_id: str | None = None

@@ -27,7 +27,7 @@ from urllib.parse import unquote
 
 from durable_retry.engine.base.json_input import read_json
 from durable_retry.engine.base.text import Secret
-from durable_retry.engine.base.trace_context import TRACEPARENT, TRACESTATE, TraceContext
+from durable_retry.engine.base.trace_context import TRACEPARENT, TRACESTATE, TraceContext, trace_in
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of
 from durable_retry.engine.config.dependency import Dependency, HandlerTarget, Targets, UnknownTargetError
 from durable_retry.engine.operations.naming import (
@@ -81,7 +81,7 @@ def _cloud_event(document: Mapping[str, Any]) -> ParsedEnvelope:
         raise InvalidInputError(problems)
     name = EnvelopeName(document["source"], document["id"])
     # The extension "Distributed Tracing" of CloudEvents: the two headers of W3C Trace Context as attributes.
-    trace = TraceContext.from_json(document)
+    trace = trace_in(document)
     if "data_base64" in document:
         return ParsedEnvelope(_from_base64(document["data_base64"]), name, "/data_base64", trace)
     payload = _from_text(document.get("data"))

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Final, Self
 
-from durable_retry.engine.base.json_forms import Form, JsonShape
+from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.classify import is_4xx, is_refusal
@@ -134,12 +134,12 @@ class AttemptOutcome(JsonShape):
     never_sent: bool | None = None
     # Whether a handler failed by a mistake in its code, which shows nothing of the dependency. Not stored:
     # only the worker's report to the circuit needs it.
-    is_our_bug: Annotated[bool, Form(is_stored=False)] = False
+    is_our_bug: Annotated[bool, NOT_STORED] = False
     # Whether what failed is a step at another dependency, so that it shows nothing of the operation's own.
     # Not stored either.
-    is_elsewhere: Annotated[bool, Form(is_stored=False)] = False
+    is_elsewhere: Annotated[bool, NOT_STORED] = False
     # What the dependency says is left of its rate limit; None when it does not. Not stored either.
-    rate_left: Annotated[RateLeft | None, Form(is_stored=False)] = None
+    rate_left: Annotated[RateLeft | None, NOT_STORED] = None
 
     def is_clear_refusal(self, handler: str | None) -> bool:
         """Whether the dependency has certainly done nothing; of a handler only its own `Rejected` says so."""

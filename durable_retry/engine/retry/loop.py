@@ -16,22 +16,19 @@ The worker decides from its cached snapshot and its share of the limits. What bl
 the orchestration, which waits, or asks the circuit's entity for a probe or the limiter's entity for a slot.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final, assert_never, cast
+from typing import Any, Final, Literal, assert_never, cast
 
-from durable_retry.engine.base.instants import from_ms, to_ms
-from durable_retry.engine.base.json_forms import Form, JsonShape
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.text import seconds_text
-from durable_retry.engine.circuit.messages import PermitMessage, answer_from_json, answer_to_json
+from durable_retry.engine.circuit.messages import PermitMessage
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import ALL_PROBES_UNDER_WAY, RECHECK, Permitted, Refused
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.circuit.transitions import ProbeRequest
 from durable_retry.engine.limits.limiter import LEASE_MARGIN_SECONDS, Slot, SlotPostponed, SlotRequest
-from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.engine.pace import Pace
+from durable_retry.engine.limits.settings import NeedsSlot
 from durable_retry.engine.retry.constraints import Retryable, latest_start
 from durable_retry.engine.retry.decide import (
     Decision,
@@ -55,7 +52,7 @@ class AdmissionState(JsonShape):
     # The retry budget took its token when it postponed it, so it goes without asking again.
     promised: bool = False
     # The entity's permit for a probe; None when it has none.
-    permit: Annotated[Permitted | None, Form(encode=answer_to_json)] = None
+    permit: Permitted | None = None
     # When the attempt was first due, before anything blocked it; None for a first attempt.
     due_at: datetime | None = None
     # Granted by the entity `call_limiter` for this attempt; None when there is none.
@@ -75,48 +72,15 @@ class AdmissionState(JsonShape):
 
 
 @dataclass(frozen=True, slots=True)
-class NeedsProbe:
+class NeedsProbe(JsonShape):
     """The circuit is half-open, and only its entity decides who probes; the settings go with the request."""
 
     settings: CircuitSettings
+    kind: Literal["needs_probe"] = "needs_probe"
 
 
 type Blocked = Refused | NeedsProbe | BudgetPostponed | NeedsSlot
 """What blocks an attempt; none is counted."""
-
-
-def blocked_to_json(blocked: Blocked) -> dict[str, Any]:
-    """Return the JSON form, as the activities `attempt` and `publish` answer it."""
-    match blocked:
-        case Refused():
-            return {"kind": "refused", **answer_to_json(blocked)}
-        case NeedsProbe():
-            return {"kind": "needs_probe", "circuit": blocked.settings.to_json()}
-        case BudgetPostponed():
-            return {"kind": "postponed", "until": to_ms(blocked.until), "reserved": blocked.reserved}
-        case NeedsSlot():
-            pace = {} if blocked.pace is None else {"pace": blocked.pace.to_json()}
-            return {"kind": "needs_slot", "limits": blocked.settings.to_json(), **pace}
-        case _ as never:
-            assert_never(never)
-
-
-def blocked_from_json(data: Mapping[str, Any]) -> Blocked:
-    """Read what `blocked_to_json` wrote; ValueError where it is none of them."""
-    match data["kind"]:
-        case "needs_probe":
-            return NeedsProbe(CircuitSettings.from_json(data["circuit"]))
-        case "needs_slot":
-            pace = data.get("pace")
-            settings = LimitSettings.from_json(data["limits"])
-            return NeedsSlot(settings, None if pace is None else Pace.from_json(pace))
-        case "postponed":
-            return BudgetPostponed(from_ms(data["until"]), reserved=data["reserved"])
-        case "refused":
-            answer = answer_from_json(dict(data))
-            if isinstance(answer, Refused):
-                return answer
-    raise ValueError(f"{data['kind']!r} blocks no attempt")
 
 
 def probe_message(
@@ -159,7 +123,7 @@ class StepAdmission(JsonShape):
     """What an operation has reached in the admission of a step to another dependency."""
 
     dependency: str
-    admission: Annotated[AdmissionState, Form(name="ticket")] = field(default_factory=AdmissionState)
+    admission: AdmissionState = field(default_factory=AdmissionState)
 
 
 def held_admission(step: StepAdmission | None, dependency: str) -> AdmissionState:
@@ -173,7 +137,7 @@ class RetryState(JsonShape):
 
     history: History = field(default_factory=History)  # the attempts and waits so far
     # What the call has reached in the admission of its next attempt.
-    admission: Annotated[AdmissionState, Form(name="ticket")] = field(default_factory=AdmissionState)
+    admission: AdmissionState = field(default_factory=AdmissionState)
     due_at: datetime | None = None  # when the next attempt is due, aware UTC; None means at once
     # The same of a step of the next attempt, at another dependency; None when none was blocked.
     step: StepAdmission | None = None

@@ -41,8 +41,8 @@ from durable_retry.engine.base.names import (
     STARTED_OPERATION,
     DeadLetterReason,
 )
-from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.base.unreadable import CAUSES, read_or
+from durable_retry.engine.base.trace_context import trace_in
+from durable_retry.engine.base.unreadable import CAUSES
 from durable_retry.engine.facts import OperationEnded
 from durable_retry.engine.operations.completion import (
     Completion,
@@ -190,7 +190,7 @@ def completion_of(instance: Instance, now: datetime) -> KeyCompletion:
 
 async def _report_end(hub: TaskHub, instance: Instance, completion: KeyCompletion) -> None:
     written = written_operation(instance.input)
-    trace = read_or(lambda: TraceContext.from_json(written.get("trace")), lambda _: None)
+    trace = trace_in(written.get("trace"))
     report(OperationEnded(completion.document, trace))
     # The batch, the saga or the call waits for the operation.
     waiting, ended = written.get("reports_to"), Completion.of(completion.document)

@@ -6,7 +6,6 @@ that wait for a circuit are found page by page, and woken. Every call of the hub
 """
 
 import asyncio
-import json
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -34,12 +33,13 @@ from durable_retry.engine.base.names import (
     outbox_instance,
 )
 from durable_retry.engine.base.unreadable import read_or
-from durable_retry.engine.circuit.breaker import Breaker, breaker_from_json
-from durable_retry.engine.circuit.messages import ManualControlMessage, ReportMessage
+from durable_retry.engine.circuit.breaker import Breaker
+from durable_retry.engine.circuit.messages import ReportMessage
 from durable_retry.engine.circuit.report import Report
 from durable_retry.engine.circuit.reporters import ReportBuffer
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.states import CircuitSettings
+from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations.status import WAITS_FOR
@@ -77,27 +77,24 @@ class CircuitEntity:
     async def readable(self) -> tuple[Breaker, str | None]:
         """Return its state; the initial one, and why, where what is stored cannot be read."""
         text = await self.hub.read_entity(circuit_id(self.dependency))
-        initial = breaker_from_json(None)
-        return read_or(lambda: (_breaker_of_text(text), None), lambda reason: (initial, reason))
+        return read_or(lambda: (_breaker_of_text(text), None), lambda reason: (Breaker(), reason))
 
     async def limiter(self) -> Limiter:
         """Return the state of the dependency's limiter; the initial one where it cannot be read."""
         text = await self.hub.read_entity(limiter_id(self.dependency))
-        return read_or(
-            lambda: Limiter.from_json(json.loads(text)) if text else Limiter(), lambda _: Limiter()
-        )
+        return read_or(lambda: Limiter.from_json_text(text or "{}"), lambda _: Limiter())
 
     async def report(self, message: ReportMessage) -> None:
         """See `SharedCircuit`."""
         await self.hub.signal_entity(circuit_id(self.dependency), REPORT, message.to_json())
 
-    async def control(self, message: ManualControlMessage) -> None:
+    async def control(self, action: ManualAction) -> None:
         """Signal a manual control of the circuit."""
-        await self.hub.signal_entity(circuit_id(self.dependency), MANUAL_CONTROL, message.to_json())
+        await self.hub.signal_entity(circuit_id(self.dependency), MANUAL_CONTROL, action.to_json())
 
 
 def _breaker_of_text(text: str | None) -> Breaker:
-    return breaker_from_json(json.loads(text) if text else None)
+    return Breaker.from_json_text(text or "{}")
 
 
 def circuit_id(dependency: str) -> EntityInstanceId:
@@ -223,9 +220,9 @@ class WaitingPage:
     following: str | None  # where the next page begins; None after the last one
 
 
-async def start_release(hub: TaskHub, dependency: str, control: ManualControlMessage) -> None:
+async def start_release(hub: TaskHub, dependency: str, action: ManualAction) -> None:
     """Start the orchestration that wakes waiting operations once the manual control took effect."""
-    given = {"dependency": dependency, "hand": control.to_json()}
+    given = {"dependency": dependency, "hand": action.to_json()}
     await hub.start_instance(RELEASE_WAITING, f"release-{dependency}-{uuid.uuid4().hex}", given, again=False)
 
 

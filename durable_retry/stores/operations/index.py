@@ -70,7 +70,7 @@ class OperationEntry(JsonRow):
 
     operation_id: str
     # Aware UTC instant of the status document.
-    created_at: Annotated[datetime, Form(encode=microseconds, decode=from_microseconds)]
+    created_at: Annotated[datetime, Form(microseconds, from_microseconds)]
     key: str
     dependency: str
     handler: str | None  # None for a request

@@ -19,7 +19,7 @@ from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.json_input import json_object
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.text import cut_text
-from durable_retry.engine.base.trace_context import TraceContext
+from durable_retry.engine.base.trace_context import trace_in
 from durable_retry.engine.base.unreadable import CAUSES, marked, read_or, reason_of
 from durable_retry.engine.operations.completion import unreadable_document, written_operation, written_run
 from durable_retry.engine.operations.idempotency import is_live
@@ -235,7 +235,7 @@ def whole_document_of(instance: Instance) -> dict[str, Any]:
 
 def _origin_of(operation: Mapping[str, Any]) -> dict[str, str]:
     """Return who submitted it, what it replays, and its trace, as far as there is any."""
-    trace = TraceContext.from_json(operation.get("trace"))
+    trace = trace_in(operation.get("trace"))
     names = ("submitted_by", "replay_of")
     submitted = {name: operation[name] for name in names if operation.get(name) is not None}
     if trace is None:

@@ -23,9 +23,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Final
 
 from durable_retry.engine.base.instants import age, from_age, from_ms, from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.names import EventState
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.outbox import OutboxEvent, StoredEvent, outbox_id_of, unreadable_event
@@ -38,20 +39,11 @@ _LOCATION_KEY: Final = "place"
 
 
 @dataclass(frozen=True, slots=True)
-class OutboxLocation:
-    """A partition of a table."""
+class OutboxLocation(JsonShape):
+    """A partition of a table; its JSON form is also a part of rows."""
 
     table: str
     partition_key: str
-
-    def to_json(self) -> dict[str, str]:
-        """Return the JSON form; also used as properties of a row."""
-        return {"table": self.table, "partition_key": self.partition_key}
-
-    @classmethod
-    def from_json(cls, data: Any) -> Self:
-        """Read what `to_json` wrote."""
-        return cls("" + data["table"], "" + data["partition_key"])
 
 
 def own_location(outbox_id: str) -> OutboxLocation:

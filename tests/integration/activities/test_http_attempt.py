@@ -206,7 +206,7 @@ async def test_an_attempt_that_is_owed_is_made_after_the_deadline_with_the_time_
 ) -> None:
     late = clock.now() - timedelta(minutes=5)
     operation = an_operation(key=key, dependency="safe", deadline_at=late, request=a_get())
-    call = {"operation": operation.to_json(), "attempt": 1, "owed": True}
+    call = {"operation": operation.to_json(), "attempt": 1, "is_owed": True}
     answer = await attempt(call, binding_for(free_port()))
     assert AttemptOutcome.from_json(answer).status_code == 200
     assert target.totals()[key] == 1
@@ -261,7 +261,11 @@ class TestUnprotected:
         state, answers = RetryState(), []
         for unread in (True, True, False):
             ticket = state.admission.to_json()
-            call = {"operation": operation.to_json(), "attempt": state.history.next_attempt, "ticket": ticket}
+            call = {
+                "operation": operation.to_json(),
+                "attempt": state.history.next_attempt,
+                "admission": ticket,
+            }
             given = {"dependencies": dependency, "call": call, "unread": unread}
             answered = await in_a_process(given, storage)
             answer = attempt_answer_of(answered, state.history.next_attempt)

@@ -8,7 +8,7 @@ import pytest
 
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
-from durable_retry.engine.circuit.messages import ManualControlMessage, ReportMessage
+from durable_retry.engine.circuit.messages import ReportMessage
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.config.dependency import Dependency
@@ -82,7 +82,7 @@ async def test_a_task_hub_that_does_not_answer_is_unavailable(unreachable: Share
 
 async def test_a_manual_control_is_taken_by_signal(task_hub: TaskHubStage) -> None:
     entity = CircuitEntity(task_hub.binding, "payments")
-    await entity.control(ManualControlMessage(ManualAction(ManualControl.OPEN, NOON, "ada", "maintenance")))
+    await entity.control(ManualAction(ManualControl.OPEN, NOON, "ada", "maintenance"))
     breaker = await until(entity, lambda seen: seen.state is CircuitState.FORCED_OPEN)
     assert (breaker.changed_by, breaker.reason) == ("ada", "maintenance")
 

@@ -6,12 +6,10 @@ import pytest
 
 from durable_retry.engine.base.names import OUTBOX, OUTBOX_PENDING, PUBLISH, WAKE_WAITING, EventState
 from durable_retry.engine.circuit.breaker import ManualControl
-from durable_retry.engine.circuit.messages import ManualControlMessage
 from durable_retry.engine.circuit.snapshot import Refused
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.outbox import StoredEvent
-from durable_retry.engine.retry.loop import blocked_to_json
 from durable_retry.stores.circuit.entity import start_release, waiting_page
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from orchestrators import wake_waiting as release_waiting
@@ -22,18 +20,16 @@ WAIT_SECONDS = 30
 ROWS, MORE_THAN_A_PAGE = 20, 25
 
 
-def close_control() -> ManualControlMessage:
-    return ManualControlMessage(
-        ManualAction(ManualControl.CLOSE, datetime.now(UTC), "ada", "it is well again")
-    )
+def close_control() -> ManualAction:
+    return ManualAction(ManualControl.CLOSE, datetime.now(UTC), "ada", "it is well again")
 
 
 def held_up_once(name: str, given: dict[str, Any]) -> Any:
     """Refuse each operation for an hour, as an open circuit does, and let it through when it is back."""
-    if name != "attempt" or given["ticket"]["waiting"] or given["attempt"] > 1:
+    if name != "attempt" or given["admission"]["waiting"] or given["attempt"] > 1:
         return failing(0)(name, given)
     base = datetime.now(UTC) + timedelta(hours=1)
-    return {"stopped": blocked_to_json(Refused(base, 0, base, "the circuit is open"))}
+    return {"stopped": Refused(base, 0, base, "the circuit is open").to_json()}
 
 
 async def waiting(hub: TaskHubStage, dependency: str, operations: int) -> list[str]:
@@ -108,9 +104,9 @@ async def test_a_circuit_closed_by_hand_lets_the_webhooks_of_an_outbox_go(
         if name != PUBLISH:
             return failing(0)(name, given)
         lane = given["delivery"]["operation"]["dependency"]
-        if not given["delivery"]["ticket"]["waiting"]:
+        if not given["delivery"]["state"]["admission"]["waiting"]:
             base = datetime.now(UTC) + timedelta(minutes=10)
-            return {"stopped": blocked_to_json(Refused(base, 0, base, "the circuit is open"))}
+            return {"stopped": Refused(base, 0, base, "the circuit is open").to_json()}
         sent.append(lane)
         return failing(0)("attempt", given)
 

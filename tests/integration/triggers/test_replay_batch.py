@@ -14,7 +14,6 @@ from durable_retry.console.bulk.replay import RECHECK, held_until
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit.breaker import ManualControl
-from durable_retry.engine.circuit.messages import ManualControlMessage
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
@@ -45,7 +44,7 @@ async def change_circuit(hub: TaskHubStage, control: ManualControl, seconds: flo
     """Put the circuit of payments into another state and wait until it is."""
     circuit = CircuitEntity(hub.binding, "payments")
     action = ManualAction(control, clock.now(), by="ada", reason="maintenance", for_seconds=seconds)
-    await circuit.control(ManualControlMessage(action))
+    await circuit.control(action)
     wanted = CircuitState.FORCED_OPEN if control is ManualControl.OPEN else CircuitState.CLOSED
     async with asyncio.timeout(60):
         while (await circuit.read()).state is not wanted:  # noqa: ASYNC110 # asks another process

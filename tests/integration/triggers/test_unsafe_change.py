@@ -13,7 +13,6 @@ from durable_retry import clock
 from durable_retry.engine.base.names import OPERATION
 from durable_retry.engine.circuit.snapshot import Refused
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.loop import blocked_to_json
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.stores import task_hub as hub
 from orchestrators import operation as orchestrator
@@ -40,7 +39,7 @@ class Dependency:
         if state == "circuit" and operation_id not in self.refused:
             self.refused.add(operation_id)
             base = clock.now() + timedelta(seconds=WAIT_SECONDS)
-            return {"stopped": blocked_to_json(Refused(base, 0, base, "open"))}
+            return {"stopped": Refused(base, 0, base, "open").to_json()}
         if state == "attempt":
             self.under_way.add(operation_id)
             assert self.goes_on.wait(30)

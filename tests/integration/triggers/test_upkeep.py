@@ -18,7 +18,6 @@ from durable_retry.console.alerts.store import known_alerts
 from durable_retry.console.alerts.watch import check_alerts, read_health_metrics
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
-from durable_retry.engine.circuit.messages import ManualControlMessage
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
@@ -134,7 +133,7 @@ async def test_a_task_hub_that_is_away_is_an_alert_and_hides_nothing(
     settle_on(monkeypatch, alert_circuit_open_seconds=60)
     circuit = CircuitEntity(hub.binding, "payments")
     action = ManualAction(ManualControl.OPEN, NOW, by="ada", reason="maintenance")
-    await circuit.control(ManualControlMessage(action))
+    await circuit.control(action)
     async with asyncio.timeout(20):
         while (await circuit.read()).state is CircuitState.CLOSED:  # noqa: ASYNC110 # asks over gRPC
             await asyncio.sleep(0.02)

@@ -25,8 +25,6 @@ from durable_retry.engine.circuit.breaker import (
     Breaker,
     ManualControl,
     advanced,
-    breaker_from_json,
-    breaker_to_json,
 )
 from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report
 from durable_retry.engine.circuit.snapshot import CLOCKS_APART, AskForProbe, Permitted, Refused, permit
@@ -340,9 +338,9 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def it_survives_storage(self) -> None:
-        stored = json.dumps(breaker_to_json(self.desk.breaker))
+        stored = json.dumps(self.desk.breaker.to_json())
         assert len(stored) < 8_000
-        assert breaker_from_json(json.loads(stored)) == self.desk.breaker
+        assert Breaker.from_json(json.loads(stored)) == self.desk.breaker
 
     def teardown(self) -> None:
         """Wherever it stands, time and healthy probes lead out, unless a person holds it without an end."""

@@ -24,11 +24,11 @@ def asking(lease_id: str) -> dict[str, Any]:
 
 def test_a_slot_is_granted_once_until_it_is_given_back() -> None:
     first = run("acquire", asking("a:1"))
-    assert first.get_result() == {"granted": True, "lease_id": "a:1"}
+    assert first.get_result() == {"kind": "slot", "lease_id": "a:1"}
     second = run("acquire", asking("b:1"), first.get_state())
-    assert second.get_result()["granted"] is False
+    assert second.get_result()["kind"] == "postponed"
     freed = run("give_back", {"lease_id": "a:1"}, second.get_state())
     assert run("acquire", asking("b:1"), freed.get_state()).get_result() == {
-        "granted": True,
+        "kind": "slot",
         "lease_id": "b:1",
     }

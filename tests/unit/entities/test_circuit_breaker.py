@@ -6,13 +6,13 @@ import pytest
 from azure.durable_functions.testing import EntityTestResult, execute_entity
 
 from durable_retry import clock
+from durable_retry.engine.base.json_forms import union_from_json
 from durable_retry.engine.base.names import CIRCUIT_BREAKER, MANUAL_CONTROL, PERMIT, REPORT
-from durable_retry.engine.circuit.breaker import ManualControl, breaker_from_json
+from durable_retry.engine.circuit.breaker import Breaker, ManualControl
 from durable_retry.engine.circuit.messages import (
-    ManualControlMessage,
+    PermitAnswer,
     PermitMessage,
     ReportMessage,
-    answer_from_json,
 )
 from durable_retry.engine.circuit.report import CallHealth, ProbeResult
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
@@ -39,7 +39,7 @@ class Entity:
                 CircuitBreaker, operation, message, stored, entity_name=CIRCUIT_BREAKER, entity_key="payments"
             )
         self.state = result.serialized_state
-        self.desk.breaker = breaker_from_json(result.get_state(dict))
+        self.desk.breaker = Breaker.from_json(result.get_state(dict) or {})
         return result
 
     def fail(self, at: float, failures: int) -> None:
@@ -50,7 +50,8 @@ class Entity:
         message = PermitMessage(ProbeRequest("op-1", 2, after(at), 15), SETTINGS)
         document = self.run(PERMIT, message.to_json(), at).get_result(dict)
         assert document is not None
-        return answer_from_json(document)
+        answer: PermitAnswer = union_from_json(PermitAnswer, document)
+        return answer
 
     def conclude(self, at: float, answer: Permitted, verdict: CallHealth) -> None:
         assert answer.lease_id is not None
@@ -60,7 +61,7 @@ class Entity:
 
     def control(self, at: float, control: ManualControl, for_seconds: float | None = None) -> None:
         action = ManualAction(control, after(at), "ana", "drill", for_seconds)
-        self.run(MANUAL_CONTROL, ManualControlMessage(action).to_json(), at)
+        self.run(MANUAL_CONTROL, action.to_json(), at)
 
 
 def test_it_trips_is_probed_and_closes() -> None:

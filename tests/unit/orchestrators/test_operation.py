@@ -849,7 +849,7 @@ def test_an_operation_that_nobody_could_try_before_its_deadline_is_tried_once() 
     stage = Stage(an_operation(deadline_at=NOON - timedelta(minutes=4)), failing(9))
     document = stage.run()
     assert (document["attempt_count"], stage.made("attempt")) == (1, 1)
-    assert [given["owed"] for name, given in stage.activities if name == "attempt"] == [True]
+    assert [given["is_owed"] for name, given in stage.activities if name == "attempt"] == [True]
     assert document["dead_letter"]["reason"] == "DeadlineExceeded"
     assert "nothing here worked on the operation before its deadline" in document["dead_letter"]["detail"]
 

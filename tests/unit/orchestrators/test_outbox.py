@@ -11,7 +11,7 @@ from durable_retry.engine.circuit.snapshot import Refused
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.outbox import StoredEvent, event_id_for
-from durable_retry.engine.retry.loop import NeedsProbe, blocked_to_json
+from durable_retry.engine.retry.loop import NeedsProbe
 from orchestrators.outbox import outbox
 from tests.support.builders import NOON, PAYMENTS, after, outcome
 from tests.support.cuts import PartStage
@@ -53,7 +53,7 @@ class World:
 
     def attempt(self, event_id: str, given: dict[str, Any]) -> Any:
         self.attempts.append((event_id.rpartition(".")[2], given["attempt"]))
-        self.admissions.append(given["delivery"]["ticket"])
+        self.admissions.append(given["delivery"]["state"]["admission"])
         answers = self.answers.get(event_id, [])
         answer = answers.pop(0) if answers else outcome(given["attempt"])
         if isinstance(answer, dict) and not {"category", "stopped"} & answer.keys():
@@ -91,7 +91,7 @@ def test_events_of_one_destination_are_sent_one_after_the_other() -> None:
 
 def test_no_event_goes_early_where_timers_fire_early() -> None:
     world = World(an_event(1, queue="a"))
-    world.answers["op-1.1"] = [{"stopped": blocked_to_json(BudgetPostponed(after(1.7), reserved=True))}]
+    world.answers["op-1.1"] = [{"stopped": BudgetPostponed(after(1.7), reserved=True).to_json()}]
     stage = PartStage(outbox, "outbox-op-1", {"operation_id": "op-1"}, world.answer)
     stage.whole_seconds = True
     stage.run()
@@ -104,7 +104,7 @@ def test_a_paused_dependency_may_stop_the_deadline_of_an_event(*, stops: bool | 
     until = after(2 * PAYMENTS.timeouts.deadline_seconds)
     held = Refused(base=until, waiting=0, until=until, reason="it is held open", stops_deadline=stops)
     world = World(an_event(1, dependency="payments", path="/"))
-    world.answers["op-1.1"] = [{"stopped": blocked_to_json(held)}, failing(1)]
+    world.answers["op-1.1"] = [{"stopped": held.to_json()}, failing(1)]
     played(world)
     assert len(world.attempts) == attempts
     assert ("op-1.1" in world.given_up) is (stops is None)
@@ -112,7 +112,7 @@ def test_a_paused_dependency_may_stop_the_deadline_of_an_event(*, stops: bool | 
 
 def test_a_clock_ahead_of_the_workers_does_not_make_it_ask_without_a_wait() -> None:
     world = World(an_event(1, queue="a"))
-    passed = {"stopped": blocked_to_json(BudgetPostponed(after(-1), reserved=False))}
+    passed = {"stopped": BudgetPostponed(after(-1), reserved=False).to_json()}
     world.answers["op-1.1"] = [passed] * 5
     stage = PartStage(outbox, "outbox-op-1", {"operation_id": "op-1"}, world.answer)
     stage.run()
@@ -149,7 +149,7 @@ def test_a_worker_that_fails_costs_no_attempt() -> None:
 def test_a_spent_retry_budget_is_waited_for() -> None:
     world = World(an_event(1, dependency="payments", path="/"))
     until = NOON + timedelta(seconds=30)
-    world.answers["op-1.1"] = [{"stopped": blocked_to_json(BudgetPostponed(until, reserved=True))}]
+    world.answers["op-1.1"] = [{"stopped": BudgetPostponed(until, reserved=True).to_json()}]
     stage = played(world)
     assert stage.now == until
     assert world.attempts == [("1", 1), ("1", 1)]
@@ -159,7 +159,7 @@ def test_a_spent_retry_budget_is_waited_for() -> None:
 def test_a_half_open_circuit_is_asked_for_a_probe() -> None:
     world = World(an_event(1, dependency="payments", path="/"))
     settings = CircuitSettings()
-    world.answers["op-1.1"] = [{"stopped": blocked_to_json(NeedsProbe(settings))}]
+    world.answers["op-1.1"] = [{"stopped": NeedsProbe(settings).to_json()}]
     stage = played(world)
     assert [name for name, _ in stage.circuit_calls] == ["permit"]
     assert world.attempts == [("1", 1), ("1", 1)]
@@ -168,7 +168,7 @@ def test_a_half_open_circuit_is_asked_for_a_probe() -> None:
 
 def test_a_webhook_beyond_the_share_takes_a_slot_and_gives_it_back() -> None:
     world = World(an_event(1, dependency="payments", path="/"))
-    world.answers["op-1.1"] = [{"stopped": blocked_to_json(NeedsSlot(LimitSettings(max_concurrency=1)))}]
+    world.answers["op-1.1"] = [{"stopped": NeedsSlot(LimitSettings(max_concurrency=1)).to_json()}]
     stage = played(world)
     assert [name for name, _ in stage.limiter_calls] == ["acquire", "give_back"]
     assert world.attempts == [("1", 1), ("1", 1)]

@@ -8,14 +8,13 @@ import pytest
 
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import CIRCUIT_EVENT
-from durable_retry.engine.circuit.breaker import Breaker, ManualControl, breaker_to_json
-from durable_retry.engine.circuit.messages import ManualControlMessage
+from durable_retry.engine.circuit.breaker import Breaker, ManualControl
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Refused
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.engine.retry.loop import Blocked, NeedsProbe, blocked_to_json
+from durable_retry.engine.retry.loop import Blocked, NeedsProbe
 from tests.support.builders import NOON, Activities, an_operation, failing
 from tests.support.stage import Stage, dying
 
@@ -31,23 +30,23 @@ def blocked(*by: Blocked | None, then: Activities | None = None) -> Activities:
 
     def answer(name: str, given: dict[str, Any]) -> Any:
         if name == "attempt" and left and (blocking := left.pop(0)) is not None:
-            return {"stopped": blocked_to_json(blocking)}
+            return {"stopped": blocking.to_json()}
         return go_on(name, given)
 
     return answer
 
 
 def admissions(stage: Stage) -> list[dict[str, Any]]:
-    return [given["ticket"] for name, given in stage.activities if name == "attempt"]
+    return [given["admission"] for name, given in stage.activities if name == "attempt"]
 
 
 def state_of(breaker: Breaker) -> dict[str, Any]:
-    return breaker_to_json(breaker)
+    return breaker.to_json()
 
 
 def held_open(reason: str) -> dict[str, Any]:
     action = ManualAction(ManualControl.OPEN, NOON, "ada", reason, for_seconds=60)
-    return state_of(ManualControlMessage(action).apply(Breaker(), NOON))
+    return state_of(action.apply(Breaker(), NOON))
 
 
 def test_a_healthy_operation_never_asks_the_circuit_itself() -> None:
@@ -113,7 +112,7 @@ def test_a_probe_goes_with_the_circuits_own_permit() -> None:
     assert operation == "permit"
     assert message["request"]["operation_id"] == "op-test"
     assert ["permit" in state for state in admissions(stage)] == [False, True]
-    assert admissions(stage)[1]["permit"]["permitted"] is True
+    assert admissions(stage)[1]["permit"]["kind"] == "permitted"
 
 
 def test_the_circuit_itself_may_refuse() -> None:
@@ -228,7 +227,7 @@ def test_a_circuit_that_always_fails_does_not_take_its_dependency_down() -> None
     stage.dead_batches = dying("permit", 99)
     assert stage.run()["status"] == "succeeded"
     assert stage.now == NOON + timedelta(seconds=30)
-    assert (stage.circuit_calls, admissions(stage)[-1]["permit"]["permitted"]) == ([], True)
+    assert (stage.circuit_calls, admissions(stage)[-1]["permit"]["kind"]) == ([], "permitted")
 
 
 def at_step(*by: Blocked, dependency: str = "warehouse") -> Activities:
@@ -249,7 +248,7 @@ def test_a_step_that_another_dependency_refuses_makes_the_operation_wait_for_tha
     assert (shown["dependency"], shown["waits_for"]) == ("payments", "warehouse")
     assert stage.run()["attempt_count"] == 1
     steps = [given.get("step") for name, given in stage.activities if name == "attempt"]
-    assert [step and (step["dependency"], step["ticket"]["waiting"]) for step in steps] == [
+    assert [step and (step["dependency"], step["admission"]["waiting"]) for step in steps] == [
         None,
         ("warehouse", True),
     ]
@@ -260,8 +259,8 @@ def test_a_step_probes_and_takes_a_slot_at_its_own_dependency() -> None:
     stage = Stage(an_operation(handler="ship", request=None), at_step(PROBE, slot))
     assert stage.run()["status"] == "succeeded"
     steps = [given["step"] for name, given in stage.activities if name == "attempt" and "step" in given]
-    assert steps[0]["ticket"]["permit"]["permitted"] is True
-    assert steps[1]["ticket"]["slot"] is not None
+    assert steps[0]["admission"]["permit"]["kind"] == "permitted"
+    assert steps[1]["admission"]["slot"] is not None
     assert [operation for operation, _ in stage.limiter_calls] == ["acquire", "give_back"]
     assert not any("permit" in state for state in admissions(stage))
 
@@ -272,10 +271,10 @@ def test_the_slot_of_a_step_is_kept_while_the_operations_own_dependency_holds_it
 
     def answer(name: str, given: dict[str, Any]) -> Any:
         if name == "attempt" and next(own):
-            return {"stopped": blocked_to_json(slot)}
+            return {"stopped": slot.to_json()}
         return answers(name, given)
 
     stage = Stage(an_operation(handler="ship", request=None), answer)
     assert stage.run()["status"] == "succeeded"
     last = [given for name, given in stage.activities if name == "attempt"][-1]
-    assert None not in (last["ticket"]["slot"], last["step"]["ticket"]["slot"])
+    assert None not in (last["admission"]["slot"], last["step"]["admission"]["slot"])

@@ -6,7 +6,7 @@ from typing import Any
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.limits.limiter import Limiter, SlotRequest, acquire
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.engine.retry.loop import AdmissionState, blocked_to_json
+from durable_retry.engine.retry.loop import AdmissionState
 from durable_retry.engine.retry.policy import Timeouts
 from orchestrators.turns import ENTITY_CALLS
 from tests.support.builders import NOON, Activities, an_operation, failing
@@ -21,9 +21,9 @@ def limited(settings: LimitSettings, then: Activities) -> Activities:
 
     def answer(name: str, given: dict[str, Any]) -> Any:
         if name == "attempt":
-            admission = AdmissionState.from_json(given["ticket"])
+            admission = AdmissionState.from_json(given["admission"])
             if admission.slot is None:
-                return {"stopped": blocked_to_json(NeedsSlot(settings))}
+                return {"stopped": NeedsSlot(settings).to_json()}
         return then(name, given)
 
     return answer
@@ -97,7 +97,9 @@ def test_a_limiter_whose_worker_dies_is_asked_again() -> None:
     assert stage.now == NOON + timedelta(seconds=6)
     assert [name for name, _ in stage.limiter_calls] == ["acquire", "give_back"]
     (slot,) = [
-        given["ticket"]["slot"] for name, given in stage.activities if given.get("ticket", {}).get("slot")
+        given["admission"]["slot"]
+        for name, given in stage.activities
+        if given.get("admission", {}).get("slot")
     ]
     assert slot["lease_id"] == f"{run_of(stage)}:1"
 

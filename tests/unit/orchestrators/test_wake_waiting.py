@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.circuit.breaker import ManualControl
-from durable_retry.engine.circuit.messages import ManualControlMessage
 from durable_retry.engine.circuit.transitions import ManualAction
 from orchestrators.turns import ENTITY_CALLS
 from orchestrators.wake_waiting import SETTLE, release_waiting
 from tests.support.builders import NOON, an_operation
 from tests.support.stage import Stage, dying
 
-CLOSED = ManualControlMessage(ManualAction(ManualControl.CLOSE, NOON, "ada", "it is back"))
+CLOSED = ManualAction(ManualControl.CLOSE, NOON, "ada", "it is back")
 
 
 def a_stage() -> Stage:

@@ -4,8 +4,8 @@ import pytest
 
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.circuit.breaker import Breaker, ManualControl, breaker_from_json, breaker_to_json
-from durable_retry.engine.circuit.messages import ManualControlMessage, PermitMessage, ReportMessage
+from durable_retry.engine.circuit.breaker import Breaker, ManualControl
+from durable_retry.engine.circuit.messages import PermitMessage, ReportMessage
 from durable_retry.engine.circuit.report import CallHealth, call_health
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
@@ -75,9 +75,9 @@ def test_the_same_hold_that_arrives_twice_is_not_made_longer() -> None:
     assert desk.read(20).state is C.HALF_OPEN
 
 
-def test_a_change_without_an_epoch_is_what_older_versions_send_and_read() -> None:
+def test_a_change_leaves_out_what_was_not_said() -> None:
     action = ManualAction(ManualControl.OPEN, after(0), "ana", "drill", 60)
-    assert set(action.to_json()) == {"hand", "at", "by", "reason", "for_seconds"}
+    assert set(action.to_json()) == {"control", "at", "by", "reason", "for_seconds"}
     assert ManualAction.from_json(action.to_json()) == action
 
 
@@ -159,8 +159,8 @@ def test_long_reasons_are_cut_and_push_old_entries_out() -> None:
 
 
 def test_a_manual_control_travels_as_json() -> None:
-    message = ManualControlMessage(ManualAction(ManualControl.OPEN, after(0), "ana", "drill", 60))
-    assert ManualControlMessage.from_json(message.to_json()) == message
+    message = ManualAction(ManualControl.OPEN, after(0), "ana", "drill", 60)
+    assert ManualAction.from_json(message.to_json()) == message
 
 
 def test_a_report_message_travels_with_its_settings() -> None:
@@ -212,16 +212,16 @@ def test_the_view_of_a_working_circuit() -> None:
 
 def test_the_view_of_an_open_circuit_keeps_the_window_that_opened_it() -> None:
     breaker = tripped().breaker
-    view = view_of("payments", breaker_from_json(breaker_to_json(breaker)), after(1), SETTINGS).to_json()
+    view = view_of("payments", Breaker.from_json(breaker.to_json()), after(1), SETTINGS).to_json()
     assert view["calls"] == 0  # nothing of the old epoch counts
     before = view["tripped_by"]["buckets"]
     assert sum(each["failures"] for each in before) >= SETTINGS.minimum_calls * SETTINGS.failure_ratio
 
 
 def test_a_circuit_that_was_stored_without_the_window_that_opened_it_is_read() -> None:
-    stored = breaker_to_json(tripped().breaker)
+    stored = tripped().breaker.to_json()
     del stored["tripped_by"]
-    read = breaker_from_json(stored)
+    read = Breaker.from_json(stored)
     assert read.state is C.OPEN
     assert view_of("payments", read, after(1), SETTINGS).to_json()["tripped_by"] is None
 
@@ -291,21 +291,17 @@ def full_house() -> Desk:
 def test_the_state_stays_below_eight_kilobytes() -> None:
     breaker = full_house().breaker
     assert len(breaker.leases) == 20
-    assert len(json.dumps(breaker_to_json(breaker))) < 8_000
+    assert len(json.dumps(breaker.to_json())) < 8_000
 
 
 @pytest.mark.parametrize("breaker", [Breaker(), full_house().breaker, tripped().breaker])
 def test_the_state_travels_as_json(breaker: Breaker) -> None:
-    assert breaker_from_json(json.loads(json.dumps(breaker_to_json(breaker)))) == breaker
-
-
-def test_nothing_stored_is_a_new_circuit() -> None:
-    assert breaker_from_json(None) == Breaker()
+    assert Breaker.from_json(json.loads(json.dumps(breaker.to_json()))) == breaker
 
 
 def test_the_state_of_a_later_version_is_not_guessed_at() -> None:
-    with pytest.raises(ValueError, match="version 2 cannot be read"):
-        breaker_from_json({**breaker_to_json(Breaker()), "version": 2})
+    with pytest.raises(ValueError, match=r"version: .*: 2"):
+        Breaker.from_json({**Breaker().to_json(), "version": 2})
 
 
 def test_a_report_that_arrives_twice_counts_once() -> None:

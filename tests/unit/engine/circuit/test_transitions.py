@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import pytest
 
+from durable_retry.engine.base.json_forms import union_from_json
 from durable_retry.engine.circuit.breaker import ManualControl
-from durable_retry.engine.circuit.messages import PermitMessage, answer_from_json, answer_to_json
+from durable_retry.engine.circuit.messages import PermitAnswer, PermitMessage
 from durable_retry.engine.circuit.report import CallHealth
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.circuit.states import CircuitState
@@ -192,7 +193,7 @@ def test_question_and_answer_travel_as_json(at: float) -> None:
     message = PermitMessage(ProbeRequest("op-1", 1, after(at), 10), SETTINGS)
     assert PermitMessage.from_json(message.to_json()) == message
     _, answer = message.apply(tripped().breaker, after(at))
-    read = answer_from_json(answer_to_json(answer))
+    read = union_from_json(PermitAnswer, answer.to_json())
     assert type(read) is type(answer)
     if isinstance(answer, Refused) and isinstance(read, Refused):
         assert (read.base, read.waiting, read.reason) == (answer.base, 0, answer.reason)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from durable_retry.engine.base.json_forms import union_from_json
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.limits.limiter import (
@@ -12,13 +13,12 @@ from durable_retry.engine.limits.limiter import (
     Limiter,
     Place,
     Slot,
+    SlotAnswer,
     SlotLease,
     SlotPostponed,
     SlotRequest,
     acquire,
     give_back,
-    slot_answer_from_json,
-    slot_answer_to_json,
 )
 from durable_retry.engine.limits.settings import (
     LimitSettings,
@@ -49,7 +49,7 @@ def test_without_a_limit_nothing_is_on() -> None:
 
 @pytest.mark.parametrize("answer", [Slot(), Slot("op-1:1"), SlotPostponed(1.5, reserved=True, reason="busy")])
 def test_an_answer_survives_its_json(answer: Slot | SlotPostponed) -> None:
-    assert slot_answer_from_json(slot_answer_to_json(answer)) == answer
+    assert union_from_json(SlotAnswer, answer.to_json()) == answer
 
 
 def test_a_request_and_the_state_survive_their_json() -> None:

@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 
 from durable_retry.engine.circuit.breaker import ManualControl
-from durable_retry.engine.circuit.messages import ManualControlMessage
 from durable_retry.engine.circuit.report import CallHealth
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
@@ -232,7 +231,7 @@ async def test_a_pause_that_a_person_ends_ends_here_too() -> None:
     permitted = await ask(stage)
     assert isinstance(permitted, Permitted)
     await stage.copy.leave(permitted, CallHealth.SILENT, duration_seconds=0.1, throttled_until=after(20))
-    reset = ManualControlMessage(ManualAction(ManualControl.RESET, after(1), "ada", "it is well"))
+    reset = ManualAction(ManualControl.RESET, after(1), "ada", "it is well")
     stage.shared.breaker = reset.apply(stage.shared.breaker, after(1))
     stage.moment.pass_(1.1)
     assert isinstance(await ask(stage, "op-2"), Permitted)
@@ -261,7 +260,7 @@ async def test_a_probe_that_was_granted_before_a_pause_became_known_does_not_go_
 
 async def test_a_hold_by_hand_stays_in_force_when_the_circuit_cannot_be_read_any_more() -> None:
     stage = Copies()
-    held = ManualControlMessage(ManualAction(ManualControl.OPEN, NOON, "ada", "maintenance", 60))
+    held = ManualAction(ManualControl.OPEN, NOON, "ada", "maintenance", 60)
     stage.shared.breaker = held.apply(stage.shared.breaker, NOON)
     assert isinstance(await ask(stage), Refused)
     stage.shared.is_down = True
