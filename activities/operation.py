@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from durable_retry.engine.operations.attempt_call import AttemptCall
-from durable_retry.engine.operations.commit import Success
+from durable_retry.engine.operations.completion import Success
+from durable_retry.engine.operations.operation import AttemptCall
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import BlockedStep
 from durable_retry.runtime.binding import TaskHub

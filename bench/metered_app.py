@@ -24,7 +24,7 @@ from durable_retry.console.metrics.store import WRITER
 from durable_retry.engine.operations.operation import OperationInput, run_number
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.stores.circuit.cache import close_circuits
-from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from onebox.clock import ManualClock
 from onebox.hub import Hub

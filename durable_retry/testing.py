@@ -23,15 +23,14 @@ from typing import Any, Final, assert_never
 import httpx
 
 from durable_retry import clock
+from durable_retry.engine.base.foreign import plain_json
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.plain_json import plain_json
 from durable_retry.engine.base.validation import validated
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.heartbeat import HEARTBEAT
 from durable_retry.engine.operations.naming import ScopedKey, explicit_scope
 from durable_retry.engine.operations.operation import OperationInput, operation_from
 from durable_retry.engine.operations.request import OperationRequest
-from durable_retry.engine.operations.steps import RememberedStep, shown
+from durable_retry.engine.operations.steps import HEARTBEAT, RememberedStep, shown
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Done, Wait, overdue
 from durable_retry.engine.retry.history import PastAttempt
 from durable_retry.engine.retry.loop import RetryState, after

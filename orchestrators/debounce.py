@@ -6,7 +6,7 @@ from typing import Any
 from durable_retry.engine.base.names import ARRIVE, BEGIN, CANCEL_EVENT, REPLACED_EVENT, WITHDRAW
 from durable_retry.engine.operations.debounce import Debounce, DebouncePlace, DebounceRequest
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
-from durable_retry.stores.operations.debounce import debounce_id
+from durable_retry.stores.operations.entities import debounce_id
 
 from .run import Run
 from .turns import Turns, call_entity

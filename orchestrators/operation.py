@@ -27,9 +27,10 @@ from durable_retry.engine.base.names import (
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.facts import OperationEnded
-from durable_retry.engine.operations.commit import Committed, Success
 from durable_retry.engine.operations.completion import (
+    Committed,
     Completion,
+    Success,
     unreadable_completion,
     unreadable_document,
     written_operation,
@@ -57,7 +58,7 @@ from durable_retry.engine.retry.loop import (
     lease_expired,
 )
 from durable_retry.settings.configuration import function_name
-from durable_retry.stores.operations.key_record import record_id
+from durable_retry.stores.operations.entities import record_id
 from durable_retry.telemetry.facts import report
 
 from .debounce import wait_until_quiet

@@ -19,8 +19,7 @@ from durable_retry.engine.base.names import (
     OperationState,
 )
 from durable_retry.engine.facts import WaitBegun, WaitEnded
-from durable_retry.engine.operations.attempt_call import AttemptCall
-from durable_retry.engine.operations.operation import OperationInput, digest_of
+from durable_retry.engine.operations.operation import AttemptCall, OperationInput, digest_of
 from durable_retry.engine.operations.pause import Pause
 from durable_retry.engine.operations.status import WAITS_FOR, OperationStatus
 from durable_retry.engine.retry.decide import Wait, is_owed

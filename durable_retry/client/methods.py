@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from durable_retry.client.flows import Answer, Flow, Flows, Pages, Request
-from durable_retry.engine.base.plain_json import plain_json
+from durable_retry.engine.base.foreign import plain_json
 
 _TIMEOUT_SECONDS: Final = 40.0
 """The time limit of one request: longer than the longest `Prefer: wait`."""

@@ -17,8 +17,7 @@ from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.validation import Problem
 from durable_retry.http.answers import INVALID as INVALID_TYPE
 from durable_retry.http.answers import NO_TYPE
-from durable_retry.http.descriptions import PATH_PARAMETERS, TAGS, with_members_described
-from durable_retry.http.examples import Examples
+from durable_retry.http.descriptions import PATH_PARAMETERS, TAGS, Examples, with_members_described
 from durable_retry.http.parameters import IF_NONE_MATCH, Parameter
 from durable_retry.http.routes import (
     AWAY,

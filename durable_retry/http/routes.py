@@ -27,9 +27,8 @@ from pydantic import BaseModel
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.json_input import read_checked
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
-from durable_retry.http.acts import Act, report_act
 from durable_retry.http.answers import BodyTooLargeError, ForbiddenError, unless_known
-from durable_retry.http.callers import ANYBODY, Caller, caller_of
+from durable_retry.http.callers import ANYBODY, Act, Caller, caller_of, report_act
 from durable_retry.http.parameters import CURSOR, IF_NONE_MATCH, LIMIT, Parameter
 from durable_retry.http.refusals import Refusals, problem_of
 from durable_retry.runtime.binding import TaskHub

@@ -32,17 +32,19 @@ from durable_retry.services.dead_letters.records import archive
 from durable_retry.stores.dead_letters.records import dead_letter_id_of, find_dead_letter
 from durable_retry.stores.operations.results import whole_result
 from durable_retry.stores.operations.status import find_status, fingerprint_of
-from durable_retry.stores.saga_restarts import (
+from durable_retry.stores.sagas import (
     LatestRestart,
     RestartedElsewhereError,
     RestartStage,
     begin_restart,
+    document_of_saga,
     end_restart,
+    find_instance,
     latest_restart,
     read_restart,
+    saga_of,
     write_restart,
 )
-from durable_retry.stores.sagas import document_of_saga, find_instance, saga_of
 from durable_retry.stores.task_hub import TaskHub
 
 _AT_ONCE: Final = 10

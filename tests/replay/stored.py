@@ -34,11 +34,9 @@ from durable_retry.engine.circuit.messages import (
 )
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.operations.attempt_call import AttemptCall
-from durable_retry.engine.operations.commit import Committed, Success
-from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.completion import Committed, Completion, Success
 from durable_retry.engine.operations.idempotency import KeyCompletion
-from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.operation import AttemptCall, OperationInput
 from durable_retry.engine.order_lanes.lane import LaneMessage, Turn
 from durable_retry.engine.outbox import Delivery
 from durable_retry.engine.retry.history import AttemptOutcome

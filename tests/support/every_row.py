@@ -25,11 +25,16 @@ from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.heartbeat import HEARTBEAT, report_progress
-from durable_retry.engine.operations.steps import Execution, RememberedStep, StepState
+from durable_retry.engine.operations.steps import (
+    HEARTBEAT,
+    Execution,
+    RememberedStep,
+    StepState,
+    report_progress,
+)
 from durable_retry.engine.outbox import event_id_for
 from durable_retry.stores import workflows
-from durable_retry.stores.dead_letters import causes, intents, records
+from durable_retry.stores.dead_letters import causes, records
 from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations import markers, results, steps
 from durable_retry.stores.operations import writes as operation_writes
@@ -145,7 +150,7 @@ async def _write_dead_letters() -> None:
     )
     note = {"text": "looked at it", "at": to_rfc3339(LATER), "by": "ada"}
     await records.change_dead_letter(kept[0], lambda record: replace(record, notes=(note,)))
-    await intents.begin_change(kept[0], intents.Purpose.MOVE)
+    await records.begin_change(kept[0], records.Purpose.MOVE)
     await causes.change_cause(
         (await records.existing_dead_letter(kept[0])).group,
         lambda cause: cause.acknowledged(LATER, "ada").noted("looked at it", LATER, "ada"),

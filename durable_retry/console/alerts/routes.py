@@ -14,9 +14,8 @@ from durable_retry.console.alerts.rules import CONDITIONS, EVERY_CONDITION, Sile
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.validation import InstantText, InvalidInputError, Problem, Strict, checked
 from durable_retry.engine.facts import TargetType
-from durable_retry.http.acts import Act
 from durable_retry.http.answers import json_answer, required
-from durable_retry.http.callers import Caller
+from durable_retry.http.callers import Act, Caller
 from durable_retry.http.routes import AWAY, MISSING, OK, RouteAnswer, Routes, shown
 from durable_retry.runtime.binding import TaskHub
 

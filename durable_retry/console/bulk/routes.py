@@ -33,9 +33,8 @@ from durable_retry.console.bulk.replay import preview_patch
 from durable_retry.engine.base.answers import Answer, Page
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.facts import TargetType
-from durable_retry.http.acts import Act
 from durable_retry.http.answers import ConflictError, json_answer, required, sentence
-from durable_retry.http.callers import Caller
+from durable_retry.http.callers import Act, Caller
 from durable_retry.http.parameters import CURSOR, LIMIT
 from durable_retry.http.refusals import Refusals
 from durable_retry.http.routes import (

@@ -18,16 +18,21 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from durable_retry.console.finding.cursors import BadCursorError, IndexCursor, cursor_text, read_cursor
 from durable_retry.console.finding.found import NAMES
-from durable_retry.console.finding.question import Question
+from durable_retry.console.finding.question import (
+    BadCursorError,
+    IndexCursor,
+    Question,
+    cursor_text,
+    read_cursor,
+)
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.instants import from_microseconds, from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import FINISHED, HELD_UP, OperationState
 from durable_retry.engine.base.unreadable import UNREADABLE
 from durable_retry.engine.operations.document import ListedOperation
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.services.operations.named import named_ids
+from durable_retry.services.operations.submit import named_ids
 from durable_retry.stores.operations.index import (
     NAMED,
     OperationEntry,

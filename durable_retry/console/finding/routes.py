@@ -4,10 +4,9 @@ from typing import Final
 
 import azure.functions as func
 
-from durable_retry.console.finding.cursors import BadCursorError
 from durable_retry.console.finding.found import FoundItem, FoundType
 from durable_retry.console.finding.operations import MAX_READ, find_operations
-from durable_retry.console.finding.question import Question
+from durable_retry.console.finding.question import BadCursorError, Question
 from durable_retry.console.finding.search import search
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.names import OperationState, Priority

@@ -16,7 +16,6 @@ from typing import Final
 from durable_retry.console.activity.find import find_activity
 from durable_retry.console.activity.shapes import ActivityFilter, ActivityKind
 from durable_retry.console.bulk.actions import replay_of_instance
-from durable_retry.console.finding.cursors import BadCursorError, cursor_content, cursor_text
 from durable_retry.console.finding.found import (
     NAMES,
     FoundItem,
@@ -27,17 +26,16 @@ from durable_retry.console.finding.found import (
     found_operation,
 )
 from durable_retry.console.finding.operations import find_operations
-from durable_retry.console.finding.question import Question
+from durable_retry.console.finding.question import BadCursorError, Question, cursor_content, cursor_text
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import EventState, OperationState
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.dead_letters.search import DeadLetterSearch
 from durable_retry.engine.operations.turn_names import TURN_NAMES
 from durable_retry.engine.workflows.document import SagaDocument, SagaPart
 from durable_retry.services.accepted_workflows import batches_of_key, list_batches, list_sagas, sagas_of_key
-from durable_retry.services.operations.named import named_ids
+from durable_retry.services.operations.submit import named_ids
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.outbox.events import find_event, list_pending
 from durable_retry.stores.outbox.index import list_ended

@@ -1,10 +1,28 @@
-"""Looks at objects of code that is not ours, such as the exceptions that handlers raise: none of them raises.
+"""Objects of code that is not ours: looks at exceptions that handlers raise, and values as JSON.
 
-What an object shows of itself is code of its author: a text, an attribute, even its class.
+What an object shows of itself is code of its author: a text, an attribute, even its class. No look raises.
+
+The JSON of a value says exactly what it is. What would change silently on its way to JSON, or has no value
+yet, is refused at its place:
+
+    a generator, an iterator, an awaitable     its body would run while the JSON is made
+    a key of an object that is no text         JSON would make text of it, and one of two equal texts would go
+    bytes, a set                               JSON has none; the order of a set is another one each time
+    NaN, Infinity                              pydantic would write null
+    an integer of more than 300 digits         the host could not read it
+
+Models and dataclasses say themselves what keys, bytes and sets of theirs are as JSON.
 """
 
-from collections.abc import Callable
-from typing import Final
+import json
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Final
+
+from pydantic import BaseModel, TypeAdapter
+
+from durable_retry.engine.base.json_input import json_problems, number_problem
+from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of
 
 _TEXT_CHARS: Final = 10_000
 """More than is shown of any error; a text may be as large as the memory."""
@@ -37,3 +55,107 @@ def plain_text(value: object) -> str:
     # By the methods of `str`: a subclass may have others.
     beginning = str.__getitem__(str(value), slice(_TEXT_CHARS))
     return str.encode(beginning, "utf-8", "backslashreplace").decode()
+
+
+_ANYTHING: Final[TypeAdapter[Any]] = TypeAdapter(Any)
+_LAZY: Final = (Iterator, Awaitable, AsyncIterable)
+_WITHOUT_FORM: Final = (set, frozenset, bytes, bytearray, memoryview)
+_PLAIN: Final = (str, bool, type(None))
+
+
+def plain_json(value: Any, pointer: str = "") -> Any:
+    """Return a value as plain JSON, also of models; problems point below `pointer`.
+
+    Raises:
+        InvalidInputError: It has no JSON form that says exactly what it is, or none that can be sent.
+    """
+    document, changes = json_form(value, pointer)
+    if changes:
+        raise InvalidInputError(changes)
+    return document
+
+
+def json_form(value: Any, pointer: str) -> tuple[Any, list[Problem]]:
+    """Return a value as JSON, and what is another thing there, unless a type says how to read it back.
+
+    Raises:
+        InvalidInputError: It has no JSON form, or none that can be sent.
+    """
+    changes: list[Problem] = []
+    document = look(lambda: _exact_copy(value), None)
+    if document is None and value is not None:
+        try:
+            refused, changes = _problems_in(value)
+            document = None if refused else _ANYTHING.dump_python(value, mode="json")
+        except BaseException as error:  # noqa: BLE001 - a serializer is code of the app, and raises anything
+            refused = [Problem("", f"has no JSON form: {text_of(error)}")]
+        if refused:
+            raise InvalidInputError(_below(pointer, refused))
+    if problems := json_problems(document):
+        raise InvalidInputError(_below(pointer, problems))
+    return document, _below(pointer, changes)
+
+
+def _below(pointer: str, problems: list[Problem]) -> list[Problem]:
+    return [Problem(pointer + each.pointer, each.detail) for each in problems]
+
+
+def _exact_copy(value: Any) -> Any:
+    """Return a copy of what is plain JSON; None when only a look at each value can tell."""
+    copy = json.loads(json.dumps(value, allow_nan=False))
+    return copy if copy == value else None
+
+
+def _problems_in(value: Any) -> tuple[list[Problem], list[Problem]]:
+    """Return what can never be JSON, and what is another thing as JSON."""
+    refused: list[Problem] = []
+    changes: list[Problem] = []
+    pending: list[tuple[tuple[str | int, ...], Any, bool]] = [((), value, False)]
+    seen: set[int] = set()
+    while pending:
+        path, each, is_described = pending.pop()
+        kind, place = type(each), pointer_of(*path)
+        if issubclass(kind, _PLAIN) or id(each) in seen:
+            continue
+        seen.add(id(each))
+        if issubclass(kind, Mapping):
+            changes += [] if is_described else _keys_changed(each, path)
+            pending += [((*path, str(name)), item, is_described) for name, item in each.items()]
+        elif issubclass(kind, BaseModel) or is_dataclass(kind):
+            pending += [((*path, name), getattr(each, name), True) for name in _fields_of(kind)]
+        elif issubclass(kind, list | tuple):
+            pending += [((*path, index), item, is_described) for index, item in enumerate(each)]
+        elif (detail := _refusal_of(each, is_described=is_described)) is not None:
+            refused.append(Problem(place, detail))
+        elif issubclass(kind, _WITHOUT_FORM) and not is_described:
+            changes.append(Problem(place, f"is of type {kind.__name__}, which JSON does not have"))
+    return refused, changes
+
+
+def _keys_changed(each: Mapping[Any, Any], path: tuple[str | int, ...]) -> list[Problem]:
+    return [
+        Problem(pointer_of(*path, str(name)), f"has a key of type {type(name).__name__}: JSON has texts only")
+        for name in each
+        if not issubclass(type(name), str)
+    ]
+
+
+def _fields_of(kind: Any) -> list[str]:
+    if issubclass(kind, BaseModel):
+        return [name for name, field in kind.model_fields.items() if not field.exclude]
+    return [field.name for field in fields(kind)]
+
+
+def _refusal_of(each: Any, *, is_described: bool) -> str | None:
+    kind = type(each)
+    if issubclass(kind, _LAZY):
+        return f"is of type {kind.__name__}, which has no value yet: give a list, or the value itself"
+    if issubclass(kind, int | float):
+        return number_problem(each)
+    if is_described or issubclass(kind, _WITHOUT_FORM):
+        return None
+    try:
+        _ANYTHING.dump_python(each, mode="json")
+    except BaseException as error:  # noqa: BLE001 - as above
+        return f"has no JSON form: {text_of(error)}"
+    return None

@@ -1,4 +1,4 @@
-"""The end of an operation, as batches, sagas and callers that wait for it need it.
+"""The end of an operation: the commit of its success, and what those that wait for it get.
 
 Also the end of an operation whose input cannot be read: what its document shows, and what completes the
 record of its key.
@@ -14,9 +14,10 @@ from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.names import FINISHED, Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.text import cut_text
+from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import pointed_at
 from durable_retry.engine.operations.document import DeadLetterNote, ListedOperation
-from durable_retry.engine.operations.idempotency import KeyCompletion
+from durable_retry.engine.operations.idempotency import KeyCompletion, Life
 from durable_retry.engine.operations.operation import run_number
 
 _DAY_SECONDS: Final = 86_400.0
@@ -160,3 +161,26 @@ def _error_text(status: OperationState, dead_letter: Mapping[str, Any]) -> str |
         return None
     parts = [str(dead_letter[name]) for name in ("reason", "detail") if dead_letter.get(name)]
     return cut_text(": ".join(parts) or status.value, _ERROR_CHARS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Success(JsonShape):
+    """The input of the activity `commit`."""
+
+    operation_id: str
+    life: Life  # of its run
+    result: Any = None
+    writes: tuple[Any, ...]  # of the handler, see `stores.operations.writes`
+    events: tuple[Any, ...]  # of the handler and of the operation's `on_success`
+    correlation_id: str | None = None
+    trace: TraceContext | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed(JsonShape):
+    """The answer of the activity `commit`."""
+
+    # The run under whose name it was committed: another start of the same life may have come first.
+    run_id: str
+    events: tuple[Mapping[str, Any], ...] = ()  # as the status document shows them
+    rejected: str | None = None  # why the writes can never be made; None when they are

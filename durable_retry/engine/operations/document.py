@@ -18,8 +18,7 @@ from durable_retry.engine.base.names import (
     Priority,
 )
 from durable_retry.engine.base.unreadable import Unreadable
-from durable_retry.engine.operations.heartbeat import HeartbeatNote
-from durable_retry.engine.operations.steps import StepNote
+from durable_retry.engine.operations.steps import HeartbeatNote, StepNote
 from durable_retry.engine.retry.history import PastAction, PastAttempt, PastWait
 
 

@@ -19,7 +19,7 @@ orchestration's input, an activity's answer, an entity's state or a table row.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final, Self
@@ -42,6 +42,7 @@ from durable_retry.engine.operations.naming import (
     run_id_for,
 )
 from durable_retry.engine.operations.request import OperationRequest
+from durable_retry.engine.retry.loop import AdmissionState, StepAdmission
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts, overridden, override_problems
 
 _CREDENTIAL_HEADERS: Final = frozenset(
@@ -345,3 +346,19 @@ def missing_credentials(request: Mapping[str, Any] | None) -> Iterator[Problem]:
         if name.lower() in _CREDENTIAL_HEADERS and value == MASK:
             detail = "is a credential and was not kept: give it in an edited request, or leave it out there"
             yield Problem(pointer_of("request", "headers", name), detail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptCall(JsonShape):
+    """The input of the activity `attempt`: an operation, or where to find a large one, see `start_input`."""
+
+    operation: OperationInput | None = None
+    operation_id: str | None = None  # with the digest alone
+    digest: str | None = None
+    attempt: int  # from 1
+    admission: AdmissionState = field(default_factory=AdmissionState)
+    # Whether the attempt is made although the deadline has passed.
+    is_owed: bool = False
+    # Whether an earlier attempt of the same key ended without a clear refusal; None for not.
+    acted_before: bool | None = None
+    step: StepAdmission | None = None  # of a step at another dependency

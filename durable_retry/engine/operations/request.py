@@ -10,9 +10,9 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from durable_retry.engine.base.foreign import plain_json
 from durable_retry.engine.base.json_input import json_problems
 from durable_retry.engine.base.names import OrderOnFailureName, PriorityName
-from durable_retry.engine.base.plain_json import plain_json
 from durable_retry.engine.base.validation import (
     HeaderName,
     HeaderValue,

@@ -20,9 +20,8 @@ from durable_retry import clock
 from durable_retry.engine.base.errors import ContendedError, StorageRefusedError
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.facts import AttemptEnded, AttemptHeld, DeliveryEnded
-from durable_retry.engine.operations.attempt_call import AttemptCall
 from durable_retry.engine.operations.completion import written_operation
-from durable_retry.engine.operations.operation import OperationInput, digest_of
+from durable_retry.engine.operations.operation import AttemptCall, OperationInput, digest_of
 from durable_retry.engine.operations.steps import OvertakenError
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState, Blocked, BlockedStep

@@ -23,16 +23,18 @@ from durable_retry import clock
 from durable_retry.engine.base.errors import ContendedError
 from durable_retry.engine.base.foreign import look
 from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.operations.heartbeat import HEARTBEAT, begin_heartbeats, report_progress
 from durable_retry.engine.operations.steps import (
+    HEARTBEAT,
     MAX_RESULT_BYTES,
     Execution,
     OvertakenError,
     RememberedStep,
     StepStoppedError,
     begin,
+    begin_heartbeats,
     fail,
     hold,
+    report_progress,
     succeed,
 )
 from durable_retry.engine.retry.history import AttemptOutcome, StepFailure

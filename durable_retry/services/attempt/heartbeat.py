@@ -12,8 +12,8 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.engine.base.plain_json import plain_json
-from durable_retry.engine.operations.heartbeat import progress_text
+from durable_retry.engine.base.foreign import plain_json
+from durable_retry.engine.operations.steps import progress_text
 
 # A store is written at most this often: what a crash loses, at most, against what the writes cost.
 _LONGEST_PAUSE_SECONDS: Final = 10.0

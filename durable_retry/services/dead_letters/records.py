@@ -14,11 +14,15 @@ from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.document import DeadLetterDocument
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.filters import EVERY, DeadLetterFilter, DeadLetterSearch
 from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
-from durable_retry.engine.dead_letters.record import KeptDeadLetter, unreadable_record
-from durable_retry.engine.dead_letters.search import EVERY, DeadLetterSearch
-from durable_retry.engine.dead_letters.transitions import archived, noted, restored
+from durable_retry.engine.dead_letters.record import (
+    KeptDeadLetter,
+    archived,
+    noted,
+    restored,
+    unreadable_record,
+)
 from durable_retry.engine.operations.document import OperationReplay
 from durable_retry.services.order_lanes import release_archived
 from durable_retry.settings.configuration import masking_of

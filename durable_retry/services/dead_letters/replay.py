@@ -28,7 +28,14 @@ from durable_retry.engine.base.errors import (
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE, DeadLetterReason, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.dead_letters.document import StartedReplay
-from durable_retry.engine.dead_letters.record import KeptDeadLetter, Replay, Status, WrongStatusError
+from durable_retry.engine.dead_letters.record import (
+    KeptDeadLetter,
+    Replay,
+    Status,
+    WrongStatusError,
+    not_replayed,
+    replayed,
+)
 from durable_retry.engine.dead_letters.replay import (
     Prepared,
     ReplayBody,
@@ -37,7 +44,6 @@ from durable_retry.engine.dead_letters.replay import (
     replayed_operation,
     whole_edits,
 )
-from durable_retry.engine.dead_letters.transitions import not_replayed, replayed
 from durable_retry.engine.facts import SubmissionOutcome, Submitted
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.idempotency import is_live
@@ -48,16 +54,19 @@ from durable_retry.services.operations.submit import KeyReused, submit
 from durable_retry.services.outbox import resend, was_resent
 from durable_retry.services.sources import intake
 from durable_retry.settings.configuration import app_settings, masking_of, targets
-from durable_retry.stores.dead_letters.intents import Intent, Purpose, finish_change, intents_of
 from durable_retry.stores.dead_letters.records import (
+    Intent,
+    Purpose,
     begin_move,
     existing_dead_letter,
     find_dead_letter,
+    finish_change,
+    intents_of,
     move_dead_letter,
     settle,
 )
 from durable_retry.stores.instances import Instance
-from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.steps import forget_steps_from, names_of_steps
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import spans

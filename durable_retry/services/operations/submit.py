@@ -12,17 +12,26 @@ from typing import Any, Final
 
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import UnreadableRecordError
+from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.facts import StartUnanswered, SubmissionOutcome, Submitted
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.idempotency import is_live
-from durable_retry.engine.operations.naming import ScopedKey, explicit_scope
+from durable_retry.engine.operations.naming import (
+    FIELDS_SCOPE,
+    ScopedKey,
+    envelope_scope,
+    explicit_scope,
+    operation_id_for,
+    source_scope,
+)
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.engine.operations.submission import Naming
 from durable_retry.services.order_lanes import with_place
+from durable_retry.settings.sources import TIMER, intake_settings
 from durable_retry.stores.instances import Instance
-from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.status import document_of
 from durable_retry.stores.order_lanes import join_lane
 from durable_retry.stores.task_hub import TaskHub
@@ -144,3 +153,21 @@ async def _answer_to_known_key(hub: TaskHub, operation: OperationInput) -> Submi
     if not record.stands_for(operation.fingerprint):
         return KeyReused()
     return Replayed(dict(record.document), finished=True)
+
+
+_KAFKA: Final = "kafka"
+_WITHOUT_PLACE: Final = (TIMER, "event_grid")
+# Sources of our own (`services.workflows`, `console.alerts.watch`): their scopes have no place at all.
+_OWN_SOURCES: Final = ("batch", "saga", "call", "watch")
+
+
+def named_ids(name: str, tenant: str) -> list[str]:
+    """Return the ids that an operation of this key can have, and the name itself, which may be an id."""
+    places = dict(intake_settings().places)
+    if _KAFKA in places:  # The scope of a message is its topic alone.
+        places[_KAFKA] = places[_KAFKA].rpartition("/")[2]
+    places |= {QUEUE_SOURCE: OPERATIONS_QUEUE, **dict.fromkeys(_WITHOUT_PLACE, "")}
+    scopes = [scope_of(who) for scope_of in (explicit_scope, envelope_scope) for who in (tenant, "")]
+    scopes += [FIELDS_SCOPE, *(f"source:{source}" for source in _OWN_SOURCES)]
+    scopes += [source_scope(source, place) for source, place in places.items()]
+    return [name, *(operation_id_for(scope, name) for scope in dict.fromkeys(scopes))]

@@ -57,7 +57,7 @@ from durable_retry.services.upkeep.purges import purge_operation
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation, keep_unreadable
 from durable_retry.stores.instances import ENDED_BADLY, Instance
-from durable_retry.stores.operations.key_record import complete_record, expire_record, read_record
+from durable_retry.stores.operations.entities import complete_record, expire_record, read_record
 from durable_retry.stores.operations.status import (
     MOST_RESTARTS,
     dead_letter_of_failure,

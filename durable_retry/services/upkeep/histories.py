@@ -25,16 +25,16 @@ from durable_retry.services.upkeep.reconcile import keep_gone
 from durable_retry.services.upkeep.removal import Past
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.instances import ENDED_BADLY, Instance
-from durable_retry.stores.operations.index import (
-    OperationEntry,
-    OperationList,
-    remove_older,
-)
-from durable_retry.stores.operations.key_record import (
+from durable_retry.stores.operations.entities import (
     complete_record,
     expire_record,
     purge_record,
     read_record,
+)
+from durable_retry.stores.operations.index import (
+    OperationEntry,
+    OperationList,
+    remove_older,
 )
 from durable_retry.stores.operations.status import document_of
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub

@@ -34,8 +34,8 @@ from durable_retry.engine.operations.status import checked_document, last_error
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.settings.upkeep import retention_settings
 from durable_retry.stores.dead_letters.records import keep_message
+from durable_retry.stores.operations.entities import complete_record, read_record
 from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets, close_gap, gaps
-from durable_retry.stores.operations.key_record import complete_record, read_record
 from durable_retry.stores.operations.notes import is_listed, note_document, unwritten, write_noted
 from durable_retry.stores.operations.status import find_status, preview_of
 from durable_retry.stores.storage import rounds

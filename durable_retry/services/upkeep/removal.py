@@ -29,7 +29,7 @@ from durable_retry.stores import workflows
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived
 from durable_retry.stores.dead_letters.records import find_dead_letter, remove_archived
 from durable_retry.stores.operations import markers, steps
-from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.results import remove_results
 from durable_retry.stores.operations.status import has_ended
 from durable_retry.stores.operations.writes import remove_commit

@@ -50,7 +50,7 @@ from durable_retry.services.upkeep.removal import (
     remove_steps,
 )
 from durable_retry.settings.upkeep import RetentionSettings, retention_settings
-from durable_retry.stores.dead_letters.intents import Intent, left_over
+from durable_retry.stores.dead_letters.records import Intent, left_over
 from durable_retry.stores.order_lanes import remove_old_tails
 from durable_retry.stores.storage import lists, rounds
 from durable_retry.stores.task_hub import TaskHub

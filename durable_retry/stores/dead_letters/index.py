@@ -16,8 +16,8 @@ from datetime import datetime
 from typing import Final
 
 from durable_retry.engine.base.instants import DIGITS, from_rfc3339, newest_first, oldest_first, to_rfc3339
+from durable_retry.engine.dead_letters.filters import NAME_CHARS
 from durable_retry.engine.dead_letters.record import Facets, KeptDeadLetter, Status
-from durable_retry.engine.dead_letters.search import NAME_CHARS
 from durable_retry.stores.storage import contents, tables
 
 TABLE: Final = "DeadLetterIndex"

@@ -14,9 +14,8 @@ from operator import attrgetter
 from typing import Final
 
 from durable_retry.engine.base.instants import newest_first
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.filters import EVERY, DeadLetterFilter, DeadLetterSearch
 from durable_retry.engine.dead_letters.record import Facets, KeptDeadLetter, Status
-from durable_retry.engine.dead_letters.search import EVERY, DeadLetterSearch
 from durable_retry.stores.dead_letters.index import AFTER_ALL, NEWEST_FIRST, TABLE, id_at
 from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
 from durable_retry.stores.storage import tables

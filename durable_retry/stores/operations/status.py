@@ -35,7 +35,7 @@ from durable_retry.engine.operations.turn_names import turn_names_of
 from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.settings.configuration import app_settings, masking_of
 from durable_retry.stores.instances import ENDED_BADLY, Instance
-from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.results import with_stored
 from durable_retry.stores.operations.steps import steps_shown
 from durable_retry.stores.outbox.events import events_of

@@ -19,8 +19,16 @@ from durable_retry import clock
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import read_or
-from durable_retry.engine.operations.heartbeat import HEARTBEAT, HeartbeatNote, shown_heartbeat
-from durable_retry.engine.operations.steps import RememberedStep, StepNote, StepState, forgotten, shown
+from durable_retry.engine.operations.steps import (
+    HEARTBEAT,
+    HeartbeatNote,
+    RememberedStep,
+    StepNote,
+    StepState,
+    forgotten,
+    shown,
+    shown_heartbeat,
+)
 from durable_retry.stores.storage import contents, tables
 
 TABLE: Final = "HandlerSteps"

@@ -13,9 +13,8 @@ from durable_retry.engine.dead_letters.numbers import DeadLetterGroup
 from durable_retry.engine.dead_letters.record import FullError
 from durable_retry.engine.dead_letters.replay import NoteText
 from durable_retry.engine.facts import TargetType
-from durable_retry.http.acts import Act
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
-from durable_retry.http.callers import Caller
+from durable_retry.http.callers import Act, Caller
 from durable_retry.http.routes import OK, Declaration, RouteAnswer, Routes, shown
 from durable_retry.services.dead_letters import causes
 from durable_retry.triggers.http.dead_letters import NoteBody

@@ -11,9 +11,8 @@ from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.view import CircuitChange
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.limits.view import LimitedCircuit, ListedCircuit
-from durable_retry.http.acts import Act
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
-from durable_retry.http.callers import Caller
+from durable_retry.http.callers import Act, Caller
 from durable_retry.http.routes import Declaration, Routes, accepted, page, shown
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.circuits import (

@@ -24,7 +24,7 @@ from durable_retry.engine.base.names import Category, DeadLetterReason, Priority
 from durable_retry.engine.base.validation import Strict, refuse, with_example
 from durable_retry.engine.dead_letters.cause import CauseStatus
 from durable_retry.engine.dead_letters.document import DeadLetterDocument, StartedReplay
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
 from durable_retry.engine.dead_letters.numbers import (
     WITHOUT_DEPENDENCY,
     DeadLetterCount,
@@ -33,11 +33,9 @@ from durable_retry.engine.dead_letters.numbers import (
 )
 from durable_retry.engine.dead_letters.record import FullError, Status, WrongStatusError
 from durable_retry.engine.dead_letters.replay import NoteText, ReplayBody
-from durable_retry.engine.dead_letters.search import DeadLetterSearch
 from durable_retry.engine.facts import TargetType
-from durable_retry.http.acts import Act
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
-from durable_retry.http.callers import Caller
+from durable_retry.http.callers import Act, Caller
 from durable_retry.http.parameters import (
     CORRELATION_ID,
     CREATED_AFTER,

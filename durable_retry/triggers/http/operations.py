@@ -9,9 +9,8 @@ from durable_retry.engine.base.errors import NoSuchOperationError, WrongOperatio
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.operations.document import OperationDocument, SteeredOperation
 from durable_retry.engine.operations.pause import Pause
-from durable_retry.http.acts import Act
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
-from durable_retry.http.callers import Caller
+from durable_retry.http.callers import Act, Caller
 from durable_retry.http.routes import Declaration, Routes, accepted, shown
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.operations import control

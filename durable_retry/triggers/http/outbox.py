@@ -11,8 +11,8 @@ from durable_retry.engine.base.errors import NoSuchEventError, UnreadableEventEr
 from durable_retry.engine.base.names import EventState
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.outbox import EventFilter, OutboxEvent, OutboxEventDocument
-from durable_retry.http.acts import Act
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
+from durable_retry.http.callers import Act
 from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, CURSOR, LIMIT, one_of, text
 from durable_retry.http.routes import (
     Query,
@@ -23,7 +23,7 @@ from durable_retry.http.routes import (
     tenant_of,
 )
 from durable_retry.runtime.binding import TaskHub
-from durable_retry.services.operations.named import named_ids
+from durable_retry.services.operations.submit import named_ids
 from durable_retry.services.outbox import find_shown_event, list_events, resend
 
 routes = Routes(

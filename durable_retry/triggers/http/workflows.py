@@ -24,7 +24,6 @@ from durable_retry.engine.workflows.document import BatchDocument, BatchSummary,
 from durable_retry.engine.workflows.references import SAGA_SOURCE, SagaRequest
 from durable_retry.engine.workflows.restart import RestartBody, RestartedSaga
 from durable_retry.engine.workflows.shapes import BatchRequest
-from durable_retry.http.acts import Act
 from durable_retry.http.answers import (
     REPLAYED,
     ConflictError,
@@ -34,7 +33,7 @@ from durable_retry.http.answers import (
     required,
     sentence,
 )
-from durable_retry.http.callers import Caller
+from durable_retry.http.callers import Act, Caller
 from durable_retry.http.parameters import CURSOR, KEY, LIMIT, one_of, text
 from durable_retry.http.routes import (
     AWAY,

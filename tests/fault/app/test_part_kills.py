@@ -23,8 +23,8 @@ from durable_retry import clock
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.stores.dead_letters.counts import read_summary
-from durable_retry.stores.dead_letters.intents import left_over
 from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.dead_letters.records import left_over
 from durable_retry.stores.operations import results
 from durable_retry.stores.outbox.index import list_notes
 from durable_retry.stores.storage.tables import rows_after

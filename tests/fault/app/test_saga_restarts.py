@@ -12,8 +12,8 @@ from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.workflows.restart import RestartBody, restarted
 from durable_retry.engine.workflows.shapes import Saga, SagaStep
-from durable_retry.stores import saga_restarts
-from durable_retry.stores.saga_restarts import (
+from durable_retry.stores import sagas
+from durable_retry.stores.sagas import (
     LatestRestart,
     RestartedElsewhereError,
     RestartStage,
@@ -157,7 +157,7 @@ def test_a_run_that_is_cut_at_any_of_its_writes_goes_on(mode: Mode, monkeypatch:
 
 
 def test_a_saga_of_any_size_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saga_restarts, "_PART_CHARS", 100)
+    monkeypatch.setattr(sagas, "_PART_CHARS", 100)
     runs = Runs()
     runs.write("early", None)
     runs.write("latest", LatestRestart(token="early"))

@@ -14,8 +14,7 @@ import durable_retry
 from durable_retry import clock
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.heartbeat import HEARTBEAT, MAX_PROGRESS_BYTES, HeartbeatNote
-from durable_retry.engine.operations.steps import RememberedStep
+from durable_retry.engine.operations.steps import HEARTBEAT, MAX_PROGRESS_BYTES, HeartbeatNote, RememberedStep
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts
 from durable_retry.handlers import Call, registry

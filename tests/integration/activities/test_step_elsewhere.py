@@ -12,8 +12,8 @@ from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.circuit.report import CallHealth
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.attempt_call import AttemptCall
 from durable_retry.engine.operations.document import OperationDocument
+from durable_retry.engine.operations.operation import AttemptCall
 from durable_retry.engine.operations.status import running_document
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState, BlockedStep, StepAdmission

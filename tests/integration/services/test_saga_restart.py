@@ -20,7 +20,7 @@ from durable_retry.services import saga_restart
 from durable_retry.services.workflows import refuse_item
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.records import dead_letter_id_of, find_dead_letter
-from durable_retry.stores.saga_restarts import RestartStage, latest_restart
+from durable_retry.stores.sagas import RestartStage, latest_restart
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from tests.support.builders import NOON, an_operation
 from tests.support.hub import task_hub_stage

@@ -12,10 +12,17 @@ from durable_retry.engine.base.names import DeadLetterReason, Priority
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.config.dependency import MOST_DEAD_LETTERS
 from durable_retry.engine.dead_letters.document import DeadLetterDocument
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import KeptDeadLetter, Replay, Status, WrongStatusError
-from durable_retry.engine.dead_letters.search import DeadLetterSearch
-from durable_retry.engine.dead_letters.transitions import archived, noted, replayed, restored
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
+from durable_retry.engine.dead_letters.record import (
+    KeptDeadLetter,
+    Replay,
+    Status,
+    WrongStatusError,
+    archived,
+    noted,
+    replayed,
+    restored,
+)
 from durable_retry.engine.operations.debounce import Debounce
 from durable_retry.services.dead_letters.causes import find_cause, latest_groups, list_groups
 from durable_retry.settings.app import AppSettings
@@ -31,13 +38,13 @@ from durable_retry.stores.dead_letters.counts import (
     open_counts,
     read_summary,
 )
-from durable_retry.stores.dead_letters.intents import left_over
 from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters
 from durable_retry.stores.dead_letters.records import (
     change_dead_letter,
     find_dead_letter,
     keep_message,
     keep_operation,
+    left_over,
     move_dead_letter,
 )
 from durable_retry.stores.storage import tables

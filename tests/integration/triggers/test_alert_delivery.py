@@ -31,7 +31,7 @@ from durable_retry.console.alerts.store import (
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.transitions import archived
+from durable_retry.engine.dead_letters.record import archived
 from durable_retry.engine.outbox import signature
 from durable_retry.settings.alerts import AlertSettings, Format, Receiver
 from durable_retry.stores.dead_letters.list import count_dead_letters

@@ -36,7 +36,7 @@ from durable_retry.services.upkeep.removal import Past
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.dead_letters.records import dead_letter_id_of, keep_operation
-from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.status import MOST_RESTARTS, document_of, find_status
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from orchestrators.operation import operation as operation_orchestrator

@@ -11,7 +11,7 @@ from azure.core.exceptions import HttpResponseError
 
 from durable_retry import clock
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.dead_letters.transitions import archived
+from durable_retry.engine.dead_letters.record import archived
 from durable_retry.services import outbox
 from durable_retry.services.dead_letters.replay import finish_replay
 from durable_retry.services.order_lanes import look_at_lanes
@@ -24,8 +24,15 @@ from durable_retry.services.upkeep.rounds import (
     run_maintenance,
 )
 from durable_retry.settings.upkeep import RetentionSettings
-from durable_retry.stores.dead_letters.intents import Intent, Purpose, begin_change, left_over
-from durable_retry.stores.dead_letters.records import find_dead_letter, keep_operation, move_dead_letter
+from durable_retry.stores.dead_letters.records import (
+    Intent,
+    Purpose,
+    begin_change,
+    find_dead_letter,
+    keep_operation,
+    left_over,
+    move_dead_letter,
+)
 from durable_retry.stores.operations.writes import commit_success
 from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import an_entry

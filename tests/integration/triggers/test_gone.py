@@ -18,8 +18,8 @@ from durable_retry.services.operations.submit import Replayed, submit
 from durable_retry.services.upkeep.reconcile import GONE, SETTLED_AFTER, add_lost
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.index import OperationList, buckets
-from durable_retry.stores.operations.key_record import read_record
 from durable_retry.stores.operations.notes import note_document, write_noted
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.task_hub import close_clients

@@ -13,7 +13,7 @@ from durable_retry.engine.operations.idempotency import KeyRecord
 from durable_retry.services.operations.submit import Replayed, Started, submit
 from durable_retry.services.upkeep.histories import purge_others
 from durable_retry.services.upkeep.removal import Past
-from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.task_hub import close_clients
 from entities.idempotency_record import IdempotencyRecord
 from tests.support.builders import an_operation, failing

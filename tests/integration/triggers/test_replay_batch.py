@@ -17,9 +17,8 @@ from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import Status
+from durable_retry.engine.dead_letters.record import Status, archived
 from durable_retry.engine.dead_letters.replay import ReplayBody
-from durable_retry.engine.dead_letters.transitions import archived
 from durable_retry.services.dead_letters.replay import replay_dead_letter
 from durable_retry.services.operations.submit import submit
 from durable_retry.stores.circuit.entity import CircuitEntity

@@ -25,9 +25,13 @@ from durable_retry.services.operations.submit import submit
 from durable_retry.services.outbox import resend
 from durable_retry.services.upkeep.rounds import finish_left_over
 from durable_retry.stores.dead_letters.counts import open_counts, read_summary
-from durable_retry.stores.dead_letters.intents import left_over
 from durable_retry.stores.dead_letters.list import list_dead_letters
-from durable_retry.stores.dead_letters.records import find_dead_letter, keep_message, keep_operation
+from durable_retry.stores.dead_letters.records import (
+    find_dead_letter,
+    keep_message,
+    keep_operation,
+    left_over,
+)
 from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.operations.writes import commit_success

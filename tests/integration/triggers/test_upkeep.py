@@ -21,8 +21,7 @@ from durable_retry.engine.circuit.breaker import Breaker, ManualControl
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.dead_letters.transitions import archived, restored
+from durable_retry.engine.dead_letters.record import Status, archived, restored
 from durable_retry.engine.operations.naming import operation_id_for
 from durable_retry.services.dead_letters.replay import finish_replay
 from durable_retry.services.operations.submit import submit
@@ -41,10 +40,17 @@ from durable_retry.settings.alerts import AlertSettings, Thresholds, Webhook
 from durable_retry.settings.upkeep import RetentionSettings
 from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.dead_letters.index import due
-from durable_retry.stores.dead_letters.intents import Intent, Purpose, begin_change, left_over
 from durable_retry.stores.dead_letters.list import count_dead_letters
-from durable_retry.stores.dead_letters.records import find_dead_letter, keep_operation, move_dead_letter
-from durable_retry.stores.operations.key_record import read_record
+from durable_retry.stores.dead_letters.records import (
+    Intent,
+    Purpose,
+    begin_change,
+    find_dead_letter,
+    keep_operation,
+    left_over,
+    move_dead_letter,
+)
+from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.writes import commit_success
 from durable_retry.stores.outbox.index import note_pending, own_location
 from durable_retry.stores.storage import tables

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from durable_retry.console.finding.cursors import IndexCursor, cursor_content
+from durable_retry.console.finding.question import IndexCursor, cursor_content
 from durable_retry.engine.base.instants import from_age, from_rfc3339, optional_from_rfc3339
 from durable_retry.engine.base.json_input import read_json
 from durable_retry.engine.base.trace_context import TraceContext

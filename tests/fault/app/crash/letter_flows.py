@@ -6,9 +6,8 @@ from typing import override
 from durable_retry import clock
 from durable_retry.console.bulk.routes import start_action_on_many, start_replay_of_many
 from durable_retry.engine.base.names import EventState, outbox_instance
-from durable_retry.engine.dead_letters.record import Status
+from durable_retry.engine.dead_letters.record import Status, archived
 from durable_retry.engine.dead_letters.replay import ReplayBody
-from durable_retry.engine.dead_letters.transitions import archived
 from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.services.dead_letters.replay import replay_dead_letter
 from durable_retry.services.outbox import resend

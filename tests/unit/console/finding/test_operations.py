@@ -10,9 +10,8 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.console.finding import operations as operation_search
-from durable_retry.console.finding.cursors import BadCursorError
 from durable_retry.console.finding.operations import MAX_READ, OperationSearchPage, find_operations
-from durable_retry.console.finding.question import Question
+from durable_retry.console.finding.question import BadCursorError, Question
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import OperationState, Priority

@@ -15,10 +15,9 @@ from durable_retry.console.activity.shapes import (
     ActivityTarget,
 )
 from durable_retry.console.finding import search as module
-from durable_retry.console.finding.cursors import BadCursorError
 from durable_retry.console.finding.found import FoundType
 from durable_retry.console.finding.operations import OperationSearchPage
-from durable_retry.console.finding.question import Question
+from durable_retry.console.finding.question import BadCursorError, Question
 from durable_retry.console.finding.search import search
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.instants import to_rfc3339
@@ -27,7 +26,7 @@ from durable_retry.engine.facts import TargetType
 from durable_retry.engine.outbox import OutboxEvent
 from durable_retry.engine.workflows.document import BatchSummary, SagaDocument, counts_of
 from durable_retry.engine.workflows.shapes import BatchState
-from durable_retry.services.operations.named import named_ids
+from durable_retry.services.operations.submit import named_ids
 from durable_retry.stores.dead_letters.list import DeadLetterPage
 from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON

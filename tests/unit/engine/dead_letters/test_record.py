@@ -13,24 +13,22 @@ from durable_retry.engine.dead_letters.numbers import DeadLetterSample
 from durable_retry.engine.dead_letters.record import (
     MAX_MESSAGE_CHARS,
     MAX_NOTES,
+    STATUS_MOVES,
     FullError,
     KeptDeadLetter,
     Replay,
     Status,
     WrongStatusError,
-    failure_group,
-    of_message,
-    of_operation,
-    shortened,
-)
-from durable_retry.engine.dead_letters.transitions import (
-    STATUS_MOVES,
     archived,
     failed_again,
+    failure_group,
     not_replayed,
     noted,
+    of_message,
+    of_operation,
     replayed,
     restored,
+    shortened,
 )
 from tests.support.builders import NOON, an_entry
 

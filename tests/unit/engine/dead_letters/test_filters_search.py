@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from durable_retry.engine.dead_letters.filters import EVERY, DeadLetterSearch
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, of_operation
-from durable_retry.engine.dead_letters.search import EVERY, DeadLetterSearch
 from tests.support.builders import NOON, an_entry
 
 

@@ -4,15 +4,17 @@ from datetime import UTC, datetime
 import pytest
 
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.operations.heartbeat import (
+from durable_retry.engine.operations.steps import (
     HEARTBEAT,
     MAX_PROGRESS_BYTES,
+    Execution,
+    OvertakenError,
+    RememberedStep,
     begin_heartbeats,
     progress_text,
     report_progress,
     shown_heartbeat,
 )
-from durable_retry.engine.operations.steps import Execution, OvertakenError, RememberedStep
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 EXECUTION = Execution(name=HEARTBEAT, run=2, token="x1", is_repeatable=True, now=NOON, dead_letter_id="dl-1")

@@ -1,6 +1,6 @@
 import pytest
 
-from durable_retry.engine.config.toml_lines import line_of
+from durable_retry.engine.config.dependencies_file import line_of
 
 FILE = """# A comment with [brackets]
 

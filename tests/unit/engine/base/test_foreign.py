@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, field_serializer
 
-from durable_retry.engine.base.plain_json import plain_json
+from durable_retry.engine.base.foreign import plain_json
 from durable_retry.engine.base.validation import InvalidInputError
 
 ran: list[str] = []
