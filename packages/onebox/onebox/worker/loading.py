@@ -1,5 +1,6 @@
 """Loads the app through `azure_functions_runtime`, the library that the Azure worker itself runs."""
 
+import functools
 import gc
 import importlib
 import json
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any, ClassVar
 
+from azure.functions import _durable_functions
 from azure_functions_runtime import handle_event, start_threadpool_executor
 from azure_functions_runtime.bindings.meta import load_binding_registry
 from azure_functions_runtime.functions import FunctionLoadError
@@ -118,6 +120,7 @@ def load_app(folder: Path) -> Catalogue:
     start_threadpool_executor()
     with watched_load(folder):
         _import(script)
+    _decide_typing()
     return Catalogue(_describe(each) for each in _index(script))
 
 
@@ -131,6 +134,12 @@ def tune_garbage_collector() -> None:
     gc.freeze()
     first, *others = gc.get_threshold()
     gc.set_threshold(max(first, _COLLECT_FROM_OBJECTS), *others)
+
+
+def _decide_typing() -> None:
+    """Have the library read once whether the app asks for strict typing, which it does for every document."""
+    if (is_strict := getattr(_durable_functions, "_is_strict_mode", None)) is not None:
+        _durable_functions._is_strict_mode = functools.cache(is_strict)  # noqa: SLF001 - it has no public way
 
 
 def _import(script: Path) -> None:
