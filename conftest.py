@@ -9,12 +9,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from durable_retry.app import subscribe_watchers
+from durable_retry.handlers import registry
 from durable_retry.stores.operations import notes as operation_notes
+from durable_retry.stores.storage import clients as storage_clients
 from scripts.processes import ROOT, running
 from tests.support.app import HOSTED_URL, RUN
 from tests.support.azurite import Storage, use_account
 from tests.support.semantics import reason_for_own_terms
-from tests.support.tables import use_own_tables
+from tests.support.tables import TablesInMemory, use_own_tables
 from tests.support.target import Target
 
 STRICT_TYPING = "AZURE_FUNCTIONS_DURABLE_STRICT_TYPING"
@@ -123,6 +125,20 @@ def own_tables(request: pytest.FixtureRequest, storage: Storage, monkeypatch: py
     """The same, with tables that no other test writes to."""
     use_own_tables(request.node.name, monkeypatch)
     return storage
+
+
+@pytest.fixture
+def tables_in_memory(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
+    """The account of the app in this process without an Azurite."""
+    account = TablesInMemory()
+    monkeypatch.setattr(storage_clients, "table_service", lambda: account)
+    return account
+
+
+@pytest.fixture
+def no_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No handler is registered, and those that a test registers are forgotten after it."""
+    monkeypatch.setattr(registry, "_handlers", {})
 
 
 @pytest.fixture

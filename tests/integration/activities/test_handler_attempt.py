@@ -25,11 +25,12 @@ from durable_retry.services.attempt.attempt import make_attempt
 from durable_retry.services.attempt.functions import Interruption
 from durable_retry.services.attempt.http_client import sending_over
 from durable_retry.settings.configuration import using
-from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables
 from tests.support.builders import an_operation
 from tests.support.tables import TablesInMemory
 from tests.support.target import Target
+
+pytestmark = pytest.mark.usefixtures("no_handlers", "tables_in_memory")
 
 SHORT = httpx.Timeout(5, read=0.1)
 """For an answer; a request that was not sent would have no effect."""
@@ -37,18 +38,6 @@ SHORT = httpx.Timeout(5, read=0.1)
 
 class ShipOrder(BaseModel):
     order: int
-
-
-@pytest.fixture(autouse=True)
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_handlers", {})
-
-
-@pytest.fixture(autouse=True)
-def storage_in_memory(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
-    fake = TablesInMemory()
-    monkeypatch.setattr(storage_clients, "table_service", lambda: fake)
-    return fake
 
 
 EARLIER, LATER = (an_operation().run + apart for apart in (-600_000, 600_000))
@@ -362,12 +351,12 @@ async def test_a_handler_that_ends_its_process_each_time_is_not_run_for_ever() -
         await run(dies, run=LATER)  # a later run of the key begins anew
 
 
-async def test_an_attempt_that_ends_costs_one_row(storage_in_memory: TablesInMemory) -> None:
+async def test_an_attempt_that_ends_costs_one_row(tables_in_memory: TablesInMemory) -> None:
     async def ship(_order: ShipOrder, _call: Call) -> int:
         return 1
 
     await run(ship)
-    (row,) = storage_in_memory.rows("AttemptMarkers")
+    (row,) = tables_in_memory.rows("AttemptMarkers")
     assert (row["PartitionKey"], row["RowKey"], row["starts"]) == ("op-test", "0000000003", 1)
 
 

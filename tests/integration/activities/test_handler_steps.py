@@ -22,11 +22,11 @@ from durable_retry.services.attempt.attempt import make_attempt
 from durable_retry.services.attempt.call import Calls, StepInterrupted
 from durable_retry.services.attempt.functions import Interruption
 from durable_retry.stores.operations.steps import steps_shown
-from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables
 from tests.support.builders import an_operation
-from tests.support.tables import TablesInMemory
 from tests.support.target import Target
+
+pytestmark = pytest.mark.usefixtures("no_handlers", "tables_in_memory")
 
 SHORT = httpx.Timeout(5, read=0.1)
 """For an answer; a request that was not sent would have no effect."""
@@ -52,18 +52,6 @@ class Script:
         self.ran.append(name)
         if name == "mail" and self.fails:
             raise self.fails.pop(0)
-
-
-@pytest.fixture(autouse=True)
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_handlers", {})
-
-
-@pytest.fixture(autouse=True)
-def rows(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
-    fake = TablesInMemory()
-    monkeypatch.setattr(storage_clients, "table_service", lambda: fake)
-    return fake
 
 
 type Function = Callable[[Any, Call], Awaitable[Any]]

@@ -22,10 +22,11 @@ from durable_retry.services.attempt.attempt import make_attempt
 from durable_retry.services.attempt.call import Calls
 from durable_retry.settings.configuration import using
 from durable_retry.stores.operations import steps
-from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables
 from tests.support.builders import an_operation
 from tests.support.tables import TablesInMemory
+
+pytestmark = pytest.mark.usefixtures("no_handlers", "tables_in_memory")
 
 CONFIG = "[dependencies.warehouse]\ntimeouts = { attempt_seconds = 100 }\n"
 
@@ -45,14 +46,6 @@ async def pass_seconds(seconds: float) -> None:
     loop.now += seconds
     for _ in range(5):
         await asyncio.sleep(0)
-
-
-@pytest.fixture(autouse=True)
-def rows(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
-    monkeypatch.setattr(registry, "_handlers", {})
-    fake = TablesInMemory()
-    monkeypatch.setattr(storage_clients, "table_service", lambda: fake)
-    return fake
 
 
 def attempt(
@@ -169,12 +162,14 @@ def test_too_much_progress_is_a_mistake_in_the_function() -> None:
     assert "a heartbeat takes 16384" in str(outcome.error)
 
 
-def test_a_function_without_heartbeats_reads_and_writes_nothing_for_them(rows: TablesInMemory) -> None:
+def test_a_function_without_heartbeats_reads_and_writes_nothing_for_them(
+    tables_in_memory: TablesInMemory,
+) -> None:
     async def copy() -> None:
         return None
 
     attempt(copy)
-    assert rows.rows(steps.TABLE) == []
+    assert tables_in_memory.rows(steps.TABLE) == []
 
 
 def test_an_attempt_whose_run_was_overtaken_ends() -> None:
@@ -193,9 +188,9 @@ def test_an_attempt_whose_run_was_overtaken_ends() -> None:
     assert "run 3 of this key has begun" in str(outcome.error)
 
 
-def test_a_heartbeat_that_cannot_be_read_hides_nothing(rows: TablesInMemory) -> None:
+def test_a_heartbeat_that_cannot_be_read_hides_nothing(tables_in_memory: TablesInMemory) -> None:
     attempt(copy_steadily, heartbeat_seconds=10)
-    (row,) = (row for row in rows.rows(steps.TABLE) if row["RowKey"].endswith(HEARTBEAT))
+    (row,) = (row for row in tables_in_memory.rows(steps.TABLE) if row["RowKey"].endswith(HEARTBEAT))
     damaged = {name: row[name] for name in ("PartitionKey", "RowKey")} | {"record_0": "{"}
     asyncio.run(tables.merge(steps.TABLE, damaged))
     assert heartbeat_shown() is None

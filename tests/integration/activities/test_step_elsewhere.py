@@ -24,10 +24,11 @@ from durable_retry.settings.configuration import using
 from durable_retry.stores.circuit import cache
 from durable_retry.stores.operations.status import with_parts
 from durable_retry.stores.operations.steps import steps_shown
-from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON, an_operation
 from tests.support.tables import TablesInMemory
+
+pytestmark = pytest.mark.usefixtures("no_handlers", "tables_in_memory")
 
 CONFIG = """
 [dependencies.payments]
@@ -55,14 +56,6 @@ class Circuit:
 
     async def leave(self, _permitted: Permitted, health: CallHealth, **_: Any) -> None:
         self.seen.append(health)
-
-
-@pytest.fixture(autouse=True)
-def rows(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
-    monkeypatch.setattr(registry, "_handlers", {})
-    fake = TablesInMemory()
-    monkeypatch.setattr(storage_clients, "table_service", lambda: fake)
-    return fake
 
 
 @pytest.fixture
@@ -106,12 +99,12 @@ async def test_a_step_has_the_client_and_the_circuit_of_its_dependency(circuits:
 
 
 async def test_a_refused_step_ends_the_attempt_that_is_not_counted_and_goes_on_later(
-    circuits: dict[str, Circuit], rows: TablesInMemory
+    circuits: dict[str, Circuit], tables_in_memory: TablesInMemory
 ) -> None:
     circuits["warehouse"].answer = OPEN
     assert await run(order) == BlockedStep("warehouse", OPEN)
     assert circuits["payments"].seen == [CallHealth.SILENT]
-    assert rows.rows("AttemptMarkers") == []
+    assert tables_in_memory.rows("AttemptMarkers") == []
     held = StepAdmission("warehouse", AdmissionState(waiting=True))
     circuits["warehouse"].answer = Permitted(epoch=1)
     assert (await run(order, held)).category is None

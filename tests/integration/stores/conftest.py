@@ -4,19 +4,16 @@ import pytest
 
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using
-from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.task_hub import close_clients
 from tests.support.hub import TaskHubStage, task_hub_stage
-from tests.support.tables import TablesInMemory
 
 
 @pytest.fixture(params=["Azurite", "in memory"])
-def any_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def any_tables(request: pytest.FixtureRequest) -> None:
     """Tables, once on Azurite and once in the fake that the simulation uses."""
     request.getfixturevalue("storage")
     if request.param == "in memory":
-        fake = TablesInMemory()
-        monkeypatch.setattr(storage_clients, "table_service", lambda: fake)
+        request.getfixturevalue("tables_in_memory")
 
 
 DEPENDENCIES = """

@@ -25,6 +25,8 @@ from durable_retry.handlers import (
 )
 from durable_retry.testing import Crash, FakeDependency, FakeStep, HandlerRun, run_handler
 
+pytestmark = pytest.mark.usefixtures("no_handlers")
+
 CONFIG = """
 [dependencies.shop]
 base_url = "https://shop.example.com"
@@ -36,11 +38,6 @@ idempotency = { header = "" }
 base_url = "https://depot.example.com"
 classify = { OutOfStock = "business_rule" }
 """
-
-
-@pytest.fixture(autouse=True)
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_handlers", {})
 
 
 async def run(
