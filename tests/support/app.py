@@ -93,17 +93,6 @@ class System:
 
         return eventually(look, f"{dead_letter['operation_id']} is {wanted}")
 
-    def items(self, path: str, **query: str | int) -> list[dict[str, Any]]:
-        """Returns what a list below `/api/` shows on all of its pages."""
-        items: list[dict[str, Any]] = []
-        cursor: dict[str, str] = {}
-        while True:
-            page = self.client.get(f"/api/{path}", params={**query, **cursor}).raise_for_status().json()
-            items += page["items"]
-            if page["next_cursor"] is None:
-                return items
-            cursor = {"cursor": page["next_cursor"]}
-
     def log(self) -> str:
         return self.server.log.read_text()
 
