@@ -119,11 +119,7 @@ async def _note_saga(hub: TaskHub, saga: Saga) -> None:
 
 
 async def find_saga(hub: TaskHub, saga_id: str) -> SagaDocument | None:
-    """Return a saga; None when there is none of this id.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
+    """Return a saga; None when there is none of this id."""
     return await sagas.find_saga(hub, saga_id)
 
 

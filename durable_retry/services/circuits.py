@@ -53,11 +53,7 @@ class ManualControlBody(Strict):
 
 
 async def every_circuit(hub: TaskHub) -> list[ListedCircuit]:
-    """Return every circuit, by the name of its dependency.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
+    """Return every circuit, by the name of its dependency."""
     known = [dependency for _, dependency in sorted(dependencies().dependencies.items())]
     return await asyncio.gather(*(_listed_circuit(hub, each) for each in known))
 
@@ -67,7 +63,6 @@ async def find_circuit(hub: TaskHub, name: str) -> LimitedCircuit:
 
     Raises:
         NoSuchDependencyError: There is none of this name.
-        TaskHubUnavailableError: The task hub did not answer.
     """
     found = _required_dependency(name)
     circuit, now = CircuitEntity(hub, found.name), clock.now()
@@ -87,7 +82,6 @@ async def control_circuit(
     Raises:
         NoSuchDependencyError: There is none of this name.
         UnchangeableCircuitError: It is switched off, or no longer in the epoch that the change is for.
-        TaskHubUnavailableError: The task hub did not take it.
     """
     dependency = _required_dependency(name)
     if not dependency.circuit.enabled:

@@ -70,22 +70,14 @@ _PARTITION: Final = "!diagnosis"
 
 
 async def start_diagnosis(hub: TaskHub) -> str:
-    """Start a diagnosis, and return its id.
-
-    Raises:
-        TaskHubUnavailableError: It could not be started.
-    """
+    """Start a diagnosis, and return its id."""
     diagnosis_id = f"{DIAGNOSIS}-{uuid.uuid4().hex}"
     await _within_seconds(hub.start_instance(DIAGNOSIS, diagnosis_id, {}, again=False))
     return diagnosis_id
 
 
 async def find_diagnosis(hub: TaskHub, diagnosis_id: str, *, role: str, caller: str) -> Diagnosis | None:
-    """Return how far a diagnosis is; None when there is no such.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
+    """Return how far a diagnosis is; None when there is no such."""
     if not diagnosis_id.startswith(f"{DIAGNOSIS}-"):
         return None
     instance = await _within_seconds(hub.read_instance(diagnosis_id))

@@ -61,11 +61,7 @@ class Found(Enum):
 
 
 async def look_at_lane(hub: TaskHub, order_key: str) -> int:
-    """Take the places of operations that are over, from the front to the first that lives; return how many.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
+    """Take the places of operations that are over, from the front to the first that lives; say how many."""
     return await _look_along(hub, await read_lane(hub, order_key))
 
 
@@ -97,9 +93,6 @@ async def find_unseen(hub: TaskHub, operation_id: str) -> LaneMessage | None:
     """Return the join of an operation that its lane has not seen; None where nobody has to wait for it.
 
     It was never started, or it is over and does not block those behind it.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
     """
     instance = await hub.read_instance(operation_id)
     operation = None if instance is None else read_or(partial(operation_of, instance), lambda _: None)
@@ -186,11 +179,7 @@ async def release_archived(hub: TaskHub, letter: KeptDeadLetter) -> None:
 
 
 async def find_lane(hub: TaskHub, order_key: str) -> OrderLane:
-    """Return the lane of an order key, an empty one where nobody is in it.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
+    """Return the lane of an order key, an empty one where nobody is in it."""
     try:
         return OrderLane.with_queue(await read_lane(hub, order_key))
     except UnreadableRecordError as error:
@@ -207,9 +196,6 @@ async def list_lanes(
         order_key: The one that is meant, which is shown with its queue, also where nobody is in it; None for
             all.
         after: How many are on the pages before.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
     """
     if order_key is not None:
         named = await find_lane(hub, order_key)
@@ -225,11 +211,7 @@ async def list_lanes(
 
 
 async def find_blocked(hub: TaskHub) -> BlockedLanes:
-    """Count the lanes that a dead letter blocks, and those who wait in them.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
+    """Count the lanes that a dead letter blocks, and those who wait in them."""
     blocked = [ListedOrderLane.of(lane) async for lane in lanes(hub) if lane.blocking is not None]
     return BlockedLanes(
         lanes=len(blocked),

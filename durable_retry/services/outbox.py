@@ -236,11 +236,7 @@ _SWEEP: Final = "outbox"
 
 
 async def start_sending(hub: TaskHub, outbox_id: str) -> bool:
-    """Start the orchestration that sends the pending events of a run; False when it runs already.
-
-    Raises:
-        TaskHubUnavailableError: It could not be started.
-    """
+    """Start the orchestration that sends the pending events of a run; False when it runs already."""
     given = {"operation_id": outbox_id}
     return await hub.start_instance(OUTBOX, outbox_instance(outbox_id), given, again=True)
 

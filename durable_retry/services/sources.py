@@ -88,7 +88,6 @@ class BackpressureMonitor:
 
         Raises:
             BehindError: Something is still behind, and the arrival may be given back.
-            errors.TaskHubUnavailableError: The task hub did not answer.
         """
         until = clock.now() + timedelta(seconds=self.pause_seconds)
         while (backpressure := await self.backpressure(hub, dependency)) is not None:
@@ -145,7 +144,6 @@ class HttpAdmission:
 
         Raises:
             OverloadedError: There is none, or the task hub is far behind.
-            errors.TaskHubUnavailableError: The task hub did not answer.
         """
         if 0 < self.limit <= self.under_way:
             raise OverloadedError(f"{self.limit} submissions are under way in this process already")

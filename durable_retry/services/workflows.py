@@ -292,9 +292,6 @@ async def look_at(hub: TaskHub, operation_id: str) -> dict[str, Any]:
 
     Returns:
         `document`: its status document, None while it runs; or `problems`, when nothing is left of it.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
     """
     document = await find_status(hub, operation_id)
     if document is None:

@@ -103,7 +103,8 @@ class TaskHub:
 
     Its client is cached per event loop: the SDK's own binding opens and closes a gRPC channel for every
     invocation of an async function (see docs/decisions/durable-client.md for what that costs). Every method
-    that asks the task hub raises `TaskHubUnavailableError` where it does not answer, or refuses.
+    that asks the task hub raises `TaskHubUnavailableError` where it does not answer, or refuses. So does
+    every function that gets a `TaskHub`; one says so itself only where something else follows from it.
     """
 
     configuration: str

@@ -76,11 +76,7 @@ type Wanted = DeadLetterFilter | UnfinishedFilter | None
 
 
 async def count_matches(hub: TaskHub, wanted: Wanted, selection: Sequence[str]) -> tuple[int, bool]:
-    """Return how many an action would meet, and whether all were looked at: operations for ten seconds.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
+    """Return how many an action would meet, and whether all were looked at: operations for ten seconds."""
     if wanted is None:
         return len(selection), True
     if isinstance(wanted, DeadLetterFilter):
@@ -97,11 +93,7 @@ async def count_matches(hub: TaskHub, wanted: Wanted, selection: Sequence[str]) 
 async def start_bulk_action(
     hub: TaskHub, body: BulkBody, wanted: Wanted, *, matched: int, now: datetime, by: str | None
 ) -> str:
-    """Start a bulk action and return its id; `wanted` is its filter, None for a selection.
-
-    Raises:
-        TaskHubUnavailableError: It could not be started.
-    """
+    """Start a bulk action and return its id; `wanted` is its filter, None for a selection."""
     is_replay = body.what is BulkAction.REPLAY
     action_id = f"{'replay' if is_replay else 'bulk'}-{uuid.uuid4().hex}"
     created_at = to_rfc3339(now)
@@ -138,7 +130,6 @@ async def cancel_bulk(hub: TaskHub, action_id: str, document: BulkProgress, what
 
     Raises:
         BulkActionEndedError: It has ended.
-        TaskHubUnavailableError: The task hub did not answer.
     """
     if document.status in FINISHED_REPLAY:
         raise BulkActionEndedError(f"the {what} is {document.status}")
@@ -165,11 +156,7 @@ async def list_bulk_replays(hub: TaskHub, limit: int, cursor: str | None) -> Pag
 
 
 async def find_bulk_action(hub: TaskHub, action_id: str) -> BulkActionDocument | None:
-    """Return a bulk action's document; None when no instance of this id exists (never started, or purged).
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
+    """Return a bulk action's document; None when no instance of this id exists (never started, or purged)."""
     instance = await hub.read_instance(action_id) if _ID.fullmatch(action_id) else None
     return None if instance is None else _action_of_instance(instance)
 
@@ -245,11 +232,7 @@ _ENDED_WITHOUT_OUTPUT: Final = {
 async def unfinished_page(
     hub: TaskHub, wanted: UnfinishedFilter, cursor: str | None
 ) -> tuple[list[str], str | None]:
-    """Return the matching operations on the next page of the task hub, and the cursor of the page after it.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
+    """Return the matching operations on the next page of the task hub, and the cursor of the one after it."""
     page = await hub.instance_page(_selection_of_unfinished(wanted), cursor)
     return await _ids_of_matching(hub, wanted, page.instances), page.following
 

@@ -19,7 +19,6 @@ async def with_batch(hub: TaskHub, body: BulkActionBody) -> BulkActionBody:
 
     Raises:
         InvalidInputError: There is no such batch, or no operation of it is an open dead letter.
-        TaskHubUnavailableError: The task hub did not answer.
     """
     if body.batch_id is None:
         return body

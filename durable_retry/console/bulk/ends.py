@@ -29,11 +29,7 @@ _PAGES_AT_ONCE: Final = 10
 async def items_page(
     hub: TaskHub, action_id: str, *, limit: int, cursor: str | None
 ) -> Page[BulkItemDocument]:
-    """Return what became of the items of a bulk action, the latest first.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
-    """
+    """Return what became of the items of a bulk action, the latest first."""
     found, following = await list_items(action_id, limit=limit, cursor=cursor)
 
     async def shown(kept: KeptItem) -> BulkItemDocument:
@@ -53,9 +49,6 @@ async def count_ends(hub: TaskHub, action_id: str, action: BulkAction, cursor: s
 
     Returns:
         `succeeded`, `failed_again`, `under_way`, and the `cursor` of the next part; None at the end.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
     """
     counts: Counter[str] = Counter(succeeded=0, failed_again=0, under_way=0)
     for _ in range(_PAGES_AT_ONCE):

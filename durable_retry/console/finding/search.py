@@ -75,7 +75,6 @@ async def search(
 
     Raises:
         BadCursorError: The cursor was not given out here.
-        TaskHubUnavailableError: The task hub did not answer.
     """
     lists = _lists_for_question(hub, question, tenant)
     places = dict.fromkeys(lists, _ListCursor()) if cursor is None else _positions_of_cursor(cursor, lists)

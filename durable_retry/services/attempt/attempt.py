@@ -51,7 +51,6 @@ async def attempt_operation(hub: TaskHub, call: AttemptCall) -> AttemptOutcome |
 
     Raises:
         OperationElsewhereError: The operation is not where its digest says.
-        errors.TaskHubUnavailableError: The task hub did not answer.
     """
     sent = call.operation or await read_by_digest(hub, call.operation_id or "", call.digest or "")
     operation = sent.to_attempt(clock.now(), is_owed=call.is_owed, acted_before=call.acted_before is True)
@@ -119,7 +118,6 @@ async def read_by_digest(hub: TaskHub, operation_id: str, digest: str) -> Operat
 
     Raises:
         OperationElsewhereError: The instance has another input.
-        errors.TaskHubUnavailableError: The task hub did not answer.
     """
     found = _read.get((operation_id, digest))
     if found is not None:

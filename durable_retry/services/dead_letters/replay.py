@@ -348,9 +348,6 @@ async def start_if_lost(hub: TaskHub, dead_letter_id: str) -> None:
     """Start the latest replay of a dead letter unless the task hub has it; nothing where there was none.
 
     One that has succeeded already is not started.
-
-    Raises:
-        TaskHubUnavailableError: It could not be started.
     """
     record = await find_dead_letter(dead_letter_id)
     if record is not None and record.unreadable is None and record.status is Status.REPLAYED:

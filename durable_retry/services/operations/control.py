@@ -43,7 +43,6 @@ async def find_operation(hub: TaskHub, operation_id: str) -> OperationDocument:
 
     Raises:
         NoSuchOperationError: There is none of this id.
-        TaskHubUnavailableError: The task hub did not answer.
     """
     document = await _required_status(hub, operation_id)
     replays = await replays_of(document)
@@ -56,7 +55,6 @@ async def cancel(hub: TaskHub, operation_id: str, by: str | None) -> SteeredOper
     Raises:
         NoSuchOperationError: There is none of this id.
         WrongOperationStateError: It has ended.
-        TaskHubUnavailableError: The task hub did not take it.
     """
     document = await _required_status(hub, operation_id)
     if is_finished(document):
@@ -103,9 +101,6 @@ async def end_within(hub: TaskHub, operation_id: str, seconds: float) -> Operati
 
     Args:
         seconds: How long to wait for its end, on one connection to the task hub.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
     """
     ended = await hub.wait_for_end(operation_id, seconds)
     return None if ended is None else OperationDocument.read(await with_parts(whole_document_of(ended)))
@@ -118,9 +113,6 @@ async def ended_document(
 
     A submission of the same key says it again. Where its fingerprint leaves parts out, the first one's is
     shown, while its history is kept.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
     """
     dependency = find_dependency(operation.dependency)
     if dependency is not None and dependency.idempotency.fingerprint:
@@ -138,7 +130,6 @@ async def wait_for_end(hub: TaskHub, operation_id: str, timeout_seconds: float) 
     Raises:
         NoSuchOperationError: There is none of this id.
         TimeoutError: It has not ended in this time, and keeps running.
-        TaskHubUnavailableError: The task hub did not answer.
     """
     until = clock.now() + timedelta(seconds=timeout_seconds)
     while not is_finished(document := await _required_status(hub, operation_id)):

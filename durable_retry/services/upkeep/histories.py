@@ -150,9 +150,6 @@ async def purge_others(past: Past) -> tuple[int, str]:
 
     The task hub's own purge by time takes no names: it would purge those of the app around the engine too.
     An operation that ended badly is purged with its dead letter.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
     """
     hub = past.hub
     names = {function_name(name) for name in ORCHESTRATIONS}

@@ -27,9 +27,6 @@ async def purge_operation(
 
     Returns:
         Whether it was purged.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
     """
     if not await hub.purge_instance(instance, completed_before):
         return False

@@ -246,9 +246,6 @@ async def keep_gone(hub: TaskHub, entry: OperationEntry) -> bool:
     Returns:
         Whether it is gone. It is not where its record has an end, or cannot be read, or where the task hub
         may never have had it.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer.
     """
     if entry.was_answered is False or await hub.read_instance(entry.operation_id) is not None:
         return False

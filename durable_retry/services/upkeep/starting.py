@@ -24,7 +24,6 @@ async def seconds_without_a_start(hub: TaskHub, now: datetime, patience: timedel
     each operation that the index does not show as begun.
 
     Raises:
-        TaskHubUnavailableError: The task hub did not answer.
         azure.core.exceptions.AzureError: Storage did not.
     """
     newest = await _newest_entries(now - patience, now - _OLDEST)
