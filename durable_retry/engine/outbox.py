@@ -269,11 +269,6 @@ class OutboxEvent(Answer):
     sent_at: Instant | None = None
     unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
 
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Self:
-        """Read the listed form; ValueError where it is none."""
-        return cls.model_validate(document, strict=False)
-
 
 class OutboxEventDocument(OutboxEvent):
     """A follow-up message with its data, and what became of the attempts to send it."""

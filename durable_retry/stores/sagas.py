@@ -78,7 +78,7 @@ def _saga_document(instance: Instance) -> SagaDocument:
     if instance.unreadable is not None:
         raise ValueError(instance.unreadable)
     if instance.output is not None and instance.runtime_status is OrchestrationStatus.COMPLETED:
-        return SagaDocument.model_validate(instance.output, strict=False)
+        return SagaDocument.read(instance.output)
     document = saga_document(saga_of(instance), instance.updated_at)
     if instance.runtime_status in {OrchestrationStatus.TERMINATED, OrchestrationStatus.FAILED}:
         return document.model_copy(update={"status": SagaState.STOPPED})

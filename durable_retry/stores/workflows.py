@@ -133,7 +133,7 @@ def _batch_of_row(batch_id: str, row: tables.Row) -> Batch:
         created_at=from_rfc3339(row["created_at"]),
         key=row.get("key"),
         finished_at=optional_from_rfc3339(row.get("finished_at")),
-        counts=None if counts is None else BatchCounts.model_validate(counts, strict=False),
+        counts=None if counts is None else BatchCounts.read(counts),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
@@ -94,15 +94,6 @@ class BulkReplayDocument(BulkProgress):
     def stored(self) -> dict[str, Any]:
         """Return what an orchestration writes: who began it and the patch stand in the input."""
         return self.model_dump(mode="json", exclude={"by"})
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Self:
-        """Read what an orchestration wrote.
-
-        Raises:
-            ValueError: It is no such document.
-        """
-        return cls.model_validate(document, strict=False)
 
 
 class BulkActionDocument(BulkProgress):

@@ -38,7 +38,7 @@ async def items_page(
             await _standing_of_item(hub, action_id, item) if end is None else (end.status, end.dead_letter_id)
         )
         more = {"at": kept.at, "status": status, "failed_again": failed_again}
-        return BulkItemDocument.model_validate({**asdict(item), **more}, strict=False)
+        return BulkItemDocument.read({**asdict(item), **more})
 
     items = await map_bounded(shown, found, _AT_ONCE)
     return Page[BulkItemDocument](items=tuple(items), next_cursor=following)

@@ -1,7 +1,6 @@
 """Durations counted in buckets of fixed bounds, and waits: they add up without losing anything."""
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
@@ -9,6 +8,7 @@ from math import log2
 from typing import Final, Self
 
 from durable_retry.engine.base.answers import Answer
+from durable_retry.engine.base.json_forms import JsonRow
 
 PER_OCTAVE: Final = 4
 """Buckets for each doubling: a percentile is at most 19 % off, half of it as a rule."""
@@ -56,7 +56,7 @@ class Percentiles(Answer):
 
 
 @dataclass(slots=True)
-class Waits:
+class Waits(JsonRow):
     """Waits that are over: how many, and their sum in seconds."""
 
     count: int = 0
@@ -65,7 +65,8 @@ class Waits:
     def add(self, count: int, seconds: float) -> None:
         """Add further waits, with the sum of their seconds."""
         self.count += count
-        self.seconds += seconds
+        # Microseconds are enough, and the stored form is short.
+        self.seconds = round(self.seconds + seconds, 6)
 
 
 class Waited(Answer):
@@ -78,13 +79,3 @@ class Waited(Answer):
     def of(cls, waits: Waits) -> Self:
         """Return what people see of waits."""
         return cls(count=waits.count, seconds=round(waits.seconds, 3))
-
-
-def stored_counts(times: Mapping[int, int]) -> dict[str, int]:
-    """Return the stored form of counts by bucket."""
-    return {str(bucket): count for bucket, count in times.items()}
-
-
-def counts_by_bucket(stored: Mapping[str, int]) -> Counter[int]:
-    """Read the stored form of counts by bucket."""
-    return Counter({int(bucket): count for bucket, count in stored.items()})

@@ -4,7 +4,7 @@ Figures of several processes and minutes add up: durations are counted in bucket
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -13,14 +13,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field
 
-from durable_retry.console.metrics.buckets import (
-    Percentiles,
-    Waited,
-    Waits,
-    bucket_of,
-    counts_by_bucket,
-    stored_counts,
-)
+from durable_retry.console.metrics.buckets import Percentiles, Waited, Waits, bucket_of
 from durable_retry.console.metrics.priorities import (
     BY_PRIORITY,
     PriorityFigures,
@@ -28,6 +21,7 @@ from durable_retry.console.metrics.priorities import (
     shown_priorities,
 )
 from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.json_forms import JsonRow, JsonShape
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.operations.debounce import DebounceOutcome
 
@@ -40,7 +34,7 @@ class LimitKind(StrEnum):
 
 
 @dataclass(slots=True)
-class Readings:
+class Readings(JsonRow):
     """Values that were read: how many, and their sum."""
 
     count: int = 0
@@ -53,7 +47,7 @@ class Readings:
 
 
 @dataclass(slots=True)
-class Figures:
+class Figures(JsonShape):
     """What happened to one dependency within some time. Counted where it ends.
 
     Attributes:
@@ -116,7 +110,7 @@ class Figures:
         if category is not None:
             self.failures[category] += 1
         self.attempt_times[bucket_of(duration_ms)] += 1
-        self.attempt_seconds += duration_ms / 1_000
+        self.attempt_seconds = round(self.attempt_seconds + duration_ms / 1_000, 6)
 
     def count_end(self, status: str, seconds: float, priority: Priority | None = None) -> None:
         """Count an operation that ended, and how long it took from its acceptance."""
@@ -145,7 +139,7 @@ class Figures:
         """Count readings of a limit, with the sum of their values."""
         readings = self.limits.setdefault(kind, Readings())
         readings.count += count
-        readings.total += value
+        readings.total = round(readings.total + value, 6)
 
     def without_limits(self) -> Self:
         """Return the figures as they are added up over dependencies: their limits have no sum."""
@@ -166,45 +160,7 @@ class Figures:
 
     def to_json(self) -> dict[str, Any]:
         """Return the stored form, without what is zero."""
-        document = {
-            **{name: getattr(self, name) for name in _NUMBERS},
-            "failures": dict(self.failures),
-            "attempt_ms": stored_counts(self.attempt_times),
-            "ended": dict(self.ended),
-            "operation_ms": stored_counts(self.operation_times),
-            "late_ms": stored_counts(self.late_times),
-            "waits": {kind: [one.count, round(one.seconds, 3)] for kind, one in self.waits.items()},
-            "openings": self.openings,
-            "attempt_seconds": round(self.attempt_seconds, 3),
-            "limits": {kind: [one.count, round(one.total, 3)] for kind, one in self.limits.items()},
-            "priorities": {priority: one.to_json() for priority, one in self.priorities.items()},
-        }
-        return {name: value for name, value in document.items() if value}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Read the stored form."""
-        return cls(
-            **{name: document.get(name, 0) for name in _NUMBERS},
-            failures=Counter(document.get("failures", {})),
-            attempt_times=counts_by_bucket(document.get("attempt_ms", {})),
-            ended=Counter(document.get("ended", {})),
-            operation_times=counts_by_bucket(document.get("operation_ms", {})),
-            late_times=counts_by_bucket(document.get("late_ms", {})),
-            waits={kind: Waits(*pair) for kind, pair in document.get("waits", {}).items()},
-            openings=document.get("openings", 0),
-            attempt_seconds=document.get("attempt_seconds", 0.0),
-            limits={
-                kind: Readings(*document["limits"][kind])
-                for kind in LimitKind
-                if kind in document.get("limits", {})
-            },
-            priorities={
-                priority: PriorityFigures.from_json(document["priorities"][priority])
-                for priority in Priority
-                if priority in document.get("priorities", {})
-            },
-        )
+        return {name: value for name, value in JsonShape.to_json(self).items() if value}
 
     def shown(self) -> "MetricFigures":
         """Return the form of the API."""

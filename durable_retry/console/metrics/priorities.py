@@ -3,18 +3,13 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field
 
-from durable_retry.console.metrics.buckets import (
-    Percentiles,
-    Waited,
-    Waits,
-    counts_by_bucket,
-    stored_counts,
-)
+from durable_retry.console.metrics.buckets import Percentiles, Waited, Waits
 from durable_retry.engine.base.answers import Answer
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.retry.history import WaitKind
 
@@ -23,7 +18,7 @@ BY_PRIORITY: Final = frozenset({WaitKind.LIMIT, WaitKind.RETRY_BUDGET, WaitKind.
 
 
 @dataclass(slots=True)
-class PriorityFigures:
+class PriorityFigures(JsonShape):
     """What happened to operations of one priority."""
 
     started: int = 0  # operations accepted
@@ -42,20 +37,6 @@ class PriorityFigures:
         return PriorityFigures(
             self.started - other.started, waits, self.operation_times - other.operation_times
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the stored form."""
-        return {
-            "started": self.started,
-            "waits": [self.waits.count, round(self.waits.seconds, 3)],
-            "operation_ms": stored_counts(self.operation_times),
-        }
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Read the stored form."""
-        waits, times = Waits(*document["waits"]), counts_by_bucket(document["operation_ms"])
-        return cls(document["started"], waits, times)
 
 
 class PriorityMetrics(Answer):

@@ -225,7 +225,7 @@ def _minute_of_row(day: datetime, row: tables.Row) -> datetime:
 
 
 def _figures_of_row(row: tables.Row) -> Figures:
-    return Figures.from_json(json.loads(row["figures"]))
+    return Figures.from_json_text(row["figures"])
 
 
 def _figures_of_hour(row: tables.Row) -> dict[str, Figures]:

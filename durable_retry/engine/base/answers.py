@@ -1,5 +1,6 @@
 """What the API answers with: see docs/decisions/one-class-per-shape.md."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Self, override
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, WithJsonSchema
@@ -34,6 +35,11 @@ class Answer(BaseModel):
         """Return what is shown of an object: its attributes with the names of members, and more."""
         names = (name for name in cls.model_fields if name not in more and hasattr(source, name))
         return cls(**{name: getattr(source, name) for name in names}, **more)
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """Read a document as it was written, by this version or another; ValueError where it is none."""
+        return cls.model_validate(document, strict=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the document."""

@@ -1,4 +1,4 @@
-"""Stored forms: frozen dataclasses as JSON, read and written by pydantic.
+"""Stored forms: dataclasses as JSON, read and written by pydantic.
 
 A class that derives from `JsonShape` is stored as an object with one member per field, in the order of the
 fields; one that derives from `JsonRow` as a list of their values. A value's form follows the field's type:
@@ -8,7 +8,7 @@ fields; one that derives from `JsonRow` as a list of their values. A value's for
     an enum                                    its value
     a JsonShape or a JsonRow                   its own form
     A | B, both of them JsonShape              that of the one that is named by the member `kind`
-    X | None, tuple[X, ...], Mapping[str, X]   null, a list, an object
+    X | None, tuple[X, ...], Mapping[str, X]   null, a list, an object; so is Counter[X]
 
 A member that is None is left out, since most operations use few of what there is: so a field that may be None
 has a default. Reading ignores unknown members and leaves missing ones to the defaults of their fields, so
@@ -17,6 +17,7 @@ bounds of settings do not count here: they are for people, and change.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from datetime import datetime
@@ -86,7 +87,7 @@ class _Stored:
 
 
 class JsonShape(_Stored):
-    """Base of frozen dataclasses that are stored as objects."""
+    """Base of dataclasses that are stored as objects."""
 
     __slots__ = ()
 
@@ -112,7 +113,7 @@ class JsonShape(_Stored):
 
 
 class JsonRow(_Stored):
-    """Base of frozen dataclasses that are stored as lists of their values, without the names.
+    """Base of dataclasses that are stored as lists of their values, without the names.
 
     A row that is shorter leaves the last members to their defaults. None is left out at the end of a row, and
     null before a value.
@@ -158,23 +159,20 @@ def _codec_of(hint: Any) -> tuple[SchemaValidator, SchemaSerializer]:
 
 def _schema_of_hint(hint: Any) -> CoreSchema:
     hint, marks = _without_marks(hint)
-    form = next((mark for mark in marks if isinstance(mark, Form)), None)
-    if form is not None:
-        written = core_schema.plain_serializer_function_ser_schema(form.encode)
-        return core_schema.no_info_after_validator_function(
-            form.decode, core_schema.int_schema(), serialization=written
-        )
+    for form in marks:
+        if isinstance(form, Form):
+            written = core_schema.plain_serializer_function_ser_schema(form.encode)
+            return core_schema.no_info_after_validator_function(
+                form.decode, core_schema.int_schema(), serialization=written
+            )
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        options = tuple(argument for argument in arguments if argument is not NoneType)
-        schema = _schema_of_union(options)
+        schema = _schema_of_union(tuple(option for option in arguments if option is not NoneType))
         return core_schema.nullable_schema(schema) if NoneType in arguments else schema
     if origin is Literal:
         return core_schema.literal_schema(list(arguments))
-    if origin is tuple:
-        return _schema_of_tuple(arguments)
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return core_schema.dict_schema(values_schema=_schema_of_hint(arguments[1]))
+    if arguments:
+        return _schema_of_collection(origin, arguments)
     return _schema_of_class(hint) if isinstance(hint, type) else core_schema.any_schema()
 
 
@@ -202,7 +200,12 @@ def _kind_of(option: type[Any]) -> str:
     return next(str(field.default) for field in fields(option) if field.name == "kind")
 
 
-def _schema_of_tuple(items: tuple[Any, ...]) -> CoreSchema:
+def _schema_of_collection(kind: Any, items: tuple[Any, ...]) -> CoreSchema:
+    if kind is Counter:
+        counts = core_schema.dict_schema(_schema_of_hint(items[0]), core_schema.int_schema())
+        return core_schema.no_info_after_validator_function(Counter, counts)
+    if issubclass(kind, Mapping):
+        return core_schema.dict_schema(values_schema=_schema_of_hint(items[1]))
     if items[-1] is ...:
         return core_schema.tuple_variable_schema(_schema_of_hint(items[0]))
     return core_schema.tuple_positional_schema([_schema_of_hint(item) for item in items])

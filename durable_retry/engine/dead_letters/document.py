@@ -88,4 +88,4 @@ class StartedReplay(Answer):
     """The operation that replays a dead letter."""
 
     operation_id: str
-    dependency: Annotated[str | None, Field(description="null from an older version.")] = None
+    dependency: str | None = None

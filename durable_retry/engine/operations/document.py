@@ -1,10 +1,9 @@
 """What people and callers see of operations."""
 
 import operator
-from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from durable_retry.engine.base.answers import Answer, Instant, is_empty, left_out
 from durable_retry.engine.base.json_forms import is_none
@@ -40,15 +39,10 @@ class OperationContent(Answer):
         return {"input": None, **document} if is_known else document
 
 
-def _text_or_none(value: Any) -> str | None:
-    """Return an id; None for an attempt's answer, which earlier versions could store in its place."""
-    return value if isinstance(value, str) else None
-
-
 class DeadLetterNote(Answer):
     """The dead letter of an operation that did not succeed."""
 
-    id: Annotated[str | None, BeforeValidator(_text_or_none)]
+    id: str | None
     category: Category
     reason: DeadLetterReason
     detail: str
@@ -133,11 +127,6 @@ class ListedOperation(Answer):
         str | None, left_out("Where it is looked at. Left out without the app setting `TRACE_URL`.")
     ] = None
 
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Self:
-        """Read a status document as it is stored, by this version or another; ValueError where it is none."""
-        return cls.model_validate(document, strict=False)
-
     @property
     def is_finished(self) -> bool:
         """Whether it has ended."""
@@ -200,7 +189,7 @@ class SteeredOperation(Answer):
 
     operation_id: str
     status: OperationState
-    dependency: Annotated[str | None, Field(description="null from an older version.")] = None
+    dependency: str | None = None
 
 
 class UnfinishedCounts(Answer):

@@ -65,7 +65,7 @@ def test_what_happened_is_unsaved_until_it_was_written() -> None:
     assert (other.dependency, other.minute) == ("other", int(NOON.timestamp()) // 60)
     assert figures(payments)["failures"] == {"transient": 1}
     assert figures(payments)["waits"] == {"retry": [2, 3.0]}
-    assert list(figures(payments)["late_ms"].values()) == [1]
+    assert list(figures(payments)["late_times"].values()) == [1]
     minutes.saved([other, payments])
     assert minutes.unsaved() == []
 
@@ -109,7 +109,7 @@ def test_what_happens_to_an_operation_counts_for_its_priority_and_its_debounce_k
     found = figures(payments)
     assert found["priorities"]["low"]["started"] == 1
     assert found["priorities"]["low"]["waits"] == [1, 2.5]
-    assert list(found["priorities"]["low"]["operation_ms"].values()) == [1]
+    assert list(found["priorities"]["low"]["operation_times"].values()) == [1]
     assert found["debounce_replaced"] == 1
     MINUTES.clear()
 

@@ -1,6 +1,7 @@
 """Codecs that are made of a class's fields: forms, defaults, missing and unknown members."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -69,6 +70,7 @@ class Outer(JsonShape):
     inners: tuple[Inner, ...] = ()
     words: tuple[str, ...] = ()
     by_name: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    counts: Counter[int] = field(default_factory=Counter)
     payload: Any = None
     row: Cells | None = None
     rows: tuple[tuple[int, Cells], ...] = ()
@@ -94,6 +96,7 @@ FULL = Outer(
     inners=(Inner(), Inner(Colour.BLUE)),
     words=("x", "y"),
     by_name={"n": (1, 2)},
+    counts=Counter({3: 2}),
     payload={"deep": [None, 1.5]},
     row=Cells("x", NOON),
     rows=((3, Cells("y", NOON, mark="z")),),
@@ -110,6 +113,7 @@ STORED = {
     "inners": [{"colour": "red"}, {"colour": "blue"}],
     "words": ["x", "y"],
     "by_name": {"n": [1, 2]},
+    "counts": {"3": 2},
     "payload": {"deep": [None, 1.5]},
     "row": ["x", 1_795_262_400_250],
     "rows": [[3, ["y", 1_795_262_400_250, None, "z"]]],

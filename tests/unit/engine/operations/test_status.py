@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.operations.document import DeadLetterNote
 from durable_retry.engine.operations.status import (
     MAX_BYTES,
     UNFINISHED,
@@ -209,9 +208,3 @@ def test_states_without_operations_are_shown_as_zero() -> None:
         "waiting_retry": 0,
         "waiting_circuit": 0,
     }
-
-
-def test_a_dead_letter_whose_id_an_earlier_version_mistook_is_shown_without_it() -> None:
-    stored = {"category": "transient", "reason": "DeadlineExceeded", "detail": "late"}
-    assert DeadLetterNote.model_validate({"id": {"number": 1}, **stored}, strict=False).id is None
-    assert DeadLetterNote.model_validate({"id": "dl-1", **stored}, strict=False).id == "dl-1"

@@ -175,6 +175,6 @@ def test_an_end_has_the_parts_of_the_result_that_are_wanted() -> None:
 def test_the_document_of_a_saga_is_one_or_an_error() -> None:
     instants = {"created_at": "2026-11-21T09:00:00Z", "updated_at": "2026-11-21T09:00:00Z"}
     document = {"saga_id": "saga-1", "status": "running", "steps": [], **instants}
-    assert SagaDocument.model_validate(document, strict=False).to_json().items() >= document.items()
+    assert SagaDocument.read(document).to_json().items() >= document.items()
     with pytest.raises(ValueError, match="steps"):
-        SagaDocument.model_validate(document | {"steps": "none"}, strict=False)
+        SagaDocument.read(document | {"steps": "none"})
