@@ -5,11 +5,12 @@ A list `open` has the partitions `open`, `open-1`, `open-2` and `open-3`.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
-from durable_retry.stores.storage.tables import Page, rows_between
+from durable_retry.stores.storage import tables
 
 SHARDS: Final = 4
 """Partitions of a list."""
@@ -25,23 +26,31 @@ def partition_of(name: str, item_id: str) -> str:
     return partitions(name)[crc32(item_id.encode()) % SHARDS]
 
 
+@dataclass(frozen=True, slots=True)
+class MergedPage(tables.Page):
+    """One page of several partitions; `unread` are those that have rows behind it."""
+
+    unread: tuple[str, ...]
+
+
 async def merged_rows(
-    table: str,
-    partition_keys: Sequence[str],
-    *,
-    after: str = "",
-    before: str | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
-) -> Page:
-    """Return rows of several partitions in row-key order, at one request for each; see `rows_between`."""
+    table: str, partition_keys: Sequence[str], *, limit: int | None = None, is_cut: bool = True, **which: Any
+) -> MergedPage:
+    """Return rows of several partitions in row-key order, at one request for each; see `rows_between`.
+
+    `limit` is of each partition; and of all, unless the page is not cut.
+    """
     pages = await asyncio.gather(
-        *(
-            rows_between(table, key, after=after, before=before, limit=limit, cursor=cursor)
-            for key in partition_keys
-        )
+        *(tables.rows_between(table, key, limit=limit, **which) for key in partition_keys)
     )
-    rows = sorted((row for page in pages for row in page.rows), key=itemgetter("RowKey"))
-    if limit is None or (len(rows) <= limit and all(page.cursor is None for page in pages)):
-        return Page(rows, None)
-    return Page(rows[:limit], str(rows[limit - 1]["RowKey"]))
+    # Behind the end of a partition that has more the order is not complete.
+    complete = min((page.cursor for page in pages if page.cursor is not None), default=None)
+    found = (row for page in pages for row in page.rows if complete is None or row["RowKey"] <= complete)
+    rows = sorted(found, key=itemgetter("RowKey"))[: limit if is_cut else None]
+    last = str(rows[-1]["RowKey"]) if rows else ""
+    unread = tuple(
+        key
+        for key, page in zip(partition_keys, pages, strict=True)
+        if page.cursor is not None or (page.rows and page.rows[-1]["RowKey"] > last)
+    )
+    return MergedPage(rows, last if unread else None, unread)

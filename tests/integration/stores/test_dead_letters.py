@@ -524,13 +524,13 @@ async def test_a_search_that_takes_many_reads_asks_no_list_again_that_has_ended(
         if number in {1, 4}:
             await move_dead_letter(record.id, lambda each: archived(each, NOON))
     asked: list[str] = []
-    read = dead_letter_list._read_range
+    read = tables.rows_between
 
-    async def counted(wanted: DeadLetterFilter, status: Status, **more: Any) -> Any:
+    async def counted(table: str, status: str, **more: Any) -> Any:
         asked.append(status)
-        return await read(wanted, status, **more)
+        return await read(table, status, **more)
 
-    monkeypatch.setattr(dead_letter_list, "_read_range", counted)
+    monkeypatch.setattr(tables, "rows_between", counted)
     monkeypatch.setattr(dead_letter_list, "_MANY_ROWS", 1)
     everyone = DeadLetterSearch(words="op-")
     page = await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None, search=everyone)
