@@ -196,16 +196,18 @@ class Link(asyncio.Protocol):
             after = begin + _LENGTH.unpack_from(data, at)[0]
             if after > end:
                 break
-            self._take(*marshal.loads(view[begin:after]))  # noqa: S302 - the other end is this program, too
+            is_alone = at == 0 and after == end
+            self._take(is_alone, *marshal.loads(view[begin:after]))  # noqa: S302 - this program wrote it, too
             at = after
         return at
 
-    def _take(self, kind: int, number: int, *content: Any) -> None:
+    def _take(self, is_alone: bool, kind: int, number: int, *content: Any) -> None:  # noqa: FBT001
         if kind == _CALL:
             # Most answers are ready without another pass of the event loop.
             method, value = content
             work = self._answer(number, method, value)
-            task = asyncio.Task(work, loop=self._loop, eager_start=method not in self._patient)
+            begins_now = is_alone or method not in self._patient
+            task = asyncio.Task(work, loop=self._loop, eager_start=begins_now)
             if not task.done():
                 self._answering[number] = task
         elif kind == _CANCEL:

@@ -87,6 +87,18 @@ async def test_a_patient_method_begins_after_the_others_of_a_read() -> None:
         call.cancel()
 
 
+async def test_a_patient_method_that_comes_alone_begins_at_once() -> None:
+    there, back = Wire(), Wire()
+    asking, answering = Link({}), Link({"turn": echo}, patient={"turn"})
+    asking.connection_made(there)
+    answering.connection_made(back)
+    call = asyncio.ensure_future(asking.call("turn", "x"))
+    await asyncio.sleep(0)
+    answering.data_received(bytes(there.sent))
+    asking.data_received(bytes(back.sent))
+    assert await call == "x"
+
+
 async def test_answers_come_in_any_order() -> None:
     first = asyncio.Event()
 
