@@ -148,24 +148,17 @@ class CircuitReporter:
         """Send the reports that are due; set a timer for the next one."""
         if self._sending:
             return  # The running flush checks for more before it ends.
-        due = self.next_report_at()
-        if due is None or due > self.now():
-            self._set_timer(due)
-            return
-        self._sending = True
+        self._sending, is_sent, due = True, True, None
         try:
-            while due is not None and due <= self.now() and await self._send_report():
-                due = self.next_report_at()
+            while (due := self.next_report_at()) is not None and is_sent and due <= self.now():
+                is_sent = await self._send_report()
         finally:
             self._sending = False
-            self._set_timer(self.next_report_at())
-
-    def _set_timer(self, due: datetime | None) -> None:
-        if due is not None and (self._timer is None or self._timer_at is None or due < self._timer_at):
-            self.close()
-            self._timer_at = due
-            delay_seconds = max(0.0, (due - self.now()).total_seconds())
-            self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._on_timer)
+            if due is not None and (self._timer is None or self._timer_at is None or due < self._timer_at):
+                self.close()
+                self._timer_at = due
+                delay_seconds = max(0.0, (due - self.now()).total_seconds())
+                self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._on_timer)
 
     def next_report_at(self) -> datetime | None:
         """Return when the next report is due; None when there is none."""
