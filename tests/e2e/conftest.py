@@ -7,6 +7,7 @@ import pytest
 from azure.core.exceptions import ResourceExistsError
 from azure.storage.queue import QueueClient
 
+from scripts.processes import running
 from tests.support.app import HOSTED_URL, HostedSystem, System
 from tests.support.azurite import Account, Storage
 from tests.support.onebox.process import AS_SHIPPED
@@ -42,10 +43,8 @@ def system(tmp_path_factory: pytest.TempPathFactory, target: Target, storage: Ac
         AzureWebJobsStorage=storage.connection_string,
         FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED,
     )
-    system.server.start()
-    yield system
-    system.client.close()
-    assert system.server.stop() == 0
+    with system.running():
+        yield system
 
 
 @pytest.fixture(scope="session")
@@ -67,10 +66,8 @@ def tailored(
         HANDLERS="examples.handlers,tests.support.handlers",
         TENANT_HEADER="X-Tenant",
     )
-    system.server.start()
-    yield system
-    system.client.close()
-    assert system.server.stop() == 0
+    with system.running():
+        yield system
 
 
 @pytest.fixture(scope="module")
@@ -82,18 +79,14 @@ def mortal_system(tmp_path_factory: pytest.TempPathFactory, target: Target) -> I
     """
     folder = tmp_path_factory.mktemp("own")
     storage = Storage(folder)
-    storage.server.start()
     system = System(
         folder,
         target,
         AzureWebJobsStorage=storage.connection_string,
         FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED,
     )
-    system.server.start()
-    yield system
-    system.client.close()
-    system.server.stop()
-    storage.server.stop()
+    with running(storage.server), system.running():
+        yield system
 
 
 @pytest.fixture

@@ -34,7 +34,6 @@ def circuits(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> It
     """An app whose circuits trip soon, and whose attempts are made by two worker processes in turn."""
     folder = tmp_path_factory.mktemp("circuits")
     storage = Storage(folder)
-    storage.server.start()
     system = System(
         folder,
         own_target,
@@ -44,11 +43,8 @@ def circuits(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> It
     )
     port = str(httpx.URL(system.url).port)
     system.server.command = [sys.executable, "-m", "tests.support.two_workers", str(folder), port]
-    system.server.start()
-    yield system
-    system.client.close()
-    assert system.server.stop() == 0
-    storage.server.stop()
+    with running(storage.server), system.running():
+        yield system
 
 
 def worker_logs(system: System) -> list[str]:

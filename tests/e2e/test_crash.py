@@ -89,8 +89,7 @@ def test_on_azures_terms_operations_of_a_host_that_died_rest_for_the_minute_of_h
         ONEBOX_SEMANTICS="azure:1",
         FUNCTIONS_WORKER_PROCESS_COUNT=AS_SHIPPED,
     )
-    system.server.start()
-    try:
+    with system.running():
         ids = [system.accepted(f"{key}-{number}", "/status/200") for number in range(20)]
         ids.append(system.accepted(key, "/hang/1?seconds=19", dependency="slow"))
         eventually(lambda: in_flight(system, key), "one is in an attempt")
@@ -100,9 +99,6 @@ def test_on_azures_terms_operations_of_a_host_that_died_rest_for_the_minute_of_h
         for operation_id in ids:
             system.until(operation_id, "succeeded", within_seconds=120)
         assert time.monotonic() - killed > 50, "the activity of the attempt was hidden"
-    finally:
-        system.client.close()
-        system.server.stop()
 
 
 def test_a_stop_is_orderly_and_loses_nothing(own_system: System, key: str) -> None:

@@ -21,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
 
 from durable_retry.api import described, table
 from durable_retry.http.routes import Route
+from scripts.processes import running
 from tests.support.app import System
 from tests.support.azurite import Storage
 from tests.support.target import Target
@@ -69,17 +70,13 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator
     """An app of its own: what is fuzzed into it is nobody else's."""
     folder = tmp_path_factory.mktemp("fuzzed")
     storage = Storage(folder)
-    storage.server.start()
     system = System(
         folder, target, AzureWebJobsStorage=storage.connection_string, DEPENDENCIES_FILE=str(SETTINGS)
     )
-    system.server.start()
-    fuzzed = Fuzzed(system)
-    yield fuzzed
-    fuzzed.session.close()
-    system.client.close()
-    assert system.server.stop() == 0
-    storage.server.stop()
+    with running(storage.server), system.running():
+        fuzzed = Fuzzed(system)
+        yield fuzzed
+        fuzzed.session.close()
 
 
 def seeded(system: System) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ import pytest
 from azure.core.exceptions import ResourceExistsError
 from azure.storage.queue import QueueClient
 
-from scripts.processes import eventually
+from scripts.processes import eventually, running
 from tests.support.app import System, operation
 from tests.support.azurite import Storage
 from tests.support.target import Target
@@ -50,7 +50,6 @@ def hubless(
     """The app with a task hub that cannot be reached, its storage, and where starts are noted."""
     folder = tmp_path_factory.mktemp("hubless")
     storage = Storage(folder)
-    storage.server.start()
     starts = folder / "starts.txt"
     system = System(
         folder,
@@ -61,11 +60,8 @@ def hubless(
         EVENT_HUB="clicks",
         EVENT_HUB_CONNECTION="Endpoint=sb://shop.example/",
     )
-    system.server.start()
-    yield system, storage, starts
-    system.client.close()
-    system.server.stop()
-    storage.server.stop()
+    with running(storage.server), system.running():
+        yield system, storage, starts
 
 
 @pytest.mark.long

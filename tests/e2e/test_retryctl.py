@@ -13,7 +13,7 @@ import pytest
 from azure.storage.queue import QueueClient
 
 from retryctl.cli import main
-from scripts.processes import ROOT, eventually
+from scripts.processes import ROOT, eventually, running
 from tests.support.app import System
 from tests.support.azurite import Storage
 from tests.support.target import Target
@@ -68,7 +68,6 @@ def shell(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[
     """An app of its own, with the dependencies that a user begins with."""
     folder = tmp_path_factory.mktemp("retryctl")
     storage = Storage(folder)
-    storage.server.start()
     settings = str(ROOT / "dependencies.toml")
     system = System(
         folder,
@@ -77,11 +76,8 @@ def shell(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[
         DEPENDENCIES_FILE=settings,
         ONEBOX_QUEUES="",
     )
-    system.server.start()
-    yield Shell(system, storage)
-    system.client.close()
-    assert system.server.stop() == 0
-    storage.server.stop()
+    with running(storage.server), system.running():
+        yield Shell(system, storage)
 
 
 @pytest.mark.long

@@ -8,7 +8,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from scripts.processes import running
 from tests.support.app import System, operation
 from tests.support.azurite import Storage
 from tests.support.target import Target
@@ -50,9 +49,8 @@ def locked(
         FUNCTIONS_WORKER_PROCESS_COUNT=str(request.param),
     )
     system.server.command.append("--auth")
-    with running(system.server):
+    with system.running():
         yield system
-    system.client.close()
 
 
 def folder_of(factory: pytest.TempPathFactory) -> Path:

@@ -64,8 +64,7 @@ def documents(folder: Path, target: Target, collector: OtlpReceiver) -> str:
         GUARDED_KEY=CONFIGURED["GUARDED_KEY"],
         GUARDED_WEBHOOK=CONFIGURED["GUARDED_WEBHOOK"],
     )
-    system.server.start()
-    try:
+    with system.running():
         ids = [posted(system, path) for path in PATHS]
         handed = {"seen": SEEN, "password": BODY, "access_token": QUERY}
         given = {"handler": "spill", "input": handed, "key": "spilled"}
@@ -84,10 +83,6 @@ def documents(folder: Path, target: Target, collector: OtlpReceiver) -> str:
             *(f"dead-letters/{each}" for each in letters),
         ]
         shown = [json.dumps(without_answers(system.client.get(f"/api/{path}").json())) for path in paths]
-    finally:
-        system.client.close()
-        code = system.server.stop()
-    assert code == 0
     return "\n".join(shown)
 
 

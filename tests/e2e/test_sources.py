@@ -23,7 +23,7 @@ from durable_retry.engine.operations.naming import (
     operation_id_for,
     source_name,
 )
-from scripts.processes import ROOT, ServerDidNotStartError, eventually
+from scripts.processes import ROOT, ServerDidNotStartError, eventually, running
 from tests.support.app import System, operation
 from tests.support.azurite import Storage
 from tests.support.target import Target
@@ -149,14 +149,10 @@ class Sources:
 def sources(tmp_path_factory: pytest.TempPathFactory, target: Target) -> Iterator[Sources]:
     folder: Path = tmp_path_factory.mktemp("sources")
     storage = Storage(folder)
-    storage.server.start()
     system = System(folder, target, app=ROOT, AzureWebJobsStorage=storage.connection_string, **SETTINGS)
     missed = away_for_hours(folder / "data")
-    system.server.start()
-    yield Sources(system, storage, missed)
-    system.client.close()
-    system.server.stop()
-    storage.server.stop()
+    with running(storage.server), system.running():
+        yield Sources(system, storage, missed)
 
 
 def away_for_hours(data: Path) -> list[str]:

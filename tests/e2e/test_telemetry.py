@@ -42,10 +42,8 @@ def exporting(
         OTEL_BSP_SCHEDULE_DELAY="100",
         OTEL_BLRP_SCHEDULE_DELAY="100",
     )
-    system.server.start()
-    yield system
-    system.client.close()
-    assert system.server.stop() == 0
+    with system.running():
+        yield system
 
 
 def carried_out(system: System, key: str, path: str, **more: Any) -> str:

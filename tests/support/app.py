@@ -4,6 +4,8 @@ import json
 import os
 import secrets
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -92,6 +94,17 @@ class System:
             return document if document["status"] == wanted else None
 
         return eventually(look, f"{dead_letter['operation_id']} is {wanted}")
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Let the app run for a while; it has to end in order, unless it was killed."""
+        try:
+            self.server.start()
+            yield
+        finally:
+            self.client.close()
+            code = self.server.stop()
+        assert code == 0
 
     def log(self) -> str:
         return self.server.log.read_text()

@@ -32,14 +32,12 @@ def seen(browser: Browser, tmp_path_factory: pytest.TempPathFactory, target: Tar
         ALERT_DEAD_LETTERS="0.5",
         ALERT_SLACK_URL=f"{target.url}/echo",
     )
-    system.server.start()
-    event = {"type": "charge.completed", "queue": "dashboard-events", "data": {}}
-    system.until(system.accepted("fine", "/echo", on_success=[event]), "succeeded")
-    dead_letter(system, "hopeless")
-    system.until(system.accepted("waits", "/fail/9", dependency="patient"), "waiting_retry")
-    yield system
-    system.client.close()
-    assert system.server.stop() == 0
+    with system.running():
+        event = {"type": "charge.completed", "queue": "dashboard-events", "data": {}}
+        system.until(system.accepted("fine", "/echo", on_success=[event]), "succeeded")
+        dead_letter(system, "hopeless")
+        system.until(system.accepted("waits", "/fail/9", dependency="patient"), "waiting_retry")
+        yield system
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from durable_retry.engine.base.names import OperationState
 from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries_at_end
 from durable_retry.stores.storage import clients as storage_clients
 from onebox.hub.archive import unpack
+from scripts.processes import running
 from tests.e2e.dashboard.conftest import SETTINGS
 from tests.support.app import System, dead_letter
 from tests.support.azurite import Storage
@@ -73,32 +74,30 @@ def crowded(browser: Browser, tmp_path_factory: pytest.TempPathFactory, target: 
     assert browser.is_connected()
     folder: Path = tmp_path_factory.mktemp("crowded")
     storage = Storage(folder)
-    storage.server.start()
     system = System(
         folder, target, DEPENDENCIES_FILE=str(SETTINGS), AzureWebJobsStorage=storage.connection_string
     )
-    system.server.start()
-    system.until(system.accepted("well", "/echo"), "succeeded")
-    dead_letter(system, "bad")
-    system.until(system.accepted("waits", "/fail/9", dependency="patient"), "waiting_retry")
-    originals = system.client.get("/api/operations").json()["items"]
-    with closing(sqlite3.connect(folder / "data" / "hub.sqlite", timeout=20)) as hub, hub:
-        take_out_of_archives(hub)
-        created = dict(hub.execute("SELECT id, created_us FROM instances WHERE id LIKE 'op-%'").fetchall())
-        hub.execute(MULTIPLY, (COPIES,))
-        for each in originals:
-            hub.execute(REDATE, {"old": each["created_at"], "id": each["operation_id"]})
-    account = TableServiceClient.from_connection_string(storage.connection_string)
-    with account, patch.object(storage_clients, "table_service", lambda: account):
-        entries = chain.from_iterable(
-            entries_of(each, from_microseconds(created[each["operation_id"]] // 1000 * 1000))
-            for each in originals
-        )
-        write_entries_at_end("copies", list(entries))
-    yield system
-    system.client.close()
-    assert system.server.stop() == 0
-    storage.server.stop()
+    with running(storage.server), system.running():
+        system.until(system.accepted("well", "/echo"), "succeeded")
+        dead_letter(system, "bad")
+        system.until(system.accepted("waits", "/fail/9", dependency="patient"), "waiting_retry")
+        originals = system.client.get("/api/operations").json()["items"]
+        with closing(sqlite3.connect(folder / "data" / "hub.sqlite", timeout=20)) as hub, hub:
+            take_out_of_archives(hub)
+            created = dict(
+                hub.execute("SELECT id, created_us FROM instances WHERE id LIKE 'op-%'").fetchall()
+            )
+            hub.execute(MULTIPLY, (COPIES,))
+            for each in originals:
+                hub.execute(REDATE, {"old": each["created_at"], "id": each["operation_id"]})
+        account = TableServiceClient.from_connection_string(storage.connection_string)
+        with account, patch.object(storage_clients, "table_service", lambda: account):
+            entries = chain.from_iterable(
+                entries_of(each, from_microseconds(created[each["operation_id"]] // 1000 * 1000))
+                for each in originals
+            )
+            write_entries_at_end("copies", list(entries))
+        yield system
 
 
 def take_out_of_archives(hub: sqlite3.Connection) -> None:

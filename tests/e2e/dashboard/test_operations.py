@@ -250,24 +250,17 @@ def test_a_compensation_that_waits_for_a_circuit_says_so(window: Window, seen: S
 
 def test_a_new_app_offers_a_first_step_that_works(browser: Browser, target: Target, tmp_path: Path) -> None:
     system = System(tmp_path, target, DEPENDENCIES_FILE=str(ROOT / "dependencies.toml"))
-    system.server.start()
-    try:
-        with Window(browser, system.url, bypass_csp=True) as window:
-            for view in ("", "operations", "batches", "sagas"):
-                window.open(view)
-                assert (view, window.violations()) == (view, [])
-            window.open()
-            expect(window.card("Operations")).to_contain_text("No operations in this period.")
-            window.button("Send a test operation").click()
-            expect(window.dialog().get_by_label("Path")).to_have_value("/fail/2")
-            window.button("Send it").click()
-            expect(window.card("Timeline")).to_contain_text("Attempt 1")
-            expect(window.page.locator(".headline .badge")).to_have_text(
-                re.compile("Waiting retry|Succeeded")
-            )
-    finally:
-        system.client.close()
-        system.server.stop()
+    with system.running(), Window(browser, system.url, bypass_csp=True) as window:
+        for view in ("", "operations", "batches", "sagas"):
+            window.open(view)
+            assert (view, window.violations()) == (view, [])
+        window.open()
+        expect(window.card("Operations")).to_contain_text("No operations in this period.")
+        window.button("Send a test operation").click()
+        expect(window.dialog().get_by_label("Path")).to_have_value("/fail/2")
+        window.button("Send it").click()
+        expect(window.card("Timeline")).to_contain_text("Attempt 1")
+        expect(window.page.locator(".headline .badge")).to_have_text(re.compile("Waiting retry|Succeeded"))
 
 
 def test_a_long_key_is_cut_and_its_title_has_the_whole_of_it(

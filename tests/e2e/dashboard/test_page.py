@@ -285,23 +285,16 @@ def test_a_key_is_asked_for_kept_in_the_tab_and_sent(
 ) -> None:
     system = System(tmp_path, target, DEPENDENCIES_FILE=str(SETTINGS))
     system.server.command.append("--auth")
-    system.server.start()
-    try:
-        with Window(browser, system.url) as window:
-            window.open("circuits")
-            expect(window.page.locator("#banner")).to_contain_text("needs a function key")
-            window.button("Enter a key").click()
-            keys = json.loads((tmp_path / "data" / "keys.json").read_text())
-            window.page.get_by_label("Key", exact=True).fill(keys["function"])
-            window.button("Use it").click()
-            expect(window.page.locator(".circuit")).to_have_count(8)
-            expect(window.page.locator("#banner")).to_be_hidden()
-            assert keys["function"] not in window.page.evaluate(
-                "JSON.stringify({...localStorage}) + location"
-            )
-    finally:
-        system.client.close()
-        system.server.stop()
+    with system.running(), Window(browser, system.url) as window:
+        window.open("circuits")
+        expect(window.page.locator("#banner")).to_contain_text("needs a function key")
+        window.button("Enter a key").click()
+        keys = json.loads((tmp_path / "data" / "keys.json").read_text())
+        window.page.get_by_label("Key", exact=True).fill(keys["function"])
+        window.button("Use it").click()
+        expect(window.page.locator(".circuit")).to_have_count(8)
+        expect(window.page.locator("#banner")).to_be_hidden()
+        assert keys["function"] not in window.page.evaluate("JSON.stringify({...localStorage}) + location")
 
 
 def test_a_known_file_is_not_sent_again(seen: System) -> None:

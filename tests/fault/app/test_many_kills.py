@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from scripts.processes import PLAIN_HTTP
+from scripts.processes import PLAIN_HTTP, running
 from tests.long_checks import SAMPLE_SEED
 from tests.support.app import System, operation, unexplained
 from tests.support.azurite import Storage
@@ -34,18 +34,14 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(KILLS * SECONDS_OF_A_LIFE + 
 def mortal(request: pytest.FixtureRequest, tmp_path: Path, target: Target) -> Iterator[System]:
     """The app on storage that is not killed with it."""
     storage = Storage(tmp_path)
-    storage.server.start()
     system = System(
         tmp_path,
         target,
         AzureWebJobsStorage=storage.connection_string,
         FUNCTIONS_WORKER_PROCESS_COUNT=request.param,
     )
-    system.server.start()
-    yield system
-    system.client.close()
-    system.server.stop()
-    storage.server.stop()
+    with running(storage.server), system.running():
+        yield system
 
 
 def an_operation(key: str, number: int) -> dict[str, Any]:

@@ -31,10 +31,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 def own_system(tmp_path: Path, target: Target) -> Iterator[System]:
     """The app with a storage emulator that onebox started."""
     system = System(tmp_path, target, AzureWebJobsStorage="UseDevelopmentStorage=true")
-    system.server.start()
-    yield system
-    system.client.close()
-    system.server.stop()
+    with system.running():
+        yield system
 
 
 def kill_storage(system: System) -> None:
