@@ -9,10 +9,11 @@ others when it is asked how far that is.
 
 import asyncio
 import uuid
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Final, NotRequired, TypedDict, cast
+from typing import Annotated, Final
 
 from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
@@ -20,9 +21,9 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.names import DIAGNOSIS, OPERATIONS_QUEUE, QUEUE_SOURCE
-from durable_retry.engine.base.unreadable import StoredInstant, read_or, shaped
+from durable_retry.engine.base.unreadable import read_or
 from durable_retry.settings.configuration import registration
 from durable_retry.settings.group import SettingsError
 from durable_retry.stores.instances import Instance
@@ -96,39 +97,40 @@ async def _within_seconds[T](answer: Awaitable[T]) -> T:
         raise TaskHubUnavailableError("the task hub does not answer") from None
 
 
-class _Failure(TypedDict):
+@dataclass(frozen=True, slots=True)
+class _Failure(JsonShape):
     """The part that failed, and why."""
 
     part: str
     detail: str
 
 
-class _Progress(TypedDict):
-    """The custom status of a diagnosis."""
+@dataclass(frozen=True, slots=True)
+class _Progress(JsonShape):
+    """The custom status of a diagnosis: when it reached each part, and what failed."""
 
-    reached: NotRequired[dict[str, StoredInstant]]
-    failed: NotRequired[_Failure]
+    reached: Mapping[str, datetime] = field(default_factory=dict)
+    failed: _Failure | None = None
 
 
 def reached_parts(instance: Instance) -> list[DiagnosedPart]:
     """Return the parts that the orchestration goes through, by its custom status."""
-
-    def read() -> _Progress:
-        return cast("_Progress", shaped(_Progress, instance.custom_status or {}))
-
-    progress = read_or(read, lambda reason: _Progress(failed=_Failure(part=REACHED[0], detail=reason)))
-    reached, failed = progress.get("reached", {}), progress.get("failed")
+    progress = read_or(
+        lambda: _Progress.from_json(instance.custom_status or {}),
+        lambda reason: _Progress(failed=_Failure(REACHED[0], reason)),
+    )
+    reached, failed = progress.reached, progress.failed
     if instance.runtime_status is OrchestrationStatus.FAILED and failed is None:
         first = next((name for name in REACHED if name not in reached), REACHED[-1])
-        failed = _Failure(part=first, detail=instance.failure or "")
+        failed = _Failure(first, instance.failure or "")
     return [_reached_part(name, reached.get(name), failed) for name in REACHED]
 
 
-def _reached_part(name: str, at: str | None, failed: _Failure | None) -> DiagnosedPart:
+def _reached_part(name: str, at: datetime | None, failed: _Failure | None) -> DiagnosedPart:
     if at is not None:
-        return DiagnosedPart(name=name, state=PartState.OK, at=from_rfc3339(at))
-    if failed is not None and failed["part"] == name:
-        return DiagnosedPart(name=name, state=PartState.FAILED, detail=failed["detail"])
+        return DiagnosedPart(name=name, state=PartState.OK, at=at)
+    if failed is not None and failed.part == name:
+        return DiagnosedPart(name=name, state=PartState.FAILED, detail=failed.detail)
     return DiagnosedPart(name=name, state=PartState.WAITING)
 
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from math import ceil
-from typing import Annotated, Any, Final, Self, TypedDict
+from typing import Annotated, Any, Final, Self
 
 from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.text import cut_text
-from durable_retry.engine.base.unreadable import StoredInstant, shaped
 from durable_retry.engine.base.validation import (
     InvalidInputError,
     Problem,
@@ -232,15 +231,16 @@ class ReplayProgress(JsonShape):
         )
 
 
-class _Given(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given(JsonShape):
     """What the app reads of a bulk action's input."""
 
     replay_id: str
-    filter: dict[str, Any]
+    filter: Mapping[str, Any]
     rate_per_second: float
-    note: str | None
+    note: str | None = None
     matched: int
-    created_at: StoredInstant
+    created_at: datetime
 
 
 def checked_input(given: dict[str, Any]) -> dict[str, Any]:
@@ -249,4 +249,5 @@ def checked_input(given: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: Nobody can read it as one.
     """
-    return shaped(_Given, given)
+    _Given.from_json(given)
+    return given

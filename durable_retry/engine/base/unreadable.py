@@ -7,13 +7,10 @@ text, and anybody may write a custom status or a row. Whoever reads many of them
 that one which cannot be read is shown as what is known of it, with the reason, and hides no other.
 """
 
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Annotated, Any, Final
+from collections.abc import Callable
+from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
-
-from durable_retry.engine.base.instants import from_rfc3339
+from pydantic import Field
 
 CAUSES: Final = (
     ArithmeticError,  # an instant beyond the calendar
@@ -54,35 +51,6 @@ def read_or[T, S](read: Callable[[], T], stand_in: Callable[[str], S]) -> T | S:
         return read()
     except CAUSES as error:
         return stand_in(reason_of(error))
-
-
-def _checked_instant(text: str) -> str:
-    from_rfc3339(text)
-    return text
-
-
-type StoredInstant = Annotated[str, AfterValidator(_checked_instant)]
-"""A member that is an RFC 3339 instant."""
-
-
-@cache
-def _shape_adapter(shape: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(shape)
-
-
-def shaped[D: Mapping[str, Any]](shape: Any, document: D) -> D:
-    """Return a document, as it is, if it has the members of a `TypedDict`.
-
-    Raises:
-        ValueError: It has not; the text names the first member that is wrong.
-    """
-    try:
-        _shape_adapter(shape).validate_python(document)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        place = "/".join(map(str, first["loc"]))
-        raise ValueError(f"{place}: {first['msg']}") from None
-    return document
 
 
 def reason_of(error: BaseException) -> str:

@@ -1,26 +1,18 @@
 import json
 from collections.abc import Callable
-from typing import Any, TypedDict
+from typing import Any
 
 import pytest
 
 from durable_retry.engine.base.unreadable import (
-    StoredInstant,
     marked,
     read_or,
     reason_of,
-    shaped,
 )
 from durable_retry.engine.dead_letters.record import Status, unreadable_record
 from durable_retry.engine.operations.completion import unreadable_document
 from durable_retry.engine.operations.status import checked_document, running_document
 from tests.support.builders import NOON, an_operation
-
-
-class Shape(TypedDict):
-    name: str
-    at: StoredInstant
-
 
 WHOLE: dict[str, Any] = {"name": "x", "at": "2026-11-21T12:00:00Z", "more": 1}
 
@@ -59,16 +51,6 @@ def test_a_reason_is_one_line_with_an_end() -> None:
     assert reason_of(KeyError()) == "KeyError"
     assert len(reason_of(ValueError("x" * 10_000))) == 300
     assert marked("why") == {"unreadable": "why"}
-
-
-def test_a_document_of_the_shape_stays_as_it_is_whatever_else_it_has() -> None:
-    assert shaped(Shape, WHOLE) is WHOLE
-
-
-@pytest.mark.parametrize("wrong", [{"name": 7}, {"at": "noon"}, {"at": "2026-11-21T12:00:00"}, {"at": 7}])
-def test_a_document_of_another_shape_is_refused_by_the_member_that_is_wrong(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"^{next(iter(wrong))}: "):
-        shaped(Shape, WHOLE | wrong)
 
 
 def test_what_stands_for_an_operation_is_a_status_document_itself() -> None:
