@@ -46,7 +46,7 @@ OWN_TERMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "test_operations": ("no_retry_arrives_before_its_time",),
     },
     SOON: {
-        "test_memory": ("a_purged_", "an_orchestration_started_again_after_", "a_purge_right_after_"),
+        "test_memory": ("a_purged_",),
         "test_sagas": ("a_compensation_that_cannot_succeed_",),
     },
 }

@@ -1,7 +1,6 @@
 """Azure Tables in memory: what `stores.storage.tables` asks of a `TableServiceClient`, and nothing more.
 
-The fake is held to the same suite as Azurite: test_tables.py and test_table_versions.py of
-tests/integration/stores.
+The fake is held to the same suite as Azurite: test_tables.py of tests/integration/stores.
 """
 
 import re

@@ -1,9 +1,13 @@
+"""Rows, transactions, versions and ranges, on real tables and on the fake that the simulation uses."""
+
 import asyncio
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
+from azure.core.exceptions import ServiceResponseError
 
-from durable_retry.engine.base.errors import StorageRefusedError
+from durable_retry.engine.base.errors import ContendedError, StorageRefusedError
 from durable_retry.stores.storage import contents, tables
 
 pytestmark = pytest.mark.usefixtures("any_tables")
@@ -58,3 +62,108 @@ async def test_long_texts_come_back_whole() -> None:
     kept = await tables.read("Long", "p", "a")
     assert kept is not None
     assert contents.unpacked("document", kept) == text
+
+
+async def version_of(table: str, key: str) -> tables.Versioned:
+    found = await tables.read_version(table, "p", key)
+    assert found is not None
+    return found
+
+
+async def test_a_version_is_changed_once() -> None:
+    await tables.insert_if_absent("Versions", row("a", x=1, y=1))
+    seen = await version_of("Versions", "a")
+    assert await tables.merge_version("Versions", row("a", x=2), seen.etag)
+    assert not await tables.merge_version("Versions", row("a", x=3), seen.etag)
+    assert {name: (await version_of("Versions", "a")).row[name] for name in "xy"} == {"x": 2, "y": 1}
+
+
+async def test_a_changed_row_is_not_removed_by_its_old_version() -> None:
+    await tables.insert_if_absent("Removals", row("a"))
+    seen = await version_of("Removals", "a")
+    await tables.merge("Removals", row("a", x=1))
+    assert not await tables.delete_version("Removals", "p", "a", seen.etag)
+    assert await tables.delete_version("Removals", "p", "a", (await version_of("Removals", "a")).etag)
+    assert await tables.read_version("Removals", "p", "a") is None
+
+
+async def test_a_row_that_is_gone_cannot_be_changed_and_needs_no_removal() -> None:
+    await tables.insert_if_absent("Gone", row("a"))
+    seen = await version_of("Gone", "a")
+    await tables.delete("Gone", "p", "a")
+    await tables.delete("Gone", "p", "a")
+    assert not await tables.merge_version("Gone", row("a", x=2), seen.etag)
+    assert await tables.delete_version("Gone", "p", "a", seen.etag)
+
+
+async def test_a_range_is_read_page_by_page_in_order_and_ends() -> None:
+    keys = [f"k{number:03d}" for number in range(7)] + ["it's", "zzz"]
+    for key in keys:
+        await tables.insert_if_absent("Ranges", row(key))
+    first = await tables.rows_between("Ranges", "p", after="k", before="l", limit=3)
+    second = await tables.rows_between("Ranges", "p", after="k", before="l", limit=4, cursor=first.cursor)
+    assert [found["RowKey"] for found in [*first.rows, *second.rows]] == keys[:7]
+    assert (first.cursor, second.cursor) == ("k002", None)
+    assert len((await tables.rows_between("Ranges", "p")).rows) == 9
+    assert [r["RowKey"] for r in (await tables.rows_between("Ranges", "p", cursor="it's", limit=1)).rows] == [
+        "k000"
+    ]
+
+
+async def test_more_rows_than_the_service_gives_at_once_are_all_read() -> None:
+    for begin in range(0, 1_100, 100):
+        changes: list[tables.Change] = [("create", row(f"{n:05d}")) for n in range(begin, begin + 100)]
+        assert await tables.transact("Many", changes)
+    assert len((await tables.rows_between("Many", "p")).rows) == 1_100
+    assert len((await tables.rows_between("Many", "p", limit=1_050)).rows) == 1_050
+
+
+def count_of(found: tables.Row) -> int:
+    return int(found["count"])
+
+
+def with_count(count: int) -> tables.Row:
+    return {"count": count}
+
+
+async def counted(table: str, key: str) -> int:
+    def rule(count: int | None) -> int:
+        return (count or 0) + 1
+
+    return await tables.change_row(table, row(key), rule, read=count_of, write=with_count)
+
+
+async def test_changes_at_once_are_made_one_after_the_other() -> None:
+    assert sorted(await asyncio.gather(*(counted("Counts", "a") for _ in range(4)))) == [1, 2, 3, 4]
+
+
+async def test_a_rule_that_changes_nothing_writes_nothing() -> None:
+    await counted("Unchanged", "a")
+    seen = await version_of("Unchanged", "a")
+    assert await tables.change_row("Unchanged", row("a"), lambda _: 1, read=count_of, write=with_count) == 1
+    assert await version_of("Unchanged", "a") == seen
+
+
+async def test_a_row_that_others_keep_changing_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    await counted("Contended", "a")
+    monkeypatch.setattr(tables, "replace_version", AsyncMock(return_value=False))
+    with pytest.raises(ContendedError, match="Contended"):
+        await counted("Contended", "a")
+
+
+async def test_a_change_whose_answer_is_lost_meets_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    insert = tables.insert_if_absent
+
+    async def losing(table: str, made: tables.Row) -> bool:
+        await insert(table, made)
+        raise ServiceResponseError("the answer is lost")
+
+    monkeypatch.setattr(tables, "insert_if_absent", losing)
+    seen: list[int | None] = []
+
+    def rule(count: int | None) -> int:
+        seen.append(count)
+        return 1
+
+    assert await tables.change_row("Lost", row("a"), rule, read=count_of, write=with_count) == 1
+    assert seen == [None, 1]
