@@ -182,7 +182,7 @@ def _usable(chosen: Registration, app: Any, mistakes: Mistakes) -> Registration:
     for problem in problems:
         mistakes.add(mistakes.place_of(problem.pointer), problem.detail)
     wrong = {problem.pointer for problem in problems}
-    given = {each.name: getattr(chosen, each.name) for each in fields(chosen)}
+    given = {field.name: getattr(chosen, field.name) for field in fields(chosen)}
     return Registration(**{name: value for name, value in given.items() if f"register({name})" not in wrong})
 
 
@@ -254,7 +254,9 @@ def _placed_function(builder: FunctionBuilder) -> FunctionBuilder:
     placed._function = function
     trigger: Any = copy(function.get_trigger())
     trigger._dict = dict(trigger._dict)
-    function._bindings = [trigger if each is function._trigger else each for each in function._bindings]
+    function._bindings = [
+        trigger if binding is function._trigger else binding for binding in function._bindings
+    ]
     function._trigger = trigger
     if isinstance(trigger, HttpTrigger):
         trigger.route = "/".join(filter(None, (registration().route_prefix, trigger.route)))
@@ -267,7 +269,7 @@ def _placed_function(builder: FunctionBuilder) -> FunctionBuilder:
     name = FunctionName(function_name(_name_of(builder)))
     function._settings = [
         name,
-        *(each for each in function._settings if each.setting_name != name.setting_name),
+        *(setting for setting in function._settings if setting.setting_name != name.setting_name),
     ]
     return placed
 

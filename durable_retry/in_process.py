@@ -107,7 +107,7 @@ def _input_of_call(document: dict[str, Any], since: datetime) -> dict[str, Any]:
     try:
         return {"document": _checked_document(document), "since": to_rfc3339(since)}
     except InvalidInputError as error:
-        return {"problems": [each.to_json() for each in error.problems]}
+        return {"problems": [problem.to_json() for problem in error.problems]}
 
 
 def _checked_document(given: dict[str, Any]) -> dict[str, Any]:

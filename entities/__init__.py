@@ -8,6 +8,6 @@ from . import call_limiter, circuit_breaker, debounce, idempotency_record, order
 def blueprints() -> dict[str, df.Blueprint]:
     """Return the blueprint of each module by its name, to register in the function app."""
     return {
-        each.__name__.rpartition(".")[2]: each.blueprint
-        for each in (call_limiter, circuit_breaker, debounce, idempotency_record, order_lane)
+        module.__name__.rpartition(".")[2]: module.blueprint
+        for module in (call_limiter, circuit_breaker, debounce, idempotency_record, order_lane)
     }

@@ -79,12 +79,12 @@ class Sending:
 
     def without(self, ended: Delivery) -> None:
         """Remove a delivery."""
-        self.deliveries = [each for each in self.deliveries if each.event_id != ended.event_id]
+        self.deliveries = [delivery for delivery in self.deliveries if delivery.event_id != ended.event_id]
 
     def put_back(self, delivery: Delivery) -> None:
         """Store a delivery's new state at its place in the order."""
         self.deliveries = [
-            delivery if each.event_id == delivery.event_id else each for each in self.deliveries
+            delivery if other.event_id == delivery.event_id else other for other in self.deliveries
         ]
 
     def show(self) -> None:
@@ -115,10 +115,10 @@ class Sending:
         except (KeyError, TypeError, ValueError):
             return  # Anyone may send an external event, and in any form.
         self.deliveries = [
-            each.released(self.now)
-            if each.lane == lane and each.blocked_since is not None and each.blocked_since <= at
-            else each
-            for each in self.deliveries
+            delivery.released(self.now)
+            if delivery.lane == lane and delivery.blocked_since is not None and delivery.blocked_since <= at
+            else delivery
+            for delivery in self.deliveries
         ]
 
 
@@ -148,11 +148,11 @@ def _load_deliveries(
     signals: Signals,
 ) -> Turns[Sending]:
     scope = {name: input_[name] for name in ("operation_id", "event_id") if name in input_}
-    known = input_
-    if "deliveries" not in known:
-        known = yield from call_until_success(ctx, OUTBOX_PENDING, scope)
-    deliveries = [Delivery.from_json(each) for each in known["deliveries"]]
-    return Sending(ctx, scope, known["place"], deliveries, signals)
+    pending = input_
+    if "deliveries" not in pending:
+        pending = yield from call_until_success(ctx, OUTBOX_PENDING, scope)
+    deliveries = [Delivery.from_json(written) for written in pending["deliveries"]]
+    return Sending(ctx, scope, pending["place"], deliveries, signals)
 
 
 def _send_one_round(sending: Sending) -> Turns[None]:
@@ -161,8 +161,8 @@ def _send_one_round(sending: Sending) -> Turns[None]:
         yield from sending.wait()
         return
     attempts: list[task.Task[Any]] = [
-        sending.ctx.call_activity(function_name(PUBLISH), input=_request_of_delivery(sending, each))
-        for each in due
+        sending.ctx.call_activity(function_name(PUBLISH), input=_request_of_delivery(sending, sent))
+        for sent in due
     ]
     # when_all waits for every attempt, then raises the first failure; each answer is read below.
     with suppress(task.TaskFailedError):

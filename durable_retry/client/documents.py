@@ -84,7 +84,7 @@ def operation_document(
         document["request"] = {"method": "POST", **fields["request"]}
     if "on_success" in fields:
         events = fields["on_success"]
-        document["on_success"] = [each.to_json() if isinstance(each, Event) else each for each in events]
+        document["on_success"] = [event.to_json() if isinstance(event, Event) else event for event in events]
     return document
 
 
@@ -155,7 +155,7 @@ class RefusedError(ApiError):
         except ValidationError:
             super().__init__(f"{self.status} {answer.reason_phrase}")
         else:
-            listed = "; ".join(f"{each.pointer}: {each.detail}" for each in self.problem.errors)
+            listed = "; ".join(f"{error.pointer}: {error.detail}" for error in self.problem.errors)
             super().__init__(": ".join(filter(None, (f"{self.status} {self.problem.detail}", listed))))
 
 
@@ -182,7 +182,7 @@ class OperationFailed(Exception):  # noqa: N818 - said where it is raised: `exce
 
     def __init__(self, document: Mapping[str, Any], problems: Iterable[Mapping[str, str]] = ()) -> None:
         letter = document.get("dead_letter") or {}
-        listed = "; ".join(f"{each['pointer']}: {each['detail']}" for each in problems)
+        listed = "; ".join(f"{problem['pointer']}: {problem['detail']}" for problem in problems)
         self.document = dict(document)
         self.operation_id = str(document.get("operation_id", ""))
         self.status = str(document.get("status", "refused"))

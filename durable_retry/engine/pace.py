@@ -83,8 +83,8 @@ def quota_of(left: RateLeft, now: datetime, before: Quota | None) -> Quota:
 
 def newest(now: datetime, *quotas: Quota | None) -> Quota | None:
     """Return the quota of the latest answer among those whose window has not ended; None without one."""
-    known = [quota for quota in quotas if quota is not None and quota.until > now]
-    return max(known, key=lambda quota: quota.seen_at, default=None)
+    valid = [quota for quota in quotas if quota is not None and quota.until > now]
+    return max(valid, key=lambda quota: quota.seen_at, default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,9 @@ class Signature:
             "/input", self.input_type, lambda: self.input.dump_python(taken, mode="json", by_alias=True)
         )
         if problems := json_problems(document):
-            raise InvalidInputError([Problem(f"/input{each.pointer}", each.detail) for each in problems])
+            raise InvalidInputError(
+                [Problem(f"/input{problem.pointer}", problem.detail) for problem in problems]
+            )
         return document
 
 

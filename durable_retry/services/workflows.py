@@ -172,7 +172,9 @@ class _StepReader:
         try:
             operation = self._workflow.resolve(document, place, self._now, unknown)
         except InvalidInputError as error:
-            self.problems.extend(Problem(pointer + each.pointer, each.detail) for each in error.problems)
+            self.problems.extend(
+                Problem(pointer + problem.pointer, problem.detail) for problem in error.problems
+            )
             return None
         if operation.operation_id in self._seen:
             self.problems.append(Problem(f"{pointer}/key", "is that of another operation of this saga"))

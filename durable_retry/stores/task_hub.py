@@ -263,7 +263,7 @@ class TaskHub:
         )
         async with self._asked_client() as client:
             page = await client._get_stub().QueryEntities(pb.QueryEntitiesRequest(query=query))  # noqa: SLF001 - as in instance_page
-        states = [each.serializedState.value for each in page.entities if each.serializedState.value]
+        states = [entity.serializedState.value for entity in page.entities if entity.serializedState.value]
         return EntityPage(states, _next_token(page.continuationToken.value, token))
 
     async def signal_entity(

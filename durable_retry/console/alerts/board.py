@@ -62,7 +62,9 @@ async def try_receivers(hub: TaskHub) -> AlertTests:
     now = clock.now()
     alert = Alert(condition=TEST, is_raised=True, since=now, value=0.0, threshold=0.0, raised_at=now)
     receivers = targets_by_name()
-    failures = await asyncio.gather(*(send_alert_to(hub, alert, each, now) for each in receivers.values()))
+    failures = await asyncio.gather(
+        *(send_alert_to(hub, alert, receiver, now) for receiver in receivers.values())
+    )
     return AlertTests(
         items=tuple(
             AlertTest(
@@ -141,8 +143,8 @@ def _alert_document(alert: Alert, silences: Iterable[Silence]) -> AlertDocument:
 def _receiver_documents() -> tuple[AlertReceiver, ...]:
     settings = alert_settings()
     found = [
-        AlertReceiver(receiver=each.name, format=each.format.value, host=each.host)
-        for each in settings.receivers
+        AlertReceiver(receiver=receiver.name, format=receiver.format.value, host=receiver.host)
+        for receiver in settings.receivers
     ]
     if settings.alert_webhook is not None:
         found.append(AlertReceiver(receiver=settings.alert_webhook.name, format="dependency", host=None))

@@ -170,10 +170,10 @@ class Alert(JsonShape):
         first = AlertDelivery() if self.is_raised else AlertDelivery(state=DeliveryState.SENT)
         held = silences if self.is_raised else ()
         return [
-            each
-            for each in receivers
-            if not any(silence.covers(self.condition, each) for silence in held)
-            and self.deliveries.get(each, first).is_due(now)
+            receiver
+            for receiver in receivers
+            if not any(silence.covers(self.condition, receiver) for silence in held)
+            and self.deliveries.get(receiver, first).is_due(now)
         ]
 
     def tries_of(self, receiver: str) -> int:

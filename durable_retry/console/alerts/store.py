@@ -98,7 +98,7 @@ async def list_silences(now: datetime) -> list[Silence]:
     """Return the silences that have not ended, the one that ends first first."""
     page = await tables.rows_between(TABLE, _SILENCE)
     silences = contents.readable(TABLE, page.rows, _silence_of_row)
-    return sorted((each for each in silences if each.until > now), key=lambda each: each.until)
+    return sorted((silence for silence in silences if silence.until > now), key=lambda each: each.until)
 
 
 async def write_silence(silence: Silence) -> None:

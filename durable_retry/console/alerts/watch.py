@@ -158,7 +158,9 @@ async def _readable_circuits(hub: TaskHub) -> dict[str, Breaker | None]:
             _log.warning("the circuit of %s cannot be read: %s", name, why_not, extra={DEPENDENCY: name})
         return breaker if why_not is None else None
 
-    names = [one.name for one in dependencies().dependencies.values() if one.circuit.enabled]
+    names = [
+        dependency.name for dependency in dependencies().dependencies.values() if dependency.circuit.enabled
+    ]
     found = await asyncio.gather(*(_answered_part(f"the circuit of {name}", circuit(name)) for name in names))
     return dict(zip(names, found, strict=True))
 

@@ -175,7 +175,7 @@ class BulkActionBody(BulkBody, PauseOptions):
                 return validated(FilterBody, self.filter).wanted(now)
             wanted = validated(OperationsBody, self.filter).wanted(now)
         except InvalidInputError as error:
-            problems = [Problem(f"/filter{one.pointer}", one.detail) for one in error.problems]
+            problems = [Problem(f"/filter{problem.pointer}", problem.detail) for problem in error.problems]
             raise InvalidInputError(problems) from None
         is_any_paused = self.what is BulkAction.RESUME and wanted.status is None
         return replace(wanted, status=OperationState.PAUSED) if is_any_paused else wanted

@@ -123,7 +123,7 @@ def progress_document(
         **{name: given[name] for name in ("replay_id", "rate_per_second", "note", "matched")},
         filter=_shown_filter(given),
         status=state,
-        failures=tuple(BulkFailure(**each) for each in progress.failures),
+        failures=tuple(BulkFailure(**failure) for failure in progress.failures),
         started=progress.replayed,
         refused=progress.skipped + progress.failed,
         **asdict(progress.ends),

@@ -147,7 +147,7 @@ async def _page_of_name(
     while True:
         page = await ids_of_name(name, limit=limit - len(found), cursor=place)
         documents = await _documents_of_ids(hub, dict.fromkeys(page.operation_ids))
-        found += (one for one in documents if _is_wanted_document(wanted, one))
+        found += (document for document in documents if _is_wanted_document(wanted, document))
         read, place = read + len(page.operation_ids), page.cursor
         if place is None or len(found) == limit or read >= _MAX_DOCUMENTS:
             return OperationSearchPage(found, None if place is None else cursor_text([_OF_NAME, place]))
@@ -168,7 +168,7 @@ def _page_of_documents(
     documents: Iterable[dict[str, Any]], place: "IndexCursor", limit: int
 ) -> OperationSearchPage:
     placed = sorted(
-        ((_created_at(one), one["operation_id"], one) for one in documents),
+        ((_created_at(document), document["operation_id"], document) for document in documents),
         key=lambda entry: entry[:2],
         reverse=True,
     )
@@ -281,12 +281,12 @@ class _Search:
     async def _take_matching(self, entries: Iterable[OperationEntry]) -> bool:
         """Read the documents of those that may match until the page is full; return whether any are left."""
         rest = [
-            one
-            for one in entries
-            if one.operation_id not in self.place.shown
-            and self.place.is_before(*one.position)
-            and self.wanted.is_in_time(one.created_at)
-            and self.wanted.may_match(one)
+            entry
+            for entry in entries
+            if entry.operation_id not in self.place.shown
+            and self.place.is_before(*entry.position)
+            and self.wanted.is_in_time(entry.created_at)
+            and self.wanted.may_match(entry)
         ]
         while rest and not self._is_page_full:
             missing = self.limit - len(self.found)
@@ -301,10 +301,10 @@ class _Search:
         return bool(rest)
 
     async def _matching_documents(self, entries: list[OperationEntry]) -> list[dict[str, Any]]:
-        entries_by_id = {each.operation_id: each for each in entries}
+        entries_by_id = {entry.operation_id: entry for entry in entries}
         read = await _documents_of_ids(self.hub, entries_by_id)
         documents = [_document_in_place(one, entries_by_id[one["operation_id"]]) for one in read]
         # A replay is accepted again: the index has its operation twice, and the later place counts.
-        present = {(_created_at(one), one["operation_id"]): one for one in documents}
-        found = (present.get(each.position) for each in entries)
+        present = {(_created_at(document), document["operation_id"]): document for document in documents}
+        found = (present.get(entry.position) for entry in entries)
         return [one for one in found if one is not None and self.wanted.matches_operation(one)]

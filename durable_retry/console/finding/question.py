@@ -52,7 +52,7 @@ class Question:
 
     def has_words(self, *texts: object) -> bool:
         """Return whether the words stand in some texts; what is no text has none."""
-        return self.words is None or mentions(self.words, *(each for each in texts if isinstance(each, str)))
+        return self.words is None or mentions(self.words, *(text for text in texts if isinstance(text, str)))
 
     def matches(self, item: FoundItem) -> bool:
         """Return whether an item matches, its words aside."""

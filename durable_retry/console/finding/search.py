@@ -195,7 +195,9 @@ async def _list_of_dead_letters(question: Question, limit: int, cursor: str | No
         created_before=question.created_before,
         **{name: getattr(question, name) for name in TURN_NAMES},
     )
-    more = DeadLetterSearch(**{each.name: getattr(question, each.name) for each in fields(DeadLetterSearch)})
+    more = DeadLetterSearch(
+        **{field.name: getattr(question, field.name) for field in fields(DeadLetterSearch)}
+    )
     page = await list_dead_letters(wanted, limit=limit, cursor=cursor, search=more)
     return [found_dead_letter(record) for record in page.records], page.cursor
 
@@ -228,9 +230,9 @@ async def _list_of_batches(question: Question, tenant: str, limit: int, cursor: 
         page = await list_batches(min(limit, _WORKFLOWS_READ), cursor)
         batches, following = page.items, page.next_cursor
     return [
-        FoundItem.taken_from(each, type=FoundType.BATCH, id=each.batch_id)
-        for each in batches
-        if question.has_words(each.batch_id, each.status, each.key)
+        FoundItem.taken_from(batch, type=FoundType.BATCH, id=batch.batch_id)
+        for batch in batches
+        if question.has_words(batch.batch_id, batch.status, batch.key)
     ], following
 
 
@@ -243,9 +245,9 @@ async def _list_of_sagas(
         page = await list_sagas(hub, min(limit, _WORKFLOWS_READ), cursor)
         sagas, following = page.items, page.next_cursor
     return [
-        FoundItem.taken_from(each, type=FoundType.SAGA, id=each.saga_id, error=_saga_error(each))
-        for each in sagas
-        if question.has_words(each.saga_id, each.status, each.key, *_saga_names(each))
+        FoundItem.taken_from(saga, type=FoundType.SAGA, id=saga.saga_id, error=_saga_error(saga))
+        for saga in sagas
+        if question.has_words(saga.saga_id, saga.status, saga.key, *_saga_names(saga))
     ], following
 
 
@@ -254,11 +256,11 @@ async def _list_of_replays(hub: TaskHub, question: Question, limit: int, cursor:
     replays, following = await list_created(
         hub, FoundType.REPLAY, replay_of_instance, limit=size, cursor=cursor
     )
-    for each in replays:
-        error = "\n".join(failure.detail for failure in each.failures) or None
-        if question.has_words(each.replay_id, each.status, error, each.note, *each.filter.values()):
-            more = {"id": each.replay_id, "dependency": each.filter["dependency"], "error": error}
-            items.append(FoundItem.taken_from(each, type=FoundType.REPLAY, **more))
+    for replay in replays:
+        error = "\n".join(failure.detail for failure in replay.failures) or None
+        if question.has_words(replay.replay_id, replay.status, error, replay.note, *replay.filter.values()):
+            more = {"id": replay.replay_id, "dependency": replay.filter["dependency"], "error": error}
+            items.append(FoundItem.taken_from(replay, type=FoundType.REPLAY, **more))
     return items, following
 
 

@@ -278,8 +278,8 @@ _NUMBERS: Final = ("started", "attempts", "retries", "not_sent", "debounce_repla
 def summed(figures: Iterable[Figures]) -> Figures:
     """Return the sum of figures."""
     total = Figures()
-    for one in figures:
-        total.add(one)
+    for figure in figures:
+        total.add(figure)
     return total
 
 
@@ -300,7 +300,7 @@ def step_for(begin: datetime, end: datetime, minutes_since: datetime) -> timedel
         minutes_since: Before this instant minutes are folded, and no step is shorter than `CELL`.
     """
     steps = STEPS if begin >= minutes_since else STEPS[1:]
-    return next((each for each in steps if ceil((end - begin) / each) < MOST_POINTS), STEPS[-1])
+    return next((step for step in steps if ceil((end - begin) / step) < MOST_POINTS), STEPS[-1])
 
 
 def floored(instant: datetime, step: timedelta) -> datetime:

@@ -99,7 +99,7 @@ async def read_cells(
         first = max(begin, folded_until, day)
         last = min(end, day + timedelta(days=1) - timedelta(minutes=1))
         if first <= last:
-            reads.extend(_cells_of_minutes(day, each, first, last) for each in dependencies)
+            reads.extend(_cells_of_minutes(day, dependency, first, last) for dependency in dependencies)
     return [cell for cells in await asyncio.gather(*reads) for cell in cells]
 
 

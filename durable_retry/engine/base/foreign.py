@@ -97,7 +97,7 @@ def json_form(value: Any, pointer: str) -> tuple[Any, list[Problem]]:
 
 
 def _below(pointer: str, problems: list[Problem]) -> list[Problem]:
-    return [Problem(pointer + each.pointer, each.detail) for each in problems]
+    return [Problem(pointer + problem.pointer, problem.detail) for problem in problems]
 
 
 def _exact_copy(value: Any) -> Any:
@@ -113,29 +113,29 @@ def _problems_in(value: Any) -> tuple[list[Problem], list[Problem]]:
     pending: list[tuple[tuple[str | int, ...], Any, bool]] = [((), value, False)]
     seen: set[int] = set()
     while pending:
-        path, each, is_described = pending.pop()
-        kind, place = type(each), pointer_of(*path)
-        if issubclass(kind, _PLAIN) or id(each) in seen:
+        path, current, is_described = pending.pop()
+        kind, place = type(current), pointer_of(*path)
+        if issubclass(kind, _PLAIN) or id(current) in seen:
             continue
-        seen.add(id(each))
+        seen.add(id(current))
         if issubclass(kind, Mapping):
-            changes += [] if is_described else _keys_changed(each, path)
-            pending += [((*path, str(name)), item, is_described) for name, item in each.items()]
+            changes += [] if is_described else _keys_changed(current, path)
+            pending += [((*path, str(name)), item, is_described) for name, item in current.items()]
         elif issubclass(kind, BaseModel) or is_dataclass(kind):
-            pending += [((*path, name), getattr(each, name), True) for name in _fields_of(kind)]
+            pending += [((*path, name), getattr(current, name), True) for name in _fields_of(kind)]
         elif issubclass(kind, list | tuple):
-            pending += [((*path, index), item, is_described) for index, item in enumerate(each)]
-        elif (detail := _refusal_of(each, is_described=is_described)) is not None:
+            pending += [((*path, index), item, is_described) for index, item in enumerate(current)]
+        elif (detail := _refusal_of(current, is_described=is_described)) is not None:
             refused.append(Problem(place, detail))
         elif issubclass(kind, _WITHOUT_FORM) and not is_described:
             changes.append(Problem(place, f"is of type {kind.__name__}, which JSON does not have"))
     return refused, changes
 
 
-def _keys_changed(each: Mapping[Any, Any], path: tuple[str | int, ...]) -> list[Problem]:
+def _keys_changed(mapping: Mapping[Any, Any], path: tuple[str | int, ...]) -> list[Problem]:
     return [
         Problem(pointer_of(*path, str(name)), f"has a key of type {type(name).__name__}: JSON has texts only")
-        for name in each
+        for name in mapping
         if not issubclass(type(name), str)
     ]
 
@@ -146,16 +146,16 @@ def _fields_of(kind: Any) -> list[str]:
     return [field.name for field in fields(kind)]
 
 
-def _refusal_of(each: Any, *, is_described: bool) -> str | None:
-    kind = type(each)
+def _refusal_of(value: Any, *, is_described: bool) -> str | None:
+    kind = type(value)
     if issubclass(kind, _LAZY):
         return f"is of type {kind.__name__}, which has no value yet: give a list, or the value itself"
     if issubclass(kind, int | float):
-        return number_problem(each)
+        return number_problem(value)
     if is_described or issubclass(kind, _WITHOUT_FORM):
         return None
     try:
-        _ANYTHING.dump_python(each, mode="json")
+        _ANYTHING.dump_python(value, mode="json")
     except BaseException as error:  # noqa: BLE001 - as above
         return f"has no JSON form: {text_of(error)}"
     return None

@@ -178,15 +178,15 @@ def _schema_of_hint(hint: Any) -> CoreSchema:
 
 def _without_marks(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return a type without its aliases and annotations, and what these are."""
-    found: tuple[Any, ...] = ()
+    metadata: tuple[Any, ...] = ()
     while True:
         if isinstance(hint, TypeAliasType):
             hint = hint.__value__
         elif get_origin(hint) is Annotated:
             hint, *marks = get_args(hint)
-            found = (*found, *marks)
+            metadata = (*metadata, *marks)
         else:
-            return hint, found
+            return hint, metadata
 
 
 def _schema_of_union(options: tuple[Any, ...]) -> CoreSchema:

@@ -102,13 +102,13 @@ def json_problems(document: Any) -> list[Problem]:
     """List what makes a parsed document unfit to be passed on: depth, half surrogate pairs, numbers."""
     if _is_plainly_fit(document):
         return []
-    found = []
+    problems = []
     for path, value in _walk_values(document):
         if len(path) >= MAX_DEPTH and isinstance(value, Mapping | list):
             return [Problem(pointer_of(*path), f"nests deeper than {MAX_DEPTH} levels")]
         if (detail := _value_problem(value)) is not None:
-            found.append(Problem(pointer_of(*path), detail))
-    return found
+            problems.append(Problem(pointer_of(*path), detail))
+    return problems
 
 
 def _is_plainly_fit(document: Any) -> bool:

@@ -163,9 +163,9 @@ class Masking:
         if len(place) > MAX_SHOWN_DEPTH and isinstance(value, Mapping | list):
             return MASK
         if isinstance(value, Mapping):
-            return {name: self._shown_value((*place, str(name)), each) for name, each in value.items()}
+            return {name: self._shown_value((*place, str(name)), member) for name, member in value.items()}
         if isinstance(value, list):
-            return [self._shown_value((*place, str(index)), each) for index, each in enumerate(value)]
+            return [self._shown_value((*place, str(index)), member) for index, member in enumerate(value)]
         return self._shown_text(place, value) if isinstance(value, str) and place[-1] in _TEXTS else value
 
     def _shown_text(self, place: Place, text: str) -> str:
@@ -186,7 +186,7 @@ class Masking:
         if in_query or self._is_secret(place[-1]):
             return True
         places = [place, ("data", *place[3:])] if place[:3] == _EVENT_DATA else [place]
-        return any(_leads_to(pointer, each) for pointer in self.pointers for each in places)
+        return any(_leads_to(pointer, candidate) for pointer in self.pointers for candidate in places)
 
     def _is_secret(self, name: str) -> bool:
         return _is_secret(self.fields, name)
@@ -232,18 +232,18 @@ def _restored_value(place: Place, edited: Any, kept: Any, shown: Any, problems: 
     if _is_same(edited, shown):
         return kept
     if isinstance(edited, Mapping):
-        known = isinstance(kept, Mapping) and isinstance(shown, Mapping)
+        are_objects = isinstance(kept, Mapping) and isinstance(shown, Mapping)
         return {
-            name: _restored_value((*place, str(name)), each, kept[name], shown[name], problems)
-            if known and name in kept
-            else _restored_value((*place, str(name)), each, None, None, problems)
-            for name, each in edited.items()
+            name: _restored_value((*place, str(name)), member, kept[name], shown[name], problems)
+            if are_objects and name in kept
+            else _restored_value((*place, str(name)), member, None, None, problems)
+            for name, member in edited.items()
         }
     if isinstance(edited, list):
         pairs = list(zip(kept, shown, strict=True)) if isinstance(kept, list) else []
         return [
-            _restored_element((*place, str(index)), each, pairs[index : index + 1], problems)
-            for index, each in enumerate(edited)
+            _restored_element((*place, str(index)), member, pairs[index : index + 1], problems)
+            for index, member in enumerate(edited)
         ]
     if isinstance(edited, str) and _holds_mask(place, edited) and edited != kept:
         problems.append(Problem(pointer_of(*place), "holds a masked value: write the value out"))

@@ -24,8 +24,8 @@ def cut_text(text: str, limit: int) -> str:
 
 def mentions(words: str, *texts: str | None) -> bool:
     """Return whether each word stands in one of the texts, as a part of it and in whatever case."""
-    found = "\n".join(filter(None, texts)).casefold()
-    return all(word in found for word in words.casefold().split())
+    text = "\n".join(filter(None, texts)).casefold()
+    return all(word in text for word in words.casefold().split())
 
 
 def may_mention(words: str, json_text: str, *texts: str) -> bool:

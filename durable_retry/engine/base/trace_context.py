@@ -40,10 +40,10 @@ class TraceContext(JsonShape):
         Without a valid `traceparent` it is None. Of a later version the part that this version defines
         counts; a tracestate that is malformed or too long is dropped.
         """
-        found = _TRACEPARENT.match(traceparent.strip()) if isinstance(traceparent, str) else None
-        if found is None or not _ends_well(traceparent.strip(), found.end()):
+        match = _TRACEPARENT.match(traceparent.strip()) if isinstance(traceparent, str) else None
+        if match is None or not _ends_well(traceparent.strip(), match.end()):
             return None
-        return cls(found[0], _usable_tracestate(tracestate))
+        return cls(match[0], _usable_tracestate(tracestate))
 
 
 def trace_in(properties: Any) -> TraceContext | None:

@@ -105,7 +105,7 @@ def with_example(**members: Any) -> ConfigDict:
 def table_of(cls: type[Any]) -> type[Strict]:
     """Return the model of a document that has the fields of a dataclass, with their defaults and ranges."""
     hints = get_type_hints(cls, include_extras=True)
-    keys: dict[str, Any] = {each.name: (hints[each.name], each.default) for each in fields(cls)}
+    keys: dict[str, Any] = {field.name: (hints[field.name], field.default) for field in fields(cls)}
     return create_model(cls.__name__, __base__=Strict, __doc__=cls.__doc__, **keys)
 
 
@@ -163,9 +163,9 @@ def problems_of(error: ValidationError, shape: Any) -> list[Problem]:
     ]
 
 
-def did_you_mean(name: str, known: list[str]) -> str:
+def did_you_mean(name: str, names: list[str]) -> str:
     """Return `; did you mean "retry"?` for the nearest known name, or "" when none is near."""
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(name, names, n=1)
     return f'; did you mean "{near[0]}"?' if near else ""
 
 
@@ -198,8 +198,8 @@ def _shape_in(annotation: Any) -> Any:
     """Find the shape inside `Model | None`, `list[Model]` and the like; None when there is none."""
     if _members_of(annotation):
         return annotation
-    found = (_shape_in(inner) for inner in get_args(annotation))
-    return next((inner for inner in found if inner is not None), None)
+    shapes = (_shape_in(inner) for inner in get_args(annotation))
+    return next((inner for inner in shapes if inner is not None), None)
 
 
 def pointed_at(document: Any, pointer: str) -> list[Any]:
@@ -290,8 +290,8 @@ def path_problem(path: str) -> str | None:
     if len(path) > MAX_PATH_CHARS:
         return f"is longer than {MAX_PATH_CHARS} characters"
     for form in _decodings_of_path(path):
-        if (found := _form_problem(form)) is not None:
-            return found
+        if (problem := _form_problem(form)) is not None:
+            return problem
     if path != path.strip():
         return "must not begin or end with white space"
     if "?" in path or "#" in path:

@@ -70,7 +70,7 @@ def snapshot_of(
     clock = current.clock or now
     heard = _Sharing.since(current, clock - timedelta(seconds=HEARD_SECONDS), reader)
     window_seconds = max(settings.window_seconds, HEARD_SECONDS)
-    known = _Sharing.since(current, clock - timedelta(seconds=window_seconds), reader)
+    sharing = _Sharing.since(current, clock - timedelta(seconds=window_seconds), reader)
     is_held = current.state is CircuitState.FORCED_OPEN
     return Snapshot(
         taken_at=now,
@@ -90,8 +90,8 @@ def snapshot_of(
             settings=budget_settings,
             reporters=heard.workers,
             is_counted=heard.has_reader,
-            workers=known.workers,
-            is_known=known.has_reader,
+            workers=sharing.workers,
+            is_known=sharing.has_reader,
         ),
         quota=current.quota,
     )

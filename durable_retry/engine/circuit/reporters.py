@@ -69,21 +69,21 @@ class Reporters(JsonShape):
 
     def has_counted(self, name: str, sequence: int) -> bool:
         """Whether this report was counted before."""
-        known = self._reporter_of_name(name)
-        return known is not None and known.has(sequence)
+        reporter = self._reporter_of_name(name)
+        return reporter is not None and reporter.has(sequence)
 
     def with_report(self, name: str, sequence: int, at: datetime) -> "Reporters":
         """Return the reporters with a report that counts now."""
-        known = self._reporter_of_name(name)
+        earlier = self._reporter_of_name(name)
         fresh = Reporter(name[:NAME_CHARACTERS], sequence, 1, at)
-        updated = fresh if known is None else known.with_number(sequence, at)
-        others = tuple(reporter for reporter in self.remembered if reporter is not known)
+        updated = fresh if earlier is None else earlier.with_number(sequence, at)
+        others = tuple(reporter for reporter in self.remembered if reporter is not earlier)
         return Reporters((*others, updated)[-KEPT:])
 
     def highest(self, name: str) -> int:
         """Return the highest sequence number that was counted of a reporter; 0 when none is remembered."""
-        known = self._reporter_of_name(name)
-        return 0 if known is None else known.highest
+        reporter = self._reporter_of_name(name)
+        return 0 if reporter is None else reporter.highest
 
     def active(self, since: datetime) -> int:
         """Return how many reported since an instant."""
@@ -91,8 +91,8 @@ class Reporters(JsonShape):
 
     def is_active(self, name: str, since: datetime) -> bool:
         """Return whether a reporter reported since an instant."""
-        known = self._reporter_of_name(name)
-        return known is not None and known.seen_at >= since
+        reporter = self._reporter_of_name(name)
+        return reporter is not None and reporter.seen_at >= since
 
     def _reporter_of_name(self, name: str) -> Reporter | None:
         kept_name = name[:NAME_CHARACTERS]

@@ -191,16 +191,16 @@ def probe_requested(
     """
     breaker = advanced(breaker, received_at)
     now = breaker.clock or received_at
-    found = _obstacle_to_calls(breaker, now, settings)
-    if found is not None:
-        refusal = refused(request.operation_id, found[0], breaker.waiting, found[1])
+    obstacle = _obstacle_to_calls(breaker, now, settings)
+    if obstacle is not None:
+        refusal = refused(request.operation_id, obstacle[0], breaker.waiting, obstacle[1])
         return breaker, replace(refusal, stops_deadline=breaker.holds_deadlines or None)
     if breaker.state is not CircuitState.HALF_OPEN:
         return breaker, Permitted(epoch=breaker.epoch)
     for lease in breaker.leases:
         if lease.lease_id == request.lease_id:
             held = replace(lease, asked_at=max(request.at, lease.asked_at or request.at))
-            leases = tuple(held if each is lease else each for each in breaker.leases)
+            leases = tuple(held if other is lease else other for other in breaker.leases)
             return replace(breaker, leases=leases), _permit_of_lease(breaker, held)
     if is_repeated(breaker.probed, request.lease_id, request.at):
         return breaker, refused(request.operation_id, now + RECHECK, breaker.waiting, ALL_PROBES_UNDER_WAY)

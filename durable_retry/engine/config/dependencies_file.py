@@ -59,7 +59,7 @@ def line_of(text: str, pointer: str) -> int:
     lines = _lines_by_pointer(text)
     parts = pointer_parts(pointer)
     around = (pointer_of(*parts[:length]) for length in range(len(parts), 0, -1))
-    return next((lines[each] for each in around if each in lines), 1)
+    return next((lines[place] for place in around if place in lines), 1)
 
 
 def _lines_by_pointer(text: str) -> dict[str, int]:
@@ -218,9 +218,9 @@ class _Reader:
             self.problems.append(Problem("", f"is not TOML: {error}"))
             return {}
         self.problems.extend(self.expansion.problems)
-        known = ["defaults", "dependencies"]
-        for name in document.keys() - set(known):
-            guess = did_you_mean(name, known)
+        top_level = ["defaults", "dependencies"]
+        for name in document.keys() - set(top_level):
+            guess = did_you_mean(name, top_level)
             self.problems.append(Problem(pointer_of(name), f"is not a known table{guess}"))
         defaults = self._read_table(DefaultsTable, document.get("defaults", {}), ("defaults",))
         self.masking = Masking(**defaults.written.get("masking", {}))
@@ -231,26 +231,26 @@ class _Reader:
         return self._read_dependencies(defaults, tables)
 
     def _read_dependencies(self, defaults: _Table, tables: Mapping[str, Any]) -> dict[str, Dependency]:
-        found = {}
+        dependencies = {}
         for name, table in tables.items():
             place = ("dependencies", name)
             if not _DEPENDENCY_NAME.fullmatch(name):
                 self.problems.append(Problem(pointer_of(*place), "a name is letters, digits, _, . and -"))
-            found[name] = self._read_dependency(
+            dependencies[name] = self._read_dependency(
                 name, defaults, self._read_table(DependencyTable, table, place)
             )
-        return found
+        return dependencies
 
     def _read_table(self, model: type[Strict], table: Any, place: tuple[str, ...]) -> _Table:
         """Return what a table holds and note its mistakes; keys with mistakes are left out."""
         try:
             return _Table(validated(model, table).written(), frozenset())
         except InvalidInputError as error:
-            prefix, known = pointer_of(*place), {problem.pointer for problem in self.expansion.problems}
+            prefix, reported = pointer_of(*place), {problem.pointer for problem in self.expansion.problems}
             fresh = [
                 Problem(prefix + problem.pointer, _in_toml(problem.detail)) for problem in error.problems
             ]
-            self.problems.extend(problem for problem in fresh if problem.pointer not in known)
+            self.problems.extend(problem for problem in fresh if problem.pointer not in reported)
             broken = frozenset((problem.pointer + "/").split("/")[1] for problem in error.problems)
         if "" in broken:
             return _Table({}, frozenset(DependencyTable.model_fields))
@@ -268,8 +268,8 @@ class _Reader:
         broken = defaults.broken | own.broken
         wrong: list[tuple[str, str, str]] = []
         if "timeouts" not in broken:
-            found = timeouts_problems(timeouts, self.function_timeout_seconds)
-            wrong.extend(("timeouts", *problem) for problem in found)
+            problems = timeouts_problems(timeouts, self.function_timeout_seconds)
+            wrong.extend(("timeouts", *problem) for problem in problems)
         if not broken & {"timeouts", "retry"}:
             wrong.extend(("retry", *problem) for problem in policy_problems(policy))
             self.warnings.extend(

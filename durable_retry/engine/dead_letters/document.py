@@ -64,8 +64,8 @@ class DeadLetterDocument(OperationContent):
         """Return the document of `GET /api/dead-letters/{id}`."""
         attempts, notes = map(PastAttempt.from_json, record.attempts), map(Note.from_json, record.notes)
         replays = tuple(
-            replace(each, changes=cast("tuple[EditedValue, ...]", tuple(masking.changes(each.changes))))
-            for each in record.replays
+            replace(replay, changes=cast("tuple[EditedValue, ...]", tuple(masking.changes(replay.changes))))
+            for replay in record.replays
         )
         read = {"attempts": tuple(attempts), "notes": tuple(notes), "replays": replays}
         # A message that is shown takes the place of the record's.

@@ -61,7 +61,7 @@ class DeadLetterGroup(Answer):
         """Return it with what people did about the cause; None for nothing."""
         if cause is None:
             return self
-        told = {each.name: getattr(cause, each.name) for each in fields(cause)}
+        told = {field.name: getattr(cause, field.name) for field in fields(cause)}
         status, came_back = cause.status(self.last_seen_at), cause.came_back(self.last_seen_at)
         return self.model_copy(update={**told, "status": status, "came_back": came_back})
 

@@ -170,10 +170,10 @@ class KeptDeadLetter(JsonShape):
         return {name: getattr(self, name) or "" for name in names}
 
     def _text_of(self, *names: str) -> str | None:
-        found: Any = self.operation
+        value: Any = self.operation
         for name in names:
-            found = (found or {}).get(name)
-        return None if found is None else str(found)
+            value = (value or {}).get(name)
+        return None if value is None else str(value)
 
     @property
     def is_cut(self) -> bool:
@@ -253,7 +253,7 @@ def unreadable_record(
     The rest is as its row has it beside the document, if it has.
     """
     made_at = read_or(lambda: from_rfc3339(created_at), lambda _: from_ms(0))
-    known = read_or(lambda: DeadLetterReason(reason), lambda _: DeadLetterReason.POISON_MESSAGE)
+    readable = read_or(lambda: DeadLetterReason(reason), lambda _: DeadLetterReason.POISON_MESSAGE)
     detail = f"This dead letter cannot be read: {why}"
     return KeptDeadLetter(
         id=dead_letter_id,
@@ -262,9 +262,9 @@ def unreadable_record(
         source="",
         dependency=None,
         category=Category.MALFORMED,
-        reason=known,
+        reason=readable,
         detail=detail,
-        group=failure_group(dependency=None, category="", reason=known, status_code=None, error=detail),
+        group=failure_group(dependency=None, category="", reason=readable, status_code=None, error=detail),
         created_at=made_at,
         first_failed_at=made_at,
         status=read_or(lambda: Status(status), lambda _: Status.OPEN),
@@ -309,7 +309,7 @@ class Facets:
         )
 
 
-FACETS: Final = tuple(each.name for each in fields(Facets))
+FACETS: Final = tuple(field.name for field in fields(Facets))
 
 
 STATUS_MOVES: Final = frozenset(

@@ -148,12 +148,12 @@ def whole_edits(
     if problems := json_problems(written):  # before anything walks it by recursion
         raise InvalidInputError(problems)
     kept = {"message": record.message, **(without_credentials(record.operation) if record.operation else {})}
-    known = {
+    unmasked = {
         name: masking.restored(name, value, kept[name])
         for name, value in written.items()
         if value is not None and kept.get(name) is not None
     }
-    return edits.model_copy(update=known)
+    return edits.model_copy(update=unmasked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,14 +267,14 @@ def changes_between(before: Any, after: Any) -> tuple[EditedValue, ...]:
 
     A side on which the value is missing lacks its key.
     """
-    found: list[EditedValue] = []
+    changes: list[EditedValue] = []
     left_bytes = _MAX_CHANGES_BYTES
     for change in islice(_differences_between((), before, after), _MAX_CHANGES):
         left_bytes -= json_size(change)
         if left_bytes < 0:
             break
-        found.append(change)
-    return tuple(found)
+        changes.append(change)
+    return tuple(changes)
 
 
 def _differences_between(path: tuple[str | int, ...], before: Any, after: Any) -> Iterator[EditedValue]:

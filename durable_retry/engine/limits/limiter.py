@@ -148,7 +148,7 @@ class Limiter(JsonShape):
         is_shared = request.settings.shared_concurrency > 0
         grace = timedelta(seconds=SHARED_GRACE_SECONDS if is_shared else self.grace_seconds)
         own = next((place for place in self.places if place.lease_id == request.lease_id), None)
-        places = (each for each in self.places if each is not own and each.asks_at + grace >= now)
+        places = (waiting for waiting in self.places if waiting is not own and waiting.asks_at + grace >= now)
         due_at = request.due_at or (request.asked_at or now if own is None else own.due_at)
         return replace(self, places=tuple(places)), due_at
 
@@ -169,7 +169,7 @@ class Limiter(JsonShape):
         if request.asked_at is None:
             return self, Slot(lease.lease_id)
         held = replace(lease, asked_at=max(request.asked_at, lease.asked_at or request.asked_at))
-        leases = tuple(held if each is lease else each for each in self.leases)
+        leases = tuple(held if other is lease else other for other in self.leases)
         return replace(self, leases=leases), Slot(lease.lease_id, held.asked_at)
 
 
@@ -260,7 +260,7 @@ def _ask_again_later(
     shortest = min(max(limiter.held_seconds / 2, LEAST_ASK_SECONDS), SHORTEST_ASK_SECONDS)
     seconds = round(min(max(seconds, shortest), LONGEST_ASK_SECONDS), 3)
     place = replace(own, asks_at=now + timedelta(seconds=seconds))
-    places = sorted((*limiter.places, place), key=lambda each: each.order(now))[:KEPT_PLACES]
+    places = sorted((*limiter.places, place), key=lambda other: other.order(now))[:KEPT_PLACES]
     busy = f"{counted(request.settings.max_concurrency, 'attempt')} at once"
     postponed = SlotPostponed(seconds, reserved=request.reserved, reason=busy, ahead=ahead)
     return replace(limiter, places=tuple(places)), postponed

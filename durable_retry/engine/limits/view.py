@@ -45,7 +45,7 @@ def limits_view(limits: LimitSettings, needed: NeedsSlot, limiter: Limiter, at: 
         **dict(limits_summary(limits, needed)),
         lent=len(limiter.leases),
         waiting=waiting.total() + ceil(turns),
-        waiting_by_priority={each: waiting[each] for each in Priority if each in waiting},
+        waiting_by_priority={priority: waiting[priority] for priority in Priority if priority in waiting},
     )
 
 

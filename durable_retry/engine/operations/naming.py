@@ -117,13 +117,13 @@ def fields_name(payload: Any, pointers: Iterable[str]) -> ScopedKey:
         InvalidInputError: A field is missing: all payloads without it would be one operation.
     """
     # Sorted and unique: the order in the settings must not change the key.
-    found = [(pointer, pointed_at(payload, pointer)) for pointer in sorted(set(pointers))]
+    values = [(pointer, pointed_at(payload, pointer)) for pointer in sorted(set(pointers))]
     missing = [
-        Problem(pointer, "is missing, and the key is made of it") for pointer, value in found if not value
+        Problem(pointer, "is missing, and the key is made of it") for pointer, value in values if not value
     ]
     if missing:
         raise InvalidInputError(missing)
-    digest = sha256(canonical_json([[pointer, value[0]] for pointer, value in found]).encode()).hexdigest()
+    digest = sha256(canonical_json([[pointer, value[0]] for pointer, value in values]).encode()).hexdigest()
     return ScopedKey(FIELDS_SCOPE, f"fields-{digest[:40]}")
 
 

@@ -270,8 +270,8 @@ def operation_from(
 
 
 def _priority_of_request(request: OperationRequest, dependency: Dependency) -> Priority | None:
-    wanted = Priority(request.priority or dependency.priority)
-    return None if wanted is Priority.NORMAL else wanted
+    priority = Priority(request.priority or dependency.priority)
+    return None if priority is Priority.NORMAL else priority
 
 
 def _debounce_of_request(request: OperationRequest, scope: str, now: datetime) -> Debounce | None:

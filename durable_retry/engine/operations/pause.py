@@ -52,7 +52,7 @@ class Pause(PauseOptions):
     @staticmethod
     def is_over(request: Any, actions: Iterable[PastAction]) -> bool:
         """Whether this asks for a pause that has ended: a hub may deliver an external event twice."""
-        ends = [each.at for each in actions if each.action == RESUME_EVENT]
+        ends = [action.at for action in actions if action.action == RESUME_EVENT]
         try:
             return bool(ends) and from_rfc3339(request["asked_at"]) <= ends[-1]
         except (KeyError, TypeError, ValueError):

@@ -305,21 +305,21 @@ def _form_problems(document: Mapping[str, Any]) -> list[Problem]:
         ]
     if not given:
         return [Problem("", "needs dependency and request, or handler and input")]
-    found = [Problem(f"/{name}", "is required") for name in sorted({"dependency", "request"} - given)]
+    problems = [Problem(f"/{name}", "is required") for name in sorted({"dependency", "request"} - given)]
     if "input" in document:
-        found.append(Problem("/input", "belongs to a handler"))
-    return found
+        problems.append(Problem("/input", "belongs to a handler"))
+    return problems
 
 
 def event_problems(events: Iterable[Event], member: str, targets: Targets) -> Iterator[Problem]:
     """List the events whose target is unknown here, or not for others to send to."""
     for index, event in enumerate(events):
         if event.dependency is not None:
-            found = targets.dependencies.get(event.dependency)
+            receiver = targets.dependencies.get(event.dependency)
             pointer = pointer_of(member, index, "dependency")
-            if found is None:
+            if receiver is None:
                 yield Problem(pointer, f"no dependency has the name {event.dependency}")
-            elif not found.base_url:
+            elif not receiver.base_url:
                 yield Problem(pointer, f"{event.dependency} has no base_url to send a webhook to")
         # A message of a caller's there would be taken for one of the platform's own.
         if event.queue is not None and event.queue.startswith(targets.platform_queues):

@@ -179,8 +179,8 @@ def last_error(document: Mapping[str, Any]) -> str:
     """Return why an operation last failed, by its latest failed attempt and its dead letter, or ""."""
     errors = [attempt["error"] for attempt in document.get("attempts", ()) if attempt.get("error")]
     dead_letter = document.get("dead_letter") or {}
-    found = [*errors[-1:], dead_letter.get("reason"), dead_letter.get("detail")]
-    return "\n".join(text for text in found if text)
+    texts = [*errors[-1:], dead_letter.get("reason"), dead_letter.get("detail")]
+    return "\n".join(text for text in texts if text)
 
 
 def is_finished(document: Mapping[str, Any]) -> bool:

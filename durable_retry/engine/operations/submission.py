@@ -121,7 +121,7 @@ def _json_at(place: str, text: str | bytes) -> Any:
     try:
         return read_json(text)
     except InvalidInputError as error:
-        problems = [Problem(place + each.pointer, each.detail) for each in error.problems]
+        problems = [Problem(place + problem.pointer, problem.detail) for problem in error.problems]
         raise InvalidInputError(problems) from None
 
 
@@ -276,7 +276,7 @@ def parse(
             Problem(envelope.place + problem.pointer, problem.detail) for problem in problems
         ) from None
     if None not in (request.key, naming.key) and request.key != naming.key:
-        raise InvalidInputError([DIFFERENT_KEYS, *_target_problems(request, targets)])
+        raise InvalidInputError([DIFFERENT_KEYS, *_unmet(request, targets)])
     name = _name_of_submission(request, envelope, naming)
     return Submission(request, name, envelope, envelope.trace or trace, naming.gave_new_key(name))
 
@@ -313,9 +313,9 @@ def resolve(
         UnknownTargetError: Its dependency or handler is not configured.
         InvalidInputError: With everything else that is wrong with it.
     """
-    dependency, found = _checked_target(submission.request, targets)
+    dependency, unmet = _checked_target(submission.request, targets)
     problems = [
-        problem for problem in found if not any(f"{problem.pointer}/".startswith(f"{at}/") for at in unknown)
+        problem for problem in unmet if not any(f"{problem.pointer}/".startswith(f"{at}/") for at in unknown)
     ]
     try:
         operation = operation_from(
@@ -346,7 +346,7 @@ def check_target(request: OperationRequest, targets: Targets) -> None:
         raise InvalidInputError(problems)
 
 
-def _target_problems(request: OperationRequest, targets: Targets) -> tuple[Problem, ...]:
+def _unmet(request: OperationRequest, targets: Targets) -> tuple[Problem, ...]:
     try:
         check_target(request, targets)
     except InvalidInputError as error:

@@ -11,8 +11,8 @@ TURN_NAMES: Final = ("order_key", "priority", "debounce_key")
 
 def turn_names_of(document: Mapping[str, Any]) -> dict[str, str]:
     """Return what a status document has for each of `TURN_NAMES`, "" for a key that it has not."""
-    found = {name: document.get(name) or "" for name in TURN_NAMES}
-    return found | {"priority": found["priority"] or Priority.NORMAL.value}
+    names = {name: document.get(name) or "" for name in TURN_NAMES}
+    return names | {"priority": names["priority"] or Priority.NORMAL.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

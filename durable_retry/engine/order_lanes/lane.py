@@ -182,7 +182,9 @@ class Lane(JsonShape):
 
     def has_left(self, place: Place) -> bool:
         """Whether a run is over, as far as the lane remembers."""
-        latest = max((each.run for each in self.leaves if each.operation_id == place.operation_id), default=0)
+        latest = max(
+            (leave.run for leave in self.leaves if leave.operation_id == place.operation_id), default=0
+        )
         return place.run <= latest if place.run else place.accepted_ms <= latest + _ROUNDING_MS
 
     def with_place(self, place: Place) -> Self:
@@ -211,7 +213,7 @@ class Lane(JsonShape):
     def has_seen(self, operation_id: str) -> bool:
         """Whether an operation is in the lane, or was, as far as it remembers."""
         is_here = f";{operation_id}:" in self.queue
-        return is_here or any(each.operation_id == operation_id for each in self.leaves)
+        return is_here or any(leave.operation_id == operation_id for leave in self.leaves)
 
     def with_missing(self, operation_id: str, after: str | None) -> Self:
         """Return the lane in which an operation waits for the one before it, unless that was seen."""
@@ -229,27 +231,27 @@ class Lane(JsonShape):
         left = {name: after for name, after in (self.missing or {}).items() if name != operation_id}
         return self if left == (self.missing or {}) else replace(self, missing=left or None)
 
-    def with_run(self, known: Place, run: int) -> Self:
+    def with_run(self, place: Place, run: int) -> Self:
         """Return the lane with a later run at a place; a dead letter of an earlier one blocks no more."""
-        letters = {name: each for name, each in self.dead_letters.items() if name != known.operation_id}
-        queue = self.queue.replace(str(known), str(known._replace(run=run)), 1)
+        letters = {name: letter for name, letter in self.dead_letters.items() if name != place.operation_id}
+        queue = self.queue.replace(str(place), str(place._replace(run=run)), 1)
         return replace(self, queue=queue, dead_letters=letters)
 
-    def with_dead_letter(self, known: Place, dead_letter_id: str, run: int) -> Self:
+    def with_dead_letter(self, place: Place, dead_letter_id: str, run: int) -> Self:
         """Return the lane with what the operation of a place has ended as, in a run."""
-        lane = self.with_run(known, run)
-        return replace(lane, dead_letters={**lane.dead_letters, known.operation_id: dead_letter_id})
+        lane = self.with_run(place, run)
+        return replace(lane, dead_letters={**lane.dead_letters, place.operation_id: dead_letter_id})
 
     def with_leave(self, place: Place) -> Self:
         """Return the lane that remembers the end of a run."""
-        others = tuple(each for each in self.leaves if each.operation_id != place.operation_id)
+        others = tuple(leave for leave in self.leaves if leave.operation_id != place.operation_id)
         lane = replace(self, leaves=(*others, Leave(place.operation_id, place.run))[-KEPT_LEAVES:])
         return lane.without_missing(place.operation_id)
 
-    def without(self, known: Place) -> Self:
+    def without(self, place: Place) -> Self:
         """Return the lane without a place."""
-        lane = self.with_run(known, known.run).without_wait(known.operation_id)
-        return replace(lane, queue=lane.queue.replace(str(known), "", 1))
+        lane = self.with_run(place, place.run).without_wait(place.operation_id)
+        return replace(lane, queue=lane.queue.replace(str(place), "", 1))
 
     def since(self, before: Self, now: datetime) -> Self:
         """Return the lane with the instant since when its front is there, compared with the state before."""
@@ -274,11 +276,11 @@ def taken(lane: Lane, place: Place, after: str | None = None) -> tuple[Lane, Tur
     """
     if lane.has_left(place):
         return lane, Turn(has_turn=False)  # Nobody waits for this answer: the message came again.
-    known = lane.place_of(place.operation_id)
-    if known is None:
+    kept = lane.place_of(place.operation_id)
+    if kept is None:
         lane = lane.with_place(place).with_missing(place.operation_id, after)
-    elif known.run < place.run:
-        lane = lane.with_run(known, place.run)
+    elif kept.run < place.run:
+        lane = lane.with_run(kept, place.run)
     lane = lane.without_wait(place.operation_id) if after is None else lane
     return lane, _turn_of(lane, place)
 
@@ -300,27 +302,27 @@ def _turn_of(lane: Lane, place: Place) -> Turn:
 
 def left(lane: Lane, place: Place, dead_letter_id: str | None) -> Lane:
     """Take the end of a run down; one that ended as a dead letter that blocks keeps its place."""
-    known = lane.place_of(place.operation_id)
-    if known is not None and not known.is_of(place):
+    kept = lane.place_of(place.operation_id)
+    if kept is not None and not kept.is_of(place):
         return lane
-    if known is not None and dead_letter_id is not None:
-        return lane.with_dead_letter(known, dead_letter_id, place.run)
+    if kept is not None and dead_letter_id is not None:
+        return lane.with_dead_letter(kept, dead_letter_id, place.run)
     lane = lane.with_leave(place) if place.run else lane
-    return lane if known is None else lane.without(known)
+    return lane if kept is None else lane.without(kept)
 
 
 def dropped(lane: Lane, place: Place) -> Lane:
     """Take the place of a run that is gone: of exactly that one, since it may have come again meanwhile."""
-    known = lane.place_of(place.operation_id)
-    return lane.without(known) if known == place else lane
+    kept = lane.place_of(place.operation_id)
+    return lane.without(kept) if kept == place else lane
 
 
 def released(lane: Lane, operation_id: str, dead_letter_id: str) -> Lane:
     """Take the place of an operation whose dead letter was archived, not an earlier one."""
-    known = lane.place_of(operation_id)
-    if known is None or lane.dead_letters.get(operation_id) != dead_letter_id:
+    kept = lane.place_of(operation_id)
+    if kept is None or lane.dead_letters.get(operation_id) != dead_letter_id:
         return lane
-    return lane.with_leave(known).without(known)
+    return lane.with_leave(kept).without(kept)
 
 
 def passed_to(before: Lane, after: Lane) -> Place | None:
@@ -361,7 +363,7 @@ class Tail(JsonShape):
 
     def before(self, operation_id: str) -> str | None:
         """Return the operation behind which another one comes; None when there is none."""
-        return next((each for each in reversed(self.recent) if each != operation_id), None)
+        return next((earlier for earlier in reversed(self.recent) if earlier != operation_id), None)
 
 
 KEPT_IN_TAIL: Final = 16

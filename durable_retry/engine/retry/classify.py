@@ -190,13 +190,13 @@ def classify_failure(
     `transient` and may have been sent.
     """
     names = list(exception_names)
-    known = _first_known(names, _BY_EXCEPTION) or _LOST
+    category = _first_known(names, _BY_EXCEPTION) or _LOST
     override = _first_known(names, overrides or {})
     if override is not None:
-        return Classification(override, known.sent)
-    if unprotected and known.category is Category.TRANSIENT and known.sent is Sent.MAYBE:
+        return Classification(override, category.sent)
+    if unprotected and category.category is Category.TRANSIENT and category.sent is Sent.MAYBE:
         return Classification(Category.AMBIGUOUS)
-    return known
+    return category
 
 
 def classify_handler_failure(
@@ -227,7 +227,7 @@ def names_of(error: BaseException) -> list[str]:
         if not issubclass(type(driver), BaseException):
             break
         wrapped.append(driver)
-    classes = [cls for each in reversed(wrapped) for cls in type(each).__mro__]
+    classes = [cls for exception in reversed(wrapped) for cls in type(exception).__mro__]
     return list(dict.fromkeys(chain.from_iterable(map(_names_of_class, classes))))
 
 

@@ -188,8 +188,8 @@ type Action = Decision | RequestProbe | RequestSlot | AttemptNow
 
 def _uncounted(admission: AdmissionState, unsent: str | None = None) -> AdmissionState:
     """Return what is left of an attempt that never left: the retry budget's token, its age, its markers."""
-    known = admission.unsent if unsent is None else (*(admission.unsent or ()), unsent)
-    return AdmissionState(promised=True, slot_since=admission.slot_since, unsent=known)
+    slots = admission.unsent if unsent is None else (*(admission.unsent or ()), unsent)
+    return AdmissionState(promised=True, slot_since=admission.slot_since, unsent=slots)
 
 
 def after(

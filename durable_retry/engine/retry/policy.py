@@ -180,7 +180,7 @@ def overridden(limits: RetryPolicy, settings: Mapping[str, Any]) -> RetryPolicy:
     return replace(base, **_with_tuples(settings))
 
 
-def override_problems(limits: RetryPolicy, wanted: RetryPolicy) -> list[Problem]:
+def override_problems(limits: RetryPolicy, policy: RetryPolicy) -> list[Problem]:
     """List where an operation's policy is unusable or exceeds what its dependency allows.
 
     The dependency's policy limits the *load*, not the patience:
@@ -192,12 +192,12 @@ def override_problems(limits: RetryPolicy, wanted: RetryPolicy) -> list[Problem]
 
     Waits may otherwise be longer or shorter, since the number of attempts bounds the calls.
     """
-    unusable = [Problem(f"/retry/{key}", detail) for key, detail in policy_problems(wanted)]
+    unusable = [Problem(f"/retry/{key}", detail) for key, detail in policy_problems(policy)]
     return [
         *unusable,
-        *_attempt_problems(limits, wanted),
-        *_retry_after_problems(limits, wanted),
-        *_pace_problems(limits, wanted),
+        *_attempt_problems(limits, policy),
+        *_retry_after_problems(limits, policy),
+        *_pace_problems(limits, policy),
     ]
 
 
@@ -220,19 +220,19 @@ def _policy_within_limits(policy: RetryPolicy, limits: RetryPolicy) -> RetryPoli
     return replace(policy, max_attempts=attempts, max_retry_after_seconds=most)
 
 
-def _pace_problems(limits: RetryPolicy, wanted: RetryPolicy) -> list[Problem]:
+def _pace_problems(limits: RetryPolicy, policy: RetryPolicy) -> list[Problem]:
     floor = shortest_cap_seconds(limits)
-    if wanted.max_attempts != UNLIMITED or shortest_cap_seconds(wanted) >= floor:
+    if policy.max_attempts != UNLIMITED or shortest_cap_seconds(policy) >= floor:
         return []
     detail = f"with unlimited attempts no wait may be shorter than {floor:g} s, the dependency's own"
-    key = "schedule_seconds" if wanted.strategy == "schedule" else "initial_seconds"
+    key = "schedule_seconds" if policy.strategy == "schedule" else "initial_seconds"
     return [Problem(f"/retry/{key}", detail)]
 
 
-def _attempt_problems(limits: RetryPolicy, wanted: RetryPolicy) -> list[Problem]:
+def _attempt_problems(limits: RetryPolicy, policy: RetryPolicy) -> list[Problem]:
     if limits.max_attempts == UNLIMITED:
         return []
-    if wanted.max_attempts == UNLIMITED or wanted.max_attempts > limits.max_attempts:
+    if policy.max_attempts == UNLIMITED or policy.max_attempts > limits.max_attempts:
         return [
             Problem(
                 "/retry/max_attempts", f"may be at most {limits.max_attempts}, the limit of the dependency"
@@ -241,20 +241,20 @@ def _attempt_problems(limits: RetryPolicy, wanted: RetryPolicy) -> list[Problem]
     return []
 
 
-def _retry_after_problems(limits: RetryPolicy, wanted: RetryPolicy) -> list[Problem]:
+def _retry_after_problems(limits: RetryPolicy, policy: RetryPolicy) -> list[Problem]:
     if not limits.respect_retry_after:
         return []
-    if not wanted.respect_retry_after:
+    if not policy.respect_retry_after:
         return [Problem("/retry/respect_retry_after", "cannot be switched off for this dependency")]
-    if wanted.max_retry_after_seconds < limits.max_retry_after_seconds:
+    if policy.max_retry_after_seconds < limits.max_retry_after_seconds:
         detail = f"may not be below {limits.max_retry_after_seconds:g}, the dependency's own"
         return [Problem("/retry/max_retry_after_seconds", detail)]
     return []
 
 
 def _with_tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
-    known = {field.name for field in fields(RetryPolicy)}
-    values = {key: value for key, value in settings.items() if key in known}
+    names = {field.name for field in fields(RetryPolicy)}
+    values = {key: value for key, value in settings.items() if key in names}
     # A frozen value needs a tuple in place of the JSON list.
     if "schedule_seconds" in values:
         values["schedule_seconds"] = tuple(values["schedule_seconds"])
@@ -283,24 +283,24 @@ def fitted_timeouts(written: Mapping[str, float], firm: Iterable[str]) -> Timeou
 
 def timeouts_problems(timeouts: Timeouts, function_timeout_seconds: float | None) -> list[tuple[str, str]]:
     """List the timeouts that do not fit each other or the function's (None without), as (key, detail)."""
-    found = []
+    problems = []
     attempt, deadline = timeouts.attempt_seconds, timeouts.deadline_seconds
     if timeouts.connect_seconds > attempt:
         detail = (
             f"{seconds_text(timeouts.connect_seconds)} is more than attempt_seconds, {seconds_text(attempt)}"
         )
-        found.append(("connect_seconds", detail))
+        problems.append(("connect_seconds", detail))
     if 0 < deadline < attempt:
         detail = f"{seconds_text(attempt)} is more than deadline_seconds, {seconds_text(deadline)}"
-        found.append(("attempt_seconds", detail))
+        problems.append(("attempt_seconds", detail))
     if function_timeout_seconds is not None and attempt + MARGIN_SECONDS > function_timeout_seconds:
         detail = (
             f"{seconds_text(attempt)} + {seconds_text(MARGIN_SECONDS)} to spare = "
             f"{seconds_text(attempt + MARGIN_SECONDS)}, more than host.json's functionTimeout of "
             f"{seconds_text(function_timeout_seconds)}"
         )
-        found.append(("attempt_seconds", detail))
-    return found
+        problems.append(("attempt_seconds", detail))
+    return problems
 
 
 MAX_ATTEMPTS: Final = 1_000_000_000

@@ -120,8 +120,8 @@ def parse_rate_left(headers: Mapping[str, str], *, now: datetime) -> RateLeft | 
     if not any(_speaks_of_a_limit(name) for name in headers):
         return None
     reading = _Reading({name.lower(): value.strip() for name, value in headers.items()}, 0, now)
-    found = [*_policies_left(reading), *(_fields_left(reading, limit) for limit in _LIMITS)]
-    usable = [left for left in found if left is not None]
+    readings = [*_policies_left(reading), *(_fields_left(reading, limit) for limit in _LIMITS)]
+    usable = [left for left in readings if left is not None]
     return min(usable, key=lambda left: left.remaining / left.seconds, default=None)
 
 

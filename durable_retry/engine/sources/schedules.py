@@ -102,7 +102,7 @@ def parse_ncrontab(text: str) -> Ncrontab:
         fields = ["0", *fields]
     if len(fields) != _FIELDS:
         raise NcrontabError(f"{text!r} is not six fields: second minute hour day month day-of-week")
-    schedule = Ncrontab(" ".join(",".join(map(_croniter_part, each.split(","))) for each in fields))
+    schedule = Ncrontab(" ".join(",".join(map(_croniter_part, field.split(","))) for field in fields))
     schedule.due_until(_ANY_INSTANT)
     return schedule
 
@@ -110,13 +110,13 @@ def parse_ncrontab(text: str) -> Ncrontab:
 def _croniter_part(part: str) -> str:
     """Return a part of a field as croniter reads it like NCRONTAB, whose forms alone are taken."""
     # Beyond NCRONTAB croniter takes `L`, `#`, `R`, and ranges that run backwards.
-    found = _PART.fullmatch(part)
-    if found is None:
+    match = _PART.fullmatch(part)
+    if match is None:
         raise NcrontabError(f"{part!r} is not a value, a range or *")
     short = _NAME.sub(lambda name: name[0][:3], part)
-    if found["last"] is None:
+    if match["last"] is None:
         return short
-    first, last = (int(_NUMBERS.get(found[end][:3], found[end])) for end in ("first", "last"))
+    first, last = (int(_NUMBERS.get(match[end][:3], match[end])) for end in ("first", "last"))
     if first > last:
         raise NcrontabError(f"{part!r} is a range that runs backwards")
     return short.partition("-")[0] if first == last else short  # croniter takes 5-5 for every value
@@ -144,9 +144,9 @@ class ScheduledOperation:
             return []
         if self.catch_up is not CatchUp.ALL or last is None:
             return [self.schedule.due_until(until)]
-        found = islice(self.schedule.dues_between(last + EARLY, until), MAX_CAUGHT_UP)
+        instants = islice(self.schedule.dues_between(last + EARLY, until), MAX_CAUGHT_UP)
         # A timer that fires on time has nothing between the last fire and now but its own due time.
-        return sorted(found) or [self.schedule.due_until(until)]
+        return sorted(instants) or [self.schedule.due_until(until)]
 
     def key(self, due: datetime) -> str:
         """Return the key of one run."""
@@ -163,10 +163,10 @@ def parse_schedules(text: str) -> tuple[ScheduledOperation, ...]:
     if not isinstance(tables, dict) or not tables:
         raise InvalidInputError([Problem("", "needs at least one table [operations.NAME]")])
     problems = [Problem(f"/{name}", "is not a known table") for name in document if name != "operations"]
-    found = [_scheduled_operation(name, table, problems) for name, table in tables.items()]
+    operations = [_scheduled_operation(name, table, problems) for name, table in tables.items()]
     if problems:
         raise InvalidInputError(problems)
-    return tuple(each for each in found if each is not None)
+    return tuple(operation for operation in operations if operation is not None)
 
 
 def _scheduled_operation(name: str, table: Any, problems: list[Problem]) -> ScheduledOperation | None:
@@ -226,5 +226,5 @@ def _scheduled_request(
         )
         return None
     except InvalidInputError as error:
-        problems.extend(Problem(place + each.pointer, each.detail) for each in error.problems)
+        problems.extend(Problem(place + problem.pointer, problem.detail) for problem in error.problems)
         return None

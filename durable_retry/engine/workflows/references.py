@@ -58,13 +58,13 @@ def references_in(value: Any, pointer: str = "") -> Iterator[tuple[str, Any]]:
     """
     pending: list[tuple[str, Any]] = [(pointer, value)]
     while pending:
-        place, found = pending.pop()
-        if _is_reference(found):
-            yield place, found[MEMBER]
-        elif isinstance(found, Mapping):
-            pending.extend((place + pointer_of(str(name)), item) for name, item in found.items())
-        elif isinstance(found, list):
-            pending.extend((place + pointer_of(index), item) for index, item in enumerate(found))
+        place, part = pending.pop()
+        if _is_reference(part):
+            yield place, part[MEMBER]
+        elif isinstance(part, Mapping):
+            pending.extend((place + pointer_of(str(name)), item) for name, item in part.items())
+        elif isinstance(part, list):
+            pending.extend((place + pointer_of(index), item) for index, item in enumerate(part))
 
 
 def filled(value: Any, lookup: Lookup) -> Any:

@@ -99,11 +99,11 @@ def with_confirmed(saga: Saga, confirmed: Mapping[str, ConfirmedEffect]) -> Saga
     return saga.with_steps(tuple(_with_found(step, confirmed.get(step.name)) for step in saga.steps))
 
 
-def _with_found(step: SagaStep, found: ConfirmedEffect | None) -> SagaStep:
-    if found is None or step.undone is None:
+def _with_found(step: SagaStep, effect: ConfirmedEffect | None) -> SagaStep:
+    if effect is None or step.undone is None:
         return step
     undone = without_effect(step.undone)
-    if found == "undone":
+    if effect == "undone":
         undone = replace(undone, status=OperationState.SUCCEEDED, error=None)
     return replace(step, undone=undone)
 

@@ -159,9 +159,9 @@ async def entries_in_list(
     async for begin, _, entries in buckets(kind, before):
         # A replay is listed once more, at its own time: the latest entry counts.
         found = {
-            each.operation_id: each
-            for each in entries
-            if (since is None or since <= each.created_at) and (before is None or each.created_at < before)
+            entry.operation_id: entry
+            for entry in entries
+            if (since is None or since <= entry.created_at) and (before is None or entry.created_at < before)
         } | found
         if since is not None and begin <= since:
             break

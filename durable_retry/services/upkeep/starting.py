@@ -35,7 +35,7 @@ async def seconds_without_a_start(hub: TaskHub, now: datetime, patience: timedel
 async def _newest_entries(before: datetime, after: datetime) -> list[OperationEntry]:
     found: list[OperationEntry] = []
     async for begin, _, entries in buckets(OperationList.ALL, before):
-        found.extend(each for each in entries if after < each.created_at <= before)
+        found.extend(entry for entry in entries if after < entry.created_at <= before)
         if len(found) >= LOOKED_AT or begin <= after:
             break
     return found[:LOOKED_AT]

@@ -239,7 +239,7 @@ async def wake(hub: TaskHub, dependency: str, instance_ids: Iterable[str], chang
     Waits that began after the change are not ended.
     """
     change = {"at": to_rfc3339(changed_at), "dependency": dependency}
-    await asyncio.gather(*(_wake_one(hub, each, change) for each in instance_ids))
+    await asyncio.gather(*(_wake_one(hub, instance_id, change) for instance_id in instance_ids))
 
 
 async def _wake_one(hub: TaskHub, instance_id: str, change: Mapping[str, str]) -> None:

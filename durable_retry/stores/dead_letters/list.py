@@ -63,7 +63,7 @@ async def count_dead_letters(wanted: DeadLetterFilter, *, one_page: bool = False
     Without a status, one that moves between two lists at this moment may be counted twice. `one_page` counts
     among the newest 999 of each status only, which is one read each.
     """
-    counts = await asyncio.gather(*(_count_in_list(wanted, each, one_page) for each in _statuses(wanted)))
+    counts = await asyncio.gather(*(_count_in_list(wanted, status, one_page) for status in _statuses(wanted)))
     return sum(counts)
 
 

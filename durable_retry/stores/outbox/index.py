@@ -192,8 +192,8 @@ async def count_ended(state: EventState, most: int) -> tuple[int, bool]:
     """
     pages = await asyncio.gather(
         *(
-            tables.rows_between(INDEX_TABLE, each, limit=most, only=("RowKey",))
-            for each in partitions(state.value)
+            tables.rows_between(INDEX_TABLE, partition, limit=most, only=("RowKey",))
+            for partition in partitions(state.value)
         )
     )
     return sum(len(page.rows) for page in pages), all(page.cursor is None for page in pages)

@@ -239,7 +239,7 @@ async def read_partition(table: str, partition_key: str) -> list[Versioned]:
 
 async def delete_versions(table: str, rows: Sequence[Versioned]) -> bool:
     """Delete rows of one partition, all or none; False when one of them was changed since it was read."""
-    changes: list[Change] = [("delete", keys_of(each.row), _at_etag(each.etag)) for each in rows]
+    changes: list[Change] = [("delete", keys_of(row.row), _at_etag(row.etag)) for row in rows]
     try:
         return await transact(table, changes)
     except StorageRefusedError:
