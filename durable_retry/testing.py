@@ -251,19 +251,19 @@ async def run_handler(
         LookupError: No such handler is registered.
         InvalidInputError: The submission or `config` would be refused.
     """
-    found = _required_handler(handler)
+    known_handler = _required_handler(handler)
     time = time or FakeClock()
-    fakes = dependency if isinstance(dependency, Mapping) else {found.dependency: dependency}
-    text = _config_text(config, {found.dependency, *fakes})
+    fakes = dependency if isinstance(dependency, Mapping) else {known_handler.dependency: dependency}
+    text = _config_text(config, {known_handler.dependency, *fakes})
     with ExitStack() as stack:
         stack.enter_context(using(parse_config(text, with_placeholders(text, settings or {}))))
         stack.enter_context(clock.reading(time.now, time.monotonic_seconds))
         stack.enter_context(
             sending_over(lambda called: (fakes.get(called.name) or FakeDependency()).transport(time))
         )
-        operation = _operation_for_handler(found, given, key, submitted)
+        operation = _operation_for_handler(known_handler, given, key, submitted)
         try:
-            return await _Run(found, operation, time, steps).to_the_end()
+            return await _Run(known_handler, operation, time, steps).to_the_end()
         finally:
             await close_clients()
 

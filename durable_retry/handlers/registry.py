@@ -282,9 +282,9 @@ def register_handler(handler: Handler) -> None:
     Raises:
         HandlerSetupError: Another function has the name.
     """
-    known = _handlers.get(handler.name)
-    if known is not None and _defined_at(known.function) != _defined_at(handler.function):
-        first = _place_of(known.function, known.name)
+    earlier = _handlers.get(handler.name)
+    if earlier is not None and _defined_at(earlier.function) != _defined_at(handler.function):
+        first = _place_of(earlier.function, earlier.name)
         raise HandlerSetupError(handler.place, f"{first} has the same name; choose another")
     _handlers[handler.name] = handler
 
@@ -303,7 +303,7 @@ def handler_of(function: Function) -> Handler:
     """
     if (mistake := _mistakes.get(_defined_at(function))) is not None:
         raise mistake
-    handler = next((each for each in _handlers.values() if each.function is function), None)
+    handler = next((candidate for candidate in _handlers.values() if candidate.function is function), None)
     if handler is None:
         raise LookupError(f"{function!r} is no operation: declare it with @durable_retry.operation")
     return handler

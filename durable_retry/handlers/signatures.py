@@ -148,7 +148,7 @@ def _read[T](place: str, shape: Any, read: Callable[[], T]) -> T:
     try:
         return read()
     except ValidationError as error:
-        problems = [Problem(place + each.pointer, each.detail) for each in problems_of(error, shape)]
+        problems = [Problem(place + problem.pointer, problem.detail) for problem in problems_of(error, shape)]
     except BaseException as error:  # noqa: BLE001 - a validator is code of the app, and raises anything
         problems = [Problem(place, f"cannot be read: {name_of(error)}: {text_of(error)}")]
     raise InvalidInputError(problems)
@@ -182,8 +182,8 @@ def parameters_of(function: Callable[..., Any]) -> tuple[inspect.Signature, str 
         python = inspect.signature(function, eval_str=True)
     except (NameError, TypeError, ValueError, AttributeError) as error:
         raise SignatureError(f"its annotations cannot be read: {error}") from error
-    found = (name for name, parameter in python.parameters.items() if _takes_call(parameter))
-    return python, next(found, None)
+    names = (name for name, parameter in python.parameters.items() if _takes_call(parameter))
+    return python, next(names, None)
 
 
 def _takes_call(parameter: inspect.Parameter) -> bool:

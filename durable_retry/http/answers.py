@@ -129,14 +129,16 @@ def etag_of(document: Any, without: Collection[str] = ()) -> str:
 
 def _without_members(value: Any, without: Collection[str]) -> Any:
     if isinstance(value, Mapping):
-        return {name: _without_members(each, without) for name, each in value.items() if name not in without}
-    return [_without_members(each, without) for each in value] if isinstance(value, list) else value
+        return {
+            name: _without_members(member, without) for name, member in value.items() if name not in without
+        }
+    return [_without_members(member, without) for member in value] if isinstance(value, list) else value
 
 
 def is_known(condition: str | None, etag: str) -> bool:
     """Return whether a caller has this version (`If-None-Match`; RFC 9110, 13.1.2: compared weakly)."""
-    known = [tag.strip().removeprefix("W/") for tag in (condition or "").split(",")]
-    return etag.removeprefix("W/") in known or "*" in known
+    tags = [tag.strip().removeprefix("W/") for tag in (condition or "").split(",")]
+    return etag.removeprefix("W/") in tags or "*" in tags
 
 
 def unless_known(answer: func.HttpResponse, condition: str | None) -> func.HttpResponse:
@@ -194,9 +196,9 @@ def problem(
 
 def invalid(errors: Iterable[Problem]) -> func.HttpResponse:
     """Return 400 with every mistake."""
-    found = tuple(errors)
-    detail = f"The input has {counted(len(found), 'mistake')}."
-    return problem(HTTPStatus.BAD_REQUEST, detail, type_=INVALID, errors=found)
+    problems = tuple(errors)
+    detail = f"The input has {counted(len(problems), 'mistake')}."
+    return problem(HTTPStatus.BAD_REQUEST, detail, type_=INVALID, errors=problems)
 
 
 def unavailable(detail: str, type_: str) -> func.HttpResponse:

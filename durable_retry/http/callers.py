@@ -73,8 +73,8 @@ def caller_of(request: func.HttpRequest, settings: CallerSettings) -> Caller:
 def _caller_by_key(settings: CallerSettings, key: str | None) -> Caller:
     if not settings.caller_keys or not key:
         return ANYBODY
-    known = settings.caller_keys.get(sha256(key.encode()).hexdigest())
-    return ANYBODY if known is None else Caller(known.name, known.role)
+    caller = settings.caller_keys.get(sha256(key.encode()).hexdigest())
+    return ANYBODY if caller is None else Caller(caller.name, caller.role)
 
 
 def _role_claims(principal: str | None) -> Iterator[str]:
@@ -138,5 +138,5 @@ def report_act(act: Act, given: Mapping[str, Any], in_path: str | None, answer: 
 
 def _dependency_in(document: Mapping[str, Any]) -> str | None:
     about = (document, *(document.get(name) for name in _ABOUT))
-    named = (each.get("dependency") for each in about if isinstance(each, dict))
+    named = (part.get("dependency") for part in about if isinstance(part, dict))
     return next(filter(None, named), None)

@@ -241,10 +241,10 @@ def with_members_described(name: str, schema: Mapping[str, Any]) -> dict[str, An
     """Return a schema in which every member has a description, and the page of a list one of its own."""
     described = {"description": "A page of a list."} if name.endswith("Page") else {}
     members = {
-        member: {"description": text, **each}
+        member: {"description": text, **shape}
         if (text := _MEMBERS_OF.get((name, member), _MEMBERS.get(member)))
-        else each
-        for member, each in schema.get("properties", {}).items()
+        else shape
+        for member, shape in schema.get("properties", {}).items()
     }
     return {**described, **schema, **({"properties": members} if members else {})}
 
@@ -352,7 +352,7 @@ class Examples:
         if "examples" in schema:
             return schema["examples"][0]
         if "anyOf" in schema:
-            options = [each for each in schema["anyOf"] if each.get("type") != "null"]
+            options = [option for option in schema["anyOf"] if option.get("type") != "null"]
             is_null = name in _NULL and len(options) < len(schema["anyOf"])
             return None if is_null else self._example(options[0], name)
         if "const" in schema:
@@ -384,7 +384,7 @@ class Examples:
                 else {}
             )
         return {
-            member: self._example(each, member)
-            for member, each in schema["properties"].items()
+            member: self._example(shape, member)
+            for member, shape in schema["properties"].items()
             if member in schema.get("required", ()) or member == "request"
         }

@@ -28,8 +28,8 @@ def responder(
         # Not the host's own parameters: it leaves "%2F" as it is, and an order key may have a slash.
         path = urlsplit(req.url).path.rstrip("/").split("/", above)[-1]
         for pattern, route in patterns:
-            if route.method == req.method and (found := pattern.fullmatch(path)) is not None:
-                in_path = {name: unquote(value) for name, value in found.groupdict().items()}
+            if route.method == req.method and (match := pattern.fullmatch(path)) is not None:
+                in_path = {name: unquote(value) for name, value in match.groupdict().items()}
                 return await route.respond(req, hub, in_path)
         return _refusal(sorted({route.method for pattern, route in patterns if pattern.fullmatch(path)}))
 

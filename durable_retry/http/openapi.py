@@ -288,7 +288,7 @@ def with_described_properties(schema: Mapping[str, Any]) -> dict[str, Any]:
     texts = {name: " ".join(words.split()) for name, words in _ATTRIBUTE.findall(attributes)}
     named = {_OTHER_NAMES.get(name, name): words for name, words in texts.items()}
     properties = {
-        name: {**each, "description": named[name]} if name in named else each
-        for name, each in schema["properties"].items()
+        name: {**shape, "description": named[name]} if name in named else shape
+        for name, shape in schema["properties"].items()
     }
     return {**schema, "description": text, "properties": properties}

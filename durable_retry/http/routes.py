@@ -121,12 +121,12 @@ def read_query(parameters: Iterable[Parameter[Any]], sent: Mapping[str, str]) ->
     Raises:
         InvalidInputError: With every mistake, unknown parameters included.
     """
-    known = {parameter.name: parameter for parameter in parameters if parameter.place == "query"}
-    unknown = sorted(sent.keys() - known.keys() - _OF_THE_HOST)
-    taken = f"this route takes {', '.join(sorted(known)) or 'none'}"
+    declared = {parameter.name: parameter for parameter in parameters if parameter.place == "query"}
+    unknown = sorted(sent.keys() - declared.keys() - _OF_THE_HOST)
+    taken = f"this route takes {', '.join(sorted(declared)) or 'none'}"
     problems = [Problem(pointer_of(name), f"is not a known parameter; {taken}") for name in unknown]
     values: dict[str, Any] = {}
-    for name, parameter in known.items():
+    for name, parameter in declared.items():
         try:
             text = sent.get(name)
             values[name] = parameter.read(text) if text else parameter.default

@@ -33,16 +33,16 @@ async def accept_batch(hub: TaskHub, workflow: WorkflowRequest, document: Any) -
         TaskHubUnavailableError: It is not known to be started; submitting again is safe.
     """
     request = validated(BatchRequest, document)
-    known = await store.find_batch(workflow.id)
+    stored = await store.find_batch(workflow.id)
     print_ = _fingerprint_of(BATCH_SOURCE, document)
-    if known is not None and known.fingerprint != print_:
+    if stored is not None and stored.fingerprint != print_:
         return SubmissionOutcome.KEY_REUSED
     async with http_admission().admitted(hub):
-        batch = known or await _kept_batch(workflow, request, print_)
+        batch = stored or await _kept_batch(workflow, request, print_)
         if batch.finished_at is None:
             # Also a batch that was accepted before: a crash may have come before its start.
             await _start_batch(hub, batch)
-    return SubmissionOutcome.STARTED if known is None else SubmissionOutcome.REPLAYED
+    return SubmissionOutcome.STARTED if stored is None else SubmissionOutcome.REPLAYED
 
 
 async def _kept_batch(workflow: WorkflowRequest, request: BatchRequest, print_: str) -> Batch:
@@ -79,14 +79,14 @@ async def find_batch(batch_id: str, status: OperationState | None = None) -> Bat
 
 async def list_batches(limit: int, cursor: str | None) -> Page[BatchSummary]:
     """Return batches without their items, the newest first."""
-    found, following = await store.list_batches(limit, cursor)
-    return Page[BatchSummary](items=tuple(found), next_cursor=following)
+    batches, following = await store.list_batches(limit, cursor)
+    return Page[BatchSummary](items=tuple(batches), next_cursor=following)
 
 
 async def batches_of_key(key: str, tenant: str) -> Page[BatchSummary]:
     """Return the batch of a caller's key, without its items, or nothing."""
-    found = await store.find_summary(workflow_id_for(BATCH_SOURCE, tenant, key))
-    return Page[BatchSummary](items=() if found is None else (found,))
+    batch = await store.find_summary(workflow_id_for(BATCH_SOURCE, tenant, key))
+    return Page[BatchSummary](items=() if batch is None else (batch,))
 
 
 async def accept_saga(hub: TaskHub, workflow: WorkflowRequest, document: Any) -> SubmissionOutcome:
@@ -105,16 +105,16 @@ async def accept_saga(hub: TaskHub, workflow: WorkflowRequest, document: Any) ->
         await _note_saga(hub, saga)
         is_started = await hub.start_instance(SAGA, saga.saga_id, {"saga": saga.to_json()}, again=False)
     if not (is_started and hub.starts_are_atomic):
-        known = await hub.read_instance(saga.saga_id)
-        if known is not None and sagas.fingerprint_of_saga(known) != saga.fingerprint:
+        instance = await hub.read_instance(saga.saga_id)
+        if instance is not None and sagas.fingerprint_of_saga(instance) != saga.fingerprint:
             return SubmissionOutcome.KEY_REUSED
     return SubmissionOutcome.STARTED if is_started else SubmissionOutcome.REPLAYED
 
 
 async def _note_saga(hub: TaskHub, saga: Saga) -> None:
     # Under the time of its first submission.
-    known = await hub.read_instance(saga.saga_id)
-    created_at = to_rfc3339(saga.created_at) if known is None else known.input["saga"]["created_at"]
+    instance = await hub.read_instance(saga.saga_id)
+    created_at = to_rfc3339(saga.created_at) if instance is None else instance.input["saga"]["created_at"]
     await store.note_created(SAGA_SOURCE, saga.saga_id, created_at)
 
 
@@ -125,13 +125,13 @@ async def find_saga(hub: TaskHub, saga_id: str) -> SagaDocument | None:
 
 async def sagas_of_key(hub: TaskHub, key: str, tenant: str) -> Page[SagaDocument]:
     """Return the saga of a caller's key, or nothing; errors as `find_saga`."""
-    found = await sagas.find_saga(hub, workflow_id_for(SAGA_SOURCE, tenant, key))
-    return Page[SagaDocument](items=() if found is None else (found,))
+    saga = await sagas.find_saga(hub, workflow_id_for(SAGA_SOURCE, tenant, key))
+    return Page[SagaDocument](items=() if saga is None else (saga,))
 
 
 async def list_sagas(hub: TaskHub, limit: int, cursor: str | None) -> Page[SagaDocument]:
     """Return sagas, the newest first."""
-    found, following = await store.list_created(
+    listed, following = await store.list_created(
         hub, SAGA_SOURCE, sagas.document_of_saga, limit=limit, cursor=cursor
     )
-    return Page[SagaDocument](items=tuple(found), next_cursor=following)
+    return Page[SagaDocument](items=tuple(listed), next_cursor=following)

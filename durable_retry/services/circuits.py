@@ -54,8 +54,8 @@ class ManualControlBody(Strict):
 
 async def every_circuit(hub: TaskHub) -> list[ListedCircuit]:
     """Return every circuit, by the name of its dependency."""
-    known = [dependency for _, dependency in sorted(dependencies().dependencies.items())]
-    return await asyncio.gather(*(_listed_circuit(hub, each) for each in known))
+    all_dependencies = [dependency for _, dependency in sorted(dependencies().dependencies.items())]
+    return await asyncio.gather(*(_listed_circuit(hub, each) for each in all_dependencies))
 
 
 async def find_circuit(hub: TaskHub, name: str) -> LimitedCircuit:
@@ -64,13 +64,13 @@ async def find_circuit(hub: TaskHub, name: str) -> LimitedCircuit:
     Raises:
         NoSuchDependencyError: There is none of this name.
     """
-    found = _required_dependency(name)
-    circuit, now = CircuitEntity(hub, found.name), clock.now()
+    dependency = _required_dependency(name)
+    circuit, now = CircuitEntity(hub, dependency.name), clock.now()
     breaker, unreadable = await circuit.readable()
-    needed = shared_limits_at(now, found.limits, breaker)
+    needed = shared_limits_at(now, dependency.limits, breaker)
     limiter = await circuit.limiter() if needed.settings.is_on else Limiter()
-    view = view_of(found.name, breaker, now, found.circuit, unreadable)
-    limits = limits_view(found.limits, needed, limiter, clock.now())
+    view = view_of(dependency.name, breaker, now, dependency.circuit, unreadable)
+    limits = limits_view(dependency.limits, needed, limiter, clock.now())
     return LimitedCircuit(**dict(view), limits=limits)
 
 
@@ -120,10 +120,10 @@ async def _check_epoch(hub: TaskHub, dependency: Dependency, epoch: int | None) 
 
 
 def _required_dependency(name: str) -> Dependency:
-    found = find_dependency(name)
-    if found is None:
+    dependency = find_dependency(name)
+    if dependency is None:
         raise NoSuchDependencyError(name)
-    return found
+    return dependency
 
 
 async def _listed_circuit(hub: TaskHub, dependency: Dependency) -> ListedCircuit:

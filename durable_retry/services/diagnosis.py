@@ -167,8 +167,8 @@ async def trouble_with_index(diagnosis_id: str) -> str:
     keys = {"PartitionKey": _PARTITION, "RowKey": diagnosis_id}
     try:
         await tables.merge(operation_index.TABLE, keys)
-        found = await tables.read(operation_index.TABLE, _PARTITION, diagnosis_id)
+        row = await tables.read(operation_index.TABLE, _PARTITION, diagnosis_id)
         await tables.delete(operation_index.TABLE, _PARTITION, diagnosis_id)
     except AzureError as error:
         return f"{type(error).__name__}: {tables.first_line(error)}"
-    return "" if found is not None else "a row that was written is not there"
+    return "" if row is not None else "a row that was written is not there"

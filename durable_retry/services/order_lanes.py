@@ -136,14 +136,14 @@ async def _look_at_place(hub: TaskHub, lane: Lane, place: Place) -> Found:
 
 
 async def _look_at_letter(hub: TaskHub, lane: Lane, place: Place, letter_id: str) -> Found:
-    known = lane.dead_letters.get(place.operation_id)
+    dead_letter_id = lane.dead_letters.get(place.operation_id)
     letter = await find_dead_letter(letter_id)
     if letter is None or letter.status is Status.ARCHIVED:
-        if known is None:
+        if dead_letter_id is None:
             return await _leave(hub, lane, place)
-        await release_lane(hub, lane.order_key, place.operation_id, known)
+        await release_lane(hub, lane.order_key, place.operation_id, dead_letter_id)
         return Found.OVER
-    if letter.status is Status.REPLAYED or known == letter_id:
+    if letter.status is Status.REPLAYED or dead_letter_id == letter_id:
         return Found.BLOCKS
     if not _blocks(letter):
         return await _leave(hub, lane, place)
@@ -201,12 +201,12 @@ async def list_lanes(
         named = await find_lane(hub, order_key)
         items = (named,) if blocked in {None, named.blocked} else ()
         return Page[ListedOrderLane](items=items, next_cursor=None)
-    found = [ListedOrderLane.of(lane) async for lane in lanes(hub)]
-    found = [lane for lane in found if (lane.blocked or lane.waiting) and blocked in {None, lane.blocked}]
-    found.sort(key=lambda lane: (not lane.blocked, -lane.waiting, lane.order_key))
+    listed = [ListedOrderLane.of(lane) async for lane in lanes(hub)]
+    listed = [lane for lane in listed if (lane.blocked or lane.waiting) and blocked in {None, lane.blocked}]
+    listed.sort(key=lambda lane: (not lane.blocked, -lane.waiting, lane.order_key))
     following = after + limit
     return Page[ListedOrderLane](
-        items=tuple(found[after:following]), next_cursor=str(following) if following < len(found) else None
+        items=tuple(listed[after:following]), next_cursor=str(following) if following < len(listed) else None
     )
 
 

@@ -261,7 +261,7 @@ async def resend(hub: TaskHub, event_id: str, now: datetime) -> OutboxEvent:
 
 
 async def list_events(
-    state: EventState, limit: int, cursor: str | None = None, wanted: EventFilter = _ANY
+    state: EventState, limit: int, cursor: str | None = None, filter_: EventFilter = _ANY
 ) -> Page[OutboxEvent]:
     """Return events of one state that match.
 
@@ -269,14 +269,14 @@ async def list_events(
     """
     items: list[OutboxEvent] = []
     following = cursor
-    rows = limit if wanted == _ANY else _ROWS_READ
+    rows = limit if filter_ == _ANY else _ROWS_READ
     for _ in range(_PAGES_READ):
         if state is EventState.PENDING:
-            found, following = await list_pending(rows, following)
+            events, following = await list_pending(rows, following)
         else:
-            times = {"created_after": wanted.created_after, "created_before": wanted.created_before}
-            found, following = await list_ended(state, rows, following, **times)
-        items += filter(wanted.matches, found)
+            times = {"created_after": filter_.created_after, "created_before": filter_.created_before}
+            events, following = await list_ended(state, rows, following, **times)
+        items += filter(filter_.matches, events)
         if following is None or len(items) >= limit:
             break
     if len(items) > limit:
@@ -307,8 +307,8 @@ async def find_shown_event(hub: TaskHub, event_id: str) -> OutboxEventDocument:
 
 async def _progress_of_event(hub: TaskHub, event: StoredEvent) -> dict[str, Any]:
     instance_id = outbox_instance(outbox_id_of(event.event_id) or "")
-    for each in (f"{instance_id}-{number_of(event.event_id)}", instance_id):
-        instance = await hub.read_instance(each)
+    for candidate in (f"{instance_id}-{number_of(event.event_id)}", instance_id):
+        instance = await hub.read_instance(candidate)
         status = {} if instance is None else instance.custom_status or {}
         shown = read_or(partial(_delivery_shown, status, event), lambda _: None)
         if shown is not None:
@@ -329,8 +329,8 @@ def _delivery_shown(status: Mapping[str, Any], event: StoredEvent) -> dict[str, 
 
 
 async def _attempts_given_up(event: StoredEvent) -> dict[str, Any]:
-    found = _DEAD_LETTER.search(event.detail or "")
-    record = None if found is None else await find_dead_letter(found[0])
+    match = _DEAD_LETTER.search(event.detail or "")
+    record = None if match is None else await find_dead_letter(match[0])
     if record is None:
         return {}
     attempts = read_or(lambda: tuple(map(PastAttempt.from_json, record.attempts)), lambda _: ())

@@ -151,7 +151,7 @@ async def _look(
     name: str,
     operation: OperationInput | None,
     end: Completion | None,
-    wanted: Iterable[str] = (),
+    pointers: Iterable[str] = (),
 ) -> _Part | None:
     if operation is None or end is None:
         return None
@@ -165,7 +165,7 @@ async def _look(
     )
     if document is None:
         return _Part(end, dead_letter_id=await _letter_of_refused(operation, end))
-    part = await _part_of(document, tuple(wanted))
+    part = await _part_of(document, tuple(pointers))
     letter = (
         None if part is None or part.dead_letter_id is None else await find_dead_letter(part.dead_letter_id)
     )
@@ -182,16 +182,16 @@ async def _letter_of_refused(operation: OperationInput, end: Completion) -> str 
     return None if letter is None else letter.id
 
 
-async def _part_of(document: Mapping[str, Any], wanted: tuple[str, ...]) -> _Part | None:
+async def _part_of(document: Mapping[str, Any], pointers: tuple[str, ...]) -> _Part | None:
     """Return an operation that has ended; None while it is under way."""
     end = Completion.of(document)
     if end is None:
         return None
-    if end.succeeded and wanted:
+    if end.succeeded and pointers:
         result = await whole_result(document["result"])
         if isinstance(result, Mapping) and result.get("expired"):
             return _Part(end)
-        end = replace(end, values=values_at(result, wanted) or None)
+        end = replace(end, values=values_at(result, pointers) or None)
     letter_id = (document["dead_letter"] or {}).get("id")
     return _Part(end, from_rfc3339(document["updated_at"]), letter_id)
 
@@ -212,9 +212,9 @@ def _stands_again(parts: _Parts) -> bool:
 
 def _check_results(saga: Saga, parts: Iterable[_Parts]) -> None:
     gone = [
-        each.step.name
-        for step, each in zip(saga.steps, parts, strict=True)
-        if step.done is not None and step.wanted and each.done is not None and each.done.ended_at is None
+        part.step.name
+        for step, part in zip(saga.steps, parts, strict=True)
+        if step.done is not None and step.wanted and part.done is not None and part.done.ended_at is None
     ]
     if gone:
         detail = "which other steps refer to, is not kept any more: restart from that step"

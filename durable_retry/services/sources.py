@@ -104,10 +104,10 @@ class BackpressureMonitor:
         """Return what is behind for a dependency's operations; None when nothing is."""
         for name in tuple(self.probes):  # any dependency's probe can show that the task hub is behind
             await self._sample_probe(hub, name)
-        found = {name: probe.backpressure for name, probe in self.probes.items()}
-        if Backpressure.TASK_HUB in found.values():
+        delays = {name: probe.backpressure for name, probe in self.probes.items()}
+        if Backpressure.TASK_HUB in delays.values():
             return Backpressure.TASK_HUB
-        return found.get(dependency)
+        return delays.get(dependency)
 
     async def _sample_probe(self, hub: TaskHub, dependency: str) -> None:
         probe, now = self.probes.get(dependency), clock.now()

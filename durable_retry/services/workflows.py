@@ -131,7 +131,7 @@ def saga_steps(workflow: WorkflowRequest, request: SagaRequest, now: datetime) -
     """
     references, problems = references_of(request)
     reader = _StepReader(workflow, now, problems)
-    found = [
+    steps = [
         (step.name, reader.operation(index, step), reader.compensation(index, step))
         for index, step in enumerate(request.steps)
     ]
@@ -139,7 +139,7 @@ def saga_steps(workflow: WorkflowRequest, request: SagaRequest, now: datetime) -
         raise InvalidInputError(reader.problems)
     return tuple(
         SagaStep(name=name, operation=operation, compensation=compensation, wanted=references.get(name))
-        for name, operation, compensation in found
+        for name, operation, compensation in steps
         if operation is not None
     )
 
@@ -319,8 +319,8 @@ async def advance_batch(
     Returns:
         Index and operation id of those that were started and have not ended.
     """
-    for each in ended:
-        await note_ended(batch_id, each["indices"], Completion.from_json(each["ending"]))
+    for ending in ended:
+        await note_ended(batch_id, ending["indices"], Completion.from_json(ending["ending"]))
     return await start_batch_items(hub, batch_id, start)
 
 

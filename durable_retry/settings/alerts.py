@@ -82,10 +82,10 @@ class Receiver:
 def _parsed_webhook(text: Any) -> Any:
     if not isinstance(text, str):
         return text
-    found = _WEBHOOK.fullmatch(text)
-    if found is None:
+    match = _WEBHOOK.fullmatch(text)
+    if match is None:
         raise ValueError(f"must look like dependency:/path, not {text!r}")
-    return Webhook(found[1], found[2])
+    return Webhook(match[1], match[2])
 
 
 def _parsed_receivers(form: Format, example: str, text: Any) -> Any:
@@ -139,10 +139,10 @@ class QuietHours:
 def _parsed_quiet_hours(text: Any) -> Any:
     if not isinstance(text, str):
         return text
-    found = _QUIET.fullmatch(text)
-    if found is None:
+    match = _QUIET.fullmatch(text)
+    if match is None:
         raise ValueError(f"must look like 22:00-07:00 or 22:00-07:00 Europe/Berlin, not {text!r}")
-    begin, end, zone = found.groups("UTC")
+    begin, end, zone = match.groups("UTC")
     if begin == end:
         raise ValueError(f"begins and ends at {begin}, which is no time at all")
     try:

@@ -317,8 +317,8 @@ def targets() -> Targets:
 
 def masking_of(dependency: str | None) -> Masking:
     """Return the rules for what people see of a dependency; without one, or an unknown one, the defaults."""
-    found = None if dependency is None else find_dependency(dependency)
-    return dependencies().masking if found is None else found.masking
+    configured = None if dependency is None else find_dependency(dependency)
+    return dependencies().masking if configured is None else configured.masking
 
 
 @contextmanager
@@ -338,10 +338,10 @@ def _check_alerts(settings: AlertSettings, config: Config) -> None:
     if webhook is None:
         return
     name, file = webhook.dependency, _shown_path(dependencies_path(app_settings()))
-    found = config.dependencies.get(name)
-    if found is None or not found.base_url:
-        lack = f"{file} lacks" if found is None else f"has no base_url in {file}"
-        key = f"[dependencies.{name}]" if found is None else "it"
+    dependency = config.dependencies.get(name)
+    if dependency is None or not dependency.base_url:
+        lack = f"{file} lacks" if dependency is None else f"has no base_url in {file}"
+        key = f"[dependencies.{name}]" if dependency is None else "it"
         detail = f"names the dependency {name!r}, which {lack}: add {key} there"
         raise SettingsError((Problem(AlertSettings.name_of("alert_webhook"), detail),))
 

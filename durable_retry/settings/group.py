@@ -104,12 +104,12 @@ class SettingsGroup(BaseModel):
             group = cls.model_validate(cls.texts_in(environ))
         except ValidationError as error:
             named = {each.name: each for each in cls.described()}
-            found = (
+            problems = (
                 each
                 for wrong in error.errors()
                 for each in _problems_of_setting(named[str(wrong["loc"][0])], wrong)
             )
-            raise SettingsError((*found, *across)) from None
+            raise SettingsError((*problems, *across)) from None
         if across:
             raise SettingsError(across)
         return group

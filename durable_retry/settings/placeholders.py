@@ -21,12 +21,12 @@ def with_placeholders(text: str, settings: Mapping[str, str]) -> dict[str, str]:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         return dict(settings)
-    found = {
+    expanded = {
         name: _placeholder(name, key, value)
         for key, value in _strings_in(document)
         for name in _REFERENCE.findall(value)
     }
-    return found | dict(settings)
+    return expanded | dict(settings)
 
 
 def _placeholder(name: str, key: str, value: str) -> str:

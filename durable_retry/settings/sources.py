@@ -50,18 +50,18 @@ _WITH_POINTERS: Final = ("", "queue", "event_grid", *REQUIREMENTS)
 
 def _split_pointers(by_suffix: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Read the JSON pointers of each source, separated by commas; "" is the default of all sources."""
-    found: dict[str, tuple[str, ...]] = {}
+    pointers: dict[str, tuple[str, ...]] = {}
     wrong = []
     for suffix, text in by_suffix.items():
         source = suffix.lower().removeprefix("_")
         if source not in _WITH_POINTERS:
             wrong.append(Problem(suffix, f"names no source; there are {', '.join(_WITH_POINTERS[1:])}"))
-        found[source] = tuple(filter(None, (part.strip() for part in text.split(","))))
-        mistakes = ((pointer, pointer_problem(pointer)) for pointer in found[source])
+        pointers[source] = tuple(filter(None, (part.strip() for part in text.split(","))))
+        mistakes = ((pointer, pointer_problem(pointer)) for pointer in pointers[source])
         wrong.extend(Problem(suffix, f"{pointer!r} {detail}") for pointer, detail in mistakes if detail)
     if wrong:
         raise InvalidInputError(wrong)
-    return found
+    return pointers
 
 
 def _check_pointer(pointer: str) -> str:

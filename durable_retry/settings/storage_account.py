@@ -94,8 +94,8 @@ def _documented_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that are set, under their documented names; unknown ones are ignored."""
     names = (*(each.name for each in StorageSettings.described()), *_REFUSED)
     documented = {name.lower(): name for name in names}
-    known = ((documented.get(name.lower()), value) for name, value in environ.items())
-    return {name: value for name, value in known if name and value}
+    pairs = ((documented.get(name.lower()), value) for name, value in environ.items())
+    return {name: value for name, value in pairs if name and value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def saga_progress(saga: Saga) -> dict[str, Any]:
     """Return how the steps ended, so that it fits a custom status: without error texts where these do not."""
     endings = [[_ending_document(step.done), _ending_document(step.undone)] for step in saga.steps]
     if size_bytes(endings) > MAX_BYTES:
-        endings = [[_shortest(one) for one in pair] for pair in endings]
+        endings = [[_shortest(ending) for ending in pair] for pair in endings]
     return {"endings": endings}
 
 
@@ -186,8 +186,8 @@ async def begin_restart(saga_id: str, token: str) -> LatestRestart:
     """
 
     def rule(stored: LatestRestart | None) -> LatestRestart:
-        known = stored or LatestRestart(token=token)
-        return replace(known, stage=RestartStage.BEGUN) if known.stage is RestartStage.WRITTEN else known
+        latest = stored or LatestRestart(token=token)
+        return replace(latest, stage=RestartStage.BEGUN) if latest.stage is RestartStage.WRITTEN else latest
 
     return await _change_restart(saga_id, rule)
 

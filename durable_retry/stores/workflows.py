@@ -155,10 +155,10 @@ def _unreadable_batch(batch_id: str, row: tables.Row, reason: str) -> Batch:
 
 async def read_item(batch_id: str, index: int) -> Item:
     """Return an item; LookupError where the batch has none of this index."""
-    found = await tables.read_version(TABLE, batch_id, _item_key(index))
-    if found is None:
+    version = await tables.read_version(TABLE, batch_id, _item_key(index))
+    if version is None:
         raise LookupError(f"{batch_id} has no item {index}")
-    row = found.row
+    row = version.row
     operation = contents.unpacked("operation", row)
     return Item(
         index=index,
@@ -168,7 +168,7 @@ async def read_item(batch_id: str, index: int) -> Item:
         reason=DeadLetterReason(row["reason"]),
         detail=row["detail"],
         has_ended=row.get("status") in FINISHED,
-        etag=found.etag,
+        etag=version.etag,
     )
 
 
@@ -314,8 +314,8 @@ async def list_created[D](
     cursor.
     """
     page = await tables.rows_between(LISTS_TABLE, kind, limit=limit, cursor=cursor)
-    found = await asyncio.gather(*(_listed_instance(hub, row) for row in page.rows))
-    return [document_of(instance) for instance in found if instance is not None], page.cursor
+    instances = await asyncio.gather(*(_listed_instance(hub, row) for row in page.rows))
+    return [document_of(instance) for instance in instances if instance is not None], page.cursor
 
 
 async def _listed_instance(hub: TaskHub, row: tables.Row) -> Instance | None:

@@ -196,7 +196,7 @@ def show_gauges(values: Mapping[str, Sequence[GaugeValue]]) -> None:
     surely over and then none, so that two instances do not show different values.
     """
     now_seconds = clock.monotonic_seconds()
-    _latest.update({name: (now_seconds, each) for name, each in values.items()})
+    _latest.update({name: (now_seconds, value) for name, value in values.items()})
 
 
 def latest(name: str) -> Sequence[GaugeValue]:

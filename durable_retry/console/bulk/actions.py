@@ -365,6 +365,6 @@ def _function_by_action(
         BulkAction.ARCHIVE: put_away,
         BulkAction.CANCEL: steered(control.cancel),
         BulkAction.RETRY_NOW: steered(control.retry_now),
-        BulkAction.PAUSE: steered(partial(control.pause, wanted=pause)),
+        BulkAction.PAUSE: steered(partial(control.pause, request=pause)),
         BulkAction.RESUME: steered(control.resume),
     }

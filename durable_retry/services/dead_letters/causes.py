@@ -53,9 +53,9 @@ async def find_cause(group: str) -> CauseDocument:
     Raises:
         NoSuchCauseError: No dead letter ever had it.
     """
-    found = await _existing_group(group)
-    latest = await find_dead_letter(found.sample.id)
-    return CauseDocument(**dict(found), latest=None if latest is None else shown_letter(latest))
+    existing = await _existing_group(group)
+    latest = await find_dead_letter(existing.sample.id)
+    return CauseDocument(**dict(existing), latest=None if latest is None else shown_letter(latest))
 
 
 async def change(group: str, rule: Callable[[Cause], Cause]) -> DeadLetterGroup:
@@ -66,8 +66,8 @@ async def change(group: str, rule: Callable[[Cause], Cause]) -> DeadLetterGroup:
         FullError: It takes no more notes.
         ContendedError: Others are changing it at this moment.
     """
-    found = await _existing_group(group)
-    return found.with_cause(await change_cause(group, rule))
+    existing = await _existing_group(group)
+    return existing.with_cause(await change_cause(group, rule))
 
 
 async def acknowledge(group: str, by: str | None, note: str | None = None) -> DeadLetterGroup:
@@ -105,10 +105,10 @@ async def _existing_group(group: str) -> DeadLetterGroup:
             raise NoSuchCauseError(group)
         (closed,) = page.records
         tally = Tally(0, closed.created_at, closed.created_at, closed.id)
-    found = await _groups({group: tally}, await read_causes())
-    if not found:
+    groups = await _groups({group: tally}, await read_causes())
+    if not groups:
         raise NoSuchCauseError(group)
-    return found[0]
+    return groups[0]
 
 
 async def _groups(tallies: Mapping[str, Tally], causes: Mapping[str, Cause]) -> tuple[DeadLetterGroup, ...]:

@@ -47,20 +47,20 @@ async def find_letter(dead_letter_id: str) -> DeadLetterDocument:
 
 
 async def list_letters(
-    wanted: DeadLetterFilter,
+    filter_: DeadLetterFilter,
     *,
     limit: int,
     cursor: str | None = None,
     search: DeadLetterSearch = EVERY,
 ) -> Page[DeadLetterDocument]:
     """Return dead letters that match, the newest first."""
-    found = await list_dead_letters(wanted, limit=limit, cursor=cursor, search=search)
-    return Page[DeadLetterDocument](items=tuple(map(shown_letter, found.records)), next_cursor=found.cursor)
+    page = await list_dead_letters(filter_, limit=limit, cursor=cursor, search=search)
+    return Page[DeadLetterDocument](items=tuple(map(shown_letter, page.records)), next_cursor=page.cursor)
 
 
-async def count_letters(wanted: DeadLetterFilter) -> int:
+async def count_letters(filter_: DeadLetterFilter) -> int:
     """Count dead letters that match, however many there are."""
-    return await count_dead_letters(wanted)
+    return await count_dead_letters(filter_)
 
 
 async def summarize() -> DeadLetterSummary:

@@ -381,5 +381,5 @@ async def _check_step(operation: OperationInput, name: str) -> None:
     run = operation.steps_run
     names = [] if run is None else await names_of_steps(operation.operation_id, run)
     if name not in names:
-        known = f"is not remembered: there are {', '.join(names)}" if names else "is not there: none is kept"
-        raise InvalidInputError([Problem("/from_step", known)])
+        detail = f"is not remembered: there are {', '.join(names)}" if names else "is not there: none is kept"
+        raise InvalidInputError([Problem("/from_step", detail)])

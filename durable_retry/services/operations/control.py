@@ -75,14 +75,14 @@ async def retry_now(hub: TaskHub, operation_id: str, by: str | None) -> SteeredO
     return await _send_wish(hub, document, RETRY_NOW_EVENT, {"attempt": attempt, "by": by})
 
 
-async def pause(hub: TaskHub, operation_id: str, by: str | None, wanted: Pause) -> SteeredOperation:
+async def pause(hub: TaskHub, operation_id: str, by: str | None, request: Pause) -> SteeredOperation:
     """Ask an operation to do nothing for a while; an attempt under way ends first. Errors as `cancel`."""
     document = await _required_status(hub, operation_id)
     if is_finished(document):
         raise _wrong_operation_state(document, "is finished and cannot be paused")
     if document["status"] == OperationState.PAUSED:
         raise _wrong_operation_state(document, "is paused already")
-    asked = {"by": by, "asked_at": to_rfc3339(clock.now()), **wanted.model_dump(exclude_none=True)}
+    asked = {"by": by, "asked_at": to_rfc3339(clock.now()), **request.model_dump(exclude_none=True)}
     return await _send_wish(hub, document, PAUSE_EVENT, asked)
 
 
@@ -92,7 +92,9 @@ async def resume(hub: TaskHub, operation_id: str, by: str | None) -> SteeredOper
     if document["status"] != OperationState.PAUSED:
         raise _wrong_operation_state(document, "is not paused")
     # The wish names the pause that it ends: should that end first, a later one must not.
-    paused_at = next(each["at"] for each in reversed(document["actions"]) if each["action"] == PAUSE_EVENT)
+    paused_at = next(
+        action["at"] for action in reversed(document["actions"]) if action["action"] == PAUSE_EVENT
+    )
     return await _send_wish(hub, document, RESUME_EVENT, {"paused_at": paused_at, "by": by})
 
 

@@ -95,8 +95,8 @@ async def submit(hub: TaskHub, operation: OperationInput) -> SubmitResult:
 
 async def _start_operation_once(hub: TaskHub, operation: OperationInput) -> SubmitResult:
     is_new_key = operation.key_is_generated is True
-    if not is_new_key and (known := await _answer_to_known_key(hub, operation)) is not None:
-        return known
+    if not is_new_key and (answer := await _answer_to_known_key(hub, operation)) is not None:
+        return answer
     start_id = uuid.uuid4().hex
     lane = operation.lane_at_start
     try:

@@ -168,10 +168,10 @@ async def purge_others(past: Past) -> tuple[int, str]:
         return await purge_operation(hub, instance)
 
     statuses = (OrchestrationStatus.COMPLETED, *ENDED_BADLY)
-    wanted = Selection(runtime_statuses=statuses, created_before=past.before)
-    instances, following = await hub.page_of_prefixes(wanted, _ID_PREFIXES, past.after or None)
-    found = [each for each in instances if each.name in names and not _is_operation_without_end(each)]
-    purged = await map_bounded(purge_one, found, PURGED_AT_ONCE)
+    selection = Selection(runtime_statuses=statuses, created_before=past.before)
+    instances, following = await hub.page_of_prefixes(selection, _ID_PREFIXES, past.after or None)
+    purgeable = [each for each in instances if each.name in names and not _is_operation_without_end(each)]
+    purged = await map_bounded(purge_one, purgeable, PURGED_AT_ONCE)
     return sum(purged), following or ""
 
 

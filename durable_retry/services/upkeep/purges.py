@@ -31,7 +31,7 @@ async def purge_operation(
     if not await hub.purge_instance(instance, completed_before):
         return False
     letter = (instance.output or {}).get("dead_letter")
-    known = letter.get("id") if isinstance(letter, dict) else None
-    if dead_letter_id or known:
-        await start_if_lost(hub, str(dead_letter_id or known))
+    kept_id = letter.get("id") if isinstance(letter, dict) else None
+    if dead_letter_id or kept_id:
+        await start_if_lost(hub, str(dead_letter_id or kept_id))
     return True

@@ -172,16 +172,16 @@ async def _compare_pages(hub: TaskHub, comparison: Comparison, seconds: float) -
     """Go on with a comparison for so long; return how many operations were added, and where it goes on."""
     begun = page_begun = clock.monotonic_seconds()
     failed = await entries_in_list(OperationList.FAILED, None)
-    known = await entries_in_list(OperationList.ALL, comparison.since)
+    listed_entries = await entries_in_list(OperationList.ALL, comparison.since)
     added, seen = 0, set[str]()
     while not comparison.is_over and page_begun - begun <= seconds:
         page = await hub.instance_page(comparison.selection, comparison.token)
         seen.update(each.instanceId for each in page.instances)
         for instance in filter(comparison.covers, page.instances):
-            is_known = comparison.is_of_earlier or instance.instanceId in known
+            is_known = comparison.is_of_earlier or instance.instanceId in listed_entries
             added += await _add_to_index(hub, instance, failed.get(instance.instanceId), is_known=is_known)
         if page.following is None:
-            listed = failed if comparison.is_of_earlier else known | failed
+            listed = failed if comparison.is_of_earlier else listed_entries | failed
             await _keep_vanished(hub, comparison, [each for id_, each in listed.items() if id_ not in seen])
         page_ended = clock.monotonic_seconds()
         comparison = comparison.after_page(page.following, page_ended - page_begun)
@@ -198,11 +198,11 @@ async def _keep_vanished(hub: TaskHub, comparison: Comparison, unseen: Iterable[
     kept_for = retention_settings().history_for
     kept_since = datetime.min.replace(tzinfo=UTC) if kept_for is None else clock.now() - kept_for
     unended = [
-        each
-        for each in unseen
-        if comparison.looks_for(each)
-        and each.status not in FINISHED
-        and (each.status is not None or each.created_at > kept_since)
+        entry
+        for entry in unseen
+        if comparison.looks_for(entry)
+        and entry.status not in FINISHED
+        and (entry.status is not None or entry.created_at > kept_since)
     ]
     gone = await map_bounded(partial(keep_gone, hub), unended, _AT_ONCE)
     if any(gone):

@@ -69,10 +69,10 @@ Raises `TaskHubUnavailableError` where the task hub did not answer.
 _REMOVED_AT_ONCE: Final = 16
 
 
-async def _remove_few_at_once[T](remove: Callable[[T], Awaitable[int]], found: Iterable[T]) -> int:
+async def _remove_few_at_once[T](remove: Callable[[T], Awaitable[int]], items: Iterable[T]) -> int:
     """Remove what was found, a few at once; return how many there were in all."""
     total = 0
-    for few in batched(found, _REMOVED_AT_ONCE, strict=False):
+    for few in batched(items, _REMOVED_AT_ONCE, strict=False):
         total += sum(await asyncio.gather(*map(remove, few)))
     return total
 
@@ -96,8 +96,8 @@ async def _remove_in_partitions(
     """Remove what is old of the next partitions of a table, each of an operation; most rows are read."""
     after, before = past.after or str(BOUNDS[past.shard]), BOUNDS[past.shard + 1]
     names = (*tables.KEYS, *only)
-    found, following = await rounds.partitions_after(table, after, limit=most, only=names, before=before)
-    return await _remove_few_at_once(remove, found), following
+    partitions, following = await rounds.partitions_after(table, after, limit=most, only=names, before=before)
+    return await _remove_few_at_once(remove, partitions), following
 
 
 def _instant_in(row: tables.Row, name: str) -> datetime:
@@ -156,13 +156,13 @@ async def _are_steps_needed(past: Past, operation_id: str, dead_letter_ids: Iter
 
 async def _may_be_replayed(dead_letter_id: str) -> bool:
     """Whether a dead letter, or the last one that its replays became, may be replayed again."""
-    found = await find_dead_letter(dead_letter_id)
-    while found is not None and found.unreadable is None and found.status is Status.REPLAYED:
-        following = found.replays[-1].dead_letter_id
+    letter = await find_dead_letter(dead_letter_id)
+    while letter is not None and letter.unreadable is None and letter.status is Status.REPLAYED:
+        following = letter.replays[-1].dead_letter_id
         if following is None:
             return False
-        found = await find_dead_letter(following)
-    return found is not None
+        letter = await find_dead_letter(following)
+    return letter is not None
 
 
 _MORE: Final = "more"

@@ -27,18 +27,18 @@ async def seconds_without_a_start(hub: TaskHub, now: datetime, patience: timedel
         azure.core.exceptions.AzureError: Storage did not.
     """
     newest = await _newest_entries(now - patience, now - _OLDEST)
-    if not newest or not all(await asyncio.gather(*(_is_pending(hub, each) for each in newest))):
+    if not newest or not all(await asyncio.gather(*(_is_pending(hub, entry) for entry in newest))):
         return 0.0
-    return (now - min(each.created_at for each in newest)).total_seconds()
+    return (now - min(entry.created_at for entry in newest)).total_seconds()
 
 
 async def _newest_entries(before: datetime, after: datetime) -> list[OperationEntry]:
-    found: list[OperationEntry] = []
+    newest: list[OperationEntry] = []
     async for begin, _, entries in buckets(OperationList.ALL, before):
-        found.extend(entry for entry in entries if after < entry.created_at <= before)
-        if len(found) >= LOOKED_AT or begin <= after:
+        newest.extend(entry for entry in entries if after < entry.created_at <= before)
+        if len(newest) >= LOOKED_AT or begin <= after:
             break
-    return found[:LOOKED_AT]
+    return newest[:LOOKED_AT]
 
 
 async def _is_pending(hub: TaskHub, entry: OperationEntry) -> bool:

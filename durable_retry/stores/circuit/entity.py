@@ -229,7 +229,9 @@ async def waiting_page(
     """
     running = Selection(runtime_statuses=(OrchestrationStatus.RUNNING,))
     instances, following = await hub.page_of_prefixes(running, (ID_PREFIX, outbox_instance("")), position)
-    waiting = (found.instanceId for found in instances if _instance_waits(found, dependency, since_before))
+    waiting = (
+        instance.instanceId for instance in instances if _instance_waits(instance, dependency, since_before)
+    )
     return WaitingPage(tuple(waiting), following)
 
 

@@ -103,16 +103,16 @@ async def open_counts() -> OpenCounts:
     """Return the numbers of open dead letters; those of a few at once, of more as they were last counted."""
     kept = _kept.get()
     seconds = clock.monotonic_seconds() - kept.counted_at
-    known = kept.counts if seconds < FORGOTTEN_SECONDS else None
-    if known is not None and seconds < KEPT_SECONDS:
-        return known
-    if known is None:
-        known = await _count(AT_ONCE)
-        if known.complete:
-            return known
+    counts = kept.counts if seconds < FORGOTTEN_SECONDS else None
+    if counts is not None and seconds < KEPT_SECONDS:
+        return counts
+    if counts is None:
+        counts = await _count(AT_ONCE)
+        if counts.complete:
+            return counts
     if kept.counting is None or kept.counting.done():
         kept.counting = asyncio.create_task(_count_all(kept))
-    return known
+    return counts
 
 
 async def _count_all(kept: _Kept) -> None:

@@ -34,7 +34,7 @@ class DeadLetterPage:
 
 
 async def list_dead_letters(
-    wanted: DeadLetterFilter, *, limit: int, cursor: str | None, search: DeadLetterSearch = EVERY
+    filter_: DeadLetterFilter, *, limit: int, cursor: str | None, search: DeadLetterSearch = EVERY
 ) -> DeadLetterPage:
     """Return dead letters that match a filter, the newest first.
 
@@ -42,59 +42,61 @@ async def list_dead_letters(
     once.
     """
     if search.words is not None and (named := await find_dead_letter(search.words)) is not None:
-        return DeadLetterPage([named] if _is_named(wanted, search, named) else [], None)
+        return DeadLetterPage([named] if _is_named(filter_, search, named) else [], None)
     records: list[KeptDeadLetter] = []
-    among: Sequence[str] = _statuses(wanted)
+    among: Sequence[str] = _statuses(filter_)
     for _ in range(_ROUNDS):
-        ids, cursor, among = await _matching_ids(wanted, search, among, limit - len(records), cursor)
+        ids, cursor, among = await _matching_ids(filter_, search, among, limit - len(records), cursor)
         records += (
             record
             for record in await find_dead_letters(ids)
-            if record is not None and wanted.matches_record(record) and search.matches(record)
+            if record is not None and filter_.matches_record(record) and search.matches(record)
         )
         if cursor is None or len(records) == limit:
             break
     return DeadLetterPage(records, cursor)
 
 
-async def count_dead_letters(wanted: DeadLetterFilter, *, one_page: bool = False) -> int:
+async def count_dead_letters(filter_: DeadLetterFilter, *, one_page: bool = False) -> int:
     """Count dead letters that match a filter, 999 rows with each read.
 
     Without a status, one that moves between two lists at this moment may be counted twice. `one_page` counts
     among the newest 999 of each status only, which is one read each.
     """
-    counts = await asyncio.gather(*(_count_in_list(wanted, status, one_page) for status in _statuses(wanted)))
+    counts = await asyncio.gather(
+        *(_count_in_list(filter_, status, one_page) for status in _statuses(filter_))
+    )
     return sum(counts)
 
 
-async def _count_in_list(wanted: DeadLetterFilter, status: Status, one_page: bool) -> int:  # noqa: FBT001 - private
+async def _count_in_list(filter_: DeadLetterFilter, status: Status, one_page: bool) -> int:  # noqa: FBT001 - private
     count, cursor = 0, None
     while True:
-        page = await tables.rows_between(TABLE, status, limit=_MANY_ROWS, **_range_of(wanted, cursor))
-        count += sum(map(wanted.may_match_names, page.rows))
+        page = await tables.rows_between(TABLE, status, limit=_MANY_ROWS, **_range_of(filter_, cursor))
+        count += sum(map(filter_.may_match_names, page.rows))
         if page.cursor is None or one_page:
             return count
         cursor = page.cursor.removeprefix(NEWEST_FIRST)
 
 
 async def _matching_ids(
-    wanted: DeadLetterFilter, search: DeadLetterSearch, among: Sequence[str], limit: int, cursor: str | None
+    filter_: DeadLetterFilter, search: DeadLetterSearch, among: Sequence[str], limit: int, cursor: str | None
 ) -> tuple[list[str], str | None, Sequence[str]]:
     """Read some lists once.
 
     Return ids of matching rows, the cursor behind them, which is a position, and which lists go on.
     """
     is_any = search == EVERY
-    rows = limit if is_any and not wanted.turn_names else _MANY_ROWS
+    rows = limit if is_any and not filter_.turn_names else _MANY_ROWS
     more = () if is_any else ("names", "reason")
-    which = _range_of(wanted, cursor, more)
+    which = _range_of(filter_, cursor, more)
     page = await lists.merged_rows(TABLE, among, limit=rows, is_cut=False, **which)
     at = {row["RowKey"].removeprefix(NEWEST_FIRST): row for row in page.rows}
     # By their positions: a dead letter that is being moved is in two lists.
     fitting = (
         position
         for position, row in at.items()
-        if wanted.may_match_names(row) and (is_any or search.may_match(id_at(position), row))
+        if filter_.may_match_names(row) and (is_any or search.may_match(id_at(position), row))
     )
     chosen = list(islice(fitting, limit))
     ids = [id_at(position) for position in chosen]
@@ -104,28 +106,28 @@ async def _matching_ids(
     return ids, None if page.cursor is None else page.cursor.removeprefix(NEWEST_FIRST), page.unread
 
 
-def _range_of(wanted: DeadLetterFilter, cursor: str | None, more: Iterable[str] = ()) -> dict[str, Any]:
+def _range_of(filter_: DeadLetterFilter, cursor: str | None, more: Iterable[str] = ()) -> dict[str, Any]:
     """Return what of the lists to read, of rows only what is needed: reading one costs by its properties."""
-    names = ("names",) if wanted.turn_names else ()
+    names = ("names",) if filter_.turn_names else ()
     # The newest is first, so `created_before` (exclusive) is the begin of the range.
-    first = "" if wanted.created_before is None else newest_first(wanted.created_before) + AFTER_ALL
-    last = AFTER_ALL if wanted.created_after is None else newest_first(wanted.created_after) + AFTER_ALL
+    first = "" if filter_.created_before is None else newest_first(filter_.created_before) + AFTER_ALL
+    last = AFTER_ALL if filter_.created_after is None else newest_first(filter_.created_after) + AFTER_ALL
     return {
         "after": NEWEST_FIRST + max(first, "" if cursor is None else cursor + "!"),
         "before": NEWEST_FIRST + last,
         "only": sorted({"RowKey", *more, *names}),
-        "where": wanted.facets,
+        "where": filter_.facets,
     }
 
 
-def _statuses(wanted: DeadLetterFilter) -> tuple[Status, ...]:
-    return tuple(Status) if wanted.status is None else (wanted.status,)
+def _statuses(filter_: DeadLetterFilter) -> tuple[Status, ...]:
+    return tuple(Status) if filter_.status is None else (filter_.status,)
 
 
-def _is_named(wanted: DeadLetterFilter, search: DeadLetterSearch, record: KeptDeadLetter) -> bool:
-    after, before = wanted.created_after, wanted.created_before
+def _is_named(filter_: DeadLetterFilter, search: DeadLetterSearch, record: KeptDeadLetter) -> bool:
+    after, before = filter_.created_after, filter_.created_before
     is_in_time = (after is None or record.created_at >= after) and (
         before is None or record.created_at < before
     )
-    facets_fit = wanted.matches(Facets.of(record)) and wanted.matches_record(record)
+    facets_fit = filter_.matches(Facets.of(record)) and filter_.matches_record(record)
     return is_in_time and facets_fit and search.matches(record)

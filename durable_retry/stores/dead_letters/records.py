@@ -334,15 +334,15 @@ def _existing_record(dead_letter_id: str, record: KeptDeadLetter | None) -> Kept
 
 
 async def _read_stored(dead_letter_id: str) -> Stored | None:
-    known = _ID.fullmatch(dead_letter_id)
-    found = await tables.read_version(TABLE, dead_letter_id, _ROW_KEY) if known else None
-    return None if found is None else Stored(_record_or_stand_in(found.row), found.etag)
+    match = _ID.fullmatch(dead_letter_id)
+    version = await tables.read_version(TABLE, dead_letter_id, _ROW_KEY) if match else None
+    return None if version is None else Stored(_record_or_stand_in(version.row), version.etag)
 
 
 def _record_or_stand_in(row: tables.Row) -> KeptDeadLetter:
     def unreadable(why: str) -> KeptDeadLetter:
-        known = {name: row.get(name) for name in ("status", "reason", "created_at")}
-        return unreadable_record(row["PartitionKey"], why, **known)
+        columns = {name: row.get(name) for name in ("status", "reason", "created_at")}
+        return unreadable_record(row["PartitionKey"], why, **columns)
 
     return read_or(lambda: _record_of_row(row), unreadable)
 

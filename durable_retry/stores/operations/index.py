@@ -152,8 +152,10 @@ async def write_since(name: str, since: datetime) -> None:
 async def gaps(since_before: datetime) -> dict[str, datetime]:
     """Return processes that may have lost entries, and since when, if that is before an instant."""
     page = await tables.rows_between(TABLE, _WRITERS)
-    found = contents.readable(TABLE, page.rows, lambda row: (str(row["RowKey"]), from_rfc3339(row["since"])))
-    return {name: since for name, since in found if since < since_before}
+    readable_gaps = contents.readable(
+        TABLE, page.rows, lambda row: (str(row["RowKey"]), from_rfc3339(row["since"]))
+    )
+    return {name: since for name, since in readable_gaps if since < since_before}
 
 
 async def close_gap(name: str) -> None:
@@ -205,8 +207,8 @@ def _latest_entries(rows: Iterable[tables.Row], words: str | None = None) -> lis
     # What only a damaged row has is found by key and id, and in no list.
     for entries in contents.readable(TABLE, rows, partial(_unpacked_entries, words=words)):
         for entry in entries:
-            known = latest.get(entry.position)
-            if known is None or known.rank <= entry.rank:
+            earlier = latest.get(entry.position)
+            if earlier is None or earlier.rank <= entry.rank:
                 latest[entry.position] = entry
     return [latest[position] for position in sorted(latest, reverse=True)]
 

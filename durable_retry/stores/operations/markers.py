@@ -140,13 +140,13 @@ async def count_start(life: Life, attempt: int, now: datetime) -> Starts:
     row = _keys_of_marker(life.owner, attempt) | {"marked_at": to_rfc3339(now)}
     mine = _Marker(life.run, life.owner)
     while not await tables.insert_if_absent(TABLE, row | {"run": str(life.run), "starts": 1}):
-        found = await tables.read_version(TABLE, row["PartitionKey"], row["RowKey"])
-        if found is None:
+        version = await tables.read_version(TABLE, row["PartitionKey"], row["RowKey"])
+        if version is None:
             continue
-        known = _read_marker(life.owner, found.row)
-        run, before = _kept_or(mine, life, known).run, int(found.row.get("starts", 0))
-        starts = Starts(1 if life.meet(known.run) is Met.EARLIER else before + 1, run)
-        if await tables.merge_version(TABLE, row | {"run": str(run), "starts": starts.count}, found.etag):
+        marker = _read_marker(life.owner, version.row)
+        run, before = _kept_or(mine, life, marker).run, int(version.row.get("starts", 0))
+        starts = Starts(1 if life.meet(marker.run) is Met.EARLIER else before + 1, run)
+        if await tables.merge_version(TABLE, row | {"run": str(run), "starts": starts.count}, version.etag):
             return starts
     return Starts(1, life.run)
 

@@ -262,7 +262,7 @@ def _note_entry(kind: OperationList, entry: OperationEntry) -> None:
 
 def _note_on_some_loop(kind: OperationList, entry: OperationEntry) -> None:
     """Hand a note to a loop that writes notes; the first loop that does takes it where there is none yet."""
-    loop = next((each for each in list(_writers.values) if each.is_running()), None)
+    loop = next((candidate for candidate in list(_writers.values) if candidate.is_running()), None)
     if loop is None:
         _without_loop.append((kind, entry))
     else:

@@ -63,14 +63,14 @@ async def steps_shown(
         TABLE, operation_id, after=_prefix_of_run(run), before=_prefix_of_run(run + 1)
     )
     beats = [row for row in page.rows if str(row["RowKey"]).endswith(f".{HEARTBEAT}")]
-    found = [
+    steps = [
         read_or(partial(_shown_step, row, state), partial(_unreadable_step, row))
         for row in page.rows
         if row not in beats
     ]
     # One that cannot be read must not hide the operation.
     heartbeat = read_or(lambda: shown_heartbeat(_record_of_row(beats[0])), lambda _: None) if beats else None
-    return [step for _, step in sorted(found, key=itemgetter(0))], heartbeat
+    return [step for _, step in sorted(steps, key=itemgetter(0))], heartbeat
 
 
 def _shown_step(row: tables.Row, state: OperationState) -> tuple[datetime, StepNote]:
@@ -98,8 +98,8 @@ async def names_of_steps(operation_id: str, run: int) -> list[str]:
 async def forget_steps_from(operation_id: str, run: int, name: str) -> None:
     """Have a step, and those that began after it, made again by the next run. Idempotent."""
     names = await names_of_steps(operation_id, run)
-    for each in names[names.index(name) :] if name in names else []:
-        await change_step(operation_id, run, each, forgotten)
+    for later in names[names.index(name) :] if name in names else []:
+        await change_step(operation_id, run, later, forgotten)
 
 
 def _prefix_of_run(run: int) -> str:

@@ -199,11 +199,13 @@ async def remove_sent_run(outbox_id: str) -> bool:
     False when it has an event that was not, or one was changed meanwhile.
     """
     location = own_location(outbox_id)
-    found = await tables.read_partition(location.table, location.partition_key)
-    events = [_event_or_stand_in(each.row) for each in found if each.row["RowKey"].startswith(_ROW_PREFIX)]
+    stored = await tables.read_partition(location.table, location.partition_key)
+    events = [
+        _event_or_stand_in(version.row) for version in stored if version.row["RowKey"].startswith(_ROW_PREFIX)
+    ]
     if any(event.state is not EventState.SENT for event in events):
         return False
-    return not found or await tables.delete_versions(location.table, found)
+    return not stored or await tables.delete_versions(location.table, stored)
 
 
 async def remove_event(stored: StoredRow) -> None:
@@ -242,8 +244,8 @@ def _existing_row(event_id: str, stored: StoredRow | None) -> StoredRow:
 
 
 async def _event_at(event_id: str, location: OutboxLocation) -> StoredRow | None:
-    found = await tables.read_version(location.table, location.partition_key, f"{_ROW_PREFIX}{event_id}")
-    return None if found is None else StoredRow(_event_or_stand_in(found.row), location, found.etag)
+    version = await tables.read_version(location.table, location.partition_key, f"{_ROW_PREFIX}{event_id}")
+    return None if version is None else StoredRow(_event_or_stand_in(version.row), location, version.etag)
 
 
 async def _events_at(outbox_id: str, location: OutboxLocation) -> list[StoredEvent]:

@@ -19,14 +19,14 @@ def readable[T](table: str, rows: Iterable[Row], read: Callable[[Row], T]) -> li
 
     For rows of which nothing else can be shown, such as sums.
     """
-    found: list[T] = []
+    values: list[T] = []
     for row in rows:
         try:
-            found.append(read(row))
+            values.append(read(row))
         except CAUSES as error:
             keys = [row.get(name) for name in KEYS]
             _log.warning("a row of %s cannot be read: %s: %s", table, keys, reason_of(error))
-    return found
+    return values
 
 
 def packed(name: str, text: str) -> Row:

@@ -70,7 +70,7 @@ _NO_XML: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 def _fit_for_xml(text: str) -> str:
     """Escape what XML cannot carry, as JSON does inside its strings: six characters for U+FFFF."""
-    return _NO_XML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _NO_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _send_message(queue: str, encoded: str, hidden_seconds: int | None) -> None:

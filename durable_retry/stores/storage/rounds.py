@@ -25,11 +25,11 @@ async def partitions_after(
     With them the cursor of the next call: "" when these were the last.
     """
     rows = await tables.rows_after(table, after, limit=limit, before=before, only=only)
-    found = [(key, list(group)) for key, group in groupby(rows, lambda row: str(row["PartitionKey"]))]
+    partitions = [(key, list(group)) for key, group in groupby(rows, lambda row: str(row["PartitionKey"]))]
     if len(rows) < limit:
-        return found, ""
+        return partitions, ""
     # The last partition may have more rows than were read; the next page repeats it, unless it fills this.
-    whole = found[:-1] or found
+    whole = partitions[:-1] or partitions
     return whole, whole[-1][0]
 
 

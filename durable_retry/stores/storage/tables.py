@@ -156,17 +156,17 @@ async def change_row[T](
     """
     failure: AzureError | None = None
     for _ in range(_TRIES):
-        found = await read_version(table, *(keys[name] for name in KEYS))
-        before = None if found is None else read(found.row)
+        version = await read_version(table, *(keys[name] for name in KEYS))
+        before = None if version is None else read(version.row)
         after = rule(before)
         if after == before:
             return after
         row = keys | write(after)
         try:
-            if found is None:
+            if version is None:
                 is_ours = await insert_if_absent(table, row)
             else:
-                is_ours = await replace_version(table, row, found.etag)
+                is_ours = await replace_version(table, row, version.etag)
         except AzureError as error:
             failure = error
             continue  # Only the answer may be lost, or be 503: then the rule meets its own change.
@@ -211,15 +211,15 @@ async def rows_between(
         parts.append(f"RowKey lt '{_odata_text(before)}'")
     parts += [f"{name} eq '{_odata_text(value)}'" for name, value in (where or {}).items()]
     # One extra row shows whether there is another page.
-    wanted = None if limit is None else limit + 1
+    most = None if limit is None else limit + 1
 
     def query(client: "TableClient") -> list[Row]:
-        found = client.query_entities(
+        pages = client.query_entities(
             " and ".join(parts),
-            results_per_page=None if wanted is None else min(wanted, _MAX_PAGE_ROWS),
+            results_per_page=None if most is None else min(most, _MAX_PAGE_ROWS),
             select=None if only is None else list(only),
         )
-        return [dict(entity) for entity in islice(found, wanted)]
+        return [dict(entity) for entity in islice(pages, most)]
 
     rows = await _run_on_table(table, query)
     if limit is None or len(rows) <= limit:
@@ -231,8 +231,8 @@ async def read_partition(table: str, partition_key: str) -> list[Versioned]:
     """Return all rows of one partition with their versions."""
 
     def query(client: "TableClient") -> list[Versioned]:
-        found = client.query_entities(f"PartitionKey eq '{_odata_text(partition_key)}'")
-        return [Versioned(dict(entity), str(entity.metadata["etag"])) for entity in found]
+        entities = client.query_entities(f"PartitionKey eq '{_odata_text(partition_key)}'")
+        return [Versioned(dict(entity), str(entity.metadata["etag"])) for entity in entities]
 
     return await _run_on_table(table, query)
 
@@ -273,12 +273,12 @@ async def rows_after(
     upper = "" if before is None else f" and PartitionKey lt '{_odata_text(before)}'"
 
     def query(client: "TableClient") -> list[Row]:
-        found = client.query_entities(
+        entities = client.query_entities(
             f"PartitionKey gt '{_odata_text(partition_key)}'{upper}",
             results_per_page=min(limit, _MAX_PAGE_ROWS),
             select=None if only is None else list(only),
         )
-        return [dict(entity) for entity in islice(found, limit)]
+        return [dict(entity) for entity in islice(entities, limit)]
 
     return await _run_on_table(table, query)
 

@@ -98,10 +98,10 @@ def _list_cursor(text: str) -> str:
 
 
 def _group_cursor(text: str) -> tuple[int, str]:
-    found = _GROUP_CURSOR.fullmatch(text)
-    if found is None:
+    match = _GROUP_CURSOR.fullmatch(text)
+    if match is None:
         raise ValueError(text)
-    return -int(found[1]), found[2]
+    return -int(match[1]), match[2]
 
 
 STATUS: Final = one_of("status", Status, "Only those with this status.")

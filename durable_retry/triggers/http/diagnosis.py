@@ -31,5 +31,5 @@ async def start_a_diagnosis(hub: TaskHub) -> func.HttpResponse:
 @routes.get("diagnoses/{diagnosis_id}", answers=shown(Diagnosis))
 async def get_diagnosis(diagnosis_id: str, who: Caller, hub: TaskHub) -> func.HttpResponse:
     """Show how far a diagnosis is, part by part."""
-    found = await find_diagnosis(hub, diagnosis_id, role=who.role.value, caller=who.name)
-    return json_answer(required(found, "diagnosis of this id"))
+    document = await find_diagnosis(hub, diagnosis_id, role=who.role.value, caller=who.name)
+    return json_answer(required(document, "diagnosis of this id"))

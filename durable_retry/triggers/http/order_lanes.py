@@ -47,11 +47,11 @@ CURSOR: Final = cursor(_place)
 async def list_order_lanes(query: Query, hub: TaskHub) -> func.HttpResponse:
     """List the lanes in which somebody waits or which a dead letter blocks: those first, then the longest."""
     blocked = query[BLOCKED]
-    wanted = None if blocked is None else blocked is _Flag.TRUE
-    found = await list_lanes(
-        hub, query[ORDER_KEY], blocked=wanted, limit=query[LIMIT], after=query[CURSOR] or 0
+    is_blocked = None if blocked is None else blocked is _Flag.TRUE
+    lanes = await list_lanes(
+        hub, query[ORDER_KEY], blocked=is_blocked, limit=query[LIMIT], after=query[CURSOR] or 0
     )
-    return json_answer(found)
+    return json_answer(lanes)
 
 
 @routes.get("order-lanes/{order_key}", answers=shown(OrderLane), errors=(AWAY,))

@@ -57,9 +57,9 @@ async def list_outbox(req: func.HttpRequest, query: Query) -> func.HttpResponse:
     """List events of one state, by default the pending ones."""
     key = query[KEY]
     ids = None if key is None else frozenset(named_ids(key, tenant_of(req)))
-    wanted = query.into(EventFilter, operation_ids=ids)
+    filter_ = query.into(EventFilter, operation_ids=ids)
     status = query[STATUS] or EventState.PENDING
-    return json_answer(await list_events(status, query[LIMIT], query[CURSOR], wanted))
+    return json_answer(await list_events(status, query[LIMIT], query[CURSOR], filter_))
 
 
 @routes.get("outbox/{event_id}", answers=shown(OutboxEventDocument))

@@ -38,8 +38,8 @@ def source_blueprints() -> list[df.Blueprint]:
     problems = [*_mistakes_in_chosen_sources(chosen, settings), *_mistakes_in_schedules(settings)]
     if problems:
         raise SettingsError(problems)
-    wanted = (name for name in SOURCES if chosen.wants(name) and _has_settings(name, settings))
-    return [SOURCES[name](settings) for name in wanted]
+    names = (name for name in SOURCES if chosen.wants(name) and _has_settings(name, settings))
+    return [SOURCES[name](settings) for name in names]
 
 
 def _has_settings(source: str, settings: IntakeSettings) -> bool:

@@ -73,8 +73,8 @@ def event_hubs_arrivals(events: Sequence[func.EventHubEvent], place: str) -> Ite
 
 def _event_hubs_partition(metadata: Any) -> str:
     context = metadata.get("PartitionContext")
-    found = context.get("PartitionId") if isinstance(context, dict) else None
-    return "" if found is None else str(found)
+    partition = context.get("PartitionId") if isinstance(context, dict) else None
+    return "" if partition is None else str(partition)
 
 
 def _item_at(values: Any, position: int) -> Any:
@@ -180,10 +180,10 @@ def cosmos_db_arrivals(documents: str, place: str, pointer: str) -> Iterator[Arr
 def _changes_in(documents: str, pointer: str) -> list[tuple[str, str, str]]:
     """Return text, id and partition of each change; what is no JSON, or nests without end, stays whole."""
     try:
-        found = read_json(documents)
+        changes = read_json(documents)
         return [
             (json.dumps(_operation_in(document, pointer)), *_change_name(document))
-            for document in (found if isinstance(found, list) else [found])
+            for document in (changes if isinstance(changes, list) else [changes])
         ]
     except (InvalidInputError, RecursionError):
         return [(documents, "", "")]
