@@ -135,16 +135,6 @@ def test_a_replay_from_a_step_keeps_what_was_before_it_and_makes_the_rest_again(
     assert tailored.client.get(f"/api/dead-letters/{letter}").json()["replays"][0]["from_step"] == "hotel"
 
 
-def test_a_replay_from_the_first_step_makes_each_again(tailored: System, key: str) -> None:
-    operation_id = accepted(tailored, key, "book-trip", {"hotel_attempts": 2, "max_attempts": 1})
-    failed = tailored.until(operation_id, "dead_lettered")
-    replayed(tailored, failed, from_step="flight")
-    eventually(
-        lambda: letter_after(tailored, operation_id, failed["dead_letter"]["id"]), "it has failed again"
-    )
-    assert tailored.target.received(f"{key}~flight")["count"] == 2
-
-
 def letter_after(system: System, operation_id: str, earlier: str) -> dict[str, Any] | None:
     document = system.status(operation_id)
     letter = document["dead_letter"]
