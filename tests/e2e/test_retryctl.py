@@ -161,9 +161,14 @@ def test_why_did_it_not_go_through_takes_one_command(shell: Shell, key: str) -> 
 def test_circuits_are_listed_shown_and_switched(shell: Shell) -> None:
     for act in ("open", "disable", "reset", "close"):
         shell.run("circuits", act, "flaky_unsafe", "--reason", f"trying {act}")
+
+    def shown() -> str | None:
+        text = shell.run("circuits", "show", "flaky_unsafe")
+        return text if "trying close" in text else None
+
+    found = eventually(shown, "the last change is shown")
+    assert all(f"trying {act}" in found for act in ("open", "disable", "reset"))
     assert "flaky_unsafe  closed" in shell.run("circuits", "list")
-    shown = shell.run("circuits", "show", "flaky_unsafe")
-    assert all(f"trying {act}" in shown for act in ("open", "disable", "reset", "close"))
     listed = ("activity", "--kind", "circuit", "--dependency", "flaky_unsafe")
     eventually(lambda: "trying open" in shell.run(*listed), "it is listed")
     assert "flaky_unsafe" in shell.run("metrics", "--minutes", "15")
