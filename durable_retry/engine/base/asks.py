@@ -30,7 +30,7 @@ class Ask(JsonRow):
 
 
 def is_repeated(answered: tuple[Ask, ...], lease_id: str, asked_at: datetime | None) -> bool:
-    """Whether this ask, or a later one for the same lease, was answered; never one of an older version."""
+    """Whether this ask, or a later one for the same lease, was answered; never one without an instant."""
     if asked_at is None:
         return False
     return any(ask.lease_id == lease_id and to_ms(asked_at) <= to_ms(ask.asked_at) for ask in answered)

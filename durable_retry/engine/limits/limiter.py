@@ -86,9 +86,9 @@ class SlotRequest(JsonShape):
     # Why the rate is lower than configured, and for how long; None while it is not.
     pace: Pace | None = None
     # When the orchestration asked, by its replay-safe time, which tells a new request from one that is
-    # delivered again (`engine.base.asks`); None from an older version.
+    # delivered again (`engine.base.asks`); without it none is taken for a repetition.
     asked_at: MsInstant | None = None
-    # When the attempt was first due: the oldest goes first. None from an older version.
+    # When the attempt was first due: the oldest goes first. None means when it asked.
     due_at: MsInstant | None = None
     priority: Priority | None = None  # None is `normal`
 
@@ -114,7 +114,7 @@ class SlotLease(JsonRow):
     lease_id: str
     began_at: MsInstant
     expires_at: MsInstant  # then the slot is free again
-    # The instant of the latest request for it; None from an older version.
+    # The instant of the latest request for it; None where that did not say.
     asked_at: MsInstant | None = None
 
 

@@ -65,7 +65,7 @@ def test_many_are_chosen_by_order_key_priority_and_debounce_key(
     assert isinstance(wanted, kind)
     assert wanted.turn_names == names
     assert kind.from_json(wanted.to_json()) == wanted
-    assert not names.keys() & kind().to_json().keys()  # What older code reads stays as it was.
+    assert not names.keys() & kind().to_json().keys()  # Nobody asked for them.
 
 
 def test_a_batch_stands_in_place_of_a_filter_for_dead_letters_only() -> None:
