@@ -21,8 +21,8 @@ async def replay_page(request: dict[str, Any]) -> dict[str, Any]:
     Returns:
         `ids`, and `cursor`: None at the end.
     """
-    wanted = DeadLetterFilter.from_json(request["filter"])
-    ids, following = await letters_page(wanted, request["limit"], request["cursor"])
+    filter_ = DeadLetterFilter.from_json(request["filter"])
+    ids, following = await letters_page(filter_, request["limit"], request["cursor"])
     return {"ids": ids, "cursor": following}
 
 
@@ -66,8 +66,8 @@ async def bulk_page(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
     """
     if BulkAction(request["action"]).is_of_dead_letters:
         return await replay_page(request)
-    wanted = UnfinishedFilter.from_json(request["filter"])
-    ids, following = await unfinished_page(hub, wanted, request["cursor"])
+    filter_ = UnfinishedFilter.from_json(request["filter"])
+    ids, following = await unfinished_page(hub, filter_, request["cursor"])
     return {"ids": ids, "cursor": following}
 
 

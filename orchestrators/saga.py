@@ -76,8 +76,8 @@ def _look_at_step(
     ctx: task.OrchestrationContext, state: Saga, action: Do | Undo, reports: CompletionReports
 ) -> Turns[Completion | None]:
     """Start an operation unless it was started before, and wait for its end until the next look is due."""
-    operation, wanted = state.operation_of(action), state.wanted_of(action)
-    call: dict[str, Any] = {"wanted": list(wanted)} if wanted else {}
+    operation, pointers = state.operation_of(action), state.wanted_of(action)
+    call: dict[str, Any] = {"wanted": list(pointers)} if pointers else {}
     try:
         operation = state.filled_operation(action)
     except MissingResultError as error:
@@ -90,7 +90,7 @@ def _look_at_step(
         for completion in completions:
             if completion.operation_id == operation.operation_id:
                 # A report has no values: the next look, at once, reads them from the status document.
-                return None if wanted and completion.succeeded else completion
+                return None if pointers and completion.succeeded else completion
     return None
 
 

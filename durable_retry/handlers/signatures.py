@@ -162,7 +162,7 @@ def signature_of(function: Callable[..., Any]) -> Signature:
         SignatureError: It has a parameter or a result that JSON cannot carry.
     """
     python, call_parameter = parameters_of(function)
-    taken = {name: each for name, each in python.parameters.items() if name != call_parameter}
+    taken = {name: declared for name, declared in python.parameters.items() if name != call_parameter}
     for parameter in taken.values():
         if parameter.kind in _VARIADIC:
             raise SignatureError(f"its parameter {parameter} takes anything: name what it takes")

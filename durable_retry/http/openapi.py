@@ -139,12 +139,12 @@ class _Schemas(GenerateJsonSchema):
 def _component_schemas(routes: Iterable[Route]) -> dict[str, Any]:
     bodies = dict.fromkeys(route.body for route in routes if route.body is not None)
     answers = dict.fromkeys(model for model in _answer_models(routes) if model not in bodies)
-    _, found = TypeAdapter.json_schemas(
+    _, generated = TypeAdapter.json_schemas(
         [(model.__name__, _schema_mode_of(model), TypeAdapter[Any](model)) for model in (*bodies, *answers)],
         ref_template=_REF,
         schema_generator=_Schemas,
     )
-    schemas: dict[str, Any] = found["$defs"]
+    schemas: dict[str, Any] = generated["$defs"]
     for name, path in LEFT_OPEN:
         _replace_schema(schemas[name], path, _OPERATION)
     return {

@@ -66,8 +66,8 @@ async def settle_all[T, R](
             return error
 
     ended = await map_bounded(settled, items, most)
-    errors = [each for each in ended if isinstance(each, Exception)]
-    return [each for each in ended if not isinstance(each, Exception)], errors
+    errors = [end for end in ended if isinstance(end, Exception)]
+    return [end for end in ended if not isinstance(end, Exception)], errors
 
 
 async def run_each(steps: Iterable[Callable[[], Awaitable[object]]]) -> None:

@@ -55,7 +55,7 @@ class ManualControlBody(Strict):
 async def every_circuit(hub: TaskHub) -> list[ListedCircuit]:
     """Return every circuit, by the name of its dependency."""
     all_dependencies = [dependency for _, dependency in sorted(dependencies().dependencies.items())]
-    return await asyncio.gather(*(_listed_circuit(hub, each) for each in all_dependencies))
+    return await asyncio.gather(*(_listed_circuit(hub, configured) for configured in all_dependencies))
 
 
 async def find_circuit(hub: TaskHub, name: str) -> LimitedCircuit:

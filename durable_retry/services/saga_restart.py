@@ -222,8 +222,8 @@ def _check_results(saga: Saga, parts: Iterable[_Parts]) -> None:
 
 
 async def _archive_dead_letters(hub: TaskHub, saga: Saga, parts: Iterable[_Parts], by: str | None) -> None:
-    for step, each in zip(saga.steps, parts, strict=True):
-        for part, operation in ((each.done, step.operation), (each.undone, step.compensation)):
+    for step, kept in zip(saga.steps, parts, strict=True):
+        for part, operation in ((kept.done, step.operation), (kept.undone, step.compensation)):
             if part is None or operation is None or operation.operation_id == part.end.operation_id:
                 continue
             if part.dead_letter_id is not None:

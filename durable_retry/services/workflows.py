@@ -186,7 +186,7 @@ _KEY_REUSED = "the key belongs to another request"
 
 
 async def start_item(
-    hub: TaskHub, operation: OperationInput, now: datetime, wanted: Iterable[str] = ()
+    hub: TaskHub, operation: OperationInput, now: datetime, needed: Iterable[str] = ()
 ) -> Completion | None:
     """Start an operation unless its key was used before, and return how it ended if it has.
 
@@ -195,7 +195,7 @@ async def start_item(
 
     Args:
         operation: Resolved when the batch or the saga was accepted; its deadline counts from now.
-        wanted: JSON pointers to the parts of its result that are needed.
+        needed: JSON pointers to the parts of its result that are needed.
 
     Returns:
         None while it runs.
@@ -207,7 +207,7 @@ async def start_item(
         ValueError: Nobody can read its result, which a saga must not take for one without the values; or
             another of `unreadable.CAUSES`.
     """
-    pointers = tuple(wanted)
+    pointers = tuple(needed)
     match await submit(hub, replace(operation.restarted(now), wanted=pointers or None)):
         case Started():
             return None
@@ -282,8 +282,8 @@ async def _why_result_is_too_old(
     """
     if from_rfc3339(document["updated_at"]) >= since:
         return None
-    known = await hub.read_instance(document["operation_id"])
-    if known is not None and written_operation(known.input).get("reports_to") == instance:
+    shown = await hub.read_instance(document["operation_id"])
+    if shown is not None and written_operation(shown.input).get("reports_to") == instance:
         return None
     ended = f"is that of {document['operation_id']}, which ended at {document['updated_at']}"
     return f"{ended}, before the orchestration that calls began: its result is not taken for a new one"

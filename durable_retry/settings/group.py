@@ -117,7 +117,7 @@ class SettingsGroup(BaseModel):
     @classmethod
     def texts_in(cls, environ: Mapping[str, str]) -> dict[str, Any]:
         """Return what the environment holds of this group."""
-        names = (each.name for each in cls.described())
+        names = (described.name for described in cls.described())
         return {name: environ[name] for name in names if environ.get(name)}
 
     @field_validator("*")

@@ -181,9 +181,9 @@ class IntakeSettings(SettingsGroup):
         """Add the pointers of single sources: an empty one says that this source has none."""
         name = cls.name_of("key_pointers")
         pointers = {
-            each.removeprefix(name): text
-            for each, text in environ.items()
-            if each == name or each.startswith(f"{name}_")
+            variable.removeprefix(name): text
+            for variable, text in environ.items()
+            if variable == name or variable.startswith(f"{name}_")
         }
         return super().texts_in(environ) | ({name: pointers} if pointers else {})
 
@@ -241,7 +241,10 @@ class IntakeSettings(SettingsGroup):
 
 
 def _has_connection(name: str, environ: Mapping[str, str]) -> bool:
-    return any(value and (each == name or each.startswith(f"{name}__")) for each, value in environ.items())
+    return any(
+        value and (variable == name or variable.startswith(f"{name}__"))
+        for variable, value in environ.items()
+    )
 
 
 @cache

@@ -92,7 +92,7 @@ class StorageSettings(SettingsGroup):
 
 def _documented_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that are set, under their documented names; unknown ones are ignored."""
-    names = (*(each.name for each in StorageSettings.described()), *_REFUSED)
+    names = (*(described.name for described in StorageSettings.described()), *_REFUSED)
     documented = {name.lower(): name for name in names}
     pairs = ((documented.get(name.lower()), value) for name, value in environ.items())
     return {name: value for name, value in pairs if name and value}

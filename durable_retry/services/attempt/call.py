@@ -177,8 +177,8 @@ class Calls:
     def failed_step(self, error: BaseException) -> FailedStep:
         """Return the step by which the handler failed, when it raised an error that is no group."""
         cause = look(lambda: error.__cause__, None)
-        found = (step for raised, step in self._failed if raised is error or raised is cause)
-        return next(found, FailedStep(self.plan))
+        steps = (step for raised, step in self._failed if raised is error or raised is cause)
+        return next(steps, FailedStep(self.plan))
 
     async def finish_steps(self) -> None:
         """Wait for the steps that run although the handler is over, as `asyncio.gather` leaves them.
@@ -260,7 +260,7 @@ class Calls:
                 del self._running[step.name]
                 raise
             failed = FailedStep(plan, step.name, running.failure)
-            self._failed += [(each, failed) for each in (error, *members_of(error))]
+            self._failed += [(member, failed) for member in (error, *members_of(error))]
             ending = partial(fail, begun=begun)
             self._running[step.name] = replace(running, ending=ending)
             await self._note_end_of_step(begun, ending)

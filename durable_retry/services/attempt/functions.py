@@ -85,17 +85,17 @@ def _as_error(raised: BaseException) -> BaseException:
 
 def members_of(error: BaseException) -> list[BaseException]:
     """Return what is inside of a group, however deep, and of a `LetOutError`; else the error itself."""
-    found, pending = [], [error]
+    members, pending = [], [error]
     while pending:
-        each = pending.pop()
-        if issubclass(type(each), BaseExceptionGroup):
+        member = pending.pop()
+        if issubclass(type(member), BaseExceptionGroup):
             # By the base class: a subclass may show something else.
-            pending.extend(reversed(BaseExceptionGroup.exceptions.__get__(each)))
-        elif type(each) is LetOutError:
-            pending.append(each.let_out)
+            pending.extend(reversed(BaseExceptionGroup.exceptions.__get__(member)))
+        elif type(member) is LetOutError:
+            pending.append(member.let_out)
         else:
-            found.append(each)
-    return found
+            members.append(member)
+    return members
 
 
 _is_in_function: Final = ContextVar("durable_retry_in_function", default=False)

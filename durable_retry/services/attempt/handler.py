@@ -167,14 +167,14 @@ _FINALITY: Final = {Category.TRANSIENT: 0, Category.THROTTLED: 1, Category.AMBIG
 
 def _most_final(outcomes: list[AttemptOutcome]) -> AttemptOutcome:
     """Return the outcome of what was raised at once: the most final one, with the longest hint of all."""
-    ordered = sorted(outcomes, key=lambda each: -_FINALITY.get(each.category or Category.TRANSIENT, 2))
+    ordered = sorted(outcomes, key=lambda outcome: -_FINALITY.get(outcome.category or Category.TRANSIENT, 2))
     if len(ordered) == 1:
         return ordered[0]
-    lines = "; ".join(dict.fromkeys(each.error or "" for each in ordered))
+    lines = "; ".join(dict.fromkeys(outcome.error or "" for outcome in ordered))
     return replace(
         ordered[0],
         error=cut_text(f"{len(ordered)} errors: {lines}", ERROR_CHARS),
-        retry_hint=_longest([each.retry_hint for each in ordered]),
+        retry_hint=_longest([outcome.retry_hint for outcome in ordered]),
     )
 
 

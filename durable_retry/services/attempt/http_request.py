@@ -167,7 +167,7 @@ _HEADER_CHARS: Final = 1_024
 
 
 def kept_result(
-    answer: BoundedResponse, dependency: Dependency, limit_bytes: int, wanted: Iterable[str] = ()
+    answer: BoundedResponse, dependency: Dependency, limit_bytes: int, pointers: Iterable[str] = ()
 ) -> dict[str, Any]:
     """Return the `result` of a success: `json` when the whole body is JSON and small enough, else `body`.
 
@@ -177,7 +177,7 @@ def kept_result(
 
     Args:
         limit_bytes: The most of the body that is kept.
-        wanted: JSON pointers into the result as it would be without a limit.
+        pointers: JSON pointers into the result as it would be without a limit.
     """
     headers = {
         name: masked(value, dependency)[:_HEADER_CHARS]
@@ -200,10 +200,10 @@ def kept_result(
     text = masked(text, dependency)
     if is_cut:
         cut = result | {"body": text, "truncated": True}
-        if not wanted or answer.is_cut:
+        if not pointers or answer.is_cut:
             return cut
         whole = masked(body_text(answer.body, _content_type(answer)) or "", dependency)
-        return cut | {VALUES: values_at(result | _json_of(answer, whole), wanted)}
+        return cut | {VALUES: values_at(result | _json_of(answer, whole), pointers)}
     return result | (_json_of(answer, text) or {"body": text})
 
 

@@ -170,7 +170,7 @@ async def purge_others(past: Past) -> tuple[int, str]:
     statuses = (OrchestrationStatus.COMPLETED, *ENDED_BADLY)
     selection = Selection(runtime_statuses=statuses, created_before=past.before)
     instances, following = await hub.page_of_prefixes(selection, _ID_PREFIXES, past.after or None)
-    purgeable = [each for each in instances if each.name in names and not _is_operation_without_end(each)]
+    purgeable = [other for other in instances if other.name in names and not _is_operation_without_end(other)]
     purged = await map_bounded(purge_one, purgeable, PURGED_AT_ONCE)
     return sum(purged), following or ""
 

@@ -155,17 +155,17 @@ async def entries_in_list(
         since: Where the window begins; None for all.
         before: Where it ends, exclusive; None for now.
     """
-    found: dict[str, OperationEntry] = {}
+    by_id: dict[str, OperationEntry] = {}
     async for begin, _, entries in buckets(kind, before):
         # A replay is listed once more, at its own time: the latest entry counts.
-        found = {
+        by_id = {
             entry.operation_id: entry
             for entry in entries
             if (since is None or since <= entry.created_at) and (before is None or entry.created_at < before)
-        } | found
+        } | by_id
         if since is not None and begin <= since:
             break
-    return found
+    return by_id
 
 
 async def _compare_pages(hub: TaskHub, comparison: Comparison, seconds: float) -> tuple[int, Comparison]:
@@ -252,8 +252,8 @@ async def keep_gone(hub: TaskHub, entry: OperationEntry) -> bool:
     try:
         record = await read_record(hub, entry.operation_id)
         if record is not None:
-            known = checked_document(record.document)
-            note_document(known, last_error(known), is_known=True, has_failed=entry.status is not None)
+            checked = checked_document(record.document)
+            note_document(checked, last_error(checked), is_known=True, has_failed=entry.status is not None)
             return False
     except ValueError as error:
         _log.warning("the record of %s cannot be read: %s", entry.operation_id, error)

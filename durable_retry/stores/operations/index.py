@@ -261,7 +261,9 @@ async def remove_older(
             keys = {"PartitionKey": name, "RowKey": f"kept-{uuid.uuid4().hex}"}
             await tables.merge(TABLE, keys | _packed_entries(kept))
         if kind is OperationList.ALL:
-            await tables.delete_rows(NAMES_TABLE, [row for each in entries for row in _named_rows(each)])
+            await tables.delete_rows(
+                NAMES_TABLE, [row for removed in entries for row in _named_rows(removed)]
+            )
         await tables.delete_rows(TABLE, rows)
         yield len(entries)
 

@@ -310,7 +310,7 @@ def unwritten() -> Unwritten | None:
     ]
     if not failing:
         return None
-    return Unwritten(sum(each.entries for each in failing), min(each.since for each in failing))
+    return Unwritten(sum(failed.entries for failed in failing), min(failed.since for failed in failing))
 
 
 def write_at_end() -> None:

@@ -290,8 +290,8 @@ async def delete_rows(table: str, rows: Iterable[Row]) -> None:
         for some in batched(of_partition, MOST_CHANGES, strict=False):
             if len(some) > 1 and await _deleted_at_once(table, some):
                 continue
-            for one in some:
-                await delete(table, *one)
+            for chosen in some:
+                await delete(table, *chosen)
 
 
 async def _deleted_at_once(table: str, keys: Iterable[tuple[str, str]]) -> bool:

@@ -27,10 +27,10 @@ async def tables_between(after: str, before: str) -> list[str]:
     """Return the names of the account's tables from one, inclusive, to another, exclusive."""
 
     def query() -> list[str]:
-        found = storage_clients.table_service().query_tables(
+        pages = storage_clients.table_service().query_tables(
             f"TableName ge '{after}' and TableName lt '{before}'"
         )
-        return [str(table.name) for table in found]
+        return [str(table.name) for table in pages]
 
     return await run_in_pool(query)
 

@@ -161,13 +161,13 @@ _FILTERS: Final = (
 )
 async def get_dead_letters(query: Query) -> func.HttpResponse:
     """List dead letters, the newest first."""
-    found = await list_letters(
+    letters = await list_letters(
         query.into(DeadLetterFilter),
         limit=query[LIMIT],
         cursor=query[LIST_CURSOR],
         search=query.into(DeadLetterSearch, words=query[WORDS]),
     )
-    return json_answer(found)
+    return json_answer(letters)
 
 
 @routes.get("dead-letters/count", parameters=_FILTERS, answers=shown(DeadLetterCount))
