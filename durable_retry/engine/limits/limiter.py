@@ -12,16 +12,21 @@ place, or one that lost it, is in the same order.
 Requests and returns may come twice, late, and in another order: `engine.base.asks`.
 """
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from math import ceil
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
 
 from durable_retry.engine.base.asks import Ask, is_repeated, with_ask
 from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.base.priority import counted_wait
 from durable_retry.engine.base.text import counted
-from durable_retry.engine.limits.settings import LimitSettings
+from durable_retry.engine.circuit.view import CircuitDocument
+from durable_retry.engine.limits.settings import LimitSettings, LimitsSummary, NeedsSlot, limits_summary
 from durable_retry.engine.pace import Pace
 
 LEASE_MARGIN_SECONDS: Final = 60.0
@@ -291,3 +296,43 @@ def give_back(limiter: Limiter, slot: Slot, received_at: datetime) -> Limiter:
     # It may have overtaken a repetition of its request, which must not be granted any more: also where the
     # state after that request was not stored, and the lease is that of an earlier one.
     return replace(limiter, answered=with_ask(limiter.answered, slot.lease_id or "", slot.asked_at))
+
+
+class LimitsDocument(LimitsSummary):
+    """The limits of a dependency at this moment, and their use."""
+
+    lent: Annotated[int, Field(description="Attempts under way beyond the workers' shares.")]
+    waiting: Annotated[int, Field(description="About how many attempts wait for their turn.")]
+    waiting_by_priority: Annotated[
+        dict[Priority, int], Field(description="Of these, those that wait for a free slot, by priority.")
+    ]
+
+
+class ListedCircuit(CircuitDocument):
+    """The shared breaker of one dependency, and its limits without their use."""
+
+    limits: LimitsSummary
+
+
+class LimitedCircuit(CircuitDocument):
+    """The shared breaker of one dependency, and its limits."""
+
+    limits: LimitsDocument
+
+
+def limits_view(limits: LimitSettings, needed: NeedsSlot, limiter: Limiter, at: datetime) -> LimitsDocument:
+    """Return what people see of the limits of this moment, by the limiter's clock."""
+    limiter, now = limiter.at(at)
+    settings = needed.settings
+    turns = _seconds_until(limiter.next_start_at, now) * (settings.rate_per_second - settings.shared_rate)
+    waiting = Counter(place.priority or Priority.NORMAL for place in limiter.places if place.asks_at >= now)
+    return LimitsDocument(
+        **dict(limits_summary(limits, needed)),
+        lent=len(limiter.leases),
+        waiting=waiting.total() + ceil(turns),
+        waiting_by_priority={priority: waiting[priority] for priority in Priority if priority in waiting},
+    )
+
+
+def _seconds_until(instant: datetime | None, now: datetime) -> float:
+    return 0.0 if instant is None else max(0.0, (instant - now).total_seconds())

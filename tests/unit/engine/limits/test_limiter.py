@@ -19,6 +19,7 @@ from durable_retry.engine.limits.limiter import (
     SlotRequest,
     acquire,
     give_back,
+    limits_view,
 )
 from durable_retry.engine.limits.settings import (
     LimitSettings,
@@ -27,7 +28,6 @@ from durable_retry.engine.limits.settings import (
     limits_at,
     shared_limits_at,
 )
-from durable_retry.engine.limits.view import limits_view
 from durable_retry.engine.pace import Pace, Quota
 from tests.support.builders import NOON, after
 
