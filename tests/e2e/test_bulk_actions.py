@@ -65,6 +65,20 @@ def test_the_dead_letters_of_a_batch_are_replayed_and_nothing_else(system: Syste
         assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (400, "/batch_id")
 
 
+def test_dead_letters_are_archived_by_a_filter_after_a_dry_run(system: System, key: str) -> None:
+    found = [dead_letter(system, f"{key}-{number}", "/status/418") for number in range(3)]
+    first = shown(system, found[0])
+    wanted = {"group": first["group"], "created_after": first["created_at"]}
+    body = {"action": "archive", "filter": wanted, "note": "known"}
+    count = system.client.post("/api/bulk-actions", json=body | {"dry_run": True})
+    assert (count.status_code, count.json()) == (200, {"matched": 3, "complete": True})
+    document = ended(system, started(system, **body, rate_per_second=50))
+    assert (document["action"], document["done"], document["remaining"]) == ("archive", 3, 0)
+    assert all(shown(system, each)["status"] == "archived" for each in found)
+    assert document in system.client.get("/api/bulk-actions").json()["items"]
+    assert system.client.delete(f"/api/bulk-actions/{document['action_id']}").status_code == 409
+
+
 def test_a_selection_is_replayed_and_what_is_not_open_is_skipped(system: System, key: str) -> None:
     found = [dead_letter(system, f"{key}-{number}", "/status/431") for number in range(2)]
     system.client.post(f"/api/dead-letters/{found[1]}/archive").raise_for_status()
@@ -109,6 +123,35 @@ def test_operations_are_retried_now_and_cancelled(system: System, key: str) -> N
         return {item["operation_id"] for item in page["items"]} >= set(ids)
 
     eventually(listed_as_cancelled, "those cancelled in bulk are listed as cancelled")
+
+
+def test_operations_are_paused_and_resumed(system: System, key: str) -> None:
+    ids = waiting(system, key, 2)
+    why = {"reason": "the supplier moves", "for_seconds": 600}
+    asked = {"action": "pause", "filter": {"dependency": "flaky", "status": "waiting_retry"}, **why}
+    matched = system.client.post("/api/bulk-actions", json=asked | {"dry_run": True}).json()["matched"]
+    assert matched >= 2
+    document = ended(system, started(system, action="pause", ids=[*ids, "op-unknown"], **why))
+    assert (document["done"], document["skipped"], document["succeeded"]) == (2, 1, 2)
+    assert document["pause"] == why | {"stops_deadline": False}
+    for each in ids:
+        operation = system.until(each, "paused")
+        assert operation["next_attempt_at"] is not None
+        assert [(done["action"], done["reason"]) for done in operation["actions"]] == [
+            ("pause", why["reason"])
+        ]
+    page = system.client.get("/api/activity", params={"q": document["action_id"]}).json()["items"]
+    assert [(entry["what"], entry["reason"]) for entry in page] == [
+        ("began to pause many operations", why["reason"])
+    ]
+
+    since = system.status(ids[0])["created_at"]
+    document = ended(system, started(system, action="resume", filter={"created_after": since}))
+    assert document["done"] >= 1
+    assert document["filter"]["status"] == "paused"
+    for each in ids[1:]:
+        system.until(each, "waiting_retry")
+    ended(system, started(system, action="cancel", ids=ids, rate_per_second=50))
 
 
 def test_one_change_is_previewed_and_made_to_each_that_it_fits(system: System, key: str) -> None:

@@ -1,5 +1,6 @@
 """The circuit and the retry budget, from outside: what operations and the target see of them."""
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,9 +13,11 @@ from typing import Any
 
 import httpx
 import pytest
+from azure.storage.queue import QueueClient
 
+from durable_retry.engine.operations.naming import explicit_scope, operation_id_for
 from scripts.processes import eventually, running
-from tests.support.app import System
+from tests.support.app import System, operation
 from tests.support.azurite import Storage
 from tests.support.target import Target
 
@@ -39,6 +42,7 @@ def circuits(tmp_path_factory: pytest.TempPathFactory, own_target: Target) -> It
         own_target,
         AzureWebJobsStorage=storage.connection_string,
         DEPENDENCIES_FILE=str(SETTINGS),
+        INTAKE_DEPENDENCY_LAG_SECONDS="1",
         WEBSITE_AUTH_ENABLED="True",
     )
     port = str(httpx.URL(system.url).port)
@@ -114,6 +118,18 @@ def until_held(system: System, dependency: str, key: str) -> str:
     return eventually(post_one, f"{dependency} holds an operation up")
 
 
+def until_all_held(system: System, dependency: str, key: str) -> str:
+    """Post operations until each of many is held up, so that every worker has read of the hold."""
+    posts = count()
+
+    def post_many() -> str | None:
+        keys = [f"{key}-before-{next(posts)}" for _ in range(20)]
+        ids = posted(system, dependency, keys)
+        return ids[0] if all(judged(system, each) == "waiting_circuit" for each in ids) else None
+
+    return eventually(post_many, f"all workers hold {dependency} up")
+
+
 def judged(system: System, operation_id: str) -> str:
     """Return the state of an operation once its worker let it go or held it up."""
 
@@ -178,7 +194,9 @@ def openings(system: System, dependency: str) -> list[datetime]:
 def reporters(system: System, dependency: str) -> list[str]:
     """The worker processes that a circuit has reports of."""
     answer = system.client.get(f"/runtime/webhooks/durabletask/entities/circuit_breaker/{dependency}")
-    return list(answer.json()["reporters"]) if answer.status_code == httpx.codes.OK else []
+    if answer.status_code != httpx.codes.OK:
+        return []
+    return [each["name"] for each in answer.json()["reporters"].get("remembered", ())]
 
 
 def assert_explained(document: dict[str, Any]) -> None:
@@ -219,6 +237,87 @@ def test_a_change_of_an_epoch_that_is_over_is_a_409(circuits: System) -> None:
     assert circuits.client.post("/api/circuits/freed/reset", json=body).status_code == httpx.codes.CONFLICT
     body["epoch"] = seen
     assert circuits.client.post("/api/circuits/freed/reset", json=body).status_code == httpx.codes.ACCEPTED
+
+
+def test_one_429_pauses_the_dependency_for_everyone(circuits: System, own_target: Target, key: str) -> None:
+    first = circuits.accepted(f"{key}-first", "/throttle/1?retry_after=6", dependency="throttling")
+    paused = until_view(circuits, "throttling", lambda view: view["throttled_until"] is not None, "is paused")
+    assert (paused["state"], paused["failures"]) == ("closed", 0)
+    held = until_held(circuits, "throttling", f"{key}-other")
+    waits = circuits.status(held)["waits"]
+    assert waits[-1]["delay_reasons"][0] == "the dependency asked to be left alone"
+    done = circuits.until(held, "succeeded")
+    throttled_until = instant(paused["throttled_until"])
+    assert arrivals(own_target, [done["key"]])[0] >= throttled_until
+    circuits.until(first, "succeeded")
+
+
+def waiting_for_the_budget(circuits: System, ids: list[str]) -> dict[str, Any] | None:
+    """Return an operation that waits for the retry budget at this moment; each may go on at any time."""
+    documents = (circuits.status(each) for each in ids)
+    return next(
+        (
+            document
+            for document in documents
+            if document["status"] == "waiting_retry"
+            and document.get("waits", [{"kind": None}])[-1]["kind"] == "retry_budget"
+        ),
+        None,
+    )
+
+
+def test_retries_beyond_the_budget_are_postponed(circuits: System, own_target: Target, key: str) -> None:
+    posted(circuits, "scarce", [f"{key}-first-{number}" for number in range(8)], "/fail/1")
+    # Each worker takes its share only, once the circuit knows of both.
+    eventually(lambda: len(reporters(circuits, "scarce")) == 2, "the circuit knows of both workers")
+    keys = [f"{key}-{number}" for number in range(12)]
+    with outage(own_target):
+        ids = posted(circuits, "scarce", keys)
+        eventually(lambda: sum("waits" in circuits.status(each) for each in ids) >= 5, "some are postponed")
+        postponed = eventually(lambda: waiting_for_the_budget(circuits, ids), "one is seen while it waits")
+        assert "retry budget of scarce is spent" in postponed["waits"][-1]["delay_reasons"][0]
+        came = arrivals(own_target, keys)
+        seconds = (came[-1] - came[0]).total_seconds()
+        # Ten seconds of credit, a fifth of the first attempts, four a second, and what copies can overdraw.
+        assert len(came) - len(keys) <= 40 + 0.2 * len(keys) + 4 * seconds + 10
+    for each in ids:
+        circuits.until(each, "succeeded", within_seconds=90)
+
+
+@pytest.mark.long
+def test_the_intake_of_a_dependency_that_is_far_behind_slows_down_until_it_catches_up(
+    circuits: System, own_target: Target, key: str
+) -> None:
+    change_circuit(circuits, "behind", "open", reason="maintenance")
+    until_state(circuits, "behind", "forced_open")
+    until_all_held(circuits, "behind", key)
+    with QueueClient.from_connection_string(
+        circuits.server.env["AzureWebJobsStorage"], "operations"
+    ) as queue:
+        queue.send_message(json.dumps(operation(f"{key}-probe", "/echo", dependency="behind")))
+        probe = operation_id_for(explicit_scope(""), f"{key}-probe")
+        eventually(lambda: is_held_for(circuits, probe, seconds=1), "it shows that the dependency is behind")
+
+        queue.send_message(json.dumps(operation(f"{key}-later", "/echo", dependency="behind")))
+        queue.send_message(json.dumps(operation(f"{key}-other", "/echo", dependency="freed")))
+        eventually(lambda: f"{key}-other" in own_target.totals(), "what goes elsewhere is not held up")
+        eventually(lambda: not queue.peek_messages(), "the later one is being delivered")
+        assert queue.get_queue_properties().approximate_message_count == 1
+        later = operation_id_for(explicit_scope(""), f"{key}-later")
+        assert circuits.client.get(f"/api/operations/{later}").status_code == httpx.codes.NOT_FOUND
+
+        change_circuit(circuits, "behind", "close", reason="done")
+        eventually(lambda: f"{key}-later" in own_target.totals(), "it is started once there is no lag")
+        circuits.until(later, "succeeded")
+        eventually(lambda: queue.get_queue_properties().approximate_message_count == 0, "it was taken over")
+
+
+def is_held_for(system: System, operation_id: str, *, seconds: float) -> bool:
+    """Whether an operation has been waiting for the circuit for more than so long since its start."""
+    answer = system.client.get(f"/api/operations/{operation_id}")
+    if answer.status_code != httpx.codes.OK or answer.json()["status"] != "waiting_circuit":
+        return False
+    return datetime.now(UTC) - instant(answer.json()["created_at"]) > timedelta(seconds=seconds)
 
 
 def test_a_circuit_that_is_switched_off_shows_so_and_takes_no_manual_control(circuits: System) -> None:

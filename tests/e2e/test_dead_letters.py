@@ -76,6 +76,29 @@ def test_unknown_dead_letters_and_bad_queries_are_refused(system: System) -> Non
     assert system.client.get("/api/dead-letters/replays/replay-0").status_code == 404
 
 
+def test_a_bulk_replay_counts_first_and_then_replays_what_matches(system: System, key: str) -> None:
+    letters = [failed(system, f"{key}-{number}", "/fail/1?status=507") for number in range(6)]
+    wanted = {"group": letters[0]["group"]}
+    dry = {"filter": wanted, "rate_per_second": 5, "dry_run": True}
+    answer = system.client.post("/api/dead-letters/replays", json=dry)
+    assert (answer.status_code, answer.json()) == (200, {"matched": 6})
+    answer = system.client.post("/api/dead-letters/replays", json={"filter": wanted, "rate_per_second": 50})
+    assert answer.status_code == 202
+    url = f"/api/dead-letters/replays/{answer.json()['replay_id']}"
+
+    def completed() -> dict[str, Any] | None:
+        document: dict[str, Any] = system.client.get(url).json()
+        return document if document["status"] == "completed" else None
+
+    document = eventually(completed, "the bulk replay is completed")
+    assert (document["matched"], document["replayed"], document["remaining"]) == (6, 6, 0)
+    assert [document[name] for name in ("succeeded", "failed_again", "under_way", "refused")] == [6, 0, 0, 0]
+    for letter in letters:
+        system.until_replayed(letter, "succeeded")
+    assert listed(system, status="open", **wanted) == []
+    assert system.client.delete(url).status_code == 409
+
+
 def test_the_timers_run_in_the_host(system: System) -> None:
     before = len(system.log())
     for timer in ("watch", "maintenance", "record_cleaning"):

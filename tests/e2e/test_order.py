@@ -8,7 +8,7 @@ from typing import Any
 from azure.storage.queue import QueueClient
 
 from scripts.processes import eventually
-from tests.support.app import System
+from tests.support.app import System, dead_letter
 from tests.support.azurite import Storage
 
 
@@ -39,6 +39,55 @@ def test_an_operation_waits_through_the_retries_of_the_one_before_it(system: Sys
     assert began == sorted(began)
     assert done[0]["attempts"][1]["started_at"] < began[1]
     assert done[1]["order_key"] == key
+
+
+def test_a_lane_shows_who_is_in_front_and_who_waits(system: System, key: str) -> None:
+    letter = dead_letter(system, f"{key}-a", order_key=key)
+    second, third = (in_order(system, key, name, "/fail/0") for name in "bc")
+    waits(system, third)
+
+    def blocked() -> dict[str, Any] | None:
+        # The message that brings the dead letter into the lane may still be under way.
+        shown: dict[str, Any] = system.client.get(f"/api/order-lanes/{key}").json()
+        return shown if shown["blocked"] and shown["waiting"] == 2 else None
+
+    lane = eventually(blocked, "the lane is blocked")
+    assert lane["order_key"] == key
+    assert lane["front"]["dead_letter_id"] == letter
+    assert [each["operation_id"] for each in lane["queue"]] == [second, third]
+
+    def listed(**query: str) -> list[str]:
+        items = system.client.get("/api/order-lanes", params={"limit": "200", **query}).json()["items"]
+        return [each["order_key"] for each in items]
+
+    assert key in listed(blocked="true")
+    assert key not in listed(blocked="false")
+    (named,) = system.client.get("/api/order-lanes", params={"order_key": key}).json()["items"]
+    assert named == lane
+    page = system.client.get("/api/order-lanes", params={"limit": "1"}).json()
+    assert len(page["items"]) == 1
+    assert system.client.get("/api/order-lanes", params={"cursor": "0"}).status_code == 400
+    nobody = system.client.get(f"/api/order-lanes/{key}-nobody").json()
+    assert (nobody["front"], nobody["waiting"], nobody["queue"]) == (None, 0, [])
+    assert_listed_as_waiting(system, third)
+    archive = {"action": "archive", "filter": {"order_key": key}}
+    assert system.client.post("/api/bulk-actions", json=archive).json()["matched"] == 1
+    system.until(third, "succeeded")
+
+    def is_empty() -> bool:
+        (shown,) = system.client.get("/api/order-lanes", params={"order_key": key}).json()["items"]
+        return (shown["front"], shown["queue"]) == (None, [])
+
+    eventually(is_empty, "nobody is in the lane")
+
+
+def assert_listed_as_waiting(system: System, operation_id: str) -> None:
+    def listed() -> bool:
+        found = system.client.get("/api/operations", params={"status": "waiting_order", "limit": "200"})
+        assert {each["status"] for each in found.json()["items"]} <= {"waiting_order"}
+        return operation_id in [each["operation_id"] for each in found.json()["items"]]
+
+    eventually(listed, "it is listed as waiting for its turn")
 
 
 def test_an_operation_that_was_terminated_does_not_hold_its_lane_up_for_ever(

@@ -93,6 +93,19 @@ def test_of_two_events_the_one_whose_target_is_down_holds_nothing_up_and_becomes
     until_listed(system, "sent", operation_id, queued, sent)
 
 
+def test_an_event_is_sent_again_by_hand_under_the_same_id(system: System, storage: Storage, key: str) -> None:
+    queue = f"again-{RUN}"
+    operation_id = system.accepted(key, "/echo", on_success=[queue_event(queue)])
+    (event_id,) = ids_in(ended(system, operation_id, "sent"))
+    answer = system.client.post(f"/api/outbox/{event_id}/resend")
+    assert (answer.status_code, answer.json()["state"]) == (202, "pending")
+    # The orchestration of the first time may be about to end, and see the event as well.
+    eventually(lambda: len(received(storage, queue)) >= 2, "it was sent again")
+    assert {message["id"] for message in received(storage, queue)} == {event_id}
+    ended(system, operation_id, "sent")
+    until_listed(system, "sent", operation_id, event_id)
+
+
 def test_an_undeliverable_event_is_replayed_from_its_dead_letter(system: System, key: str) -> None:
     """The target fails four times: three attempts, then the first one of the replay."""
     operation_id = system.accepted(key, "/echo", on_success=[webhook("/fail/4")])
@@ -127,3 +140,27 @@ def test_the_sweeper_sends_what_nobody_sends_any_more(system: System, storage: S
     assert swept.status_code == 202, swept.text
     ended(system, operation_id, "sent", "sent")
     assert len(received(storage, queue)) == 1
+
+
+def test_an_event_shows_its_data_its_attempts_the_next_one_and_why_it_is_not_sent(
+    system: System, key: str
+) -> None:
+    data = {"order": 42, "token": "t-1"}
+    waiting = {**webhook("/fail/9", "patient"), "data": data}
+    operation_id = system.accepted(key, "/echo", on_success=[waiting, webhook("/status/422")])
+    first, second = ids_in(ended(system, operation_id, "pending", "failed"))
+
+    def look() -> dict[str, Any] | None:
+        shown: dict[str, Any] = system.client.get(f"/api/outbox/{first}").json()
+        return shown if shown["attempts"] else None
+
+    pending = eventually(look, "the event was tried")
+    assert pending["data"] == {"order": 42, "token": "***"}
+    assert pending["next_attempt_at"] > pending["attempts"][-1]["started_at"]
+    assert (pending["attempts"][-1]["status_code"], pending["state"]) == (503, "pending")
+    assert pending["attempt_count"] >= 1
+    failed = system.client.get(f"/api/outbox/{second}").json()
+    letter = system.client.get(f"/api/dead-letters/{failed['dead_letter_id']}").json()
+    assert (failed["attempt_count"], failed["attempts"]) == (1, letter["attempts"])
+    assert "status 422" in failed["detail"]
+    assert system.client.get("/api/outbox/op-unknown.1").status_code == 404

@@ -94,6 +94,13 @@ def test_a_failed_step_is_undone_whose_earlier_attempt_may_have_acted(system: Sy
     assert (charge["dead_letter"]["category"], charge["may_have_acted"]) == ("malformed", True)
 
 
+def test_a_throttled_step_that_is_refused_then_has_nothing_to_undo(system: System, key: str) -> None:
+    steps = [step("reserve"), step("charge", "/throttle/1", query={"retry_after": "0", "then": "422"})]
+    document = over(system, submitted(system, key, *steps).json()["saga_id"])
+    assert [each["effect"] for each in document["steps"]] == ["undone", "none"]
+    assert tries(system, document, "compensation") == [1, 0]
+
+
 def test_a_repeated_saga_is_the_same_saga(system: System, key: str) -> None:
     first = submitted(system, key, step("reserve"))
     document = over(system, first.json()["saga_id"])
@@ -123,6 +130,10 @@ def test_every_mistake_in_a_saga_is_reported_with_its_pointer(system: System, ke
     }
     assert submitted(system, key, step("a"), step("a")).status_code == 400
     assert submitted(system, key).status_code == 400
+
+
+def test_an_unknown_saga_is_not_found(system: System) -> None:
+    assert system.client.get("/api/sagas/saga-nothing").status_code == 404
 
 
 def with_result(name: str, value: Any, undo: Any = None) -> dict[str, Any]:
@@ -227,6 +238,19 @@ def test_only_a_saga_that_is_there_and_failed_is_restarted(system: System, key: 
     saga_id = over(system, submitted(system, key, step("reserve")).json()["saga_id"])["saga_id"]
     refused = restart(system, saga_id)
     assert (refused.status_code, "succeeded" in refused.json()["detail"]) == (409, True)
+
+
+def test_a_step_whose_dead_letter_was_replayed_since_stands(system: System, key: str) -> None:
+    ship = step("ship", "/fail/1", undo=None)
+    ship["operation"]["retry"] = {"max_attempts": 1}
+    first = over(system, submitted(system, key, step("reserve"), ship).json()["saga_id"])
+    operation_id = first["steps"][1]["operation_id"]
+    letter = system.status(operation_id)["dead_letter"]["id"]
+    assert system.client.post(f"/api/dead-letters/{letter}/replay", json={}).status_code == 202
+    eventually(lambda: system.status(operation_id)["status"] == "succeeded", "the replay", within_seconds=60)
+    answer = restart(system, first["saga_id"])
+    assert (answer.json()["runs"], answer.json()["keeps"]) == (["reserve"], ["ship"])
+    assert over(system, first["saga_id"])["stands"] == ["reserve", "ship"]
 
 
 def test_the_dead_letter_of_a_step_that_never_began_is_archived_by_the_restart(

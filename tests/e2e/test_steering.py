@@ -1,23 +1,36 @@
-"""What ends or begins operations from outside, and what lists and documents say of it."""
+"""Cancelling, hurrying and pausing operations."""
 
 from typing import Any
 
+import httpx
 import pytest
 
 from scripts.processes import eventually
 from tests.support.app import System
 
 
+def cancel(system: System, operation_id: str) -> httpx.Response:
+    return system.client.post(f"/api/operations/{operation_id}/cancel")
+
+
+def retry_now(system: System, operation_id: str) -> httpx.Response:
+    return system.client.post(f"/api/operations/{operation_id}/retry-now")
+
+
 def listed(system: System, status: str) -> set[str]:
-    # Not by a key, which is looked up in the task hub.
-    page = system.client.get("/api/operations", params={"status": status, "limit": 200})
-    return {item["operation_id"] for item in page.raise_for_status().json()["items"]}
+    return {item["operation_id"] for item in system.items("operations", status=status)}
 
 
 def waiting_operation(system: System, key: str, **more: Any) -> str:
     operation_id = system.accepted(key, "/fail/1", retry={"initial_seconds": 60}, **more)
     system.until(operation_id, "waiting_retry")
     return operation_id
+
+
+def assert_conflict(answer: httpx.Response) -> None:
+    assert answer.status_code == 409, answer.text
+    assert answer.headers["content-type"].startswith("application/problem+json")
+    assert answer.json()["type"].endswith("/wrong-state")
 
 
 @pytest.mark.parametrize(
@@ -32,7 +45,13 @@ def test_what_was_ended_through_the_platform_is_listed_as_what_it_is(
     system.until(operation_id, status)
     # Upkeep keeps the dead letter of what was terminated.
     assert system.client.post("/admin/functions/watch", json={}).status_code == 202
-    eventually(lambda: operation_id in listed(system, status), f"it is listed as {status}")
+
+    def is_listed() -> bool:
+        # Not by its key, which is looked up in the task hub.
+        items = system.client.get("/api/operations", params={"status": status}).json()["items"]
+        return operation_id in [each["operation_id"] for each in items]
+
+    eventually(is_listed, f"it is listed as {status}")
     again = system.post(key, "/fail/1", retry={"initial_seconds": 60})
     assert (again.status_code, again.json()["status"]) == (200, status)
 
@@ -62,11 +81,17 @@ def test_what_was_terminated_during_an_attempt_is_a_dead_letter_that_can_be_repl
 def test_an_operation_that_begins_later_is_listed_and_started_now(system: System, key: str) -> None:
     operation_id = system.accepted(key, "/fail/0", delay_seconds=3600)
     assert system.until(operation_id, "scheduled")["attempt_count"] == 0
-    eventually(lambda: operation_id in listed(system, "scheduled"), "it is listed as scheduled")
-    assert system.client.post(f"/api/operations/{operation_id}/retry-now").status_code == 202
+    eventually(
+        lambda: operation_id in listed(system, "scheduled"),
+        "it is listed as scheduled",
+    )
+    assert retry_now(system, operation_id).status_code == 202
     done = system.until(operation_id, "succeeded")
     assert (done["attempt_count"], system.target.received(key)["count"]) == (1, 1)
-    eventually(lambda: operation_id not in listed(system, "scheduled"), "it is listed so no more")
+    eventually(
+        lambda: operation_id not in listed(system, "scheduled"),
+        "it is not listed as scheduled any more",
+    )
 
 
 def test_of_operations_with_one_debounce_key_the_last_one_runs(system: System, key: str) -> None:
@@ -80,6 +105,26 @@ def test_of_operations_with_one_debounce_key_the_last_one_runs(system: System, k
         assert (replaced["replaced_by"] in ids[1:], replaced["attempt_count"]) == (True, 0)
     later = system.accepted(f"{key}-3", "/echo", debounce_key=key, debounce_seconds=0.1)
     assert "replaced_by" not in system.until(later, "succeeded")
+
+
+def test_a_paused_operation_goes_on_when_it_is_resumed(system: System, key: str) -> None:
+    operation_id = waiting_operation(system, key)
+    path = f"/api/operations/{operation_id}"
+    assert_conflict(system.client.post(f"{path}/resume"))
+    answer = system.client.post(f"{path}/pause", json={"reason": "the supplier moves", "for_seconds": 3600})
+    assert answer.status_code == 202, answer.text
+    paused = system.until(operation_id, "paused")
+    assert paused["actions"][-1]["reason"] == "the supplier moves"
+    eventually(
+        lambda: operation_id in listed(system, "paused"),
+        "it is listed as paused",
+    )
+    assert_conflict(system.client.post(f"{path}/pause", json={}))
+    assert_conflict(retry_now(system, operation_id))
+    assert system.client.post(f"{path}/resume").status_code == 202
+    system.until(operation_id, "waiting_retry")
+    assert retry_now(system, operation_id).status_code == 202
+    assert system.until(operation_id, "succeeded")["attempt_count"] == 2
 
 
 def test_every_mistake_of_a_query_is_reported(system: System) -> None:

@@ -106,6 +106,17 @@ class System:
             code = self.server.stop()
         assert code == 0
 
+    def items(self, path: str, **query: str | int) -> list[dict[str, Any]]:
+        """Returns what a list below `/api/` shows on all of its pages."""
+        items: list[dict[str, Any]] = []
+        cursor: dict[str, str] = {}
+        while True:
+            page = self.client.get(f"/api/{path}", params={**query, **cursor}).raise_for_status().json()
+            items += page["items"]
+            if page["next_cursor"] is None:
+                return items
+            cursor = {"cursor": page["next_cursor"]}
+
     def log(self) -> str:
         return self.server.log.read_text()
 

@@ -19,8 +19,9 @@ OWN_TERMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "a_batch_with_a_key_is_one_batch_",
         ),
         "test_categories": ("a_failure_ends_as_its_category_says", "a_passing_trouble_is_retried_"),
-        "test_circuits": ("a_dependency_that_dies_",),
+        "test_circuits": ("a_dependency_that_dies_", "retries_beyond_the_budget_", "the_intake_of_a_"),
         "test_crash": ("what_waits_and_what_is_in_an_attempt_", "a_duplicate_after_a_kill_"),
+        "test_find": ("one_question_finds_",),
         "test_handlers": (
             *("the_shipped_handler_keeps_its_order_", "a_step_is_remembered_while_"),
             "a_replay_keeps_the_results_of_finished_steps_",
@@ -42,8 +43,10 @@ OWN_TERMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "test_telemetry": ("one_trace_leads_", "every_metric_arrives_", "log_lines_carry_"),
     },
     TIMES: {
+        "test_circuits": ("one_429_pauses_",),
         "test_memory": ("a_record_goes_when_its_time_is_over_",),
         "test_operations": ("no_retry_arrives_before_its_time",),
+        "test_outbox": ("an_event_shows_its_data_",),
     },
     SOON: {
         "test_memory": ("a_purged_",),
