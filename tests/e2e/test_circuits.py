@@ -196,7 +196,7 @@ def reporters(system: System, dependency: str) -> list[str]:
     answer = system.client.get(f"/runtime/webhooks/durabletask/entities/circuit_breaker/{dependency}")
     if answer.status_code != httpx.codes.OK:
         return []
-    return [each["name"] for each in answer.json()["reporters"].get("remembered", ())]
+    return [name for name, *_ in answer.json()["reporters"].get("remembered", ())]
 
 
 def assert_explained(document: dict[str, Any]) -> None:
