@@ -82,7 +82,8 @@ def test_one_trace_leads_from_the_caller_to_what_the_target_received(
     ]
     shown = [{each.key: each.value.string_value for each in event.attributes} for event in whole.raw.events]
     assert [event.name for event in whole.raw.events] == ["wait"] * len(shown)
-    assert [wait["durable_retry.wait.kind"] for wait in shown] == ["retry", "retry"]
+    # On a busy machine an attempt may be held up besides.
+    assert [wait["durable_retry.wait.kind"] for wait in shown].count("retry") == 2
 
     requests = {span.parent_id: span.span_id for span in collector.spans if span.name == "POST"}
     received = [one["headers"]["traceparent"] for one in exporting.target.received(key)["tries"]]
