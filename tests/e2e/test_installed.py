@@ -280,6 +280,7 @@ def test_a_program_runs_the_engine_with_the_client(shop: httpx.Client, key: str)
         assert list(client.items("outbox", status="failed")) == []
         silence = {"condition": "dead_letters", "for_minutes": 5, "reason": "a test"}
         silenced = client.request("POST", "alerts/silences", body=silence)
+        assert silenced["receiver"] is None
         assert client.request("DELETE", f"alerts/silences/{silenced['id']}") == silenced
         assert silenced not in client.request("GET", "alerts")["silences"]
         (letter, *_) = client.dead_letters(dependency="warehouse", key=f"{key}-bad")

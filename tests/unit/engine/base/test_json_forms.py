@@ -147,6 +147,7 @@ def test_a_member_is_left_out_while_it_is_none() -> None:
     assert not {"until", "colour", "payload", "row", "stamp", "added"} & stored.keys()
     assert Outer.from_json(stored) == empty
     assert Outer.from_json({**stored, "until": None, "payload": None}) == empty
+    assert empty.to_answer().items() >= (stored | {"until": None, "payload": None}).items()
     some = Outer(name="a", at=NOON, added="b")
     assert Outer.from_json(some.to_json()) == some
 
