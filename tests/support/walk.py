@@ -48,13 +48,13 @@ class Walk:
         last_function: Where the walk ends; None where it ends with the block.
         ran: Every file whose code ran.
         files: Those that a reader opens.
-        returns: How often the reader goes back to a caller's file.
+        returns: Where the reader goes back to a caller's file, and for which function.
     """
 
     last_function: str | None = None
     ran: set[str] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
-    returns: int = 0
+    returns: list[str] = field(default_factory=list)
     _read: set[CodeType] = field(default_factory=set)
     _open_file: str | None = None
     is_over: bool = False
@@ -71,7 +71,7 @@ class Walk:
         if file.startswith(WORDS) or (_FACTS in callers and file != _FACTS):
             return
         if callers and callers[0] in self.files - {self._open_file}:
-            self.returns += 1
+            self.returns.append(f"{callers[0]}: {code.co_qualname}")
         self.files.add(file)
         self._open_file = file
 

@@ -134,9 +134,9 @@ async def test_no_way_is_longer_than_what_is_published(app: App) -> None:
             walks = [await walked(app, f"walked-{number}", calls) for number in range(3)]
     assert walks[0].keys() == published().keys()
     for name, most in published().items():
-        ways = [walk[name] for walk in walks]
-        measured = min((way.returns, len(way.files), len(way.ran)) for way in ways)
-        assert all(map(le, measured, most)), f"{name}: {measured}, published {most}"
+        way = min((walk[name] for walk in walks), key=lambda walk: len(walk.returns))
+        measured = (len(way.returns), len(way.files), len(way.ran))
+        assert all(map(le, measured, most)), f"{name}: {measured}, published {most}: {way.returns}"
 
 
 def test_what_a_reader_takes_by_its_name_is_there() -> None:
