@@ -13,7 +13,6 @@ from typing import Any
 import azure.functions as func
 
 from durable_retry.console.bulk import routes as bulk_actions
-from durable_retry.console.bulk import routes as replays
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.states import CircuitState
@@ -43,7 +42,7 @@ ROUTES = {
     "replay": dead_letters.replay_one_dead_letter,
     "archive": dead_letters.archive_dead_letter,
     "restore": dead_letters.restore_dead_letter,
-    "replay many": replays.start_replay_of_many,
+    "replay many": bulk_actions.start_replay_of_many,
     "act on many": bulk_actions.start_action_on_many,
     "open": circuits.open_circuit,
     "close": circuits.close_circuit,

@@ -68,9 +68,9 @@ class _Stored:
 
     __slots__ = ()
 
-    def _written(self) -> Any:
+    def _written(self, *, exclude_none: bool = True) -> Any:
         serializer = _codec_of(type(self))[1]
-        return serializer.to_python(self, mode="json", exclude_none=True, warnings=False)
+        return serializer.to_python(self, mode="json", exclude_none=exclude_none, warnings=False)
 
     @classmethod
     def from_json(cls, stored: Any) -> Self:
@@ -98,7 +98,7 @@ class JsonShape(_Stored):
 
     def to_answer(self) -> dict[str, Any]:
         """Return what an answer shows of it: null where a member is None, as other answers do."""
-        document: dict[str, Any] = _codec_of(type(self))[1].to_python(self, mode="json", warnings=False)
+        document: dict[str, Any] = self._written(exclude_none=False)
         return document
 
     @classmethod

@@ -46,12 +46,10 @@ from durable_retry.engine.dead_letters.record import (
 from durable_retry.engine.facts import DeadLetterKept
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.stores.dead_letters import index as dead_letter_index
-from durable_retry.stores.dead_letters.index import AFTER_ALL
-from durable_retry.stores.dead_letters.index import TABLE as INDEX_TABLE
 from durable_retry.stores.storage import contents, tables
 from durable_retry.telemetry.facts import report
 
-_PARTITION: Final = "intent"
+_INTENTS: Final = "intent"
 
 
 class Purpose(StrEnum):
@@ -75,32 +73,32 @@ async def begin_change(dead_letter_id: str, purpose: Purpose) -> Intent:
     """Write an intent before a dead letter changes."""
     intent = Intent(dead_letter_id, purpose, f"{dead_letter_id}|{uuid.uuid4()}", clock.now())
     row = {
-        "PartitionKey": _PARTITION,
+        "PartitionKey": _INTENTS,
         "RowKey": intent.key,
         "dead_letter_id": dead_letter_id,
         "purpose": purpose.value,
         "announced_at": to_rfc3339(intent.begun_at),
     }
-    await tables.merge(INDEX_TABLE, row)
+    await tables.merge(dead_letter_index.TABLE, row)
     return intent
 
 
 async def finish_change(intent: Intent) -> None:
     """Delete an intent after every step of its change is done."""
-    await tables.delete(INDEX_TABLE, _PARTITION, intent.key)
+    await tables.delete(dead_letter_index.TABLE, _INTENTS, intent.key)
 
 
 async def left_over(limit: int, cursor: str | None = None) -> tuple[list[Intent], str | None]:
     """Return at most `limit` intents, and the cursor of the next ones; None at the end."""
-    page = await tables.rows_between(INDEX_TABLE, _PARTITION, limit=limit, cursor=cursor)
-    return contents.readable(INDEX_TABLE, page.rows, _intent_of_row), page.cursor
+    page = await tables.rows_between(dead_letter_index.TABLE, _INTENTS, limit=limit, cursor=cursor)
+    return contents.readable(dead_letter_index.TABLE, page.rows, _intent_of_row), page.cursor
 
 
 async def intents_of(dead_letter_id: str) -> list[Intent]:
     """Return the intents of one dead letter."""
-    begin, end = f"{dead_letter_id}|", f"{dead_letter_id}|{AFTER_ALL}"
-    page = await tables.rows_between(INDEX_TABLE, _PARTITION, after=begin, before=end)
-    return contents.readable(INDEX_TABLE, page.rows, _intent_of_row)
+    begin, end = f"{dead_letter_id}|", f"{dead_letter_id}|{dead_letter_index.AFTER_ALL}"
+    page = await tables.rows_between(dead_letter_index.TABLE, _INTENTS, after=begin, before=end)
+    return contents.readable(dead_letter_index.TABLE, page.rows, _intent_of_row)
 
 
 def _intent_of_row(row: tables.Row) -> Intent:

@@ -115,8 +115,8 @@ async def note_pending(
 
 async def read_note(outbox_id: str) -> PendingNote | None:
     """Return a run's note, or None."""
-    row = await tables.read_version(INDEX_TABLE, partition_of(_PENDING, outbox_id), outbox_id)
-    return None if row is None else _note_of_row(row.row, row.etag)
+    version = await tables.read_version(INDEX_TABLE, partition_of(_PENDING, outbox_id), outbox_id)
+    return None if version is None else _note_of_row(version.row, version.etag)
 
 
 async def drop_note(note: PendingNote) -> bool:
