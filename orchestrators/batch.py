@@ -6,11 +6,7 @@ from typing import Any, Final
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.names import (
-    BATCH,
-    BATCH_CLOSE,
-    BATCH_STEP,
-)
+from durable_retry.engine.base.names import BATCH, BATCH_CLOSE, BATCH_STEP
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.workflows.shapes import BatchProgress
 

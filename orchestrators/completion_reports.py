@@ -9,9 +9,7 @@ from typing import Any, Final
 
 from durabletask import task
 
-from durable_retry.engine.base.names import (
-    ENDED_EVENT,
-)
+from durable_retry.engine.base.names import ENDED_EVENT
 from durable_retry.engine.operations.completion import Completion
 
 from .turns import Signals, Turns

@@ -7,12 +7,7 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.names import (
-    BEGIN_RESTART,
-    END_RESTART,
-    SAGA,
-    SUBMIT,
-)
+from durable_retry.engine.base.names import BEGIN_RESTART, END_RESTART, SAGA, SUBMIT
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.workflows.document import saga_document
 from durable_retry.engine.workflows.references import MissingResultError

@@ -16,13 +16,7 @@ from durable_retry import clock
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.errors import MessageRefusedError, NoSuchEventError
 from durable_retry.engine.base.instants import from_rfc3339
-from durable_retry.engine.base.names import (
-    OUTBOX,
-    Category,
-    DeadLetterReason,
-    EventState,
-    outbox_instance,
-)
+from durable_retry.engine.base.names import OUTBOX, Category, DeadLetterReason, EventState, outbox_instance
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.config.dependency import Dependency, signing_key
 from durable_retry.engine.facts import DeliveryEnded
@@ -58,12 +52,7 @@ from durable_retry.stores.outbox.events import (
     mark_sent,
     pending_of,
 )
-from durable_retry.stores.outbox.index import (
-    OutboxLocation,
-    cursor_at,
-    list_ended,
-    list_notes,
-)
+from durable_retry.stores.outbox.index import OutboxLocation, cursor_at, list_ended, list_notes
 from durable_retry.stores.storage import rounds
 from durable_retry.stores.storage.queues import send_message
 from durable_retry.stores.task_hub import TaskHub

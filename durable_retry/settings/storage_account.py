@@ -166,10 +166,7 @@ def check_storage_account(environ: Mapping[str, str] | None = None) -> None:
 @cache
 def credential_of(identity: Identity) -> "TokenCredential":
     """Return the credential of an identity; it caches its token."""
-    from azure.identity import (  # noqa: PLC0415 - a third of a second, not needed with a connection string
-        DefaultAzureCredential,
-        ManagedIdentityCredential,
-    )
+    from azure.identity import DefaultAzureCredential, ManagedIdentityCredential  # noqa: PLC0415 - a third of a second, not needed with a connection string
 
     match identity:
         case SurroundingIdentity():

@@ -86,11 +86,7 @@ def _exporters_of_signal(receivers: Receivers, signal: Signal) -> list[Any]:
 
 def _otlp_exporter(signal: Signal) -> Any:
     """Make the exporter to an OTLP collector over HTTP; it reads `OTEL_EXPORTER_OTLP_...` itself."""
-    from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415 - see above
-        _log_exporter,
-        metric_exporter,
-        trace_exporter,
-    )
+    from opentelemetry.exporter.otlp.proto.http import _log_exporter, metric_exporter, trace_exporter  # noqa: PLC0415 - see above
 
     made = {
         Signal.TRACES: trace_exporter.OTLPSpanExporter,

@@ -25,12 +25,7 @@ from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
 from durable_retry.engine.limits.limiter import Limiter, Slot, SlotRequest, acquire, give_back
 from durable_retry.engine.limits.settings import LimitSettings
-from durable_retry.engine.operations.idempotency import (
-    KeyCompletion,
-    KeyRecord,
-    complete,
-    expire,
-)
+from durable_retry.engine.operations.idempotency import KeyCompletion, KeyRecord, complete, expire
 from durable_retry.engine.order_lanes.lane import Lane, Place, joined, left, passed_to, released, taken
 from tests.support.builders import NOON, after
 from tests.support.circuit import Desk

@@ -28,10 +28,7 @@ import durable_retry.services
 import durable_retry.stores
 from durable_retry.console.bulk.shapes import ReplayProgress
 from durable_retry.engine.base.json_forms import union_from_json
-from durable_retry.engine.circuit.messages import (
-    PermitAnswer,
-    PermitMessage,
-)
+from durable_retry.engine.circuit.messages import PermitAnswer, PermitMessage
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.operations.completion import Committed, Completion, Success

@@ -11,10 +11,7 @@ from typing import Annotated, Any, Final, Self
 from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.text import cut_text
-from durable_retry.engine.base.validation import (
-    InvalidInputError,
-    Problem,
-)
+from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.turn_names import TurnNames
 
 MAX_BATCH: Final = 25

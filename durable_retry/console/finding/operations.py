@@ -33,13 +33,7 @@ from durable_retry.engine.base.unreadable import UNREADABLE
 from durable_retry.engine.operations.document import ListedOperation
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.operations.submit import named_ids
-from durable_retry.stores.operations.index import (
-    NAMED,
-    OperationEntry,
-    OperationList,
-    buckets,
-    ids_of_name,
-)
+from durable_retry.stores.operations.index import NAMED, OperationEntry, OperationList, buckets, ids_of_name
 from durable_retry.stores.operations.notes import write_noted
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.task_hub import TaskHub

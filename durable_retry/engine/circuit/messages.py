@@ -14,12 +14,7 @@ from durable_retry.engine.circuit.report import Report
 from durable_retry.engine.circuit.retry_budget import HEARD_SECONDS, RetryBudgetSettings, budget_snapshot
 from durable_retry.engine.circuit.snapshot import Permitted, Refused, Snapshot
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
-from durable_retry.engine.circuit.transitions import (
-    ProbeRequest,
-    apply_report,
-    probe_requested,
-    probes_free,
-)
+from durable_retry.engine.circuit.transitions import ProbeRequest, apply_report, probe_requested, probes_free
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,7 @@ from durable_retry.engine.base.json_input import json_problems, json_size
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.unreadable import read_or
-from durable_retry.engine.base.validation import (
-    InvalidInputError,
-    Problem,
-    Strict,
-    pointer_of,
-    with_example,
-)
+from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict, pointer_of, with_example
 from durable_retry.engine.config.dependency import Targets
 from durable_retry.engine.dead_letters.patch import EDITABLE, Patch, patched
 from durable_retry.engine.dead_letters.record import MAX_MESSAGE_CHARS, EditedValue, KeptDeadLetter

@@ -23,13 +23,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.validation import (
-    InvalidInputError,
-    Problem,
-    Strict,
-    pointer_of,
-    with_example,
-)
+from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict, pointer_of, with_example
 from durable_retry.engine.dead_letters.replay import NoteText
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.naming import ScopedKey, operation_id_for, visible

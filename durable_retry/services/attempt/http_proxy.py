@@ -11,10 +11,7 @@ import ssl
 from functools import partial
 from typing import Any, Final, override
 from urllib.parse import urlsplit
-from urllib.request import (  # type: ignore[attr-defined] # typeshed has one of them on some platforms
-    getproxies_environment,
-    proxy_bypass_environment,
-)
+from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined] # typeshed has one of them on some platforms
 
 import httpx
 

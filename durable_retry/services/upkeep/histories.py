@@ -9,12 +9,7 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry.engine.base.json_forms import UnreadableRecordError
-from durable_retry.engine.base.names import (
-    DIAGNOSIS,
-    ORCHESTRATIONS,
-    RETENTION,
-    outbox_instance,
-)
+from durable_retry.engine.base.names import DIAGNOSIS, ORCHESTRATIONS, RETENTION, outbox_instance
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.idempotency import KeyCompletion
 from durable_retry.engine.operations.status import is_finished
@@ -25,17 +20,8 @@ from durable_retry.services.upkeep.reconcile import keep_gone
 from durable_retry.services.upkeep.removal import Past
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.instances import ENDED_BADLY, Instance
-from durable_retry.stores.operations.entities import (
-    complete_record,
-    expire_record,
-    purge_record,
-    read_record,
-)
-from durable_retry.stores.operations.index import (
-    OperationEntry,
-    OperationList,
-    remove_older,
-)
+from durable_retry.stores.operations.entities import complete_record, expire_record, purge_record, read_record
+from durable_retry.stores.operations.index import OperationEntry, OperationList, remove_older
 from durable_retry.stores.operations.status import document_of
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
 

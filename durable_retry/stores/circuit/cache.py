@@ -22,14 +22,7 @@ from durable_retry.engine.circuit.messages import snapshot_of
 from durable_retry.engine.circuit.report import CallHealth
 from durable_retry.engine.circuit.reporters import ReportBuffer
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, budget_allows
-from durable_retry.engine.circuit.snapshot import (
-    AskForProbe,
-    Permit,
-    Permitted,
-    Refused,
-    Snapshot,
-    permit,
-)
+from durable_retry.engine.circuit.snapshot import AskForProbe, Permit, Permitted, Refused, Snapshot, permit
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.facts import CircuitBypassed, LimitsRead, RetryPostponed
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot, WorkerShare, limits_at

@@ -25,12 +25,7 @@ from durable_retry.engine.operations.completion import unreadable_document, writ
 from durable_retry.engine.operations.idempotency import is_live
 from durable_retry.engine.operations.naming import is_operation_id
 from durable_retry.engine.operations.operation import OperationInput, content_of
-from durable_retry.engine.operations.status import (
-    STEPS_RUN,
-    checked_document,
-    is_finished,
-    running_document,
-)
+from durable_retry.engine.operations.status import STEPS_RUN, checked_document, is_finished, running_document
 from durable_retry.engine.operations.turn_names import turn_names_of
 from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.settings.configuration import app_settings, masking_of

@@ -17,11 +17,7 @@ from azure.core.exceptions import ServiceRequestTimeoutError
 
 from durable_retry.deferred import imported
 from durable_retry.runtime.concurrency import LoopOwned
-from durable_retry.settings.storage_account import (
-    ConnectionString,
-    credential_of,
-    storage_account,
-)
+from durable_retry.settings.storage_account import ConnectionString, credential_of, storage_account
 
 if TYPE_CHECKING:
     from azure.data.tables import TableServiceClient

@@ -15,12 +15,7 @@ from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.http.callers import Act, Caller
 from durable_retry.http.routes import Declaration, Routes, accepted, page, shown
 from durable_retry.runtime.binding import TaskHub
-from durable_retry.services.circuits import (
-    ManualControlBody,
-    control_circuit,
-    every_circuit,
-    find_circuit,
-)
+from durable_retry.services.circuits import ManualControlBody, control_circuit, every_circuit, find_circuit
 
 routes = Routes(
     "circuits",

@@ -47,16 +47,7 @@ from durable_retry.http.parameters import (
     one_of,
     text,
 )
-from durable_retry.http.routes import (
-    OK,
-    Declaration,
-    Query,
-    RouteAnswer,
-    Routes,
-    accepted,
-    page,
-    shown,
-)
+from durable_retry.http.routes import OK, Declaration, Query, RouteAnswer, Routes, accepted, page, shown
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.dead_letters.causes import list_groups
 from durable_retry.services.dead_letters.records import (

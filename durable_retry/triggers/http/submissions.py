@@ -42,13 +42,7 @@ from durable_retry.http.routes import (
 )
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.operations.control import end_within, ended_document
-from durable_retry.services.operations.submit import (
-    KeyReused,
-    Replayed,
-    Started,
-    SubmitResult,
-    caller_naming,
-)
+from durable_retry.services.operations.submit import KeyReused, Replayed, Started, SubmitResult, caller_naming
 from durable_retry.services.queue import enqueue
 from durable_retry.services.sources import http_admission
 from durable_retry.settings.configuration import app_settings, targets

@@ -12,14 +12,7 @@ from durabletask import task
 from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
-from durable_retry.engine.base.names import (
-    BATCH,
-    ENDED_EVENT,
-    OPERATION,
-    REPLAY,
-    SAGA,
-    OperationState,
-)
+from durable_retry.engine.base.names import BATCH, ENDED_EVENT, OPERATION, REPLAY, SAGA, OperationState
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.replay import ReplayBody

@@ -15,11 +15,7 @@ from durable_retry.services.operations.submit import submit
 from durable_retry.services.upkeep import removal as retention
 from durable_retry.services.upkeep.removal import MARKERS_KEPT, Past, remove_steps
 from durable_retry.services.upkeep.rounds import run_maintenance
-from durable_retry.stores.dead_letters.records import (
-    change_dead_letter,
-    dead_letter_id_of,
-    keep_operation,
-)
+from durable_retry.stores.dead_letters.records import change_dead_letter, dead_letter_id_of, keep_operation
 from durable_retry.stores.operations.steps import change_step, steps_shown
 from tests.support.builders import an_operation, failing
 from tests.support.hub import TaskHubStage

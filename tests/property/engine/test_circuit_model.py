@@ -21,11 +21,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from durable_retry.engine.circuit.breaker import (
-    Breaker,
-    ManualControl,
-    advanced,
-)
+from durable_retry.engine.circuit.breaker import Breaker, ManualControl, advanced
 from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report
 from durable_retry.engine.circuit.snapshot import CLOCKS_APART, AskForProbe, Permitted, Refused, permit
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState

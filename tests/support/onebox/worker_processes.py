@@ -4,9 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.processes import eventually
-from tests.support.onebox.process import (
-    OneboxProcess,
-)
+from tests.support.onebox.process import OneboxProcess
 
 
 def described(onebox: OneboxProcess) -> list[dict[str, Any]]:

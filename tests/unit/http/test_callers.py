@@ -10,10 +10,7 @@ import azure.functions as func
 import pytest
 
 from durable_retry import api
-from durable_retry.http.callers import (
-    Caller,
-    caller_of,
-)
+from durable_retry.http.callers import Caller, caller_of
 from durable_retry.http.routes import Route
 from durable_retry.settings.callers import CallerKey, CallerSettings, Role, caller_settings
 from durable_retry.settings.group import SettingsError

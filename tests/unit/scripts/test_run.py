@@ -4,14 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.run import (
-    CannotRunError,
-    build_parser,
-    handlers_that_fit,
-    parts,
-    port_in_use,
-    require_free,
-)
+from scripts.run import CannotRunError, build_parser, handlers_that_fit, parts, port_in_use, require_free
 
 
 def test_the_defaults_are_the_ports_of_the_contract() -> None:

@@ -40,16 +40,7 @@ from onebox.hub.group import Basis
 from onebox.hub.instances import send_messages
 from onebox.hub.invoker import InvocationLostError, Invoker
 from onebox.hub.listing import InstanceState
-from onebox.hub.model import (
-    FencedError,
-    InstanceExistsError,
-    Kind,
-    Lane,
-    Message,
-    Start,
-    Status,
-    now_us,
-)
+from onebox.hub.model import FencedError, InstanceExistsError, Kind, Lane, Message, Start, Status, now_us
 from onebox.hub.reading import Live, Reader
 from onebox.hub.settings import AzureTerms
 from onebox.hub.taskhub import TaskHub

@@ -10,12 +10,7 @@ import durabletask.internal.orchestrator_service_pb2 as pb
 from onebox.hub.archive import unpack, unpacked_state
 from onebox.hub.database import QUERIES
 from onebox.hub.events import unpacked
-from onebox.hub.model import (
-    TERMINAL,
-    InvalidRequestError,
-    Status,
-    tags_from,
-)
+from onebox.hub.model import TERMINAL, InvalidRequestError, Status, tags_from
 
 _NO_LIMIT = -1
 _LARGEST_PAGE: Final = 1_000  # as of Azure's tables, which do not look at the bytes of a page either

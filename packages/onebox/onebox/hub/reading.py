@@ -14,14 +14,7 @@ from onebox.hub.archive import unpacked_state
 from onebox.hub.database import QUERIES, is_entity
 from onebox.hub.events import unpacked
 from onebox.hub.instances import head_from
-from onebox.hub.model import (
-    Entity,
-    Head,
-    Kind,
-    Lane,
-    Message,
-    Task,
-)
+from onebox.hub.model import Entity, Head, Kind, Lane, Message, Task
 
 _NO_LIMIT = -1
 _OVERHEAD_BYTES = 600  # of one entry, beside its history

@@ -26,13 +26,7 @@ from onebox.worker import wire
 from onebox.worker.child import Configuration
 from onebox.worker.crashes import Crashes
 from onebox.worker.functions import Catalogue
-from onebox.worker.link import (
-    Handler,
-    Link,
-    RefusedError,
-    WorkerBlockedError,
-    WorkerLostError,
-)
+from onebox.worker.link import Handler, Link, RefusedError, WorkerBlockedError, WorkerLostError
 from onebox.worker.loops import AttemptClock
 from onebox.worker.runner import OUT_OF_TIME
 from onebox.worker.stalls import where_it_hung

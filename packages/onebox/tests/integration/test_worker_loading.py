@@ -13,12 +13,7 @@ from onebox import CannotStartError
 from onebox.clock import SystemClock
 from onebox.worker.processes import WorkerProcesses
 from scripts.processes import eventually
-from tests.support.onebox.process import (
-    SAMPLE,
-    OneboxProcess,
-    run_to_end,
-    write_app,
-)
+from tests.support.onebox.process import SAMPLE, OneboxProcess, run_to_end, write_app
 from tests.support.onebox.worker_processes import is_gone, pids_of
 
 APP = SAMPLE.parent / "workers"

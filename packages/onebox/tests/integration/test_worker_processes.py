@@ -14,12 +14,7 @@ import httpx
 import pytest
 
 from scripts.processes import eventually
-from tests.support.onebox.process import (
-    INSTANCES,
-    SAMPLE,
-    OneboxProcess,
-    copy_with_timeout,
-)
+from tests.support.onebox.process import INSTANCES, SAMPLE, OneboxProcess, copy_with_timeout
 from tests.support.onebox.worker_processes import described, is_gone, pids_of
 
 APP = SAMPLE.parent / "workers"

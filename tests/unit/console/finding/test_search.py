@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.console.activity.shapes import (
-    ActivityFilter,
-    ActivityItem,
-    ActivityKind,
-    ActivityTarget,
-)
+from durable_retry.console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind, ActivityTarget
 from durable_retry.console.finding import search as module
 from durable_retry.console.finding.found import FoundType
 from durable_retry.console.finding.operations import OperationSearchPage

@@ -10,21 +10,9 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.console.metrics import minutes as module
-from durable_retry.console.metrics.minutes import (
-    KEPT_MINUTES,
-    MINUTES,
-    Minutes,
-    Unsaved,
-    record_facts,
-)
+from durable_retry.console.metrics.minutes import KEPT_MINUTES, MINUTES, Minutes, Unsaved, record_facts
 from durable_retry.engine.base.names import OperationState, Priority
-from durable_retry.engine.facts import (
-    LimitsRead,
-    OperationEnded,
-    SubmissionOutcome,
-    Submitted,
-    WaitEnded,
-)
+from durable_retry.engine.facts import LimitsRead, OperationEnded, SubmissionOutcome, Submitted, WaitEnded
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
 from durable_retry.telemetry.facts import report

@@ -4,11 +4,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.unreadable import (
-    marked,
-    read_or,
-    reason_of,
-)
+from durable_retry.engine.base.unreadable import marked, read_or, reason_of
 from durable_retry.engine.dead_letters.record import Status, unreadable_record
 from durable_retry.engine.operations.completion import unreadable_document
 from durable_retry.engine.operations.status import checked_document, running_document

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.base.validation import (
-    InvalidInputError,
-)
+from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.naming import EnvelopeName
 from durable_retry.engine.operations.submission import parse_envelope
 
