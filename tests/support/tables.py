@@ -232,7 +232,7 @@ def use_own_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("durable_retry.stores.operations.steps.TABLE", f"Steps{suffix}")
     for module in ("stores.workflows", "console.bulk.store"):
         monkeypatch.setattr(f"durable_retry.{module}.LISTS_TABLE", f"Workflows{suffix}")
-    for constant in ("index.TABLE", "counts.TABLE", "list.TABLE", "records.INDEX_TABLE"):
+    for constant in ("index.TABLE", "counts.TABLE", "list.TABLE"):
         monkeypatch.setattr(f"durable_retry.stores.dead_letters.{constant}", f"Index{suffix}")
 
 
