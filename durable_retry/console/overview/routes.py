@@ -16,18 +16,15 @@ from durable_retry.console.overview.sharing import shared
 from durable_retry.console.overview.summary import OperationSummary, operation_summary, recent_metrics
 from durable_retry.engine.base.answers import Answer, Instant
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.circuit.view import CircuitFigures
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.numbers import DeadLetterGroup, DeadLetterSummary
-from durable_retry.engine.dead_letters.record import Status
+from durable_retry.engine.dead_letters.numbers import DeadLetterSummary, LargestGroups
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import whole_number
 from durable_retry.http.routes import Query, Routes, shown
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.circuits import every_circuit
-from durable_retry.services.dead_letters.causes import latest_groups
-from durable_retry.services.dead_letters.records import list_letters, summarize
+from durable_retry.services.dead_letters.causes import largest_groups
+from durable_retry.services.dead_letters.records import summarize
 from durable_retry.services.health import Health, read_health
 from durable_retry.settings.configuration import dependencies
 from durable_retry.triggers.http import circuits, dead_letters
@@ -35,8 +32,8 @@ from durable_retry.triggers.http import circuits, dead_letters
 routes = Routes("the app")
 operation_routes = Routes("operations")
 
-# Dead letters and groups in the overview.
-_SHOWN: Final = 8
+# More than fit the first screen; the others are a number.
+_CAUSES_SHOWN: Final = 6
 
 WINDOW: Final = whole_number("window_seconds", 60, 604_800, 900, "How far back.")
 
@@ -52,24 +49,8 @@ class CircuitGlance(CircuitFigures):
     opens_at_ratio: Annotated[float, Field(description="The ratio of failures that opens it.")]
 
 
-class DeadLetterGlance(Answer):
-    """A dead letter without what it was to do."""
-
-    id: str
-    operation_id: str | None
-    key: str
-    dependency: str | None
-    reason: DeadLetterReason
-    detail: str
-    created_at: Instant
-    status: Status
-
-
-class OpenDeadLettersGlance(DeadLetterSummary):
-    """Open dead letters in numbers, with the latest causes and the latest dead letters."""
-
-    groups: tuple[DeadLetterGroup, ...]
-    latest: tuple[DeadLetterGlance, ...]
+class OpenDeadLettersGlance(DeadLetterSummary, LargestGroups):
+    """Open dead letters in numbers, with the largest causes."""
 
 
 class MetricsGlance(MetricFigures):
@@ -140,14 +121,8 @@ async def _circuits_part(hub: TaskHub) -> tuple[CircuitGlance, ...]:
 
 
 async def _dead_letters_part(_hub: TaskHub) -> OpenDeadLettersGlance:
-    summary, groups, latest = await asyncio.gather(
-        summarize(), latest_groups(_SHOWN), list_letters(DeadLetterFilter(status=Status.OPEN), limit=_SHOWN)
-    )
-    return OpenDeadLettersGlance.taken_from(
-        summary,
-        groups=tuple(groups),
-        latest=tuple(map(DeadLetterGlance.taken_from, latest.items)),
-    )
+    summary, largest = await asyncio.gather(summarize(), largest_groups(_CAUSES_SHOWN))
+    return OpenDeadLettersGlance(**dict(summary), **dict(largest))
 
 
 async def _outbox_part(_hub: TaskHub) -> OutboxGlance:

@@ -66,6 +66,20 @@ class DeadLetterGroup(Answer):
         return self.model_copy(update={**told, "status": status, "came_back": came_back})
 
 
+class OtherGroups(Answer):
+    """Causes that are not shown one by one."""
+
+    causes: Annotated[int, Field(description="How many causes.")]
+    open: Annotated[int, Field(description="Their open dead letters.")]
+
+
+class LargestGroups(Answer):
+    """The root causes with the most open dead letters; of equals the oldest."""
+
+    groups: tuple[DeadLetterGroup, ...]
+    others: Annotated[OtherGroups, Field(description="The causes that `groups` leaves out.")]
+
+
 class DeadLetterCount(Answer):
     """How many dead letters match a filter."""
 

@@ -1,50 +1,72 @@
 """What people do about a root cause: look at it, acknowledge, assign and resolve it, write a note."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from durable_retry import clock
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.errors import NoSuchCauseError
+from durable_retry.engine.base.instants import microseconds
 from durable_retry.engine.dead_letters.cause import Cause, CauseStatus
 from durable_retry.engine.dead_letters.document import CauseDocument
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.numbers import DeadLetterGroup, DeadLetterSample
+from durable_retry.engine.dead_letters.numbers import (
+    DeadLetterGroup,
+    DeadLetterSample,
+    LargestGroups,
+    OtherGroups,
+)
 from durable_retry.services.dead_letters.records import shown_letter
 from durable_retry.stores.dead_letters.causes import change_cause, read_causes
 from durable_retry.stores.dead_letters.counts import Tally, count_group, open_counts
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
 
+type GroupPosition = tuple[int, int, str]
+"""The place of a cause in their order: its count, negative; since when, in microseconds; its name."""
+
 
 async def list_groups(
-    limit: int, after: tuple[int, str] | None = None, status: CauseStatus | None = None
+    limit: int, after: GroupPosition | None = None, status: CauseStatus | None = None
 ) -> Page[DeadLetterGroup]:
-    """Return the root causes of open dead letters, the one with the most of them first.
+    """Return the root causes of open dead letters: the one with the most first, of equals the oldest.
 
     Args:
-        after: The count, negative, and the name of the last group of the page before; None to begin.
+        after: The last group of the page before; None to begin.
         status: Only causes with this status; None for all.
     """
     counts, causes = await asyncio.gather(open_counts(), read_causes())
-    positions = sorted(
-        (-tally.count, group)
+    tallies = {
+        group: tally
         for group, tally in counts.of_kind("group").items()
         if status in (None, causes.get(group, Cause(group=group)).status(tally.latest_at))
-    )
-    left = [position for position in positions if after is None or position > after]
+    }
+    left = [position for position in _ordered(tallies) if after is None or position > after]
     shown, rest = left[:limit], left[limit:]
-    tallies = {group: counts.of_kind("group")[group] for _, group in shown}
-    following = f"{-shown[-1][0]}|{shown[-1][1]}" if rest else None
-    return Page[DeadLetterGroup](items=await _groups(tallies, causes), next_cursor=following)
+    following = "{}|{}|{}".format(-shown[-1][0], *shown[-1][1:]) if rest else None
+    return Page[DeadLetterGroup](items=await _groups_at(shown, tallies, causes), next_cursor=following)
 
 
-async def latest_groups(limit: int) -> list[DeadLetterGroup]:
-    """Return the root causes of open dead letters, the one that was last seen first."""
+async def largest_groups(limit: int) -> LargestGroups:
+    """Return the root causes with the most open dead letters, and how much the others have."""
     counts, causes = await asyncio.gather(open_counts(), read_causes())
     tallies = counts.of_kind("group")
-    latest = sorted(tallies, key=lambda group: (tallies[group].latest_at, group), reverse=True)[:limit]
-    return list(await _groups({group: tallies[group] for group in latest}, causes))
+    positions = _ordered(tallies)
+    others = positions[limit:]
+    return LargestGroups(
+        groups=await _groups_at(positions[:limit], tallies, causes),
+        others=OtherGroups(causes=len(others), open=-sum(count for count, *_ in others)),
+    )
+
+
+def _ordered(tallies: Mapping[str, Tally]) -> list[GroupPosition]:
+    return sorted((-tally.count, microseconds(tally.first_at), group) for group, tally in tallies.items())
+
+
+async def _groups_at(
+    positions: Iterable[GroupPosition], tallies: Mapping[str, Tally], causes: Mapping[str, Cause]
+) -> tuple[DeadLetterGroup, ...]:
+    return await _groups({group: tallies[group] for *_, group in positions}, causes)
 
 
 async def find_cause(group: str) -> CauseDocument:

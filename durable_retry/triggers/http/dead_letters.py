@@ -49,7 +49,7 @@ from durable_retry.http.parameters import (
 )
 from durable_retry.http.routes import OK, Declaration, Query, RouteAnswer, Routes, accepted, page, shown
 from durable_retry.runtime.binding import TaskHub
-from durable_retry.services.dead_letters.causes import list_groups
+from durable_retry.services.dead_letters.causes import GroupPosition, list_groups
 from durable_retry.services.dead_letters.records import (
     annotate,
     archive,
@@ -79,7 +79,7 @@ MOVING: Final = frozenset({"oldest_age_seconds"})
 """Fields of the numbers that the entity tag leaves out: they change with the time of the request."""
 
 _CURSOR: Final = re.compile(r"[0-9]{17}dl-[0-9a-f]{32}")
-_GROUP_CURSOR: Final = re.compile(r"([0-9]{1,9})\|(g-[0-9a-f]{16})")
+_GROUP_CURSOR: Final = re.compile(r"([0-9]{1,9})\|([0-9]{1,17})\|(g-[0-9a-f]{16})")
 
 
 def _list_cursor(text: str) -> str:
@@ -88,11 +88,11 @@ def _list_cursor(text: str) -> str:
     return text
 
 
-def _group_cursor(text: str) -> tuple[int, str]:
+def _group_cursor(text: str) -> GroupPosition:
     match = _GROUP_CURSOR.fullmatch(text)
     if match is None:
         raise ValueError(text)
-    return -int(match[1]), match[2]
+    return -int(match[1]), int(match[2]), match[3]
 
 
 STATUS: Final = one_of("status", Status, "Only those with this status.")
@@ -176,7 +176,7 @@ async def count_dead_letters_that_match(query: Query) -> func.HttpResponse:
     answers=page(Page[DeadLetterGroup]),
 )
 async def get_dead_letter_groups(query: Query) -> func.HttpResponse:
-    """List the root causes of open dead letters, the one with the most of them first.
+    """List the root causes of open dead letters: the one with the most first, of equals the oldest.
 
     A cause whose count changes between two pages may be on both of them, or on none.
     """

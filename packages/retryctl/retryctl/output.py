@@ -281,6 +281,11 @@ def printable(value: Any) -> Any:
     return [printable(item) for item in value] if isinstance(value, list) else value
 
 
+def plural(count: int, one: str) -> str:
+    """Return a count of things: `1 cause`, `2 causes`."""
+    return f"{count} {one}" if count == 1 else f"{count} {one}s"
+
+
 def span(seconds: float) -> str:
     """Return a duration as text: `41 ms`, `1.37 s`, `2 min 5 s`, `3 h`, `2 d 4 h`."""
     if 0 < seconds < 1:

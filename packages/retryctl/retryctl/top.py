@@ -12,7 +12,7 @@ from retryctl.api import Api
 from retryctl.commands import Command, Given
 from retryctl.dead_letters import standing
 from retryctl.errors import UnreachableError
-from retryctl.output import Rows, Screen, instant, printable, spaced, state
+from retryctl.output import Rows, Screen, instant, plural, printable, spaced, state
 
 _AILING: Final = ("open", "forced_open", "half_open", "paused")
 _UNDER_WAY: Final = ("pending", "running")
@@ -59,12 +59,19 @@ def _parts(document: Any, url: str, minutes: int) -> Iterator[list[RenderableTyp
     yield [Rows(_dependencies(document, waits), columns, empty="no dependency is known")]
     waits.sort(key=lambda row: -row["count"])
     yield [Rows(waits, "count:waiting status:for dependency next key", empty="no operation waits")]
-    groups = (document["dead_letters"] or {"groups": ()})["groups"]
+    yield list(_causes(document["dead_letters"] or {"groups": (), "others": {"causes": 0}}))
+
+
+def _causes(letters: Any) -> Iterator[RenderableType]:
     causes = [
-        each | {"standing": standing(each), "seen": watching.ago(each["last_seen_at"])} for each in groups
+        group | {"standing": standing(group), "seen": watching.ago(group["last_seen_at"])}
+        for group in letters["groups"]
     ]
     columns = "count:dead group:cause standing:status sample.dependency seen:last_seen sample.detail:sample"
-    yield [Rows(causes, columns, empty="no dead letter is open")]
+    yield Rows(causes, columns, empty="no dead letter is open")
+    others = letters["others"]
+    if others["causes"]:
+        yield f"and {plural(others['causes'], 'more cause')}, {plural(others['open'], 'dead letter')}"
 
 
 def _head(document: Any, url: str) -> Text:
@@ -82,7 +89,7 @@ def _numbers(document: Any, minutes: int) -> Iterator[str]:
         waiting = sum(counts.values()) - under_way
         yield f"{_least(unfinished['complete'])}{waiting} waiting, {under_way} under way"
     if letters := document["dead_letters"]:
-        yield f"{letters['open']} open dead letters"
+        yield f"{_least(letters['complete'])}{plural(letters['open'], 'open dead letter')}"
     if events := document["outbox"]:
         counts = (
             f"{_least(events[f'{name}_complete'])}{events[name]} {name}" for name in ("pending", "failed")

@@ -49,7 +49,8 @@ OVERVIEW: Final[dict[str, Any]] = {
         },
     ],
     "dead_letters": {
-        "open": 532,
+        "open": 549,
+        "complete": True,
         "by_dependency": {"payments": {"open": 532}},
         "groups": [
             {
@@ -61,6 +62,7 @@ OVERVIEW: Final[dict[str, Any]] = {
                 "sample": {"dependency": "payments", "detail": "status 400"},
             }
         ],
+        "others": {"causes": 3, "open": 17},
     },
     "outbox": {"pending": 50, "pending_complete": False, "failed": 1, "failed_complete": True},
     "metrics": {"attempts": 20, "failures": 10, "ended": 9},
@@ -98,7 +100,7 @@ def test_what_ails_comes_first_with_what_waits_and_what_failed() -> None:
     text = out.getvalue()
     assert "unhealthy: index" in text
     assert "at least 7 waiting, 3 under way" in text
-    assert "532 open dead letters\n" in text
+    assert "549 open dead letters\n" in text
     assert "events: at least 50 pending, 1 failed" in text
     assert "in 15 min: 20 attempts, 10 failed, 9 ended" in text
     assert "firing  532 open dead letters  10 min ago" in text
@@ -110,6 +112,7 @@ def test_what_ails_comes_first_with_what_waits_and_what_failed() -> None:
     assert rows["3"] == "3 waiting_retry payments in 30 s order-42"
     assert text.index("waiting_circuit") < text.index("waiting_retry")
     assert rows["532"] == "532 g-1 new, came back payments 1 min ago status 400"
+    assert text.endswith("\nand 3 more causes, 17 dead letters\n")
 
 
 def test_parts_that_are_not_known_are_named() -> None:
@@ -129,17 +132,18 @@ def test_a_terminal_is_redrawn_until_ctrl_c_and_given_back(monkeypatch: pytest.M
     pauses: list[float] = []
     monkeypatch.setattr(watching, "pause", pauses.append)
     later = copy.deepcopy(OVERVIEW)
-    later["dead_letters"]["open"] = 533
+    later["dead_letters"]["open"] = 1
     out = Terminal()
     size = {"COLUMNS": "60", "LINES": "24", "NO_COLOR": "1"}
     assert run(OVERVIEW, "away", later, out=out, argv=("--every", "7"), **size) == 0
     taken, hidden, *drawn = out.getvalue().split("\x1b[H")
     assert (taken, hidden) == ("\x1b[?1049h", "\x1b[?25l")
-    assert [("\n532 open dead letters " in text, "accepts nothing for now" in text) for text in drawn] == [
+    assert [("\n549 open dead letters " in text, "accepts nothing for now" in text) for text in drawn] == [
         (True, False),
         (True, True),
         (False, False),
     ]
+    assert "\n1 open dead letter " in drawn[-1]
     assert drawn[-1].endswith("\x1b[?25h\x1b[?1049l")
     assert pauses == [7.0, 7.0, 7.0]
     lines = drawn[1].split("\n")

@@ -24,7 +24,7 @@ from durable_retry.engine.dead_letters.record import (
     restored,
 )
 from durable_retry.engine.operations.debounce import Debounce
-from durable_retry.services.dead_letters.causes import find_cause, latest_groups, list_groups
+from durable_retry.services.dead_letters.causes import find_cause, largest_groups, list_groups
 from durable_retry.settings.app import AppSettings
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters import counts as dead_letter_counts
@@ -495,21 +495,35 @@ async def test_a_cause_is_known_while_one_of_its_dead_letters_is_there() -> None
     assert (closed.count, closed.sample.id) == (0, records[2].id)
     assert closed.latest is not None
     assert closed.latest.status is Status.ARCHIVED
-    assert [group.group for group in await latest_groups(10)] == [other.group]
+    assert [group.group for group in (await largest_groups(10)).groups] == [other.group]
     with pytest.raises(NoSuchCauseError):
         await find_cause("g-0000000000000000")
 
 
-async def test_causes_come_by_their_numbers_page_by_page_or_the_latest_first() -> None:
-    for number, error in enumerate(("often", "often", "once", "later", "later")):
+async def test_causes_come_by_their_numbers_then_by_their_age_page_by_page() -> None:
+    for number, error in enumerate(("older", "once", "newer", "newer", "older", "often", "often", "often")):
         await keep(number, error=error)
     first = await list_groups(2)
-    assert [group.count for group in first.items] == [2, 2]
+    assert [(group.count, group.first_seen_at) for group in first.items] == [
+        (3, NOON + timedelta(seconds=5)),
+        (2, NOON),
+    ]
     assert first.next_cursor is not None
-    count, _, name = first.next_cursor.partition("|")
-    (last,) = (await list_groups(2, (-int(count), name))).items
-    assert last.count == 1
-    assert [group.count for group in await latest_groups(2)] == [2, 1]
+    count, since, name = first.next_cursor.split("|")
+    following = await list_groups(2, (-int(count), int(since), name))
+    assert [(group.count, group.first_seen_at) for group in following.items] == [
+        (2, NOON + timedelta(seconds=2)),
+        (1, NOON + timedelta(seconds=1)),
+    ]
+    assert following.next_cursor is None
+
+
+async def test_the_causes_that_are_not_shown_are_counted() -> None:
+    for number, error in enumerate(("often", "often", "often", "twice", "twice", "once")):
+        await keep(number, error=error)
+    largest = await largest_groups(1)
+    assert [group.count for group in largest.groups] == [3]
+    assert (largest.others.causes, largest.others.open) == (2, 3)
 
 
 async def _crash(*_: Any) -> None:

@@ -126,7 +126,9 @@ function causes(letters) {
     count, kind: "is-dead_lettered", href: link(`causes/${encodeURIComponent(group)}`), mark: standing({ status, came_back, assigned_to }), name: words(sample.reason), of: sample.dependency ?? "no dependency",
     note: sample.detail, ages: ["first ", ago(first), ", last ", ago(last)], act: h("a", { class: "button", href: link("replays/new", { group }) }, "Replay…"),
   });
-  return card("Dead letters by cause", h("ul", { class: "causes" }, letters.groups.map(row)), { more });
+  const { causes: count, open } = letters.others;
+  const others = count ? h("p", { class: "dim" }, `and ${plural(count, "more cause")}, `, h("a", { href: link("dead-letters") }, plural(open, "dead letter"))) : null;
+  return card("Dead letters by cause", [h("ul", { class: "causes" }, letters.groups.map(row)), others], { more });
 }
 
 /** What waits, for each dependency and kind of wait: all operations behind one circuit are one row. */
