@@ -35,7 +35,7 @@ docs: setup
 	@npm install --silent --no-audit --no-fund --no-save --prefix .site-tools mermaid@12.3.0
 	@$(PY) -m sphinx -q -W --keep-going -b html $(ARGS) docs .site && echo "docs: .site/index.html"
 
-# Wheels and sdists of the three packages in dist/, built and checked; see CONTRIBUTING.md.
+# Wheels and sdists of the packages in dist/, built and checked; see CONTRIBUTING.md.
 release: setup
 	@$(PY) -m scripts.release $(ARGS)
 

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from durable_retry.console.bulk.actions import do_batch, letters_page, unfinished_page
-from durable_retry.console.bulk.ends import count_ends
-from durable_retry.console.bulk.replay import replay_some
-from durable_retry.console.bulk.shapes import BulkAction, UnfinishedFilter, counts_of
 from durable_retry.engine.base.instants import from_rfc3339, optional_to_rfc3339
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.runtime.binding import TaskHub
+from durable_retry_console.bulk.actions import do_batch, letters_page, unfinished_page
+from durable_retry_console.bulk.ends import count_ends
+from durable_retry_console.bulk.replay import replay_some
+from durable_retry_console.bulk.shapes import BulkAction, UnfinishedFilter, counts_of
 
 
 async def replay_page(request: dict[str, Any]) -> dict[str, Any]:

@@ -19,13 +19,13 @@ from durabletask.internal.orchestrator_service_pb2 import (
 )
 
 from durable_retry.clock import reading
-from durable_retry.console.metrics.minutes import MINUTES
-from durable_retry.console.metrics.store import WRITER
 from durable_retry.engine.operations.operation import OperationInput, run_number
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from durable_retry.stores.circuit.cache import close_circuits
 from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.task_hub import TaskHub, close_clients
+from durable_retry_console.metrics.minutes import MINUTES
+from durable_retry_console.metrics.store import WRITER
 from onebox.clock import ManualClock
 from onebox.hub import Hub
 from onebox.hub.invoker import TurnRequest

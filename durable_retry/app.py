@@ -23,7 +23,6 @@ from azure.functions.decorators.function_name import FunctionName
 from azure.functions.decorators.http import HttpTrigger
 
 from durable_retry import routing, triggers
-from durable_retry.console.app import begin_writers, subscribe_console
 from durable_retry.engine.base.validation import Problem, did_you_mean
 from durable_retry.runtime.executor_guard import guard_executor
 from durable_retry.settings.alerts import alert_settings
@@ -49,6 +48,7 @@ from durable_retry.settings.upkeep import retention_settings
 from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.telemetry import events, start_telemetry
 from durable_retry.triggers.sources.blueprints import SOURCES
+from durable_retry_console.app import begin_writers, subscribe_console
 
 DURABLE_FOLDERS: Final = ("orchestrators", "activities", "entities")
 

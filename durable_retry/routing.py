@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import azure.durable_functions as df
 
-from durable_retry.console.app import COLLECTIONS as CONSOLE
 from durable_retry.deferred import imported
 from durable_retry.http.collection import Collection, add_collection
 from durable_retry.settings.configuration import registration
+from durable_retry_console.app import COLLECTIONS as CONSOLE
 
 CORE: Final = (
     Collection(

@@ -12,8 +12,6 @@ from typing import Any, Final, Self
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.console.bulk.document import progress_document
-from durable_retry.console.bulk.shapes import BatchPace, EndCounts, ReplayProgress, ReplayState
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import (
     BULK_ACTION,
@@ -25,6 +23,8 @@ from durable_retry.engine.base.names import (
     REPLAY_BATCH,
     REPLAY_PAGE,
 )
+from durable_retry_console.bulk.document import progress_document
+from durable_retry_console.bulk.shapes import BatchPace, EndCounts, ReplayProgress, ReplayState
 
 from .turns import Turns, after_early, call_until_success, fired_early
 

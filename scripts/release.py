@@ -1,4 +1,4 @@
-"""Build and check what a release publishes: wheels and sdists of the three packages, in `dist/`.
+"""Build and check what a release publishes: wheels and sdists of the packages, in `dist/`.
 
 make release                                          # builds and checks
 make release ARGS="--tag v0.2.0 --repository URL"     # as the workflow does; links of the README lead there
@@ -16,10 +16,11 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
-PACKAGES: Final = (Path(), Path("packages/onebox"), Path("packages/retryctl"))
+PACKAGES: Final = (Path(), *(Path("packages") / name for name in ("console", "onebox", "retryctl")))
 PLACES: Final = {
-    "pyproject.toml": (r'(?m)^version = "(.+)"$', r'"retryctl==(.+)"'),
+    "pyproject.toml": (r'(?m)^version = "(.+)"$', r'"retryctl==(.+)"', r'"durable-retry-console==(.+)"'),
     "durable_retry/api.py": (r'(?m)^VERSION: Final = "(.+)"$',),
+    "packages/console/durable_retry_console/__init__.py": (r'(?m)^__version__: Final = "(.+)"$',),
     "packages/onebox/onebox/__init__.py": (r'(?m)^__version__ = "(.+)"$',),
     "packages/retryctl/retryctl/__init__.py": (r'(?m)^__version__: Final = "(.+)"$',),
 }

@@ -48,7 +48,8 @@ install_packages() {
     echo "setup: installing the Python packages"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-        -e packages/onebox -e packages/retryctl
+        -e packages/console -e packages/onebox -e packages/retryctl
+    rm -rf packages/console/build # of the install by requirements.txt, which the line above took the place of
 }
 
 node_is_new_enough='process.exit(Number(process.versions.node.split(".")[0]) >= 20 ? 0 : 1)'

@@ -20,7 +20,7 @@ from scripts.processes import ROOT, eventually, find_chromium
 
 PICTURES: Final = ROOT / "docs" / "pictures"
 DIGESTS: Final = PICTURES / "views.json"
-VIEWS: Final = ROOT / "durable_retry" / "console" / "dashboard" / "page" / "views"
+VIEWS: Final = ROOT / "packages" / "console" / "durable_retry_console" / "dashboard" / "page" / "views"
 _FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 _STORY_SECONDS: Final = 60.0
 

@@ -60,7 +60,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     installed = sysconfig.get_path("purelib")
     (Path(site) / "installed.pth").write_text(f"import site; site.addsitedir({installed!r})\n")
     _type_the_install_line(found, wheel.parent.parent)
-    _pip("--python", str(found), "install", f"{wheel}[cli,telemetry]")
+    _pip("--python", str(found), "install", f"{wheel}[cli,console,telemetry]")
     return found
 
 

@@ -22,11 +22,10 @@ from typing import (
 
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-import durable_retry.console
 import durable_retry.engine
 import durable_retry.services
 import durable_retry.stores
-from durable_retry.console.bulk.shapes import ReplayProgress
+import durable_retry_console
 from durable_retry.engine.base.json_forms import union_from_json
 from durable_retry.engine.circuit.messages import PermitAnswer, PermitMessage
 from durable_retry.engine.circuit.transitions import ManualAction
@@ -40,11 +39,12 @@ from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import Blocked, RetryState
 from durable_retry.engine.workflows.shapes import BatchProgress, Saga
 from durable_retry.stores.outbox.index import OutboxLocation
+from durable_retry_console.bulk.shapes import ReplayProgress
 from tests.replay.recording import load as recording
 from tests.replay.recording import shapes
 from tests.support.builders import NOON
 
-_PACKAGES: Final = (durable_retry.engine, durable_retry.stores, durable_retry.services, durable_retry.console)
+_PACKAGES: Final = (durable_retry.engine, durable_retry.stores, durable_retry.services, durable_retry_console)
 _BASES: Final = ("JsonShape", "JsonRow")
 
 

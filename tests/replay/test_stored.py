@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from durable_retry.console.bulk.document import BulkReplayDocument
-from durable_retry.console.bulk.shapes import checked_input
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.operations.status import checked_document
 from durable_retry.engine.workflows.document import SagaDocument
+from durable_retry_console.bulk.document import BulkReplayDocument
+from durable_retry_console.bulk.shapes import checked_input
 from tests.replay.recording import load, shapes
 from tests.replay.stored import REWRITES, is_needed, recorded_messages, sample, stored_classes
 

@@ -8,15 +8,15 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from durable_retry import clock
-from durable_retry.console.alerts import watch
-from durable_retry.console.alerts.rules import CIRCUIT_OPEN, DEAD_LETTERS, LANE_BLOCKED, Alert
-from durable_retry.console.alerts.store import TABLE
-from durable_retry.console.alerts.watch import check_alerts
 from durable_retry.engine.base.names import CIRCUIT_BREAKER, ORDER_LANE
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.order_lanes.lane import Lane
 from durable_retry.settings.alerts import AlertSettings
 from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.alerts import watch
+from durable_retry_console.alerts.rules import CIRCUIT_OPEN, DEAD_LETTERS, LANE_BLOCKED, Alert
+from durable_retry_console.alerts.store import TABLE
+from durable_retry_console.alerts.watch import check_alerts
 from tests.simulation.entities import Operated
 from tests.simulation.people import People
 from tests.simulation.upkeep import tidied

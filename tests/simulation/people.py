@@ -12,7 +12,6 @@ from typing import Any
 
 import azure.functions as func
 
-from durable_retry.console.bulk import routes as bulk_actions
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.states import CircuitState
@@ -24,6 +23,7 @@ from durable_retry.settings.sources import intake_settings
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.http import circuits, dead_letters, operations, submissions, workflows
+from durable_retry_console.bulk import routes as bulk_actions
 from tests.simulation.app import COPY, REFUSING, WRITES, App
 from tests.simulation.regulars import REGULAR
 from tests.simulation.targets import REFUSING_QUEUE

@@ -11,14 +11,6 @@ from unittest.mock import patch
 from uuid import UUID
 
 from durable_retry import clock
-from durable_retry.console.activity import store as activity
-from durable_retry.console.activity.shapes import ActivityItem, ActivityKind, ActivityTarget
-from durable_retry.console.alerts import store as alerts
-from durable_retry.console.alerts.rules import Alert, AlertDelivery, Silence
-from durable_retry.console.bulk import store as bulk_replay
-from durable_retry.console.bulk.shapes import BulkItem, ItemOutcome
-from durable_retry.console.metrics import store as metrics
-from durable_retry.console.metrics.minutes import Minutes
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.trace_context import TraceContext
@@ -42,6 +34,14 @@ from durable_retry.stores.operations.index import OperationEntry, OperationList
 from durable_retry.stores.outbox import events as outbox
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import rounds
+from durable_retry_console.activity import store as activity
+from durable_retry_console.activity.shapes import ActivityItem, ActivityKind, ActivityTarget
+from durable_retry_console.alerts import store as alerts
+from durable_retry_console.alerts.rules import Alert, AlertDelivery, Silence
+from durable_retry_console.bulk import store as bulk_replay
+from durable_retry_console.bulk.shapes import BulkItem, ItemOutcome
+from durable_retry_console.metrics import store as metrics
+from durable_retry_console.metrics.minutes import Minutes
 from tests.support.builders import NOON, a_life, an_entry, an_operation, outcome
 from tests.support.tables import TablesInMemory
 

@@ -224,14 +224,14 @@ def use_own_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give a test empty tables: counts and lists are of all dead letters that there are."""
     suffix = sha256(name.encode()).hexdigest()[:16]
     monkeypatch.setattr("durable_retry.stores.dead_letters.records.TABLE", f"Letters{suffix}")
-    monkeypatch.setattr("durable_retry.console.alerts.store.TABLE", f"Alerts{suffix}")
+    monkeypatch.setattr("durable_retry_console.alerts.store.TABLE", f"Alerts{suffix}")
     monkeypatch.setattr("durable_retry.stores.operations.index.TABLE", f"Operations{suffix}")
     monkeypatch.setattr("durable_retry.stores.storage.rounds.TABLE", f"Upkeep{suffix}")
     monkeypatch.setattr("durable_retry.stores.operations.index.NAMES_TABLE", f"Names{suffix}")
     monkeypatch.setattr("durable_retry.stores.workflows.TABLE", f"Batches{suffix}")
     monkeypatch.setattr("durable_retry.stores.operations.steps.TABLE", f"Steps{suffix}")
-    for module in ("stores.workflows", "console.bulk.store"):
-        monkeypatch.setattr(f"durable_retry.{module}.LISTS_TABLE", f"Workflows{suffix}")
+    for module in ("durable_retry.stores.workflows", "durable_retry_console.bulk.store"):
+        monkeypatch.setattr(f"{module}.LISTS_TABLE", f"Workflows{suffix}")
     for constant in ("index.TABLE", "counts.TABLE", "list.TABLE"):
         monkeypatch.setattr(f"durable_retry.stores.dead_letters.{constant}", f"Index{suffix}")
 

@@ -27,11 +27,11 @@ HEAVY: Final = frozenset(
         *("durable_retry.services.upkeep.failures", "durable_retry.services.upkeep.rounds"),
         *("durable_retry.triggers.http", "activities.operation", "activities.outbox"),
         *(
-            "durable_retry.console.finding",
-            "durable_retry.console.overview",
-            "durable_retry.console.dashboard",
+            "durable_retry_console.finding",
+            "durable_retry_console.overview",
+            "durable_retry_console.dashboard",
         ),
-        *("durable_retry.console.bulk.actions", "durable_retry.console.alerts.watch"),
+        *("durable_retry_console.bulk.actions", "durable_retry_console.alerts.watch"),
     }
 )
 

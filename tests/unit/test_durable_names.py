@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from durable_retry.api import table
-from durable_retry.console.alerts import store as alerts
 from durable_retry.engine.base import names
 from durable_retry.stores import workflows
 from durable_retry.stores.dead_letters import index as dead_letter_keys
@@ -17,6 +16,7 @@ from durable_retry.stores.operations import markers, results, steps
 from durable_retry.stores.outbox import index as outbox_index
 from durable_retry.stores.outbox import index as outbox_place
 from durable_retry.stores.storage import rounds
+from durable_retry_console.alerts import store as alerts
 
 HTTP = {
     "api_operations": "operations/{*rest}",

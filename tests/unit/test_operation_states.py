@@ -4,14 +4,14 @@ import re
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-import durable_retry.console.dashboard
-from durable_retry.console.bulk.bodies import OperationsBody
+import durable_retry_console.dashboard
 from durable_retry.engine.base.names import FINISHED, WAITING, OperationState
 from durable_retry.engine.operations.document import StatusCounts, UnfinishedCounts
 from durable_retry.engine.operations.status import UNFINISHED
+from durable_retry_console.bulk.bodies import OperationsBody
 from retryctl.options import OPTIONS, Option
 
-_PAGE = Path(durable_retry.console.dashboard.__file__).parent / "page"
+_PAGE = Path(durable_retry_console.dashboard.__file__).parent / "page"
 _ALL = [state.value for state in OperationState]
 
 

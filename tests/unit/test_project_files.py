@@ -13,6 +13,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from packaging.requirements import Requirement
 
+import durable_retry_console
 import onebox
 import retryctl
 from durable_retry.api import described
@@ -23,9 +24,10 @@ SETUP = ".github/actions/setup"
 WORKFLOWS = [str(file.relative_to(ROOT)) for file in sorted((ROOT / ".github" / "workflows").glob("*.yml"))]
 TEST_SUPPORT = [ROOT / name for name in ("conftest.py", "tests/support/app.py", "tests/e2e/conftest.py")]
 LIBRARY = "durable_retry"
+CONSOLE = "packages/console/durable_retry_console"
 PYTHON_FOLDERS = (
     *(LIBRARY, "orchestrators", "activities", "entities", "bench", "scripts", "examples", "tests"),
-    *("packages/onebox/onebox", "packages/onebox/tests", "packages/retryctl"),
+    *("packages/console", "packages/onebox/onebox", "packages/onebox/tests", "packages/retryctl"),
 )
 VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
@@ -40,6 +42,10 @@ def test_the_description_of_the_api_has_the_version_of_the_project() -> None:
 
 def test_retryctl_has_the_version_of_the_project() -> None:
     assert retryctl.__version__ == version("retryctl") == VERSION
+
+
+def test_the_console_has_the_version_of_the_project() -> None:
+    assert durable_retry_console.__version__ == version("durable-retry-console") == VERSION
 
 
 def test_onebox_has_the_version_of_the_project() -> None:
@@ -72,7 +78,7 @@ def test_every_workflow_may_only_read_unless_a_job_asks_for_more() -> None:
 def test_the_parts_run_every_test_folder_and_the_fast_ones_also_elsewhere() -> None:
     jobs = yaml_of(".github/workflows/parts.yml")["jobs"]
     runs = " ".join(step.get("run", "") for job in jobs.values() for step in job["steps"])
-    tops = (ROOT / "tests", ROOT / "packages" / "onebox" / "tests")
+    tops = (ROOT / "tests", *(ROOT / "packages" / name / "tests" for name in ("console", "onebox")))
     folders = {
         folder.relative_to(ROOT).as_posix()
         for top in tops
@@ -203,14 +209,15 @@ def test_the_wheel_asks_for_every_package_that_is_deployed_in_a_range_that_holds
     assert all("<" in str(each) for each in ranges.values())
 
 
-def test_the_command_line_comes_with_an_extra_of_the_same_version() -> None:
+def test_the_command_line_and_the_console_come_with_extras_of_the_same_version() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert extras["cli"] == [f"retryctl=={VERSION}"]
+    assert extras["console"] == [f"durable-retry-console=={VERSION}"]
 
 
 def test_every_module_of_the_app_is_read_in_one_go() -> None:
     """Past 400 lines a file has two subjects."""
-    tops = ("durable_retry", "orchestrators", "activities", "entities")
+    tops = ("durable_retry", "orchestrators", "activities", "entities", CONSOLE)
     lines = {path: path.read_text().count("\n") for top in tops for path in (ROOT / top).rglob("*.py")}
     assert len(lines) > 100
     assert {str(path.relative_to(ROOT)): count for path, count in lines.items() if count > 400} == {}
@@ -238,8 +245,8 @@ OF_THE_WHOLE_TREE: Final = {
 
 def test_unit_tests_mirror_the_tree() -> None:
     """A file is named after a module, and a part of it, or after the package that its folder is."""
-    unit = ROOT / "tests" / "unit"
-    tests = [file.relative_to(unit) for file in unit.rglob("test_*.py")]
+    units = (ROOT / "tests" / "unit", ROOT / "packages" / "console" / "tests" / "unit")
+    tests = [file.relative_to(unit) for unit in units for file in unit.rglob("test_*.py")]
     assert len(tests) > 100
     named = {at: at.stem.removeprefix("test_") for at in tests}
     strangers = {at for at, name in named.items() if not _is_in_tree(at.parent, name)}
@@ -251,5 +258,5 @@ def _is_in_tree(folder: Path, name: str) -> bool:
     known = {f"__{name}__", *("_".join(words[:end]) for end in range(1, len(words) + 1))}
     return any(
         (place.is_dir() and place.name == name) or any(each.stem in known for each in place.glob("*.*"))
-        for place in (ROOT / folder, ROOT / LIBRARY / folder)
+        for place in (ROOT / folder, ROOT / LIBRARY / folder, ROOT / CONSOLE / folder)
     )

@@ -1,17 +1,23 @@
 """The packages of a deployment: those of requirements.txt."""
 
+import subprocess
+import sys
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from scripts.processes import ROOT
 
+def install_packages(app: Path, target: Path) -> None:
+    """Put what `pip install -r requirements.txt` brings into a folder.
 
-def link_packages(target: Path) -> None:
-    """Put what `pip install -r requirements.txt` brings into a folder, as links to what is installed here."""
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
-    names = [line for line in lines if line and not line.startswith(("#", "-"))]
+    What is of the app's own folder is installed from there, the rest is links to what is installed here.
+    """
+    lines = (app / "requirements.txt").read_text().splitlines()
+    own = [line for line in lines if line.startswith("./")]
+    options = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", target)
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, *own], cwd=app, check=True)
+    names = [line for line in lines if line and not line.startswith(("#", "-", "./"))]
     for package in _closure(names):
         site = Path(str(package.locate_file("")))
         for part in {_whole(site, Path(file)) for file in package.files or () if file.parts[0] != ".."}:

@@ -8,7 +8,7 @@ import pytest
 
 from scripts.package import deployed_files, write
 from scripts.processes import ROOT
-from tests.integration.deployment.deployment import link_packages
+from tests.integration.deployment.deployment import install_packages
 
 INDEXING = ROOT / "tests" / "integration" / "deployment" / "indexing.py"
 
@@ -24,7 +24,7 @@ def loaded(folder: Path, dependencies: str | None = None) -> dict[str, Any]:
     app, packages = folder / "app", folder / "packages"
     packages.mkdir()
     write(app, "storage")
-    link_packages(packages)
+    install_packages(app, packages)
     if dependencies is not None:
         (app / "dependencies.toml").write_text(dependencies)
     command = [sys.executable, "-I", "-S", "-B", str(INDEXING), str(app), str(packages)]
@@ -67,14 +67,21 @@ def test_only_the_app_is_deployed() -> None:
         "function_app.py",
         "host.json",
         "orchestrators",
+        "packages",
         "requirements.txt",
     }
 
 
-def test_the_dashboard_is_deployed_whole() -> None:
-    deployed = {file for file in deployed_files() if file.parts[:2] == ("durable_retry", "dashboard")}
-    assert deployed == {
-        file.relative_to(ROOT) for file in (ROOT / "durable_retry" / "dashboard").rglob("*") if file.is_file()
+def test_of_the_packages_the_console_alone_is_deployed_and_it_whole() -> None:
+    console = Path("packages/console")
+    whole = {
+        file.relative_to(ROOT)
+        for file in (ROOT / console / "durable_retry_console").rglob("*")
+        if file.is_file() and file.suffix != ".pyc"
+    }
+    assert {file for file in deployed_files() if file.parts[0] == "packages"} == {
+        *whole,
+        *(console / name for name in ("README.md", "pyproject.toml")),
     }
 
 

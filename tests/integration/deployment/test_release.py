@@ -65,6 +65,7 @@ def python(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_package_has_a_wheel_and_an_sdist_whose_page_leads_to_the_tag(dist: Path) -> None:
     assert sorted(file.name.partition("-")[0] for file in dist.iterdir()) == [
         *(["durable_retry"] * 2),
+        *(["durable_retry_console"] * 2),
         *(["onebox"] * 2),
         *(["retryctl"] * 2),
     ]

@@ -31,7 +31,7 @@ from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState
 from scripts.package import write
 from scripts.processes import ROOT, free_port
-from tests.integration.deployment.deployment import link_packages
+from tests.integration.deployment.deployment import install_packages
 from tests.integration.deployment.function_rpc import EVENT_STREAM, PACKAGE, make_messages
 from tests.support.azurite import Storage
 from tests.support.builders import an_operation
@@ -164,7 +164,7 @@ def start(
             packages = app / ".python_packages"
             write(app, "storage")
             packages.mkdir()
-            link_packages(packages)
+            install_packages(app, packages)
             if library != PINNED:
                 (packages / LIBRARY).unlink()
             if library not in ("", PINNED):

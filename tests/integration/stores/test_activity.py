@@ -5,14 +5,14 @@ from datetime import timedelta
 import pytest
 from azure.core.exceptions import ServiceResponseError
 
-from durable_retry.console.activity import changes, store
-from durable_retry.console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind, ActivityTarget
-from durable_retry.console.activity.store import ActivityWriter, list_activity, remove_activity_before
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.facts import TargetType
 from durable_retry.settings.configuration import using
 from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.activity import changes, store
+from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind, ActivityTarget
+from durable_retry_console.activity.store import ActivityWriter, list_activity, remove_activity_before
 from tests.support.builders import NOON, after
 
 pytestmark = pytest.mark.usefixtures("any_tables")

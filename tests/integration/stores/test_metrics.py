@@ -8,17 +8,17 @@ import pytest
 from azure.core.exceptions import ServiceResponseError
 
 from durable_retry import clock
-from durable_retry.console.metrics import store as metrics
-from durable_retry.console.metrics.figures import summed
-from durable_retry.console.metrics.minutes import Minutes
-from durable_retry.console.metrics.series import (
+from durable_retry.stores.storage import rounds, tables
+from durable_retry_console.metrics import store as metrics
+from durable_retry_console.metrics.figures import summed
+from durable_retry_console.metrics.minutes import Minutes
+from durable_retry_console.metrics.series import (
     FOLDED_AFTER,
     fold_metrics,
     metrics_between,
     remove_old_metrics,
 )
-from durable_retry.console.metrics.store import MetricsWriter, read_cells, read_folded_until
-from durable_retry.stores.storage import rounds, tables
+from durable_retry_console.metrics.store import MetricsWriter, read_cells, read_folded_until
 from scripts.processes import eventually
 
 pytestmark = pytest.mark.usefixtures("any_tables")

@@ -12,11 +12,20 @@ from typing import Any
 import pytest
 
 from durable_retry import clock
-from durable_retry.console.alerts import board, sending
-from durable_retry.console.alerts import watch as alerts
-from durable_retry.console.alerts.rules import Alert, Failure, HealthMetric, Silence, alert_changes
-from durable_retry.console.alerts.sending import Target, send_alert_to
-from durable_retry.console.alerts.store import (
+from durable_retry.engine.base.text import Secret
+from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.record import archived
+from durable_retry.engine.outbox import signature
+from durable_retry.settings.alerts import AlertSettings, Format, Receiver
+from durable_retry.stores.dead_letters.list import count_dead_letters
+from durable_retry.stores.dead_letters.records import keep_operation, move_dead_letter
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.alerts import board, sending
+from durable_retry_console.alerts import watch as alerts
+from durable_retry_console.alerts.rules import Alert, Failure, HealthMetric, Silence, alert_changes
+from durable_retry_console.alerts.sending import Target, send_alert_to
+from durable_retry_console.alerts.store import (
     KEPT_INCIDENTS,
     change_alert,
     delete_silence,
@@ -28,15 +37,6 @@ from durable_retry.console.alerts.store import (
     write_change,
     write_silence,
 )
-from durable_retry.engine.base.text import Secret
-from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.record import archived
-from durable_retry.engine.outbox import signature
-from durable_retry.settings.alerts import AlertSettings, Format, Receiver
-from durable_retry.stores.dead_letters.list import count_dead_letters
-from durable_retry.stores.dead_letters.records import keep_operation, move_dead_letter
-from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import an_entry
 from tests.support.hub import TaskHubStage
 

@@ -8,10 +8,6 @@ import azure.functions as func
 import pytest
 
 from durable_retry import clock
-from durable_retry.console.bulk import routes as replays
-from durable_retry.console.bulk.actions import replay_of_instance
-from durable_retry.console.bulk.shapes import BulkItem, ItemOutcome
-from durable_retry.console.bulk.store import keep_items
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.services.upkeep.removal import LISTS, Past, remove_listed
 from durable_retry.stores import workflows as lists
@@ -21,6 +17,10 @@ from durable_retry.stores.workflows import BULK_ACTION, list_created, note_creat
 from durable_retry.stores.workflows import REPLAY as REPLAY_LIST
 from durable_retry.stores.workflows import SAGA as SAGA_LIST
 from durable_retry.triggers.http import workflows
+from durable_retry_console.bulk import routes as replays
+from durable_retry_console.bulk.actions import replay_of_instance
+from durable_retry_console.bulk.shapes import BulkItem, ItemOutcome
+from durable_retry_console.bulk.store import keep_items
 from scripts.processes import free_port
 from tests.support.hub import TaskHubStage, binding_for
 

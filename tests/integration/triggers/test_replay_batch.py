@@ -9,8 +9,6 @@ import pytest
 
 from activities.bulk import bulk_batch, bulk_ends, replay_batch, replay_page
 from durable_retry import clock
-from durable_retry.console.bulk.ends import items_page
-from durable_retry.console.bulk.replay import RECHECK, held_until
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit.breaker import ManualControl
@@ -32,6 +30,8 @@ from durable_retry.stores.dead_letters.records import (
 )
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.bulk.ends import items_page
+from durable_retry_console.bulk.replay import RECHECK, held_until
 from tests.support.builders import an_entry, an_operation, failing
 from tests.support.cuts import CutError, Cuts, Mode
 from tests.support.hub import TaskHubStage
@@ -216,8 +216,8 @@ async def test_ends_are_counted_as_they_come_and_outlive_the_operations(
     async def gone(*_: str) -> None:
         return None
 
-    monkeypatch.setattr("durable_retry.console.bulk.ends.part_of", gone)
-    monkeypatch.setattr("durable_retry.console.bulk.ends.find_status", gone)
+    monkeypatch.setattr("durable_retry_console.bulk.ends.part_of", gone)
+    monkeypatch.setattr("durable_retry_console.bulk.ends.find_status", gone)
     assert await ends(hub) == (4, 2, 0)
 
 
@@ -232,7 +232,7 @@ async def test_a_replay_whose_run_does_not_show_yet_is_under_way(
     async def first_run(*_: str) -> dict[str, Any]:
         return {"status": "dead_lettered", "dead_letter": {"id": dead_letter_id}}
 
-    monkeypatch.setattr("durable_retry.console.bulk.ends.find_status", first_run)
+    monkeypatch.setattr("durable_retry_console.bulk.ends.find_status", first_run)
     assert await ends(hub) == (0, 0, 1)
 
 
@@ -255,7 +255,7 @@ async def test_what_a_batch_did_before_it_was_cut_short_counts_as_done(
 
     for request in (archive, cancel):
         with monkeypatch.context() as cut_short, suppress(CutError):
-            cut_short.setattr("durable_retry.console.bulk.actions.keep_items", cut)
+            cut_short.setattr("durable_retry_console.bulk.actions.keep_items", cut)
             await bulk_batch(request, hub.binding)
     await hub.binding.wait_for_end("op-test", 20)
     step = await bulk_batch(archive, hub.binding)

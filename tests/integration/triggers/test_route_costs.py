@@ -12,11 +12,6 @@ from typing import Any, Final
 import pytest
 
 from durable_retry import clock
-from durable_retry.console.bulk.actions import start_bulk_action
-from durable_retry.console.bulk.bodies import BulkActionBody
-from durable_retry.console.bulk.shapes import BulkItem, ItemOutcome
-from durable_retry.console.bulk.store import keep_items
-from durable_retry.console.overview import sharing
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.config.dependencies_file import parse_config
@@ -25,6 +20,11 @@ from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.records import keep_operation
 from durable_retry.stores.operations.notes import write_noted
 from durable_retry.stores.task_hub import TaskHub, close_clients
+from durable_retry_console.bulk.actions import start_bulk_action
+from durable_retry_console.bulk.bodies import BulkActionBody
+from durable_retry_console.bulk.shapes import BulkItem, ItemOutcome
+from durable_retry_console.bulk.store import keep_items
+from durable_retry_console.overview import sharing
 from scripts.processes import ROOT
 from tests.integration.triggers.conftest import DEPENDENCIES, App
 from tests.support.asked import Asked, counting

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from durable_retry import clock
-from durable_retry.console.alerts.watch import read_health_metrics
 from durable_retry.services import health
 from durable_retry.services.upkeep import starting
 from durable_retry.services.upkeep.starting import LOOKED_AT, seconds_without_a_start
@@ -15,6 +14,7 @@ from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.http.health import get_health
 from durable_retry.triggers.http.submissions import submit_operation
+from durable_retry_console.alerts.watch import read_health_metrics
 from tests.support.http import call
 from tests.support.hub import TaskHubStage
 

@@ -13,13 +13,6 @@ from azure.data.tables import UpdateMode
 from durabletask.client import OrchestrationStatus
 
 from durable_retry import api
-from durable_retry.console.activity import find
-from durable_retry.console.activity.store import ActivityWriter
-from durable_retry.console.alerts.watch import check_alerts
-from durable_retry.console.bulk.document import progress_document
-from durable_retry.console.bulk.shapes import ReplayProgress, ReplayState
-from durable_retry.console.overview import sharing
-from durable_retry.console.overview import summary as overview
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependencies_file import parse_config
@@ -35,6 +28,13 @@ from durable_retry.settings.configuration import using
 from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
 from durable_retry.stores.order_lanes import lane_id
 from durable_retry.stores.workflows import LISTED, note_created
+from durable_retry_console.activity import find
+from durable_retry_console.activity.store import ActivityWriter
+from durable_retry_console.alerts.watch import check_alerts
+from durable_retry_console.bulk.document import progress_document
+from durable_retry_console.bulk.shapes import ReplayProgress, ReplayState
+from durable_retry_console.overview import sharing
+from durable_retry_console.overview import summary as overview
 from tests.integration.triggers.conftest import DEPENDENCIES, App
 from tests.replay.test_stored import common
 from tests.support.builders import NOON, an_entry, an_operation

@@ -12,10 +12,6 @@ import pytest
 from durabletask.client import EntityQuery
 
 from durable_retry import clock
-from durable_retry.console.alerts import sending
-from durable_retry.console.alerts import watch as alerts
-from durable_retry.console.alerts.store import known_alerts
-from durable_retry.console.alerts.watch import check_alerts, read_health_metrics
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
 from durable_retry.engine.circuit.states import CircuitState
@@ -55,6 +51,10 @@ from durable_retry.stores.operations.writes import commit_success
 from durable_retry.stores.outbox.index import note_pending, own_location
 from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.alerts import sending
+from durable_retry_console.alerts import watch as alerts
+from durable_retry_console.alerts.store import known_alerts
+from durable_retry_console.alerts.watch import check_alerts, read_health_metrics
 from tests.support.builders import an_entry, an_operation, failing
 from tests.support.hub import TaskHubStage
 
@@ -92,7 +92,7 @@ async def test_an_alert_is_sent_once_and_again_when_it_clears(
 ) -> None:
     settle_on(monkeypatch)
     first, _ = await keep(1), await keep(2)
-    with caplog.at_level(logging.WARNING, logger="durable_retry.console.alerts.watch"):
+    with caplog.at_level(logging.WARNING, logger="durable_retry_console.alerts.watch"):
         assert [alert.condition for alert in await check_alerts(hub.binding, NOW)] == ["dead_letters"]
     assert [record.getMessage() for record in caplog.records] == [
         "alert dead_letters raised: 2.0, threshold 1.0"

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from durable_retry.console.finding.question import IndexCursor, cursor_content
 from durable_retry.engine.base.instants import from_age, from_rfc3339, optional_from_rfc3339
 from durable_retry.engine.base.json_input import read_json
 from durable_retry.engine.base.trace_context import TraceContext
@@ -37,6 +36,7 @@ from durable_retry.engine.retry.retry_after import MAX_HINT_SECONDS, parse_http_
 from durable_retry.engine.sources.schedules import Ncrontab, parse_ncrontab
 from durable_retry.engine.workflows.references import Reference
 from durable_retry.services.queue import decoded
+from durable_retry_console.finding.question import IndexCursor, cursor_content
 from tests.support.builders import NOON, a_record
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()

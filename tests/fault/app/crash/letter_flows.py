@@ -4,7 +4,6 @@ import re
 from typing import override
 
 from durable_retry import clock
-from durable_retry.console.bulk.routes import start_action_on_many, start_replay_of_many
 from durable_retry.engine.base.names import EventState, outbox_instance
 from durable_retry.engine.dead_letters.record import Status, archived
 from durable_retry.engine.dead_letters.replay import ReplayBody
@@ -13,6 +12,7 @@ from durable_retry.services.dead_letters.replay import replay_dead_letter
 from durable_retry.services.outbox import resend
 from durable_retry.stores.dead_letters.records import find_dead_letter, move_dead_letter
 from durable_retry.triggers.http.submissions import submit_operation
+from durable_retry_console.bulk.routes import start_action_on_many, start_replay_of_many
 from tests.fault.app.crash.flow import Expected, Flow, accepted, body, events_of_operation, operation_id
 from tests.fault.app.crash.places import Place
 from tests.fault.app.crash.small_app import SmallApp

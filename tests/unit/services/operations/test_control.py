@@ -4,9 +4,6 @@ from typing import Any
 
 import pytest
 
-from durable_retry.console.bulk import actions
-from durable_retry.console.bulk.actions import do_some
-from durable_retry.console.bulk.shapes import BulkAction, BulkItem, ItemOutcome
 from durable_retry.engine.base.errors import InstanceEndedError, WrongOperationStateError
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.facts import ActedOn
@@ -15,6 +12,9 @@ from durable_retry.services.operations import control
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import facts
 from durable_retry.triggers.http.operations import cancel_operation, pause_operation, retry_operation_now
+from durable_retry_console.bulk import actions
+from durable_retry_console.bulk.actions import do_some
+from durable_retry_console.bulk.shapes import BulkAction, BulkItem, ItemOutcome
 from tests.support.builders import NOON
 from tests.support.http import call
 

@@ -1,0 +1,102 @@
+"""Noting that other code runs than before, or that settings differ: each process compares digests once.
+
+Values are not kept: a digest of each setting says which one changed. Secrets have none, so a rotated secret
+does not show. While two versions run side by side, a new process of either is an entry where the other one
+compared last.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.facts import TargetType
+from durable_retry.settings.catalogue import GROUPS
+from durable_retry.settings.configuration import APP_ROOT, dependencies
+from durable_retry.settings.upkeep import retention_settings
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.activity.shapes import ActivityItem, ActivityKind
+from durable_retry_console.activity.store import WRITER, remove_activity_before, replace_known
+from durable_retry_console.activity.watch import target_of
+
+_CODE: Final = frozenset({".py", ".toml", ".json"})
+_NOT_CODE: Final = frozenset({"node_modules", "__pycache__", "tests"})
+# Far above any app; a folder that somebody filled by mistake must not hold the timer up.
+_MOST_FILES: Final = 5_000
+# The names that are spelled out of a change with many.
+_NAMED: Final = 10
+
+_PACKAGE: Final = Path(__file__).parents[2]
+
+
+async def note_changes(_hub: TaskHub, now: datetime) -> None:
+    """Note what differs from what ran last; the first run of an app only remembers."""
+    if await _changed_names("code", {"code": await asyncio.to_thread(_code_digest)}):
+        _note_change(now, ActivityKind.DEPLOYMENT, "other code was deployed", None)
+    if changed := await _changed_names("settings", _settings_digests()):
+        named = ", ".join(changed[:_NAMED])
+        more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+        _note_change(now, ActivityKind.SETTINGS, "settings were changed", named + more)
+
+
+# What this process has compared; it costs requests to storage, and what a process runs with does not change.
+_compared: Final[dict[str, Mapping[str, str]]] = {}
+
+
+async def _changed_names(name: str, digests: Mapping[str, str]) -> list[str]:
+    if _compared.get(name) == digests:
+        return []
+    changed = await replace_known(name, digests)
+    _compared[name] = digests
+    return changed
+
+
+async def remove_old_activity(_hub: TaskHub, now: datetime) -> None:
+    """Remove what is older than archived dead letters may be: a step of upkeep."""
+    kept_for = retention_settings().archived_for
+    if kept_for is not None:
+        await remove_activity_before(now - kept_for)
+
+
+def _note_change(now: datetime, kind: ActivityKind, what: str, reason: str | None) -> None:
+    target = target_of(TargetType.APP, kind.value)
+    WRITER.note(ActivityItem(at=now, kind=kind, who=None, what=what, target=target, reason=reason))
+
+
+@cache
+def _code_digest() -> str:
+    digest = sha256()
+    for number, path in enumerate(_code_files()):
+        if number == _MOST_FILES:
+            break
+        digest.update(str(path).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _code_files() -> Iterator[Path]:
+    for root in (APP_ROOT, _PACKAGE):
+        for folder, names, files in os.walk(root):
+            names[:] = sorted(name for name in names if name not in _NOT_CODE and not name.startswith("."))
+            for file in sorted(files):
+                if Path(file).suffix in _CODE:
+                    yield Path(folder, file)
+
+
+def _settings_digests() -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for group in GROUPS:
+        texts |= {each.name: os.environ.get(each.name, "") for each in group.described() if not each.secret}
+    # Their secrets are written as masks.
+    written: Mapping[str, Dependency] = dependencies().dependencies
+    texts |= {f"dependencies.{name}": _DEPENDENCY.dump_json(each).decode() for name, each in written.items()}
+    return {name: sha256(text.encode()).hexdigest()[:16] for name, text in texts.items()}
+
+
+_DEPENDENCY: Final = TypeAdapter(Dependency)

@@ -1,0 +1,39 @@
+"""HTTP: what happened, and who did it."""
+
+from typing import Final
+
+import azure.functions as func
+
+from durable_retry.engine.base.answers import Page
+from durable_retry.http.answers import json_answer
+from durable_retry.http.parameters import CURSOR, LIMIT, instant, one_of, text
+from durable_retry.http.routes import OK, Query, RouteAnswer, Routes
+from durable_retry_console.activity.find import find_activity
+from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind
+
+routes = Routes("activity")
+
+WHO: Final = text("who", "Only what this person or key did.")
+KIND: Final = one_of("kind", ActivityKind, "Only entries of this kind.")
+DEPENDENCY: Final = text("dependency", "Only of this dependency.")
+WORDS: Final = text("q", "Each word stands in who, what, the reason, the target's id or the dependency.")
+AFTER: Final = instant("after", "At this instant or later.")
+BEFORE: Final = instant("before", "Before this instant.")
+
+
+@routes.get(
+    "activity",
+    parameters=(WHO, KIND, DEPENDENCY, WORDS, AFTER, BEFORE, LIMIT, CURSOR),
+    answers=(
+        RouteAnswer(
+            OK,
+            "A page, the newest first. It looks at a bounded number of entries, so it may be short or empty "
+            "while `next_cursor`, which looks further, is not null.",
+            Page[ActivityItem],
+        ),
+    ),
+)
+async def get_activity(query: Query) -> func.HttpResponse:
+    """List what people did and what happened: circuits, alerts, bulk actions, deployments, settings."""
+    wanted = query.into(ActivityFilter, words=query[WORDS])
+    return json_answer(await find_activity(wanted, query[LIMIT], query[CURSOR]))

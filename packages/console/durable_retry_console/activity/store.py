@@ -1,0 +1,147 @@
+"""The activity in the table `RetryActivity`, written in the background within a second.
+
+    PK `entry`   RK <newest first>-<name of its own>   one entry
+    PK `known`   RK `code` | `settings`                what ran last (`console.activity.changes`)
+
+What a process notes less than a second before it is killed is lost; nothing waits for the activity.
+"""
+
+import json
+import logging
+import threading
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from typing import Final, override
+
+from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.errors import ContendedError
+from durable_retry.engine.base.instants import age
+from durable_retry.engine.base.unreadable import read_or
+from durable_retry.stores.storage import contents, tables
+from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem
+from durable_retry_console.background import BackgroundWriter
+
+TABLE: Final = "RetryActivity"
+
+_ENTRY: Final = "entry"
+_KNOWN: Final = "known"
+# A person who acts sees it in the list a moment later.
+_PAUSE_SECONDS: Final = 0.2
+# Entries that wait for storage; the oldest go first.
+_MOST_HELD: Final = 5_000
+# Rows that one page looks at.
+_MAX_ROWS: Final = 2_000
+_ROWS_AT_ONCE: Final = 500
+_REMOVED_AT_ONCE: Final = 1_000
+
+_log = logging.getLogger(__name__)
+
+
+class ActivityWriter(BackgroundWriter):
+    """Writes what this process notes."""
+
+    def __init__(self) -> None:
+        super().__init__("activity", _PAUSE_SECONDS)
+        self._lock = threading.Lock()
+        self._held: deque[tables.Row] = deque(maxlen=_MOST_HELD)
+
+    def note(self, item: ActivityItem) -> None:
+        """Have an entry written; returns at once, from any thread."""
+        # Its name is made once: an entry that is written again is the same row.
+        key = f"{age(item.at)}-{uuid.uuid4().hex[:8]}"
+        row = {"PartitionKey": _ENTRY, "RowKey": key, **contents.packed("item", item.model_dump_json())}
+        with self._lock:
+            self._held.append(row)
+        self.wake()
+
+    @override
+    def _write(self) -> bool:
+        with self._lock:
+            rows, self._held = list(self._held), deque(maxlen=_MOST_HELD)
+        try:
+            tables.replace_each(TABLE, rows)
+        except Exception as error:  # noqa: BLE001 - the entries stay, and are written later
+            with self._lock:
+                self._held.extendleft(reversed(rows))
+            if not self.is_over(error):
+                _log.warning("activity was not written: %s; %d entries wait", type(error).__name__, len(rows))
+            return False
+        return True
+
+
+WRITER: Final = ActivityWriter()
+"""The writer of this process."""
+
+
+async def list_activity(wanted: ActivityFilter, limit: int, cursor: str | None) -> Page[ActivityItem]:
+    """Return entries that match, the newest first.
+
+    A page looks at a bounded number of rows, so it may be short, or empty, and have a cursor.
+    """
+    found: list[ActivityItem] = []
+    rows_between = partial(
+        tables.rows_between,
+        TABLE,
+        _ENTRY,
+        # Rows of one instant have names behind it: `.` sorts behind `-`.
+        after="" if wanted.before is None else f"{age(wanted.before)}.",
+        before=None if wanted.after is None else f"{age(wanted.after)}.",
+    )
+    for _ in range(0, _MAX_ROWS, _ROWS_AT_ONCE):
+        page = await rows_between(limit=_ROWS_AT_ONCE, cursor=cursor)
+        for row in page.rows:
+            cursor = str(row["RowKey"])
+            found.extend(filter(wanted.matches, contents.readable(TABLE, [row], _item_of_row)))
+            if len(found) == limit:
+                return Page[ActivityItem](items=tuple(found), next_cursor=cursor)
+        if page.cursor is None:
+            return Page[ActivityItem](items=tuple(found))
+    return Page[ActivityItem](items=tuple(found), next_cursor=cursor)
+
+
+def _item_of_row(row: tables.Row) -> ActivityItem:
+    return ActivityItem.model_validate_json(contents.unpacked("item", row))
+
+
+async def remove_activity_before(instant: datetime) -> int:
+    """Delete entries from before an instant, a bounded number; return how many."""
+    page = await tables.rows_between(
+        TABLE, _ENTRY, after=f"{age(instant)}.", limit=_REMOVED_AT_ONCE, only=tables.KEYS
+    )
+    for row in page.rows:
+        await tables.delete(TABLE, _ENTRY, row["RowKey"])
+    return len(page.rows)
+
+
+async def replace_known(name: str, digests: Mapping[str, str]) -> list[str]:
+    """Remember what runs now; return the names that differ from what ran last, none the first time.
+
+    Where two instances replace it at once, one of them returns the names.
+    """
+    before: Mapping[str, str] | None = None
+
+    def rule(known: Mapping[str, str] | None) -> Mapping[str, str]:
+        nonlocal before
+        before = known
+        return digests
+
+    keys = {"PartitionKey": _KNOWN, "RowKey": name}
+    try:
+        await tables.change_row(TABLE, keys, rule, read=_digests_of_row, write=_row_of_digests)
+    except ContendedError:
+        return []
+    if not before:
+        return []
+    return sorted(each for each in before.keys() | digests.keys() if before.get(each) != digests.get(each))
+
+
+def _digests_of_row(row: tables.Row) -> Mapping[str, str]:
+    # What cannot be read is replaced, as at the first time.
+    return read_or(lambda: dict(json.loads(contents.unpacked("digests", row))), lambda _: {})
+
+
+def _row_of_digests(digests: Mapping[str, str]) -> tables.Row:
+    return contents.packed("digests", json.dumps(digests))

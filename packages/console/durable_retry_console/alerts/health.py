@@ -1,0 +1,166 @@
+"""The health metrics that alerts are about, and the gauges that show them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+
+from durable_retry.engine.circuit.breaker import Breaker
+from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.config.dependency import AlertThresholds
+from durable_retry.engine.dead_letters.numbers import DeadLetterSummary, open_dead_letters
+from durable_retry.engine.limits.settings import LimitSettings, shared_limits_at
+from durable_retry.engine.order_lanes.document import NONE_BLOCKED, BlockedLanes
+from durable_retry.settings.alerts import Thresholds
+from durable_retry.settings.configuration import dependencies
+from durable_retry.telemetry import metrics
+from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
+from durable_retry_console.alerts.rules import (
+    CIRCUIT_OPEN,
+    DEAD_LETTER_AGE,
+    DEAD_LETTERS,
+    LANE_BLOCKED,
+    NOT_STARTING,
+    OUTBOX_LAG,
+    RETRIES_EXHAUSTED,
+    TASK_HUB_AWAY,
+    HealthMetric,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HealthMetrics:
+    """The health metrics at one instant; None for those that could not be read.
+
+    Attributes:
+        outbox_lag_seconds: Age of the oldest pending event; 0 when none is pending.
+        circuits: By dependency, of those with a circuit.
+        retries_exhausted: Operations that used up their attempts in the last hour, of about the first 3,000.
+        not_starting_seconds: For how long accepted operations have not begun; 0 while they begin.
+        task_hub_away_seconds: For how long the task hub has not answered, above the threshold; 0 while it
+            answers.
+        blocked_lanes: Lanes of order keys that a dead letter blocks.
+    """
+
+    dead_letters: DeadLetterSummary | None
+    outbox_lag_seconds: float | None
+    circuits: Mapping[str, Breaker | None]
+    now: datetime
+    retries_exhausted: int | None = 0
+    not_starting_seconds: float | None = 0.0
+    task_hub_away_seconds: float | None = 0.0
+    blocked_lanes: BlockedLanes | None = NONE_BLOCKED
+
+    def with_thresholds(
+        self, thresholds: Thresholds, own: Mapping[str, AlertThresholds] = MappingProxyType({})
+    ) -> list[HealthMetric]:
+        """Return each metric with its threshold; `own` are those of dependencies."""
+        letters = self.dead_letters
+        return [
+            HealthMetric(DEAD_LETTERS, None if letters is None else letters.open, thresholds.dead_letters),
+            HealthMetric(DEAD_LETTER_AGE, self.dead_letter_age_seconds, thresholds.dead_letter_age_seconds),
+            HealthMetric(OUTBOX_LAG, self.outbox_lag_seconds, thresholds.outbox_lag_seconds),
+            HealthMetric(RETRIES_EXHAUSTED, self.retries_exhausted, thresholds.retries_exhausted_per_hour),
+            HealthMetric(NOT_STARTING, self.not_starting_seconds, thresholds.not_starting),
+            HealthMetric(LANE_BLOCKED, self.lane_blocked_seconds, thresholds.lane_blocked_seconds),
+            HealthMetric(TASK_HUB_AWAY, self.task_hub_away_seconds, thresholds.task_hub_away_seconds),
+            *(
+                HealthMetric(
+                    f"{CIRCUIT_OPEN}:{name}",
+                    None if breaker is None else seconds_since(breaker.closed_to_calls_since, self.now),
+                    _circuit_threshold(own.get(name), thresholds),
+                )
+                for name, breaker in self.circuits.items()
+            ),
+            *(metric for name, one in own.items() for metric in self._letters_of(name, one)),
+        ]
+
+    def _letters_of(self, name: str, own: AlertThresholds) -> Iterator[HealthMetric]:
+        """Yield what a dependency with thresholds of its own has of dead letters."""
+        none = open_dead_letters(0, None, self.now)
+        letters = None if self.dead_letters is None else self.dead_letters.by_dependency.get(name, none)
+        if own.dead_letters is not None:
+            count = None if letters is None else letters.open
+            yield HealthMetric(f"{DEAD_LETTERS}:{name}", count, own.dead_letters)
+        if own.dead_letter_age_seconds is not None:
+            age = None if letters is None else letters.oldest_age_seconds or 0.0
+            yield HealthMetric(f"{DEAD_LETTER_AGE}:{name}", age, own.dead_letter_age_seconds)
+
+    @property
+    def dead_letter_age_seconds(self) -> float | None:
+        """Age of the oldest open dead letter; 0 when there is none."""
+        return None if self.dead_letters is None else self.dead_letters.oldest_age_seconds or 0.0
+
+    @property
+    def lane_blocked_seconds(self) -> float | None:
+        """How long the lane that is blocked the longest has been so; 0 when none is."""
+        lanes = self.blocked_lanes
+        return None if lanes is None else seconds_since(lanes.since, self.now)
+
+
+def _circuit_threshold(own: AlertThresholds | None, of_all: Thresholds) -> float:
+    seconds = None if own is None else own.circuit_open_seconds
+    return of_all.circuit_open_seconds if seconds is None else seconds
+
+
+def own_thresholds() -> dict[str, AlertThresholds]:
+    """Return the thresholds of each dependency's own."""
+    return {name: dependency.alerts for name, dependency in dependencies().dependencies.items()}
+
+
+def seconds_since(since: datetime | None, now: datetime) -> float:
+    """Return how long ago an instant was; 0 for none."""
+    return 0.0 if since is None else max(0.0, (now - since).total_seconds())
+
+
+def show(health: HealthMetrics) -> None:
+    """Publish the metrics as gauges; one that is not known has no value."""
+    limits, lanes = list(_limits_by_dependency(health)), health.blocked_lanes
+    metrics.show_gauges(
+        {
+            metrics.DEAD_LETTERS.name: list(_dead_letters(health)),
+            metrics.DEAD_LETTER_AGE.name: _gauge_values(health.dead_letter_age_seconds),
+            metrics.OUTBOX_LAG.name: _gauge_values(health.outbox_lag_seconds),
+            metrics.LANES_BLOCKED.name: _gauge_values(None if lanes is None else lanes.lanes),
+            metrics.LANES_WAITING.name: _gauge_values(None if lanes is None else lanes.waiting),
+            metrics.CIRCUIT_STATUS.name: list(_circuit_states(health)),
+            metrics.LIMIT_CONCURRENCY.name: _values_with_limit(
+                (each, one.max_concurrency) for each, one in limits
+            ),
+            metrics.LIMIT_RATE.name: _values_with_limit((each, one.rate_per_second) for each, one in limits),
+        }
+    )
+
+
+def _gauge_values(value: float | None) -> list[metrics.GaugeValue]:
+    return [] if value is None else [(value, {})]
+
+
+def _values_with_limit(values: Iterable[tuple[str, float]]) -> list[metrics.GaugeValue]:
+    # 0 is no limit.
+    return [(value, {DEPENDENCY: name}) for name, value in values if value > 0]
+
+
+def _limits_by_dependency(health: HealthMetrics) -> Iterator[tuple[str, LimitSettings]]:
+    for name, dependency in dependencies().dependencies.items():
+        breaker = health.circuits.get(name) or Breaker()
+        yield name, shared_limits_at(health.now, dependency.limits, breaker).settings
+
+
+def _dead_letters(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:
+    # Names from messages are never labels: their number is unbounded.
+    if health.dead_letters is None:
+        return
+    counts = dict.fromkeys((*dependencies().dependencies, QUEUE, ""), 0)
+    for name, waiting in health.dead_letters.by_dependency.items():
+        label = dependency_label(name)
+        counts[label if label in counts else ""] += waiting.open
+    for name, count in counts.items():
+        yield count, {DEPENDENCY: name} if name else {}
+
+
+def _circuit_states(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:
+    known = {name: breaker for name, breaker in health.circuits.items() if breaker is not None}
+    for name, breaker in known.items():
+        for state in CircuitState:
+            yield int(breaker.state is state), {DEPENDENCY: name, CIRCUIT_STATE: state.value}

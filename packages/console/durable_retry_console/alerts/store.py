@@ -1,0 +1,144 @@
+"""Alerts and silences in the table `Alerts`: few rows, so that each list is one read.
+
+PK `alert`      RK <condition>                  its latest change, with the messages about it
+PK `incident`   RK <newest first><condition>    the latest incidents
+PK `silence`    RK <id>                         those that have not ended; ended ones until the next check
+"""
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from durable_retry.engine.base.errors import ContendedError
+from durable_retry.engine.base.instants import newest_first
+from durable_retry.stores.storage import contents, tables
+from durable_retry.stores.storage.contents import quoted
+from durable_retry_console.alerts.rules import Alert, Silence
+
+TABLE: Final = "Alerts"
+
+_ALERT: Final = "alert"
+_INCIDENT: Final = "incident"
+_SILENCE: Final = "silence"
+
+_SILENCE_ID: Final = re.compile(r"silence-[0-9a-f]{32}")
+
+KEPT_INCIDENTS: Final = 100
+
+
+async def known_alerts() -> dict[str, Alert]:
+    """Return the last alert of each condition, by condition."""
+    page = await tables.rows_between(TABLE, _ALERT)
+    alerts = contents.readable(TABLE, page.rows, _alert_of_row)
+    return {alert.condition: alert for alert in alerts}
+
+
+async def write_change(alert: Alert, last: Alert | None) -> bool:
+    """Store a change of a condition; False when another worker stored one first.
+
+    Args:
+        last: The one before, as it was read; None for the first of this condition.
+    """
+    row = _row_of_alert(_ALERT, quoted(alert.condition), alert)
+    found = await tables.read_version(TABLE, _ALERT, row["RowKey"])
+    if found is None:
+        is_ours = last is None and await tables.insert_if_absent(TABLE, row)
+    else:
+        # A row that nobody can read is replaced: the condition would never be raised again.
+        known = next(iter(contents.readable(TABLE, [found.row], _alert_of_row)), None)
+        is_last = known is None or (last is not None and known.id == last.id)
+        is_ours = is_last and await tables.merge_version(TABLE, row, found.etag)
+    if is_ours:
+        key = newest_first(alert.raised_at) + quoted(alert.condition)
+        await tables.merge(TABLE, _row_of_alert(_INCIDENT, key, replace(alert, deliveries={})))
+    return is_ours
+
+
+async def change_alert(condition: str, change: Callable[[Alert], Alert]) -> bool:
+    """Replace the alert of a condition by what `change` makes of it; return whether it was changed.
+
+    Args:
+        change: Called again when another worker changed the alert meanwhile; returning what it was given
+            changes nothing.
+    """
+    before: Alert | None = None
+
+    def rule(alert: Alert | None) -> Alert:
+        nonlocal before
+        before = alert
+        if alert is None:
+            raise LookupError
+        return change(alert)
+
+    keys = {"PartitionKey": _ALERT, "RowKey": quoted(condition)}
+    with suppress(LookupError, ContendedError):
+        after = await tables.change_row(TABLE, keys, rule, read=_alert_of_row, write=_alert_properties)
+        return after != before
+    return False
+
+
+async def list_incidents() -> list[Alert]:
+    """Return the latest incidents, the newest first."""
+    page = await tables.rows_between(TABLE, _INCIDENT, limit=KEPT_INCIDENTS)
+    return contents.readable(TABLE, page.rows, _alert_of_row)
+
+
+async def remove_old_incidents() -> None:
+    """Remove the incidents behind the latest."""
+    page = await tables.rows_between(TABLE, _INCIDENT, only=("PartitionKey", "RowKey"))
+    for row in page.rows[KEPT_INCIDENTS:]:
+        await tables.delete(TABLE, _INCIDENT, row["RowKey"])
+
+
+async def list_silences(now: datetime) -> list[Silence]:
+    """Return the silences that have not ended, the one that ends first first."""
+    page = await tables.rows_between(TABLE, _SILENCE)
+    silences = contents.readable(TABLE, page.rows, _silence_of_row)
+    return sorted((silence for silence in silences if silence.until > now), key=lambda each: each.until)
+
+
+async def write_silence(silence: Silence) -> None:
+    """Store a silence."""
+    row = {"PartitionKey": _SILENCE, "RowKey": silence.id, "silence": json.dumps(silence.to_json())}
+    await tables.merge(TABLE, row)
+
+
+async def find_silence(silence_id: str) -> Silence | None:
+    """Return a silence, or None."""
+    if not _SILENCE_ID.fullmatch(silence_id):
+        return None
+    row = await tables.read(TABLE, _SILENCE, silence_id)
+    return None if row is None else _silence_of_row(row)
+
+
+async def delete_silence(silence_id: str) -> None:
+    """End a silence."""
+    await tables.delete(TABLE, _SILENCE, silence_id)
+
+
+async def remove_ended_silences(now: datetime) -> None:
+    """Remove the silences that have ended."""
+    page = await tables.rows_between(TABLE, _SILENCE)
+    for silence in contents.readable(TABLE, page.rows, _silence_of_row):
+        if silence.until <= now:
+            await delete_silence(silence.id)
+
+
+def _alert_of_row(row: tables.Row) -> Alert:
+    return Alert.from_json_text(row["alert"])
+
+
+def _silence_of_row(row: tables.Row) -> Silence:
+    return Silence.from_json_text(row["silence"])
+
+
+def _row_of_alert(partition: str, key: str, alert: Alert) -> tables.Row:
+    return {"PartitionKey": partition, "RowKey": key, **_alert_properties(alert)}
+
+
+def _alert_properties(alert: Alert) -> tables.Row:
+    return {"alert": json.dumps(alert.to_json())}

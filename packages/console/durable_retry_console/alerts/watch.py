@@ -1,0 +1,260 @@
+"""Health metrics and alerts: read the metrics, show them as gauges, send changes of alerts to people.
+
+The cost of a run depends on what is open, pending or configured only. Each part is read by itself: one that
+does not answer leaves its alerts as they are, and hides no other.
+
+The last alert of each condition is stored with its messages, so that each is sent once, whatever restarts.
+
+    change ──> row, if no other worker wrote it ──> log, activity
+    message due ──> row with one more try ──> post ──> row with the end of the try
+
+A crash after a post leaves the message to the next run, which sends it again under the same id. Two workers
+cannot both begin a try: each writes the row under the version that it read.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.circuit.breaker import Breaker
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
+from durable_retry.engine.order_lanes.document import NONE_BLOCKED, BlockedLanes
+from durable_retry.runtime.concurrency import LoopOwned, raise_first, settle_all
+from durable_retry.services.order_lanes import find_blocked
+from durable_retry.services.outbox import was_swept_empty
+from durable_retry.services.upkeep.starting import seconds_without_a_start
+from durable_retry.settings.alerts import alert_settings
+from durable_retry.settings.configuration import dependencies
+from durable_retry.stores.circuit.entity import CircuitEntity
+from durable_retry.stores.dead_letters.counts import read_summary
+from durable_retry.stores.dead_letters.list import count_dead_letters
+from durable_retry.stores.outbox.events import pending_at
+from durable_retry.stores.outbox.index import list_notes
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.telemetry.spans import DEPENDENCY
+from durable_retry_console.activity.watch import note_alert
+from durable_retry_console.alerts.health import HealthMetrics, own_thresholds, seconds_since, show
+from durable_retry_console.alerts.rules import Alert, Silence, alert_changes, new_values
+from durable_retry_console.alerts.sending import Target, send_alert_to, targets_by_name
+from durable_retry_console.alerts.store import (
+    change_alert,
+    known_alerts,
+    list_silences,
+    remove_ended_silences,
+    remove_old_incidents,
+    write_change,
+)
+
+_MANY_NOTES: Final = 999
+# One query each, one after the other; mostly the first has a pending event.
+_NOTES_LOOKED_AT: Final = 50
+
+
+async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
+    """Read the health metrics."""
+    (letters, exhausted, lanes), lag_seconds, circuits, not_starting, away = await asyncio.gather(
+        _dead_letters(hub, now),
+        _answered_part("the outbox", _outbox_lag_seconds(hub, now)),
+        _readable_circuits(hub),
+        _answered_part("whether operations begin", _seconds_not_starting(hub, now)),
+        _task_hub_away(hub, now),
+    )
+    return HealthMetrics(letters, lag_seconds, circuits, now, exhausted, not_starting, away, lanes)
+
+
+# A part that takes longer is not known in this run.
+_PART_SECONDS: Final = 30.0
+
+
+async def _answered_part[T](name: str, part: Awaitable[T]) -> T | None:
+    try:
+        async with asyncio.timeout(_PART_SECONDS):
+            return await part
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not keep the other alerts back
+        _log.warning("not known in this run: %s (%s)", name, type(error).__name__)
+        return None
+
+
+# Task hubs that did not answer the last time, and since when; the timer runs on one instance at a time.
+_away_since: dict[TaskHub, datetime] = {}
+
+
+async def _task_hub_away(hub: TaskHub, now: datetime) -> float | None:
+    async def answers() -> bool:
+        await hub.check()
+        return True
+
+    if await _answered_part("the task hub", answers()):
+        _away_since.pop(hub, None)
+        return 0.0
+    seconds = seconds_since(_away_since.setdefault(hub, now), now)
+    # A process that began within the outage must not end the incident.
+    return seconds if seconds > alert_settings().thresholds.task_hub_away_seconds else None
+
+
+async def _seconds_not_starting(hub: TaskHub, now: datetime) -> float:
+    """Return for how long accepted operations have not begun; 0 when no threshold needs it."""
+    seconds = alert_settings().thresholds.not_starting
+    return await seconds_without_a_start(hub, now, timedelta(seconds=seconds)) if seconds > 0 else 0.0
+
+
+async def _dead_letters(
+    hub: TaskHub, now: datetime
+) -> tuple[DeadLetterSummary | None, int | None, BlockedLanes | None]:
+    """Return open dead letters, how many of the last hour had used up their attempts, and blocked lanes."""
+    letters = await _answered_part("dead letters", read_summary(now))
+    return (
+        letters,
+        await _answered_part("dead letters of the last hour", _retries_exhausted(now)),
+        await _answered_part("the lanes of order keys", _blocked_lanes(hub, letters)),
+    )
+
+
+async def _blocked_lanes(hub: TaskHub, letters: DeadLetterSummary | None) -> BlockedLanes:
+    """Return the lanes that a dead letter blocks; nothing is read while none is open."""
+    return NONE_BLOCKED if letters is not None and letters.open == 0 else await find_blocked(hub)
+
+
+async def _retries_exhausted(now: datetime) -> int:
+    """Count the dead letters of the last hour whose attempts were used up; 0 when no threshold needs it."""
+    if alert_settings().thresholds.retries_exhausted_per_hour <= 0:
+        return 0
+    reason = DeadLetterReason.RETRIES_EXHAUSTED.value
+    lately = DeadLetterFilter(reason=reason, created_after=now - timedelta(hours=1))
+    return await count_dead_letters(lately, one_page=True)
+
+
+# A sweep of this process that found the outbox empty answers for the watch that follows it within the minute.
+_SWEPT_LATELY: Final = timedelta(seconds=90)
+
+
+async def _outbox_lag_seconds(hub: TaskHub, now: datetime) -> float:
+    """Return the lag of the outbox, from its first 999 notes.
+
+    A note without a pending event does not count: its commit was refused, or is under way. Of a great many
+    such notes only the oldest are known to be so.
+    """
+    if was_swept_empty(hub, now - _SWEPT_LATELY):
+        return 0.0
+    notes, _ = await list_notes(_MANY_NOTES, None)
+    oldest = sorted((note for note in notes if note.unreadable is None), key=lambda note: note.noted_at)
+    for note in oldest[:_NOTES_LOOKED_AT]:
+        if await pending_at(note):
+            return seconds_since(note.noted_at, now)
+    return seconds_since(min((note.noted_at for note in oldest[_NOTES_LOOKED_AT:]), default=None), now)
+
+
+async def _readable_circuits(hub: TaskHub) -> dict[str, Breaker | None]:
+    async def circuit(name: str) -> Breaker | None:
+        breaker, why_not = await CircuitEntity(hub, name).readable()
+        if why_not is not None:
+            _log.warning("the circuit of %s cannot be read: %s", name, why_not, extra={DEPENDENCY: name})
+        return breaker if why_not is None else None
+
+    names = [
+        dependency.name for dependency in dependencies().dependencies.values() if dependency.circuit.enabled
+    ]
+    found = await asyncio.gather(*(_answered_part(f"the circuit of {name}", circuit(name)) for name in names))
+    return dict(zip(names, found, strict=True))
+
+
+_log = logging.getLogger(__name__)
+
+
+async def check_alerts(hub: TaskHub, now: datetime) -> list[Alert]:
+    """Check all health metrics, and send what changed; returns the changes that were stored."""
+    try:
+        return await _check_conditions(hub, now)
+    finally:
+        await _send_due_alerts(hub, now)
+
+
+async def _check_conditions(hub: TaskHub, now: datetime) -> list[Alert]:
+    health = await read_health_metrics(hub, now)
+    show(health)
+    known = await known_alerts()
+    metrics = health.with_thresholds(alert_settings().thresholds, own_thresholds())
+    for alert, value in new_values(known, metrics):
+        await change_alert(alert.condition, partial(_with_value, of=alert.id, value=value))
+    changes = []
+    for alert in alert_changes(known, metrics, now):
+        if await write_change(alert, known.get(alert.condition)):
+            _log_alert(alert)
+            note_alert(alert)
+            changes.append(alert)
+    if changes:
+        await remove_old_incidents()
+    await remove_ended_silences(now)
+    return changes
+
+
+def _with_value(found: Alert, *, of: str, value: float) -> Alert:
+    return replace(found, value=value) if found.id == of else found
+
+
+def _log_alert(alert: Alert) -> None:
+    document = alert.document()
+    level = logging.WARNING if alert.is_raised else logging.INFO
+    values = (alert.condition, alert.state, alert.value, alert.threshold)
+    extra = {f"durable_retry.alert.{name}": value for name, value in document.items()}
+    _log.log(level, "alert %s %s: %s, threshold %s", *values, extra=extra)
+
+
+# The time for the messages of one run to one receiver; the next run sends the rest.
+_RUN_SECONDS: Final = 15.0
+
+
+async def _send_due_alerts(hub: TaskHub, now: datetime) -> None:
+    # Only storage can make this fail.
+    by_name = targets_by_name()
+    if not by_name:
+        return
+    silences, settings = await list_silences(now), alert_settings()
+    alerts = [
+        alert
+        for alert in (await known_alerts()).values()
+        # In a quiet hour, only the end of an incident is sent.
+        if not (alert.is_raised and settings.is_quiet(alert.kind, now))
+    ]
+
+    async def send(target: Target) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_RUN_SECONDS):
+                # What was tried least comes first: a message that hangs must not keep the others waiting.
+                for alert in sorted(alerts, key=lambda alert: alert.tries_of(target.name)):
+                    if alert.due([target.name], now, silences):
+                        await _send_alert(hub, alert, target, now, silences)
+
+    # Each receiver has the time for itself: one that hangs keeps only its own messages waiting.
+    raise_first((await settle_all(send, by_name.values(), len(by_name)))[1])
+
+
+# Messages of one alert to several receivers change one row: in turn, each needs no second look at it.
+_rows: Final = LoopOwned(asyncio.Lock)
+
+
+async def _send_alert(
+    hub: TaskHub, alert: Alert, target: Target, now: datetime, silences: Sequence[Silence]
+) -> None:
+    def begin(found: Alert) -> Alert:
+        is_due = found.id == alert.id and found.due([target.name], now, silences)
+        return found.trying([target.name], now) if is_due else found
+
+    async with _rows.get():
+        if not await change_alert(alert.condition, begin):
+            return
+    failure = await send_alert_to(hub, alert, target, now)
+    if failure is not None:
+        _log.warning("the alert %s did not reach %s: %s", alert.id, target.name, failure.detail)
+    ended = {target.name: failure}
+    async with _rows.get():
+        await change_alert(
+            alert.condition, lambda found: found.tried(ended) if found.id == alert.id else found
+        )

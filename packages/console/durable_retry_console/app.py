@@ -1,0 +1,53 @@
+"""Adding the console to an app: its routes, what it hears of the core, and its steps of upkeep."""
+
+from typing import Final
+
+from durable_retry.deferred import deferred
+from durable_retry.http.collection import Collection
+from durable_retry.services.upkeep.chores import EACH_MINUTE, EACH_ROUND
+from durable_retry_console.activity import watch as activity_watch
+from durable_retry_console.activity.store import WRITER as ACTIVITY_WRITER
+from durable_retry_console.metrics import minutes
+from durable_retry_console.metrics.store import WRITER as METRICS_WRITER
+
+COLLECTIONS: Final = (
+    Collection(
+        "operations/{*rest}",
+        (
+            "durable_retry_console.finding.routes:operation_routes",
+            "durable_retry_console.overview.routes:operation_routes",
+        ),
+    ),
+    Collection("metrics", ("durable_retry_console.metrics.routes:routes",)),
+    Collection("dead-letters/{*rest}", ("durable_retry_console.bulk.routes:replay_routes",)),
+    Collection("search", ("durable_retry_console.finding.routes:routes",)),
+    Collection("overview", ("durable_retry_console.overview.routes:routes",)),
+    Collection("bulk-actions/{*rest}", ("durable_retry_console.bulk.routes:action_routes",)),
+    Collection("alerts/{*rest}", ("durable_retry_console.alerts.routes:routes",)),
+    Collection("activity", ("durable_retry_console.activity.routes:routes",)),
+    Collection("dashboard/{*rest}", ("durable_retry_console.dashboard.routes:routes",), anonymous=True),
+)
+
+_EACH_MINUTE: Final = (
+    deferred("durable_retry_console.alerts.watch:check_alerts"),
+    deferred("durable_retry_console.activity.changes:note_changes"),
+)
+_EACH_ROUND: Final = (
+    deferred("durable_retry_console.metrics.series:keep_metrics"),
+    deferred("durable_retry_console.activity.changes:remove_old_activity"),
+)
+
+
+def subscribe_console() -> None:
+    """Subscribe the console to the facts of the core, and add its steps to upkeep; once per process."""
+    minutes.record_facts()
+    activity_watch.record_facts()
+    if not set(_EACH_MINUTE) <= set(EACH_MINUTE):
+        EACH_MINUTE.extend(_EACH_MINUTE)
+        EACH_ROUND.extend(_EACH_ROUND)
+
+
+def begin_writers() -> None:
+    """Write what this process counts and notes, in the background, from now on."""
+    METRICS_WRITER.begin()
+    ACTIVITY_WRITER.begin()

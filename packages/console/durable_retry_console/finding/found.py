@@ -1,0 +1,132 @@
+"""What a search finds, made of an operation, a dead letter or an event."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.instants import from_rfc3339, optional_from_rfc3339
+from durable_retry.engine.base.json_forms import is_none
+from durable_retry.engine.base.names import OperationState, Priority
+from durable_retry.engine.base.unreadable import UNREADABLE, Unreadable
+from durable_retry.engine.dead_letters.record import KeptDeadLetter
+from durable_retry.engine.facts import TargetType
+from durable_retry.engine.operations.status import last_error
+from durable_retry.engine.outbox import OutboxEvent
+from durable_retry_console.activity.shapes import ActivityItem
+
+NAMES: Final = (
+    *("dependency", "handler", "source", "key", "correlation_id"),
+    *("order_key", "priority", "debounce_key"),
+)
+"""What operations and dead letters are asked by; each the whole of it."""
+
+
+def names_of(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a document has for each of `NAMES`; a priority that is left out is `normal`."""
+    priority = Priority(shown.get("priority") or Priority.NORMAL)
+    return {name: shown.get(name) for name in NAMES} | {"priority": priority}
+
+
+class FoundType(StrEnum):
+    """What a search finds."""
+
+    OPERATION = "operation"
+    DEAD_LETTER = "dead_letter"
+    EVENT = "event"
+    BATCH = "batch"
+    SAGA = "saga"
+    REPLAY = "replay"
+    ACTIVITY = "activity"
+    """Something that a person did, or that happened: its id is that of its target, its status the kind."""
+
+
+class FoundItem(Answer):
+    """Something that was found: what every type has, null where it has none."""
+
+    type: FoundType
+    id: str
+    name: str | None = None
+    status: str
+    key: str | None = None
+    dependency: str | None = None
+    handler: str | None = None
+    source: str | None = None
+    correlation_id: str | None = None
+    order_key: str | None = None
+    priority: Priority | None = None
+    debounce_key: str | None = None
+    operation_id: str | None = None
+    error: str | None = None
+    attempt_count: int | None = None
+    next_attempt_at: Instant | None = None
+    dead_letter_id: str | None = None
+    created_at: Instant
+    unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
+
+
+def found_operation(document: Mapping[str, Any]) -> FoundItem:
+    """Show an operation by its status document."""
+    next_attempt_at = document["next_attempt_at"]
+    return FoundItem(
+        type=FoundType.OPERATION,
+        id=document["operation_id"],
+        status=document["status"],
+        **names_of(document),
+        operation_id=document["operation_id"],
+        error=_error_of(document),
+        attempt_count=document["attempt_count"],
+        next_attempt_at=optional_from_rfc3339(next_attempt_at),
+        dead_letter_id=(document["dead_letter"] or {}).get("id"),
+        created_at=from_rfc3339(document["created_at"]),
+        unreadable=document.get(UNREADABLE),
+    )
+
+
+def _error_of(document: Mapping[str, Any]) -> str | None:
+    """Return in one line why an operation did not go through; None while nothing failed, or once it did."""
+    dead_letter = document["dead_letter"]
+    if dead_letter is not None:
+        return f"{dead_letter.get('reason')}: {dead_letter.get('detail')}"
+    return None if document["status"] == OperationState.SUCCEEDED else last_error(document) or None
+
+
+def found_dead_letter(record: KeptDeadLetter) -> FoundItem:
+    """Show a dead letter."""
+    return FoundItem.taken_from(
+        record,
+        type=FoundType.DEAD_LETTER,
+        error=f"{record.reason.value}: {record.detail}",
+        dead_letter_id=record.id,
+    )
+
+
+def found_activity(item: ActivityItem) -> FoundItem:
+    """Show an entry of the activity."""
+    return FoundItem(
+        type=FoundType.ACTIVITY,
+        id=item.target.id,
+        name=item.what if item.who is None else f"{item.who} {item.what}",
+        status=item.kind,
+        dependency=item.dependency,
+        operation_id=item.target.id if item.target.type is TargetType.OPERATION else None,
+        error=item.reason,
+        created_at=item.at,
+    )
+
+
+def found_event(event: OutboxEvent) -> FoundItem:
+    """Show an event."""
+    return FoundItem(
+        type=FoundType.EVENT,
+        id=event.event_id,
+        name=event.type,
+        status=event.state,
+        dependency=event.dependency,
+        operation_id=event.operation_id,
+        error=event.detail,
+        created_at=event.created_at,
+        unreadable=event.unreadable,
+    )

@@ -1,0 +1,304 @@
+"""Find operations: by key, id and shared names at once, by anything else in the index, the newest first.
+
+A key has a few scopes (`engine.operations.operation`), and each gives one id: reading those costs the same
+however many operations there are, and so does a correlation id, an order key or a debounce key, which have
+rows of their own.
+
+Everything else reads the index (`stores.operations.index`) back in time: all operations, or those that failed
+where only they can match, or both where the words of an error count. What may match is read from the task hub
+and shown if it does. One page reads a bounded number of each; its cursor continues where it stopped.
+
+While the task hub does not answer, the index does: what it has of an operation is shown, with the reason.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from durable_retry.engine.base.errors import TaskHubUnavailableError
+from durable_retry.engine.base.instants import from_microseconds, from_rfc3339, to_rfc3339
+from durable_retry.engine.base.names import FINISHED, HELD_UP, OperationState
+from durable_retry.engine.base.unreadable import UNREADABLE
+from durable_retry.engine.operations.document import ListedOperation
+from durable_retry.runtime.concurrency import map_bounded
+from durable_retry.services.operations.submit import named_ids
+from durable_retry.stores.operations.index import NAMED, OperationEntry, OperationList, buckets, ids_of_name
+from durable_retry.stores.operations.notes import write_noted
+from durable_retry.stores.operations.status import find_status
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.finding.found import NAMES
+from durable_retry_console.finding.question import (
+    BadCursorError,
+    IndexCursor,
+    Question,
+    cursor_text,
+    read_cursor,
+)
+
+MAX_READ: Final = 20_000
+"""Entries of the index per page."""
+
+# Rows of the index per page; the partition that is begun is read to its end.
+_MAX_ROWS: Final = 1_000
+
+# Documents per page.
+_MAX_DOCUMENTS: Final = 400
+
+_READS_AT_ONCE: Final = 16
+
+# The most operations of a searched name that stand first on the first page.
+_MOST_NAMED: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class OperationSearchPage:
+    """A page of status documents, the newest first; `cursor` continues behind it, None at the end."""
+
+    documents: list[dict[str, Any]]
+    cursor: str | None
+
+
+async def find_operations(
+    hub: TaskHub, wanted: Question, *, tenant: str, limit: int, cursor: str | None
+) -> OperationSearchPage:
+    """Return the operations that match, the newest first.
+
+    Args:
+        tenant: The tenant of the caller, whose keys are looked up at once.
+        limit: Most operations of the page; a shorter one may have a cursor.
+
+    Raises:
+        BadCursorError: The cursor was not given out here.
+        TaskHubUnavailableError: It did not answer, and the cursor is of the list of a shared name.
+    """
+    if cursor is None:
+        await write_noted()
+    try:
+        return await _find_at_hub(hub, wanted, tenant, limit, cursor)
+    except TaskHubUnavailableError as error:
+        with suppress(BadCursorError):
+            return await _found_in_index(hub, wanted, limit, cursor, str(error))
+        raise
+
+
+async def _found_in_index(
+    hub: TaskHub, wanted: Question, limit: int, cursor: str | None, away: str
+) -> OperationSearchPage:
+    place = IndexCursor(before=wanted.created_before) if cursor is None else IndexCursor.read(cursor)
+    search = _Search(hub, wanted, limit, place, away)
+    following = await search.run()
+    return OperationSearchPage(search.found, None if following is None else following.text())
+
+
+async def _find_at_hub(
+    hub: TaskHub, wanted: Question, tenant: str, limit: int, cursor: str | None
+) -> OperationSearchPage:
+    name = next(filter(None, (getattr(wanted, name) for name in NAMED)), None)
+    if wanted.key is None and name is not None and not _is_of_index(cursor):
+        return await _page_of_name(hub, wanted, name, limit, cursor)
+    place = IndexCursor(before=wanted.created_before) if cursor is None else IndexCursor.read(cursor)
+    if wanted.key is not None:
+        found = await _documents_of_ids(hub, named_ids(wanted.key, tenant))
+        return _page_of_documents([one for one in found if _is_wanted_document(wanted, one)], place, limit)
+    found = []
+    if wanted.words is not None and cursor is None:
+        found = await _documents_of_ids(
+            hub, [*named_ids(wanted.words, tenant), *await _ids_of_name(wanted.words)]
+        )
+        found = list(
+            {one["operation_id"]: one for one in found if _is_wanted_document(wanted, one)}.values()
+        )[:limit]
+        if any(one["operation_id"] == wanted.words for one in found):
+            return OperationSearchPage(found, None)
+        place = replace(place, shown=tuple(one["operation_id"] for one in found))
+    search = _Search(hub, wanted, limit - len(found), place)
+    following = await search.run()
+    found += search.found
+    found.sort(key=_created_at, reverse=True)
+    return OperationSearchPage(found, None if following is None else following.text())
+
+
+def _is_of_index(cursor: str | None) -> bool:
+    """Whether a list goes on in the index, as it began there while the task hub was away."""
+    with suppress(BadCursorError):
+        return cursor is not None and IndexCursor.read(cursor) is not None
+    return False
+
+
+async def _ids_of_name(words: str) -> list[str]:
+    return (await ids_of_name(words, limit=_MOST_NAMED, cursor=None)).operation_ids
+
+
+async def _page_of_name(
+    hub: TaskHub, wanted: Question, name: str, limit: int, cursor: str | None
+) -> OperationSearchPage:
+    place = None if cursor is None else read_cursor(cursor, _OF_NAME)
+    found: list[dict[str, Any]] = []
+    read = 0
+    while True:
+        page = await ids_of_name(name, limit=limit - len(found), cursor=place)
+        documents = await _documents_of_ids(hub, dict.fromkeys(page.operation_ids))
+        found += (document for document in documents if _is_wanted_document(wanted, document))
+        read, place = read + len(page.operation_ids), page.cursor
+        if place is None or len(found) == limit or read >= _MAX_DOCUMENTS:
+            return OperationSearchPage(found, None if place is None else cursor_text([_OF_NAME, place]))
+
+
+_OF_NAME: Final = "named"
+
+
+def _is_wanted_document(wanted: Question, document: Mapping[str, Any]) -> bool:
+    return wanted.is_in_time(_created_at(document)) and wanted.matches_operation(document)
+
+
+def _created_at(document: Mapping[str, Any]) -> datetime:
+    return from_rfc3339(document["created_at"])
+
+
+def _page_of_documents(
+    documents: Iterable[dict[str, Any]], place: "IndexCursor", limit: int
+) -> OperationSearchPage:
+    placed = sorted(
+        ((_created_at(document), document["operation_id"], document) for document in documents),
+        key=lambda entry: entry[:2],
+        reverse=True,
+    )
+    rest = [entry for entry in placed if place.is_before(*entry[:2])]
+    last = rest[limit - 1][:2] if len(rest) > limit else None
+    return OperationSearchPage(
+        [entry[2] for entry in rest[:limit]], None if last is None else IndexCursor(*last).text()
+    )
+
+
+async def _documents_of_ids(hub: TaskHub, ids: Iterable[str]) -> list[dict[str, Any]]:
+    found = await map_bounded(partial(find_status, hub), ids, _READS_AT_ONCE)
+    return [document for document in found if document is not None]
+
+
+def _document_of_entry(entry: OperationEntry, away: str) -> dict[str, Any]:
+    """Return what the index has of an operation, which may have gone on since."""
+    return ListedOperation.taken_from(
+        entry,
+        status=entry.status or OperationState.PENDING,
+        attempt_count=0,
+        attempts=(),
+        next_attempt_at=None,
+        deadline_at=None,
+        result=None,
+        dead_letter=None,
+        events=(),
+        updated_at=max(from_microseconds(entry.noted_us), entry.created_at),
+        unreadable=": ".join(part for part in (away, entry.error) if part),
+    ).to_json()
+
+
+def _document_in_place(document: dict[str, Any], entry: OperationEntry) -> dict[str, Any]:
+    """Return a document; one that cannot be read has what the index knows of it, and stands in its place."""
+    if UNREADABLE not in document:
+        return document
+    known = {name: getattr(entry, name) for name in NAMES if getattr(entry, name) is not None}
+    return document | known | {"created_at": to_rfc3339(entry.created_at)}
+
+
+# An operation in one of these is in the list of those that failed.
+_FAILED_ONLY: Final = HELD_UP | FINISHED - {OperationState.SUCCEEDED}
+
+
+@dataclass(slots=True)
+class _Search:
+    """One page of a search, under way.
+
+    Attributes:
+        away: Why the task hub is not asked, and entries of the index are shown; None where it is.
+        rows: Rows of the index that were read.
+        entries: Entries in them.
+        documents: Documents that were read.
+    """
+
+    hub: TaskHub
+    wanted: Question
+    limit: int
+    place: IndexCursor
+    away: str | None = None
+    found: list[dict[str, Any]] = field(default_factory=list)
+    rows: int = 0
+    entries: int = 0
+    documents: int = 0
+
+    async def run(self) -> IndexCursor | None:
+        """Fill the page; return where the next one begins, None at the end of all."""
+        if self.limit == 0:
+            return self.place
+        after = self.wanted.created_after
+        async for begin, entries in self._joined_partitions():
+            left = await self._take_matching(entries)
+            if left:
+                return self.place
+            if after is not None and begin <= after:
+                return None
+            self.place = replace(self.place, before=begin, last_id="")
+            if self._is_page_full or self.rows >= _MAX_ROWS or self.entries >= MAX_READ:
+                return self.place
+        return None
+
+    @property
+    def _is_page_full(self) -> bool:
+        return len(self.found) == self.limit or self.documents >= _MAX_DOCUMENTS
+
+    async def _joined_partitions(self) -> AsyncIterator[tuple[datetime, list[OperationEntry]]]:
+        if self.wanted.status in _FAILED_ONLY:
+            kinds = [OperationList.FAILED]
+        else:
+            # Only the list of failures has errors, where words may stand, and states other than success.
+            is_plain = self.wanted.words is None and self.wanted.status in (None, OperationState.SUCCEEDED)
+            kinds = [OperationList.ALL] if is_plain else [OperationList.ALL, OperationList.FAILED]
+        lists = [buckets(kind, self.place.first, self.wanted.words) for kind in kinds]
+        heads = [await anext(each, None) for each in lists]
+        while present := [head for head in heads if head is not None]:
+            newest = max(begin for begin, _, _ in present)
+            joined: dict[tuple[datetime, str], OperationEntry] = {}
+            for number, head in enumerate(heads):
+                if head is None or head[0] != newest:
+                    continue
+                self.rows += head[1]
+                self.entries += len(head[2])
+                for entry in head[2]:
+                    known = joined.get(entry.position)
+                    if known is None or known.rank <= entry.rank:
+                        joined[entry.position] = entry
+                heads[number] = await anext(lists[number], None)
+            yield newest, [joined[position] for position in sorted(joined, reverse=True)]
+
+    async def _take_matching(self, entries: Iterable[OperationEntry]) -> bool:
+        """Read the documents of those that may match until the page is full; return whether any are left."""
+        rest = [
+            entry
+            for entry in entries
+            if entry.operation_id not in self.place.shown
+            and self.place.is_before(*entry.position)
+            and self.wanted.is_in_time(entry.created_at)
+            and self.wanted.may_match(entry)
+        ]
+        while rest and not self._is_page_full:
+            missing = self.limit - len(self.found)
+            taken, rest = rest[:missing], rest[missing:]
+            if self.away is None:
+                self.found += await self._matching_documents(taken)
+                self.documents += len(taken)
+            else:
+                shown = [_document_of_entry(each, self.away) for each in taken]
+                self.found += [each for each in shown if self.wanted.status in (None, each["status"])]
+            self.place = replace(self.place, before=taken[-1].created_at, last_id=taken[-1].operation_id)
+        return bool(rest)
+
+    async def _matching_documents(self, entries: list[OperationEntry]) -> list[dict[str, Any]]:
+        entries_by_id = {entry.operation_id: entry for entry in entries}
+        read = await _documents_of_ids(self.hub, entries_by_id)
+        documents = [_document_in_place(one, entries_by_id[one["operation_id"]]) for one in read]
+        # A replay is accepted again: the index has its operation twice, and the later place counts.
+        present = {(_created_at(document), document["operation_id"]): document for document in documents}
+        found = (present.get(entry.position) for entry in entries)
+        return [one for one in found if one is not None and self.wanted.matches_operation(one)]

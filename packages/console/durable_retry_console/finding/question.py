@@ -1,0 +1,168 @@
+"""A question to the lists of operations, dead letters, events, workflows, bulk replays and activity.
+
+A cursor is what a page of its answer gives the next one, as a text that callers do not read.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Self
+
+from durable_retry.engine.base.instants import optional_from_rfc3339, optional_to_rfc3339
+from durable_retry.engine.base.json_input import read_json
+from durable_retry.engine.base.names import OperationState, Priority
+from durable_retry.engine.base.text import mentions
+from durable_retry.engine.operations.status import last_error
+from durable_retry.stores.operations.index import OperationEntry
+from durable_retry_console.finding.found import NAMES, FoundItem, FoundType, names_of
+
+_SEARCHED: Final = ("operation_id", "key", "correlation_id", "order_key", "debounce_key")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is looked for; None means any.
+
+    Attributes:
+        words: Each must stand in a name, an id or the error of an item.
+        status: In the words of the item's kind.
+        source: `http`, `queue`, ...
+    """
+
+    words: str | None = None
+    kind: FoundType | None = None
+    status: str | None = None
+    dependency: str | None = None
+    handler: str | None = None
+    source: str | None = None
+    key: str | None = None
+    correlation_id: str | None = None
+    order_key: str | None = None
+    priority: Priority | None = None
+    debounce_key: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+    def is_in_time(self, created_at: datetime) -> bool:
+        """Return whether what was created at an instant can match."""
+        is_late = self.created_after is None or created_at >= self.created_after
+        return is_late and (self.created_before is None or created_at < self.created_before)
+
+    def has_words(self, *texts: object) -> bool:
+        """Return whether the words stand in some texts; what is no text has none."""
+        return self.words is None or mentions(self.words, *(text for text in texts if isinstance(text, str)))
+
+    def matches(self, item: FoundItem) -> bool:
+        """Return whether an item matches, its words aside."""
+        exact = all(getattr(self, name) in (None, getattr(item, name)) for name in ("status", *NAMES))
+        return exact and self.is_in_time(item.created_at)
+
+    def matches_operation(self, document: Mapping[str, Any]) -> bool:
+        """Return whether the operation of a status document matches, whenever it was created."""
+        is_of_status = self.status in (None, document["status"])
+        return is_of_status and self._fits_document(document, last_error(document))
+
+    def may_match(self, entry: OperationEntry) -> bool:
+        """Return whether an operation may match, as far as the index shows; its time is not looked at."""
+        return self._may_have_status(entry.status) and self._fits_document(
+            {name: getattr(entry, name) for name in (*NAMES, "operation_id")}, entry.error
+        )
+
+    def _may_have_status(self, noted: OperationState | None) -> bool:
+        if self.status in (None, noted):
+            return True
+        # The index always has these two; a cancelled operation may have ended otherwise before that arrived.
+        if self.status in {OperationState.DEAD_LETTERED, OperationState.CANCELLED}:
+            return False
+        return noted not in {OperationState.SUCCEEDED, OperationState.DEAD_LETTERED}
+
+    def _fits_document(self, shown: Mapping[str, Any], error: str) -> bool:
+        has_names = all(getattr(self, name) in (None, value) for name, value in names_of(shown).items())
+        return has_names and self.has_words(*map(shown.get, _SEARCHED), error)
+
+
+NOT_OURS: Final = "this cursor was not given out here"
+INDEX_CURSOR: Final = "index"
+MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class BadCursorError(ValueError):
+    """An invalid cursor."""
+
+
+def cursor_text(content: Any) -> str:
+    """Return a cursor: JSON in base64, which `cursor_content` reads."""
+    return base64.urlsafe_b64encode(json.dumps(content).encode()).decode()
+
+
+def cursor_content(cursor: str) -> Any:
+    """Return the content of a cursor.
+
+    Raises:
+        BadCursorError: It was not given out here.
+    """
+    try:
+        return read_json(base64.urlsafe_b64decode(cursor.encode("ascii")))
+    except ValueError as error:  # of ASCII, base64 or JSON
+        raise BadCursorError(NOT_OURS) from error
+
+
+def read_cursor(cursor: str, kind: str) -> Any:
+    """Return the place in a cursor of one kind.
+
+    Raises:
+        BadCursorError: It is of another kind, or was not given out here.
+    """
+    match cursor_content(cursor):
+        case [found, place] if found == kind:
+            return place
+    raise BadCursorError(NOT_OURS)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCursor:
+    """Where a search continues: with what was created before an instant.
+
+    Attributes:
+        before: Exclusive, but for ids that sort before `last_id`; None for the newest.
+        last_id: The last operation that was looked at; "" when all of the instant remain.
+        shown: Ids that an earlier page showed out of turn.
+    """
+
+    before: datetime | None = None
+    last_id: str = ""
+    shown: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, cursor: str) -> Self:
+        """Return the place of a cursor.
+
+        Raises:
+            BadCursorError: It was not given out here.
+        """
+        parts = read_cursor(cursor, INDEX_CURSOR)
+        try:
+            before, last_id, shown = parts
+            return cls(
+                before=optional_from_rfc3339(before),
+                last_id="" + last_id,
+                shown=tuple("" + one for one in shown),
+            )
+        except (ValueError, TypeError, OverflowError) as error:
+            raise BadCursorError(NOT_OURS) from error
+
+    def text(self) -> str:
+        """Return the cursor."""
+        before = optional_to_rfc3339(self.before)
+        return cursor_text([INDEX_CURSOR, [before, self.last_id, self.shown]])
+
+    def is_before(self, created_at: datetime, operation_id: str) -> bool:
+        """Return whether an operation has not been looked at yet."""
+        return self.before is None or (created_at, operation_id) < (self.before, self.last_id)
+
+    @property
+    def first(self) -> datetime | None:
+        """The newest instant of which something may be left; None for the newest of all."""
+        return self.before if self.before is None or self.last_id else self.before - MICROSECOND

@@ -1,0 +1,105 @@
+"""HTTP: the list of operations, and finding anything by one question."""
+
+from typing import Final
+
+import azure.functions as func
+
+from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.names import OperationState, Priority
+from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.engine.operations.document import ListedOperation
+from durable_retry.http.answers import json_answer
+from durable_retry.http.parameters import (
+    CORRELATION_ID,
+    CREATED_AFTER,
+    CREATED_BEFORE,
+    CURSOR,
+    DEBOUNCE_KEY,
+    LIMIT,
+    ORDER_KEY,
+    one_of,
+    text,
+)
+from durable_retry.http.refusals import Refusals
+from durable_retry.http.routes import OK, Query, RouteAnswer, Routes, tenant_of
+from durable_retry.runtime.binding import TaskHub
+from durable_retry_console.finding.found import FoundItem, FoundType
+from durable_retry_console.finding.operations import MAX_READ, find_operations
+from durable_retry_console.finding.question import BadCursorError, Question
+from durable_retry_console.finding.search import search
+
+_BAD_CURSOR: Final[Refusals] = {
+    BadCursorError: lambda error: InvalidInputError([Problem("/cursor", str(error))])
+}
+
+operation_routes = Routes("operations", _BAD_CURSOR)
+routes = Routes("search", _BAD_CURSOR)
+
+DEPENDENCY: Final = text("dependency", "Only of this dependency.")
+HANDLER: Final = text("handler", "Only of this handler.")
+SOURCE: Final = text("source", "Only of this source: `http`, `queue`, `batch`, ...")
+KEY: Final = text(
+    "key",
+    "Only of this key, the whole of it; read at once, whatever else there is. A tenant sends its header.",
+)
+PRIORITY: Final = one_of("priority", Priority, "Only of this priority; without one it is `normal`.")
+
+STATE: Final = one_of("status", OperationState, "Only operations with this status.")
+OPERATION_WORDS: Final = text(
+    "q",
+    "Each word stands in the key, the correlation id, the order key, the debounce key, the operation id or "
+    "the last error, as a part of it and in whatever case. The operation of exactly this key or id is read "
+    "at once and is on the first page.",
+)
+
+WORDS: Final = text(
+    "q",
+    "Each word stands in a name, an id or the error of an item, as a part of it and in whatever case. What "
+    "has exactly this id, key, correlation id, order key or debounce key is read at once and is on the first "
+    "page.",
+)
+TYPE: Final = one_of("type", FoundType, "Only things of this type.")
+STATUS: Final = text("status", "Only of this status, in the words of the item's type.")
+
+_NAMED: Final = (DEPENDENCY, HANDLER, SOURCE, KEY, CORRELATION_ID, ORDER_KEY, PRIORITY, DEBOUNCE_KEY)
+_PLACED: Final = (CREATED_AFTER, CREATED_BEFORE, LIMIT, CURSOR)
+
+
+@operation_routes.get(
+    "operations",
+    parameters=(STATE, *_NAMED, OPERATION_WORDS, *_PLACED),
+    answers=(
+        RouteAnswer(
+            OK,
+            f"A page, the newest first. It looks at about {MAX_READ:,} "
+            "operations, so it may be short or empty while `next_cursor`, which looks further, is not null.",
+            Page[ListedOperation],
+        ),
+    ),
+)
+async def list_operations(req: func.HttpRequest, query: Query, hub: TaskHub) -> func.HttpResponse:
+    """List operations, the newest first."""
+    question = query.into(Question, words=query[OPERATION_WORDS])
+    tenant, limit, cursor = tenant_of(req), query[LIMIT], query[CURSOR]
+    found = await find_operations(hub, question, tenant=tenant, limit=limit, cursor=cursor)
+    items = tuple(map(ListedOperation.read, found.documents))
+    return json_answer(Page[ListedOperation](items=items, next_cursor=found.cursor))
+
+
+@routes.get(
+    "search",
+    parameters=(WORDS, TYPE, STATUS, *_NAMED, *_PLACED),
+    answers=(
+        RouteAnswer(
+            OK,
+            "A page, the newest first. It looks at a bounded number of each type, so it may be short or "
+            "empty while `next_cursor`, which looks further, is not null.",
+            Page[FoundItem],
+        ),
+    ),
+)
+async def search_everything(req: func.HttpRequest, query: Query, hub: TaskHub) -> func.HttpResponse:
+    """Find operations, dead letters, outbox events, batches, sagas, bulk replays and activity."""
+    question = query.into(Question, words=query[WORDS], kind=query[TYPE])
+    tenant, limit, cursor = tenant_of(req), query[LIMIT], query[CURSOR]
+    return json_answer(await search(hub, question, tenant=tenant, limit=limit, cursor=cursor))

@@ -1,0 +1,296 @@
+"""Find anything by one question: operations, dead letters, events, batches, sagas, bulk replays, activity.
+
+Each kind has a list of its own, the newest first, that reads a bounded number of rows per page. A page of
+the search takes a page of every list that can answer, and shows the newest that match. Its cursor has the
+page of each list, and behind which item it continues there. A list that found nothing yet continues on the
+next page; what it finds then can be newer than what was shown.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.names import EventState, OperationState
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
+from durable_retry.engine.dead_letters.record import Status
+from durable_retry.engine.operations.turn_names import TURN_NAMES
+from durable_retry.engine.workflows.document import SagaDocument, SagaPart
+from durable_retry.services.accepted_workflows import batches_of_key, list_batches, list_sagas, sagas_of_key
+from durable_retry.services.operations.submit import named_ids
+from durable_retry.stores.dead_letters.list import list_dead_letters
+from durable_retry.stores.outbox.events import find_event, list_pending
+from durable_retry.stores.outbox.index import list_ended
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.stores.workflows import list_created
+from durable_retry_console.activity.find import find_activity
+from durable_retry_console.activity.shapes import ActivityFilter, ActivityKind
+from durable_retry_console.bulk.actions import replay_of_instance
+from durable_retry_console.finding.found import (
+    NAMES,
+    FoundItem,
+    FoundType,
+    found_activity,
+    found_dead_letter,
+    found_event,
+    found_operation,
+)
+from durable_retry_console.finding.operations import find_operations
+from durable_retry_console.finding.question import BadCursorError, Question, cursor_content, cursor_text
+
+_ROWS_READ, _WORKFLOWS_READ = 200, 50
+"""Rows of one page of a list that has no index of names."""
+
+# Items and the cursor of the next page.
+type _Items = tuple[list[FoundItem], str | None]
+
+# Takes the most items and a cursor.
+type _List = Callable[[int, str | None], Awaitable[_Items]]
+
+
+@dataclass(frozen=True, slots=True)
+class _ListCursor:
+    """Where a list continues.
+
+    Attributes:
+        behind: Position of the last item of that page that was shown; None when none was.
+    """
+
+    page: str | None = None
+    behind: tuple[str, str] | None = None
+
+
+async def search(
+    hub: TaskHub, question: Question, *, tenant: str, limit: int, cursor: str | None
+) -> Page[FoundItem]:
+    """Return a page of what matches a question, the newest first.
+
+    Args:
+        tenant: The tenant of the caller, whose keys are looked up at once.
+        limit: Most items; a shorter page may have a cursor.
+
+    Raises:
+        BadCursorError: The cursor was not given out here.
+    """
+    lists = _lists_for_question(hub, question, tenant)
+    places = dict.fromkeys(lists, _ListCursor()) if cursor is None else _positions_of_cursor(cursor, lists)
+    items: list[FoundItem] = []
+    while places and len(items) < limit:
+        found, places = await _read_pages(lists, places, question, limit, limit - len(items))
+        if not found:
+            break
+        items += found
+    items.sort(key=_item_position, reverse=True)
+    return Page[FoundItem](items=tuple(items), next_cursor=_cursor_of_positions(places) if places else None)
+
+
+async def _read_pages(
+    lists: Mapping[str, _List], places: Mapping[str, _ListCursor], question: Question, size: int, most: int
+) -> tuple[list[FoundItem], dict[str, _ListCursor]]:
+    """Read one page of each list; return the newest that match, and where each list continues.
+
+    Args:
+        size: The size of the pages; the same each time, since a page is read again until all of it was shown.
+    """
+    pages = await asyncio.gather(*(lists[name](size, place.page) for name, place in places.items()))
+    left: dict[str, list[FoundItem]] = {}
+    # A list that has more may have it right behind its page: what is older than that has to wait.
+    horizon = ("", "")
+    for (name, place), (items, after) in zip(places.items(), pages, strict=True):
+        sorted_ = sorted(filter(question.matches, items), key=_item_position, reverse=True)
+        left[name] = [item for item in sorted_ if place.behind is None or _item_position(item) < place.behind]
+        if after is not None and left[name]:
+            horizon = max(horizon, _item_position(left[name][-1]))
+    every = sorted(((_item_position(item), name) for name in left for item in left[name]), reverse=True)[
+        :most
+    ]
+    newest = [name for position, name in every if position >= horizon]
+    following = {}
+    for (name, place), (_, after) in zip(places.items(), pages, strict=True):
+        count = newest.count(name)
+        if count < len(left[name]):
+            behind = _item_position(left[name][count - 1]) if count else place.behind
+            following[name] = _ListCursor(place.page, behind)
+        elif after is not None:
+            following[name] = _ListCursor(after)
+    return [item for name in left for item in left[name][: newest.count(name)]], following
+
+
+def _item_position(item: FoundItem) -> tuple[str, str]:
+    return to_rfc3339(item.created_at), item.id
+
+
+def _positions_of_cursor(cursor: str, lists: Iterable[str]) -> dict[str, _ListCursor]:
+    try:
+        places = {
+            "" + name: _ListCursor(after, None if behind is None else ("" + behind[0], "" + behind[1]))
+            for name, (after, behind) in cursor_content(cursor).items()
+        }
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
+        raise BadCursorError(NOT_OURS) from error
+    if not places or not places.keys() <= set(lists):
+        raise BadCursorError(NOT_OURS)
+    return places
+
+
+NOT_OURS: Final = "this cursor was not given out here, or for another question"
+
+
+def _cursor_of_positions(places: Mapping[str, _ListCursor]) -> str:
+    return cursor_text({name: (place.page, place.behind) for name, place in places.items()})
+
+
+def _lists_for_question(hub: TaskHub, question: Question, tenant: str) -> dict[str, _List]:
+    operations, named = partial(_list_of_operations, hub, question, tenant), frozenset(NAMES)
+    lists: dict[str, tuple[FoundType, type[StrEnum] | None, frozenset[str], _List]] = {
+        "operations": (FoundType.OPERATION, OperationState, named, operations),
+        "dead_letters": (FoundType.DEAD_LETTER, Status, named, partial(_list_of_dead_letters, question)),
+    }
+    operation_ids = frozenset(named_ids(question.words or "", tenant))
+    for state in EventState:
+        ours = partial(_list_of_events, question, state, operation_ids)
+        lists[f"{state.value}_events"] = (FoundType.EVENT, EventState, frozenset({"dependency"}), ours)
+    lists |= {
+        "batches": (FoundType.BATCH, None, frozenset({"key"}), partial(_list_of_batches, question, tenant)),
+        "sagas": (FoundType.SAGA, None, frozenset({"key"}), partial(_list_of_sagas, hub, question, tenant)),
+        "replays": (
+            FoundType.REPLAY,
+            None,
+            frozenset({"dependency"}),
+            partial(_list_of_replays, hub, question),
+        ),
+        "activity": (
+            FoundType.ACTIVITY,
+            ActivityKind,
+            frozenset({"dependency"}),
+            partial(_list_of_activity, question, operation_ids),
+        ),
+    }
+    asked = {name for name in NAMES if getattr(question, name) is not None}
+    return {
+        name: read
+        for name, (kind, states, known, read) in lists.items()
+        if question.kind in (None, kind)
+        and asked <= known
+        and (question.status is None or states is None or question.status in set(states))
+    }
+
+
+async def _list_of_operations(
+    hub: TaskHub, question: Question, tenant: str, limit: int, cursor: str | None
+) -> _Items:
+    page = await find_operations(hub, question, tenant=tenant, limit=limit, cursor=cursor)
+    return [found_operation(document) for document in page.documents], page.cursor
+
+
+async def _list_of_dead_letters(question: Question, limit: int, cursor: str | None) -> _Items:
+    wanted = DeadLetterFilter(
+        status=None if question.status is None else Status(question.status),
+        dependency=question.dependency,
+        created_after=question.created_after,
+        created_before=question.created_before,
+        **{name: getattr(question, name) for name in TURN_NAMES},
+    )
+    more = DeadLetterSearch(
+        **{field.name: getattr(question, field.name) for field in fields(DeadLetterSearch)}
+    )
+    page = await list_dead_letters(wanted, limit=limit, cursor=cursor, search=more)
+    return [found_dead_letter(record) for record in page.records], page.cursor
+
+
+async def _list_of_events(
+    question: Question, state: EventState, operation_ids: frozenset[str], limit: int, cursor: str | None
+) -> _Items:
+    rows = limit if question.words is None else max(limit, _ROWS_READ)
+    if state is EventState.PENDING:
+        events, following = await list_pending(rows, cursor)
+    else:
+        events, following = await list_ended(state, rows, cursor)
+    if question.words is not None and cursor is None and (named := await find_event(question.words)):
+        if named.event.state is state:
+            events = [named.event.listed()]
+        return [found_event(event) for event in events if event.event_id == question.words], None
+    names = ("event_id", "operation_id", "type", "queue", "dependency", "path", "detail")
+    return [
+        found_event(event)
+        for event in events
+        if event.operation_id in operation_ids
+        or question.has_words(*(getattr(event, name) for name in names))
+    ], following
+
+
+async def _list_of_batches(question: Question, tenant: str, limit: int, cursor: str | None) -> _Items:
+    if question.key is not None:
+        batches, following = (await batches_of_key(question.key, tenant)).items, None
+    else:
+        page = await list_batches(min(limit, _WORKFLOWS_READ), cursor)
+        batches, following = page.items, page.next_cursor
+    return [
+        FoundItem.taken_from(batch, type=FoundType.BATCH, id=batch.batch_id)
+        for batch in batches
+        if question.has_words(batch.batch_id, batch.status, batch.key)
+    ], following
+
+
+async def _list_of_sagas(
+    hub: TaskHub, question: Question, tenant: str, limit: int, cursor: str | None
+) -> _Items:
+    if question.key is not None:
+        sagas, following = (await sagas_of_key(hub, question.key, tenant)).items, None
+    else:
+        page = await list_sagas(hub, min(limit, _WORKFLOWS_READ), cursor)
+        sagas, following = page.items, page.next_cursor
+    return [
+        FoundItem.taken_from(saga, type=FoundType.SAGA, id=saga.saga_id, error=_saga_error(saga))
+        for saga in sagas
+        if question.has_words(saga.saga_id, saga.status, saga.key, *_saga_names(saga))
+    ], following
+
+
+async def _list_of_replays(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> _Items:
+    size, items = min(limit, _WORKFLOWS_READ), []
+    replays, following = await list_created(
+        hub, FoundType.REPLAY, replay_of_instance, limit=size, cursor=cursor
+    )
+    for replay in replays:
+        error = "\n".join(failure.detail for failure in replay.failures) or None
+        if question.has_words(replay.replay_id, replay.status, error, replay.note, *replay.filter.values()):
+            more = {"id": replay.replay_id, "dependency": replay.filter["dependency"], "error": error}
+            items.append(FoundItem.taken_from(replay, type=FoundType.REPLAY, **more))
+    return items, following
+
+
+async def _list_of_activity(
+    question: Question, operation_ids: frozenset[str], limit: int, cursor: str | None
+) -> _Items:
+    wanted = ActivityFilter(
+        kind=None if question.status is None else ActivityKind(question.status),
+        dependency=question.dependency,
+        after=question.created_after,
+        before=question.created_before,
+    )
+    page = await find_activity(wanted, limit if question.words is None else max(limit, _ROWS_READ), cursor)
+    # With the key of an operation one finds who cancelled it, too.
+    return [
+        found_activity(item)
+        for item in page.items
+        if item.target.id in operation_ids
+        or question.has_words(item.who, item.what, item.reason, item.target.id, item.dependency)
+    ], page.next_cursor
+
+
+def _parts_of_saga(saga: SagaDocument) -> list[SagaPart]:
+    return [part for step in saga.steps for part in (step.compensation, step) if part is not None]
+
+
+def _saga_names(saga: SagaDocument) -> list[str | None]:
+    names = [text for part in _parts_of_saga(saga) for text in (part.key, part.operation_id, part.error)]
+    return [*(step.name for step in saga.steps), *names]
+
+
+def _saga_error(saga: SagaDocument) -> str | None:
+    return next((part.error for part in _parts_of_saga(saga) if part.error), None)

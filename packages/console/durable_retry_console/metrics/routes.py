@@ -1,0 +1,52 @@
+"""HTTP: metrics of dependencies over time."""
+
+from datetime import timedelta
+from typing import Final
+
+import azure.functions as func
+
+from durable_retry import clock
+from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.http.answers import json_answer
+from durable_retry.http.parameters import instant, text
+from durable_retry.http.routes import Query, Routes, shown
+from durable_retry.settings.configuration import dependencies
+from durable_retry.telemetry.spans import QUEUE
+from durable_retry_console.metrics.figures import LONGEST_RANGE, SHORTEST_RANGE, MetricsDocument
+from durable_retry_console.metrics.series import metrics_between
+
+routes = Routes("metrics")
+
+_DEFAULT_RANGE: Final = timedelta(hours=1)
+
+
+def _known_names() -> list[str]:
+    return [*sorted(dependencies().dependencies), QUEUE]
+
+
+DEPENDENCY: Final = text(
+    "dependency", "A name in `dependencies.toml`, or `queue` for events to queues; every one when missing."
+)
+FROM: Final = instant("from", "Start of the range; an hour before its end when missing.")
+TO: Final = instant("to", "End of the range, exclusive; now when missing.")
+
+
+@routes.get("metrics", answers=shown(MetricsDocument), parameters=(DEPENDENCY, FROM, TO))
+async def get_metrics(query: Query) -> func.HttpResponse:
+    """Show attempts, failures, retries, durations and waits over time.
+
+    A range is a minute to seven days long and is answered in at most 180 steps.
+    """
+    now = clock.now()
+    end = query[TO] or now
+    begin = query[FROM] or end - _DEFAULT_RANGE
+    problems = []
+    if not SHORTEST_RANGE <= end - begin <= LONGEST_RANGE:
+        problems.append(Problem("/from", "must be a minute to seven days before `to`"))
+    known = _known_names()
+    wanted = query[DEPENDENCY]
+    if wanted is not None and wanted not in known:
+        problems.append(Problem("/dependency", f"must be one of {', '.join(known)}"))
+    if problems:
+        raise InvalidInputError(problems)
+    return json_answer(await metrics_between([wanted] if wanted else known, begin, end, now))

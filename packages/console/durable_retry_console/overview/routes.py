@@ -1,0 +1,149 @@
+"""HTTP: an overview of everything in one answer, and the operations in numbers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Annotated, Any, Final, Literal
+
+import azure.functions as func
+from azure.core.exceptions import AzureError
+from pydantic import Field
+
+from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.errors import TaskHubUnavailableError
+from durable_retry.engine.circuit.view import CircuitFigures
+from durable_retry.engine.dead_letters.numbers import DeadLetterSummary, LargestGroups
+from durable_retry.http.answers import json_answer
+from durable_retry.http.parameters import whole_number
+from durable_retry.http.routes import Query, Routes, shown
+from durable_retry.runtime.binding import TaskHub
+from durable_retry.services.circuits import every_circuit
+from durable_retry.services.dead_letters.causes import largest_groups
+from durable_retry.services.dead_letters.records import summarize
+from durable_retry.services.health import Health, read_health
+from durable_retry.settings.configuration import dependencies
+from durable_retry.triggers.http import circuits, dead_letters
+from durable_retry_console.alerts.board import raised_alerts
+from durable_retry_console.metrics.figures import MetricFigures
+from durable_retry_console.overview.outbox import OutboxGlance, outbox_glance
+from durable_retry_console.overview.sharing import shared
+from durable_retry_console.overview.summary import OperationSummary, operation_summary, recent_metrics
+
+routes = Routes("the app")
+operation_routes = Routes("operations")
+
+# More than fit the first screen; the others are a number.
+_CAUSES_SHOWN: Final = 6
+
+WINDOW: Final = whole_number("window_seconds", 60, 604_800, 900, "How far back.")
+
+SUMMARY_MOVING: Final = frozenset({"counted_at", "from", "to"})
+"""Fields of a summary that change with the time of asking alone."""
+
+_MOVING: Final = SUMMARY_MOVING | circuits.MOVING | dead_letters.MOVING
+
+
+class CircuitGlance(CircuitFigures):
+    """A circuit without its window and audit."""
+
+    opens_at_ratio: Annotated[float, Field(description="The ratio of failures that opens it.")]
+
+
+class OpenDeadLettersGlance(DeadLetterSummary, LargestGroups):
+    """Open dead letters in numbers, with the largest causes."""
+
+
+class MetricsGlance(MetricFigures):
+    """Throughput and latency of all dependencies together, in whole minutes."""
+
+    begins_at: Annotated[Instant, Field(alias="from")]
+    ends_at: Annotated[Instant, Field(alias="to")]
+
+
+class RaisedAlert(Answer):
+    """An incident that goes on."""
+
+    condition: str
+    dependency: str | None
+    text: str
+    state: Literal["firing", "silenced"]
+    raised_at: Instant
+
+
+class OverviewDocument(Answer):
+    """How the app is; a part that did not answer is null, and `unavailable` has its failure."""
+
+    operations: OperationSummary | None
+    circuits: tuple[CircuitGlance, ...] | None
+    dead_letters: OpenDeadLettersGlance | None
+    outbox: OutboxGlance | None
+    metrics: MetricsGlance | None
+    alerts: tuple[RaisedAlert, ...] | None
+    health: Health | None
+    unavailable: Annotated[dict[str, str], Field(description="Kind of failure by part.")]
+
+
+@routes.get("overview", parameters=(WINDOW,), answers=shown(OverviewDocument), errors=())
+async def get_overview(query: Query, hub: TaskHub) -> func.HttpResponse:
+    """Show operations, circuits, dead letters, the outbox and health at a glance."""
+    parts: dict[str, Awaitable[Any]] = {
+        "operations": operation_summary(hub, query[WINDOW]),
+        "metrics": _metrics_part(query[WINDOW]),
+        **{name: shared((name, hub), partial(read, hub)) for name, read in _PARTS.items()},
+    }
+    answered = dict(zip(parts, await asyncio.gather(*map(_part_or_failure, parts.values())), strict=True))
+    unavailable = {name: failure for name, (_, failure) in answered.items() if failure is not None}
+    overview = OverviewDocument(
+        **{name: part for name, (part, _) in answered.items()}, unavailable=unavailable
+    )
+    return json_answer(overview, moving=_MOVING)
+
+
+async def _part_or_failure(part: Awaitable[Any]) -> tuple[Any, str | None]:
+    # The others are shown without it.
+    try:
+        return await part, None
+    except (TaskHubUnavailableError, AzureError) as error:
+        return None, type(error).__name__
+
+
+async def _metrics_part(window_seconds: int) -> MetricsGlance:
+    found = await recent_metrics(window_seconds)
+    return MetricsGlance.taken_from(found.total, begins_at=found.begins_at, ends_at=found.ends_at)
+
+
+async def _circuits_part(hub: TaskHub) -> tuple[CircuitGlance, ...]:
+    known = dependencies().dependencies
+    return tuple(
+        CircuitGlance.taken_from(each, opens_at_ratio=known[each.dependency].circuit.failure_ratio)
+        for each in await every_circuit(hub)
+    )
+
+
+async def _dead_letters_part(_hub: TaskHub) -> OpenDeadLettersGlance:
+    summary, largest = await asyncio.gather(summarize(), largest_groups(_CAUSES_SHOWN))
+    return OpenDeadLettersGlance(**dict(summary), **dict(largest))
+
+
+async def _outbox_part(_hub: TaskHub) -> OutboxGlance:
+    return await outbox_glance()
+
+
+async def _alerts_part(_hub: TaskHub) -> tuple[RaisedAlert, ...]:
+    return tuple(map(RaisedAlert.taken_from, await raised_alerts()))
+
+
+# What does not depend on the window, by name.
+_PARTS: Final[dict[str, Callable[[TaskHub], Awaitable[Any]]]] = {
+    "circuits": _circuits_part,
+    "dead_letters": _dead_letters_part,
+    "outbox": _outbox_part,
+    "alerts": _alerts_part,
+    "health": read_health,
+}
+
+
+@operation_routes.get("operations/summary", parameters=(WINDOW,), answers=shown(OperationSummary))
+async def summarize_operations(query: Query, hub: TaskHub) -> func.HttpResponse:
+    """Count operations by state, lately and now."""
+    return json_answer(await operation_summary(hub, query[WINDOW]), moving=SUMMARY_MOVING)

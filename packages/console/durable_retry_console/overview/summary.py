@@ -1,0 +1,366 @@
+"""Counts of operations for the overview, and answers that are shared for a moment.
+
+What was accepted, tried and ended comes from the metrics over time; what has not ended from the index of
+operations and the documents that it leads to. Neither scans the task hub: Azure Storage would read every
+instance.
+"""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from heapq import nsmallest
+from operator import itemgetter
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from durable_retry import clock
+from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.errors import TaskHubUnavailableError
+from durable_retry.engine.base.instants import optional_from_rfc3339
+from durable_retry.engine.base.names import FINISHED, OperationState
+from durable_retry.engine.operations.document import StatusCounts, UnfinishedCounts
+from durable_retry.engine.operations.status import UNFINISHED, by_status, is_finished
+from durable_retry.runtime.concurrency import LoopOwned, map_bounded
+from durable_retry.settings.configuration import dependencies
+from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets
+from durable_retry.stores.operations.notes import write_noted
+from durable_retry.stores.operations.status import document_of
+from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.telemetry.spans import QUEUE
+from durable_retry_console.metrics.figures import MINUTE, MetricFigures, MetricsDocument, floored
+from durable_retry_console.metrics.series import metrics_between
+from durable_retry_console.metrics.store import WRITER
+from durable_retry_console.overview.sharing import shared
+
+
+class OperationShare(Answer):
+    """Some of the operations of a window."""
+
+    operations: int
+    attempts: int
+    amplification: Annotated[float | None, Field(description="Attempts per operation that was tried.")]
+    by_status: StatusCounts
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are none."""
+        return not (self.operations or self.attempts or any(dict(self.by_status).values()))
+
+
+class TimeBucket(Answer):
+    """Operations that ended in one part of a window, and those accepted in it that have not ended."""
+
+    begins_at: Annotated[Instant, Field(alias="from")]
+    by_status: StatusCounts
+
+
+class NextAttempt(Answer):
+    """An operation that waits."""
+
+    operation_id: str
+    key: str | None
+    dependency: str
+    status: OperationState
+    attempt_count: int
+    next_attempt_at: Instant
+
+
+class UnfinishedSummary(Answer):
+    """Operations that have not ended, whenever accepted."""
+
+    complete: Annotated[bool, Field(description="False when there were more than were looked at.")]
+    by_status: UnfinishedCounts
+    by_dependency: dict[str, UnfinishedCounts]
+    next_attempts: Annotated[tuple[NextAttempt, ...], Field(description="The next eight, soonest first.")]
+
+
+class OperationSummary(OperationShare):
+    """Operations that ended between `from` and `to`, and those accepted then that have not ended.
+
+    `operations` counts those accepted then, `attempts` those made then.
+    """
+
+    counted_at: Instant
+    complete: Annotated[bool, Field(description="False when there were more than were looked at.")]
+    begins_at: Annotated[Instant, Field(alias="from")]
+    ends_at: Annotated[Instant, Field(alias="to")]
+    by_dependency: Annotated[
+        dict[str, OperationShare], Field(description="Without operations that wait for their first turn.")
+    ]
+    bucket_seconds: float
+    buckets: tuple[TimeBucket, ...]
+    unfinished: UnfinishedSummary
+
+
+async def recent_metrics(window_seconds: int) -> MetricsDocument:
+    """Return the metrics of all dependencies over the last seconds, in whole minutes."""
+
+    async def read() -> MetricsDocument:
+        # So that what this process counted a moment ago is included.
+        await storage_clients.run_in_pool(WRITER.flush)
+        now = clock.now()
+        begin = floored(now - timedelta(seconds=window_seconds), MINUTE)
+        return await metrics_between([*sorted(dependencies().dependencies), QUEUE], begin, now, now)
+
+    return await shared(("metrics", window_seconds), read)
+
+
+async def operation_summary(hub: TaskHub, window_seconds: int) -> OperationSummary:
+    """Count the operations of a window, which ends now, and all that have not ended.
+
+    Those that ended count when they did, the others when they were accepted.
+    """
+
+    async def count() -> OperationSummary:
+        found, unfinished = await asyncio.gather(recent_metrics(window_seconds), _refreshed_unfinished(hub))
+        return _summary_of_metrics(found, unfinished)
+
+    return await shared(("operations", hub, window_seconds), count)
+
+
+def _summary_of_metrics(found: MetricsDocument, unfinished: "_Unfinished") -> OperationSummary:
+    step = timedelta(seconds=found.step_seconds)
+    present = unfinished.present()
+    recent = [one for one in present if one.entry.created_at >= found.begins_at]
+    points = found.points
+    parts: list[Counter[str]] = [Counter(point.ended_by_status) for point in points]
+    for one in recent:
+        parts[min(len(parts) - 1, (one.entry.created_at - points[0].at) // step)][one.status] += 1
+    figures = {
+        dependency.dependency: dependency
+        for dependency in found.dependencies
+        if dependency.dependency != QUEUE
+    }
+    of_each = {
+        name: _shares_of_outcomes([each], [one for one in recent if one.entry.dependency == name])
+        for name, each in figures.items()
+    }
+    return OperationSummary(
+        **dict(_shares_of_outcomes(figures.values(), recent)),
+        counted_at=clock.now(),
+        complete=unfinished.is_complete,
+        begins_at=found.begins_at,
+        ends_at=found.ends_at,
+        by_dependency={name: share for name, share in of_each.items() if not share.is_empty},
+        bucket_seconds=found.step_seconds,
+        buckets=tuple(
+            TimeBucket(begins_at=point.at, by_status=StatusCounts(**by_status(counts)))
+            for point, counts in zip(points, parts, strict=True)
+        ),
+        unfinished=_unfinished_summary(present, is_complete=unfinished.is_complete),
+    )
+
+
+def _shares_of_outcomes(figures: Iterable[MetricFigures], recent: Iterable["_Open"]) -> OperationShare:
+    listed = list(figures)
+    attempts = sum(one.attempts for one in listed)
+    first_attempts = attempts - sum(one.retries for one in listed)
+    states: Counter[str] = Counter(one.status for one in recent)
+    for one in listed:
+        states.update(one.ended_by_status)
+    return OperationShare(
+        operations=sum(one.started for one in listed),
+        attempts=attempts,
+        amplification=round(attempts / first_attempts, 3) if first_attempts > 0 else None,
+        by_status=StatusCounts(**by_status(states)),
+    )
+
+
+def _unfinished_summary(present: Sequence["_Open"], *, is_complete: bool) -> UnfinishedSummary:
+    states: Counter[str] = Counter(one.status for one in present)
+    dependencies_: dict[str, Counter[str]] = {}
+    for one in present:
+        dependencies_.setdefault(one.entry.dependency, Counter())[one.status] += 1
+    waiting = ((one.next_attempt_at, one) for one in present if one.next_attempt_at is not None)
+    soonest = nsmallest(_NEXT_ATTEMPTS_SHOWN, waiting, key=itemgetter(0))
+    return UnfinishedSummary(
+        complete=is_complete,
+        by_status=UnfinishedCounts(**by_status(states, UNFINISHED)),
+        by_dependency={
+            name: UnfinishedCounts(**by_status(each, UNFINISHED))
+            for name, each in sorted(dependencies_.items())
+        },
+        next_attempts=tuple(
+            NextAttempt.taken_from(
+                one.entry, status=one.status, attempt_count=one.attempt_count, next_attempt_at=at
+            )
+            for at, one in soonest
+        ),
+    )
+
+
+_NEXT_ATTEMPTS_SHOWN: Final = 8
+
+
+@dataclass(slots=True)
+class _Open:
+    """An operation that had not ended when it was last looked at.
+
+    Attributes:
+        status: The status of its document; before that was read, what the index says.
+        looked_at: When its document was read, in monotonic seconds; None before that.
+        due: When to read it again.
+    """
+
+    entry: OperationEntry
+    status: OperationState
+    attempt_count: int = 0
+    next_attempt_at: datetime | None = None
+    looked_at: float | None = None
+    due: float = float("-inf")
+
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+# How far back each refresh reads the index: for longer than an operation's first attempt and its note.
+_RECENT: Final = timedelta(minutes=5)
+_MOST_FAILED: Final = 20_000
+# Entries of the index for each refresh.
+_MOST_ACCEPTED: Final = 5_000
+_MOST_ROWS: Final = 1_000
+_MOST_DOCUMENTS: Final = 200
+_READS_AT_ONCE: Final = 16
+_MOST_OPEN: Final = 50_000
+_MOST_ENDED: Final = 50_000
+_AGAIN_SECONDS: Final = 2.0
+# A document is read again when its wait ends, within these seconds.
+_LATEST_AGAIN_SECONDS: Final = 30.0
+
+
+@dataclass(slots=True)
+class _Unfinished:
+    """The operations that have not ended, as one event loop knows them.
+
+    Each refresh reads the latest part of the index, goes on with the older part of what failed until it has
+    read that once, and looks at some documents: at those it has not seen, then at those it saw longest ago.
+
+    Attributes:
+        open: By id.
+        ended: Creation times of the last runs that were seen to have ended, by id.
+        read_at: When the index was last read; None before that.
+        frontier: What failed before this is not read yet; None before the first refresh.
+        is_whole: Whether all that failed was read.
+        is_cut: Whether the latest refresh left something out.
+        lock: One refresh at a time.
+    """
+
+    open: dict[str, _Open] = field(default_factory=dict)
+    ended: dict[str, datetime] = field(default_factory=dict)
+    read_at: datetime | None = None
+    frontier: datetime | None = None
+    is_whole: bool = False
+    is_cut: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that may be unfinished was looked at."""
+        return (
+            self.is_whole and not self.is_cut and all(one.looked_at is not None for one in self.open.values())
+        )
+
+    def present(self) -> list[_Open]:
+        """Return those that are known not to have ended, and those of which the index says that they wait."""
+        return [
+            one for one in self.open.values() if one.looked_at is not None or one.entry.status is not None
+        ]
+
+    async def refresh(self, hub: TaskHub) -> None:
+        """Read the latest operations, and some of the older ones, again."""
+        async with self.lock:
+            now = clock.now()
+            await write_noted()
+            since = min(now, self.read_at or now) - _RECENT
+            await self._read_recent(since)
+            self.read_at = now
+            self.frontier = self.frontier or since
+            if not self.is_whole:
+                await self._read_older(self.frontier)
+            try:
+                await self._look_at_due(hub)
+            except TaskHubUnavailableError:
+                self.is_cut = True
+
+    async def _read_recent(self, since: datetime) -> None:
+        latest: dict[str, OperationEntry] = {}
+        self.is_cut = False
+        for kind, most in ((OperationList.ALL, _MOST_ACCEPTED), (OperationList.FAILED, _MOST_FAILED)):
+            entries_read = 0
+            async for begin, _, entries in buckets(kind, None):
+                for entry in entries:
+                    known = latest.get(entry.operation_id)
+                    # A replay has a new time of acceptance, later than the end of the run before it.
+                    if known is None or (known.created_at, known.rank) <= (entry.created_at, entry.rank):
+                        latest[entry.operation_id] = entry
+                entries_read += len(entries)
+                if begin <= since:
+                    break
+                if entries_read >= most:
+                    self.is_cut = True
+                    break
+        self._take_entries(latest.values())
+
+    async def _read_older(self, frontier: datetime) -> None:
+        rows = 0
+        async for begin, count, entries in buckets(OperationList.FAILED, frontier):
+            self._take_entries(entry for entry in entries if entry.operation_id not in self.open)
+            self.frontier, rows = begin - _MICROSECOND, rows + count  # The partition before it.
+            if rows >= _MOST_ROWS:
+                return
+        self.is_whole = True
+
+    def _take_entries(self, entries: Iterable[OperationEntry]) -> None:
+        for entry in entries:
+            known = self.open.get(entry.operation_id)
+            if entry.status in FINISHED:
+                if known is not None and known.entry.created_at <= entry.created_at:
+                    del self.open[entry.operation_id]
+            elif known is not None and known.entry == entry:
+                continue
+            elif self.ended.get(entry.operation_id) != entry.created_at:
+                if len(self.open) >= _MOST_OPEN:
+                    self.is_cut = True
+                    return
+                self.open[entry.operation_id] = _Open(entry, entry.status or OperationState.RUNNING)
+
+    async def _look_at_due(self, hub: TaskHub) -> None:
+        now = clock.monotonic_seconds()
+        due = [one for one in self.open.values() if one.due <= now]
+        unseen = [one for one in due if one.looked_at is None]
+        unseen.sort(key=lambda one: one.entry.created_at, reverse=True)
+        seen = sorted((one for one in due if one.looked_at is not None), key=lambda one: one.looked_at or 0.0)
+
+        async def look(one: _Open) -> None:
+            instance = await hub.read_instance(one.entry.operation_id)
+            self._note_status(one, None if instance is None else document_of(instance))
+
+        await map_bounded(look, [*unseen, *seen][:_MOST_DOCUMENTS], _READS_AT_ONCE)
+
+    def _note_status(self, one: _Open, document: Mapping[str, Any] | None) -> None:
+        if document is None or is_finished(document):
+            self.open.pop(one.entry.operation_id, None)
+            self.ended[one.entry.operation_id] = one.entry.created_at
+            while len(self.ended) > _MOST_ENDED:
+                del self.ended[next(iter(self.ended))]
+            return
+        one.status = OperationState(document["status"])
+        one.attempt_count = document["attempt_count"]
+        one.next_attempt_at = optional_from_rfc3339(document["next_attempt_at"])
+        one.looked_at = clock.monotonic_seconds()
+        wait = 0.0
+        if one.next_attempt_at is not None:
+            wait = (one.next_attempt_at - clock.now()).total_seconds()
+        one.due = one.looked_at + min(max(wait, _AGAIN_SECONDS), _LATEST_AGAIN_SECONDS)
+
+
+_known: Final = LoopOwned[defaultdict[TaskHub, _Unfinished]](partial(defaultdict, _Unfinished))
+
+
+async def _refreshed_unfinished(hub: TaskHub) -> _Unfinished:
+    known = _known.get()[hub]
+    await shared(("unfinished", hub), partial(known.refresh, hub))
+    return known

@@ -1,0 +1,191 @@
+"""Health metrics: their values beside thresholds, and their gauges."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from durable_retry.engine.circuit.breaker import Breaker, ManualControl
+from durable_retry.engine.circuit.report import CallHealth
+from durable_retry.engine.circuit.snapshot import Permitted
+from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.dead_letters.numbers import DeadLetterSummary, open_dead_letters
+from durable_retry.engine.order_lanes.document import BlockedLanes
+from durable_retry.engine.pace import Quota
+from durable_retry.settings.alerts import Thresholds
+from durable_retry.settings.configuration import using
+from durable_retry.telemetry import metrics
+from durable_retry_console.alerts.health import HealthMetrics, own_thresholds, show
+from durable_retry_console.alerts.rules import Alert, alert_changes
+from tests.support.builders import NOON, after
+from tests.support.circuit import tripped
+from tests.support.telemetry import Recorded, telemetry_stage
+
+CONFIG = """
+[dependencies.payments]
+base_url = "https://payments.example.com"
+limits = { max_concurrency = 8, rate_per_second = 3 }
+[dependencies.idle]
+base_url = "https://idle.example.com"
+"""
+DEPENDENCY = "durable_retry.dependency"
+METRICS = HealthMetrics(
+    dead_letters=DeadLetterSummary(
+        **dict(open_dead_letters(7, after(-90), NOON)),
+        by_reason={},
+        by_dependency={
+            name: open_dead_letters(count, NOON, NOON)
+            for name, count in {"payments": 1, "queue:theirs": 2, "gone": 3, "(none)": 1}.items()
+        },
+    ),
+    outbox_lag_seconds=4.0,
+    circuits={
+        "payments": Breaker(
+            state=CircuitState.OPEN,
+            opened_at=after(-30),
+            quota=Quota(5, 20, NOON, after(10)),
+        )
+    },
+    now=NOON,
+    blocked_lanes=BlockedLanes(lanes=2, waiting=9, since=after(-600)),
+)
+
+
+@pytest.fixture
+def recorded() -> Iterator[Recorded]:
+    with using(parse_config(CONFIG, {})), telemetry_stage() as recorded:
+        show(METRICS)
+        yield recorded
+
+
+def test_dead_letters_are_counted_by_configured_dependency(recorded: Recorded) -> None:
+    counts = {labels.get(DEPENDENCY, ""): count for labels, count in recorded.points(metrics.DEAD_LETTERS)}
+    assert counts == {"payments": 1, "idle": 0, "queue": 2, "": 4}
+    assert recorded.points(metrics.DEAD_LETTER_AGE) == [({}, 90.0)]
+
+
+def test_one_state_of_each_circuit_is_1(recorded: Recorded) -> None:
+    points = recorded.points(metrics.CIRCUIT_STATUS)
+    assert {labels["durable_retry.circuit.state"]: value for labels, value in points} == {
+        state.value: int(state is CircuitState.OPEN) for state in CircuitState
+    }
+
+
+def test_the_limits_of_the_moment_are_shown_where_there_are_any(recorded: Recorded) -> None:
+    assert recorded.points(metrics.LIMIT_CONCURRENCY) == [({DEPENDENCY: "payments"}, 8)]
+    assert recorded.points(metrics.LIMIT_RATE) == [({DEPENDENCY: "payments"}, 0.5)]
+
+
+def test_the_outbox_lag_is_in_seconds(recorded: Recorded) -> None:
+    assert recorded.points(metrics.OUTBOX_LAG) == [({}, 4.0)]
+
+
+def test_blocked_lanes_and_who_waits_in_them_are_counted(recorded: Recorded) -> None:
+    assert recorded.points(metrics.LANES_BLOCKED) == [({}, 2)]
+    assert recorded.points(metrics.LANES_WAITING) == [({}, 9)]
+
+
+def test_one_outage_is_one_incident_however_often_a_probe_fails() -> None:
+    """Eight probes fail after breaks of 30 s, 60 s and so on; `watch` looks each minute."""
+    desk, probe_at = tripped(), 30.0
+    known: dict[str, Alert] = {}
+    changes = []
+    for minute in range(1, 40):
+        while probe_at <= 60 * minute < 1_800:
+            assert isinstance(desk.ask(probe_at), Permitted)
+            desk.conclude(probe_at, CallHealth.FAILURE)
+            assert desk.breaker.retry_at is not None
+            probe_at = (desk.breaker.retry_at - NOON).total_seconds()
+        if minute == 35:
+            desk.control(60 * minute, ManualControl.CLOSE)
+        now = after(60 * minute)
+        health = replace(METRICS, circuits={"payments": desk.breaker}, now=now, blocked_lanes=None)
+        for alert in alert_changes(known, health.with_thresholds(Thresholds()), now):
+            known[alert.condition] = alert
+            changes.append((minute, alert.state))
+    assert changes == [(6, "raised"), (35, "cleared")]
+
+
+UNKNOWN = HealthMetrics(
+    dead_letters=None,
+    outbox_lag_seconds=None,
+    circuits={"payments": None},
+    now=NOON,
+    retries_exhausted=None,
+    not_starting_seconds=None,
+    blocked_lanes=None,
+)
+
+
+def test_what_is_not_known_has_no_gauge_but_the_configured_limits() -> None:
+    with using(parse_config(CONFIG, {})), telemetry_stage() as recorded:
+        show(UNKNOWN)
+        for gauge in (
+            metrics.DEAD_LETTERS,
+            metrics.DEAD_LETTER_AGE,
+            metrics.OUTBOX_LAG,
+            metrics.CIRCUIT_STATUS,
+            metrics.LANES_BLOCKED,
+            metrics.LANES_WAITING,
+        ):
+            assert recorded.points(gauge) == []
+        assert recorded.points(metrics.LIMIT_CONCURRENCY) == [({DEPENDENCY: "payments"}, 8)]
+
+
+def test_what_is_not_known_has_no_value() -> None:
+    values = {one.condition: one.value for one in UNKNOWN.with_thresholds(Thresholds())}
+    assert values.pop("task_hub_away_seconds") == 0.0
+    assert set(values.values()) == {None}
+    assert "circuit_open_seconds:payments" in values
+
+
+def test_thresholds_are_compared_with_the_same_metrics() -> None:
+    values = {one.condition: one.value for one in METRICS.with_thresholds(Thresholds())}
+    assert values == {
+        "dead_letters": 7.0,
+        "dead_letter_age_seconds": 90.0,
+        "outbox_lag_seconds": 4.0,
+        "retries_exhausted_per_hour": 0.0,
+        "not_starting": 0.0,
+        "lane_blocked_seconds": 600.0,
+        "task_hub_away_seconds": 0.0,
+        "circuit_open_seconds:payments": 30.0,
+    }
+
+
+OWN = (
+    CONFIG
+    + """
+[dependencies.payments.alerts]
+circuit_open_seconds = 10
+dead_letters = 0.5
+dead_letter_age_seconds = 60
+[dependencies.idle.alerts]
+dead_letters = 0.5
+
+[dependencies.aging]
+base_url = "http://aging.test"
+
+[dependencies.aging.alerts]
+dead_letter_age_seconds = 60
+"""
+)
+
+
+def test_a_dependency_has_thresholds_of_its_own() -> None:
+    with using(parse_config(OWN, {})):
+        own = own_thresholds()
+    values = METRICS.with_thresholds(Thresholds(), own)
+    unknown = replace(METRICS, dead_letters=None).with_thresholds(Thresholds(), own)
+    found = {each.condition: (each.value, each.threshold, each.is_exceeded) for each in values}
+    assert {name: each for name, each in found.items() if ":" in name} == {
+        "circuit_open_seconds:payments": (30.0, 10.0, True),
+        "dead_letters:payments": (1, 0.5, True),
+        "dead_letter_age_seconds:payments": (0.0, 60.0, False),
+        "dead_letters:idle": (0, 0.5, False),
+        "dead_letter_age_seconds:aging": (0.0, 60.0, False),
+    }
+    letters = [each for each in unknown if each.condition.startswith("dead_letter")]
+    assert len(letters) == 6
+    assert {each.value for each in letters} == {None}

@@ -1,0 +1,194 @@
+from datetime import timedelta
+
+import pytest
+
+from durable_retry_console.alerts.rules import (
+    MAX_TRIES,
+    TEST,
+    Alert,
+    AlertDelivery,
+    DeliveryState,
+    Failure,
+    HealthMetric,
+    Silence,
+    alert_changes,
+    new_values,
+)
+from tests.support.builders import NOON
+
+LATER = NOON + timedelta(minutes=1)
+
+
+def reading(value: float, threshold: float = 10) -> HealthMetric:
+    return HealthMetric("dead_letters", value, threshold)
+
+
+def raised() -> Alert:
+    (alert,) = alert_changes({}, [reading(11)], NOON)
+    return alert
+
+
+@pytest.mark.parametrize(
+    ("value", "threshold", "is_exceeded"), [(10, 10, False), (11, 10, True), (11, 0, False)]
+)
+def test_a_threshold_is_passed_above_it_and_zero_is_off(
+    value: float, threshold: float, *, is_exceeded: bool
+) -> None:
+    assert reading(value, threshold).is_exceeded is is_exceeded
+
+
+def test_it_is_raised_once() -> None:
+    alert = raised()
+    assert (alert.is_raised, alert.raised_at, alert.since) == (True, NOON, NOON)
+    assert alert_changes({"dead_letters": alert}, [reading(99)], LATER) == []
+
+
+def test_it_changes_again_when_it_clears_and_can_be_raised_anew() -> None:
+    (cleared,) = alert_changes({"dead_letters": raised()}, [reading(3)], LATER)
+    assert (cleared.is_raised, cleared.value) == (False, 3)
+    assert alert_changes({"dead_letters": cleared}, [reading(3)], LATER) == []
+    (again,) = alert_changes({"dead_letters": cleared}, [reading(12)], LATER)
+    assert again.is_raised
+    assert again.id != raised().id
+
+
+def test_nothing_is_said_while_all_is_well() -> None:
+    assert alert_changes({}, [reading(0)], NOON) == []
+
+
+def test_what_nobody_watches_any_more_is_cleared() -> None:
+    (cleared,) = alert_changes({"dead_letters": raised()}, [], LATER)
+    assert not cleared.is_raised
+
+
+def test_a_condition_that_could_not_be_read_stays_as_it_is() -> None:
+    unknown = [HealthMetric("dead_letters", None, 10)]
+    assert alert_changes({}, unknown, NOON) == []
+    assert alert_changes({"dead_letters": raised()}, unknown, LATER) == []
+
+
+def test_an_alert_reads_back_and_names_itself() -> None:
+    alert = raised().trying(["slack"], NOON)
+    assert Alert.from_json(alert.to_json()) == alert
+    assert alert.document() == {
+        "id": "alert-dead_letters-raised-20261121T120000.000000Z",
+        "incident_id": "alert-dead_letters-20261121T120000.000000Z",
+        "condition": "dead_letters",
+        "dependency": None,
+        "state": "raised",
+        "value": 11,
+        "threshold": 10,
+        "text": "Open dead letters: 11, over the threshold of 10.",
+        "raised_at": "2026-11-21T12:00:00Z",
+        "at": "2026-11-21T12:00:00Z",
+    }
+
+
+@pytest.mark.parametrize(
+    ("condition", "seconds", "text"),
+    [
+        ("circuit_open_seconds:payments", 42, "Circuit open, payments: 42 s, over the threshold of 10 s."),
+        (
+            "outbox_lag_seconds",
+            90,
+            "Wait of the oldest event that is not sent: 1 min, over the threshold of 10 s.",
+        ),
+        (
+            "dead_letter_age_seconds",
+            7_500,
+            "Age of the oldest open dead letter: 2 h 5 min, over the threshold of 10 s.",
+        ),
+    ],
+)
+def test_the_text_is_for_a_person(condition: str, seconds: float, text: str) -> None:
+    (alert,) = alert_changes({}, [HealthMetric(condition, seconds, 10)], NOON)
+    assert alert.text == text
+
+
+def test_a_message_is_due_once_and_then_when_its_try_failed() -> None:
+    alert = raised()
+    assert alert.due(["slack", "teams"], NOON, []) == ["slack", "teams"]
+    begun = alert.trying(["slack", "teams"], NOON)
+    assert [begun.tries_of(name) for name in ("slack", "teams", "mail")] == [1, 1, 0]
+    assert begun.due(["slack", "teams"], NOON, []) == []
+    ended = begun.tried({"slack": None, "teams": Failure("it answered 503")})
+    assert ended.due(["slack", "teams"], LATER, []) == ["teams"]
+    assert ended.deliveries["teams"].detail == "it answered 503"
+
+
+@pytest.mark.parametrize(
+    ("tries", "failure"),
+    [(MAX_TRIES, Failure("it answered 503")), (1, Failure("it answered 404", is_final=True))],
+)
+def test_a_message_is_given_up(tries: int, failure: Failure) -> None:
+    alert = raised()
+    for _ in range(tries):
+        alert = alert.trying(["slack"], NOON)
+    ended = alert.tried({"slack": failure})
+    assert ended.deliveries["slack"].state is DeliveryState.FAILED
+    assert ended.due(["slack"], LATER, []) == []
+
+
+def silence_of(condition: str, receiver: str | None = None) -> Silence:
+    return Silence(
+        id="s",
+        condition=condition,
+        reason="deploy",
+        by="ada",
+        created_at=NOON,
+        until=LATER,
+        receiver=receiver,
+    )
+
+
+def test_a_silence_keeps_back_what_is_raised_until_it_ends() -> None:
+    assert raised().due(["slack"], NOON, [silence_of("*")]) == []
+    assert raised().due(["slack"], NOON, [silence_of("outbox_lag_seconds")]) == ["slack"]
+
+
+def test_a_silence_of_one_receiver_keeps_back_no_message_to_another() -> None:
+    silences = [silence_of("*", "slack")]
+    assert raised().due(["slack", "teams"], NOON, silences) == ["teams"]
+    assert not silences[0].covers("dead_letters"), "the incident itself is not silenced"
+
+
+def test_the_end_is_for_those_who_were_sent_the_beginning_whatever_is_silenced() -> None:
+    alert = raised().trying(["slack"], NOON).tried({"slack": None})
+    (cleared,) = alert_changes({"dead_letters": alert}, [reading(3)], LATER)
+    assert cleared.deliveries == {"slack": AlertDelivery()}
+    assert cleared.due(["slack", "teams"], LATER, [silence_of("*")]) == ["slack"]
+    assert cleared.text == "Open dead letters: 3, no longer over the threshold of 10, after 1 min."
+    assert (cleared.raised_at, cleared.state) == (NOON, "cleared")
+
+
+@pytest.mark.parametrize(
+    ("silenced", "condition", "covers"),
+    [
+        ("*", "dead_letters", True),
+        ("dead_letters", "dead_letters", True),
+        ("dead_letters", "dead_letter_age_seconds", False),
+        ("circuit_open_seconds", "circuit_open_seconds:payments", True),
+        ("circuit_open_seconds:payments", "circuit_open_seconds:payments", True),
+        ("circuit_open_seconds:payments", "circuit_open_seconds:ledger", False),
+    ],
+)
+def test_what_a_silence_covers(silenced: str, condition: str, *, covers: bool) -> None:
+    silence = silence_of(silenced)
+    assert silence.covers(condition) is covers
+    assert Silence.from_json(silence.to_json()) == silence
+    assert silence.to_json()["until"] == "2026-11-21T12:01:00Z"
+
+
+def test_a_raised_alert_whose_value_moves_is_told_with_the_value_of_the_moment() -> None:
+    known = {"dead_letters": raised()}
+    metrics = [HealthMetric("dead_letters", 400, 100), HealthMetric("outbox_lag_seconds", 400, 100)]
+    assert [(alert.condition, value) for alert, value in new_values(known, metrics)] == [
+        ("dead_letters", 400.0)
+    ]
+    assert list(new_values(known, [HealthMetric("dead_letters", known["dead_letters"].value, 100)])) == []
+    assert list(new_values(known, [HealthMetric("dead_letters", None, 100)])) == []
+
+
+def test_a_test_says_that_nothing_is_wrong() -> None:
+    alert = Alert(condition=TEST, is_raised=True, since=NOON, value=0, threshold=0, raised_at=NOON)
+    assert (alert.title, "nothing is wrong" in alert.text) == ("Test", True)

@@ -1,0 +1,93 @@
+"""The operations that a bulk action would meet, and how many these are."""
+
+import json
+from typing import Any
+
+import pytest
+from durabletask.internal import orchestrator_service_pb2 as pb
+from google.protobuf.wrappers_pb2 import StringValue
+
+from durable_retry import clock
+from durable_retry.engine.base.names import Priority
+from durable_retry.stores.task_hub import InstancePage, TaskHub
+from durable_retry_console.bulk import actions
+from durable_retry_console.bulk.actions import count_matches, unfinished_page
+from durable_retry_console.bulk.shapes import UnfinishedFilter
+
+
+class Pages:
+    """A task hub whose pages have nothing, and a clock that each page moves on by four seconds."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+        self.seconds = 0.0
+
+    async def next(self, *_: object) -> InstancePage:
+        self.left, self.seconds = self.left - 1, self.seconds + 4
+        return InstancePage([], "more" if self.left else None)
+
+
+@pytest.mark.parametrize(("pages", "is_complete"), [(2, True), (3, True), (4, False)])
+async def test_operations_are_counted_for_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, pages: int, *, is_complete: bool
+) -> None:
+    hub = Pages(pages)
+    monkeypatch.setattr(TaskHub, "instance_page", hub.next)
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: hub.seconds)
+    assert await count_matches(TaskHub("hub"), UnfinishedFilter(), ()) == (0, is_complete)
+
+
+BEGUN: dict[str, dict[str, Any]] = {
+    "op-lane": {"order_key": "lane-7", "priority": "low"},
+    "op-other": {"order_key": "lane-8", "debounce_key": "stock-3"},
+    "op-plain": {},
+}
+"""Operations whose custom status says what they are, and what it says."""
+PENDING = {"op-pending": {"dependency": "payments", "order_key": "lane-7"}}
+"""Operations that have not had their first turn: only their input says what they are."""
+
+
+class Mixed:
+    """A task hub with one page: the operations above and a batch; it notes which inputs are read."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    async def page(self, *_: object) -> InstancePage:
+        shown = {
+            name: {"status": "running", "key": name, "dependency": "payments", **more}
+            for name, more in BEGUN.items()
+        }
+        shown |= {name: {} for name in PENDING} | {"batch-1": {"status": "running"}}
+        return InstancePage([_instance(name, status) for name, status in shown.items()], None)
+
+    async def find(self, _hub: TaskHub, operation_id: str) -> dict[str, Any] | None:
+        self.read.append(operation_id)
+        return PENDING.get(operation_id)
+
+
+def _instance(operation_id: str, status: dict[str, Any]) -> pb.OrchestrationState:
+    return pb.OrchestrationState(
+        instanceId=operation_id, customStatus=StringValue(value=json.dumps(status) if status else "")
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (UnfinishedFilter(order_key="lane-7"), ["op-lane", "op-pending"]),
+        (UnfinishedFilter(order_key="lane-7", priority=Priority.LOW), ["op-lane"]),
+        (UnfinishedFilter(priority=Priority.NORMAL), ["op-other", "op-plain", "op-pending"]),
+        (UnfinishedFilter(debounce_key="stock-3"), ["op-other"]),
+        (UnfinishedFilter(dependency="payments", order_key="lane-7"), ["op-lane", "op-pending"]),
+        (UnfinishedFilter(dependency="stock", order_key="lane-7"), []),
+    ],
+)
+async def test_operations_are_chosen_by_their_names(
+    wanted: UnfinishedFilter, found: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = Mixed()
+    monkeypatch.setattr(TaskHub, "instance_page", hub.page)
+    monkeypatch.setattr(actions, "find_status", hub.find)
+    assert await unfinished_page(TaskHub("hub"), wanted, None) == (found, None)
+    assert hub.read == ["op-pending", "batch-1"]

@@ -1,0 +1,301 @@
+"""The search over lists in memory: one order over all of them, pages without a gap, which lists it asks."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.names import EventState, Priority
+from durable_retry.engine.facts import TargetType
+from durable_retry.engine.outbox import OutboxEvent
+from durable_retry.engine.workflows.document import BatchSummary, SagaDocument, counts_of
+from durable_retry.engine.workflows.shapes import BatchState
+from durable_retry.services.operations.submit import named_ids
+from durable_retry.stores.dead_letters.list import DeadLetterPage
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind, ActivityTarget
+from durable_retry_console.finding import search as module
+from durable_retry_console.finding.found import FoundType
+from durable_retry_console.finding.operations import OperationSearchPage
+from durable_retry_console.finding.question import BadCursorError, Question
+from durable_retry_console.finding.search import search
+from tests.support.builders import NOON
+
+ANY = Question()
+
+
+@dataclass
+class Lists:
+    """What each list has, the newest first.
+
+    Attributes:
+        operations: Status documents.
+        events: Documents by state.
+        batches: Documents.
+        asked: How often each list was read.
+        gap: Empty pages, each with a cursor, before the first operation.
+    """
+
+    operations: list[dict[str, Any]] = field(default_factory=list)
+    events: dict[EventState, list[OutboxEvent]] = field(default_factory=dict)
+    batches: list[BatchSummary] = field(default_factory=list)
+    activity: list[ActivityItem] = field(default_factory=list)
+    asked: Counter[str] = field(default_factory=Counter)
+    gap: int = 0
+
+    async def find_operations(
+        self, _hub: TaskHub, _wanted: Question, *, tenant: str, limit: int, cursor: str | None
+    ) -> OperationSearchPage:
+        self.asked["operations"] += 1
+        assert tenant == "acme"
+        at = int(cursor or -self.gap)
+        if at < 0:
+            return OperationSearchPage([], str(at + 1))
+        page, following = paged(self.operations, limit, cursor and str(at))
+        return OperationSearchPage(page, following)
+
+    async def list_dead_letters(self, *_: Any, **__: Any) -> DeadLetterPage:
+        self.asked["dead_letters"] += 1
+        return DeadLetterPage([], None)
+
+    async def list_ended(
+        self, state: EventState, limit: int, cursor: str | None
+    ) -> tuple[list[OutboxEvent], str | None]:
+        self.asked[state.value] += 1
+        return paged(self.events.get(state, []), limit, cursor)
+
+    async def list_pending(self, limit: int, cursor: str | None) -> tuple[list[OutboxEvent], str | None]:
+        return await self.list_ended(EventState.PENDING, limit, cursor)
+
+    async def list_batches(self, limit: int, cursor: str | None) -> Page[BatchSummary]:
+        self.asked["batches"] += 1
+        items, following = paged(self.batches, limit, cursor)
+        return Page[BatchSummary](items=tuple(items), next_cursor=following)
+
+    async def batches_of_key(self, key: str, tenant: str) -> Page[BatchSummary]:
+        assert tenant == "acme"
+        return Page[BatchSummary](items=tuple(each for each in self.batches if each.key == key))
+
+    async def list_sagas(self, *_: object) -> Page[SagaDocument]:
+        self.asked["saga"] += 1
+        return Page[SagaDocument](items=())
+
+    async def sagas_of_key(self, *_: object) -> Page[SagaDocument]:
+        self.asked["saga of the key"] += 1
+        return Page[SagaDocument](items=())
+
+    async def find_activity(
+        self, wanted: ActivityFilter, limit: int, cursor: str | None
+    ) -> Page[ActivityItem]:
+        self.asked["activity"] += 1
+        items, following = paged([one for one in self.activity if wanted.matches(one)], limit, cursor)
+        return Page[ActivityItem](items=tuple(items), next_cursor=following)
+
+    async def list_created(
+        self, _hub: TaskHub, kind: str, *_: Any, **__: Any
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        self.asked[kind] += 1
+        return [], None
+
+    async def find_event(self, _event_id: str) -> None:
+        return None
+
+
+def paged[T](items: list[T], limit: int, cursor: str | None) -> tuple[list[T], str | None]:
+    begin = int(cursor or 0)
+    return items[begin : begin + limit], str(begin + limit) if begin + limit < len(items) else None
+
+
+def at(age: float) -> str:
+    return to_rfc3339(NOON - timedelta(seconds=age))
+
+
+def operation(number: int, age: float, **more: Any) -> dict[str, Any]:
+    names = {"operation_id": f"op-{number}", "key": f"k{number}", "dependency": "payments", "source": "http"}
+    state = {"status": "succeeded", "attempt_count": 1, "attempts": [], "next_attempt_at": None}
+    unset = {"correlation_id": None, "dead_letter": None}
+    return {**names, **state, **unset, "created_at": at(age), **more}
+
+
+def batch(batch_id: str, age: float) -> BatchSummary:
+    return BatchSummary(
+        batch_id=batch_id,
+        status=BatchState.RUNNING,
+        max_concurrency=1,
+        tolerated_failures=0,
+        counts=counts_of(()),
+        created_at=NOON - timedelta(seconds=age),
+        finished_at=None,
+    )
+
+
+@pytest.mark.parametrize("priority", [None, *Priority])
+async def test_an_operation_is_shown_with_its_priority(lists: Lists, priority: Priority | None) -> None:
+    lists.operations = [operation(1, 1, **({} if priority is None else {"priority": priority.value}))]
+    page = await search(TaskHub(""), ANY, tenant="acme", limit=1, cursor=None)
+    assert [one.priority for one in page.items] == [priority or Priority.NORMAL]
+
+
+async def test_a_batch_is_found_by_its_whole_key(lists: Lists) -> None:
+    lists.batches = [batch("batch-1", 1).model_copy(update={"key": "order-7"}), batch("batch-2", 2)]
+    assert await pages(Question(key="order-7", kind=FoundType.BATCH)) == [["batch-1"]]
+    assert await pages(Question(words="ORDER-7", kind=FoundType.BATCH)) == [["batch-1"]]
+    assert lists.asked["batches"] == 1
+    assert await pages(Question(key="order-7", kind=FoundType.SAGA)) == [[]]
+    assert lists.asked["saga of the key"] == 1
+
+
+def event(number: int, age: float, state: EventState, **more: Any) -> OutboxEvent:
+    names = {"event_id": f"op-{number}-1", "operation_id": f"op-{number}", "type": "charge.completed"}
+    unset = dict.fromkeys(("queue", "dependency", "path", "detail"))
+    begun = {"created_at": at(age), "pending_since": at(age)}
+    return OutboxEvent.read({**names, **unset, "state": state.value, **begun, **more})
+
+
+@pytest.fixture
+def lists(monkeypatch: pytest.MonkeyPatch) -> Lists:
+    lists = Lists()
+    for name in (
+        *("find_operations", "list_dead_letters", "list_ended", "list_pending", "list_batches"),
+        *("list_created", "find_event", "batches_of_key", "list_sagas", "sagas_of_key", "find_activity"),
+    ):
+        monkeypatch.setattr(module, name, getattr(lists, name))
+    return lists
+
+
+async def pages(question: Question, limit: int = 50) -> list[list[str]]:
+    found, cursor = [], None
+    while True:
+        page = await search(TaskHub(""), question, tenant="acme", limit=limit, cursor=cursor)
+        assert len(page.items) <= limit
+        assert list(page.items) == sorted(page.items, key=lambda one: (one.created_at, one.id), reverse=True)
+        found.append([one.id for one in page.items])
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+@pytest.mark.parametrize("limit", [1, 7, 200])
+async def test_the_lists_are_joined_in_one_order_page_by_page(lists: Lists, limit: int) -> None:
+    random = Random(7)  # noqa: S311 - places, no secrets
+    ages = sorted(random.sample(range(1_000), 90))
+    everything = [(age, random.choice(("operation", "sent", "failed", "batch"))) for age in ages]
+    for number, (age, kind) in enumerate(everything):
+        if kind == "operation":
+            lists.operations.append(operation(number, age))
+        elif kind == "batch":
+            lists.batches.append(batch(f"batch-{number}", age))
+        else:
+            state = EventState(kind)
+            lists.events.setdefault(state, []).append(event(number, age, state))
+    expected = [
+        {"operation": f"op-{number}", "batch": f"batch-{number}"}.get(kind, f"op-{number}-1")
+        for number, (_, kind) in enumerate(everything)
+    ]
+    assert [each for page in await pages(ANY, limit) for each in page] == expected
+
+
+async def test_what_is_of_one_instant_is_shown_once(lists: Lists) -> None:
+    lists.operations = [operation(number, 9) for number in range(9, -1, -1)]
+    lists.events[EventState.SENT] = [event(number, 9, EventState.SENT) for number in range(9, -1, -1)]
+    found = [each for page in await pages(ANY, 3) for each in page]
+    assert sorted(found) == sorted(f"op-{number}{end}" for number in range(10) for end in ("", "-1"))
+
+
+async def test_a_list_that_looks_far_goes_on_where_it_was(lists: Lists) -> None:
+    lists.gap = 3
+    lists.operations = [operation(1, 5)]
+    lists.batches = [batch("batch-1", 1)]
+    assert await pages(ANY) == [["batch-1"], [], ["op-1"]]
+    assert lists.asked["batches"] == 1
+
+
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        (Question(kind=FoundType.EVENT), {"pending", "sent", "failed"}),
+        (Question(handler="ship"), {"operations", "dead_letters"}),
+        (Question(order_key="lane-7"), {"operations", "dead_letters"}),
+        (
+            Question(dependency="payments"),
+            {"operations", "dead_letters", "pending", "sent", "failed", "replay", "activity"},
+        ),
+        (Question(status="sent", kind=FoundType.EVENT), {"pending", "sent", "failed"}),
+        (Question(status="open", kind=FoundType.DEAD_LETTER), {"dead_letters"}),
+        (Question(status="bulk", kind=FoundType.ACTIVITY), {"activity"}),
+        (Question(status="nowhere"), {"batches", "saga", "replay"}),
+    ],
+)
+async def test_only_lists_that_can_answer_are_read(lists: Lists, question: Question, asked: set[str]) -> None:
+    await pages(question)
+    assert set(lists.asked) == asked
+
+
+async def test_words_are_looked_for_in_every_name_of_an_event(lists: Lists) -> None:
+    failed = event(1, 1, EventState.FAILED, detail="the webhook answered 410", dependency="hooks")
+    lists.events[EventState.FAILED] = [failed, event(2, 2, EventState.FAILED)]
+    assert await pages(Question(words="HOOKS 410")) == [["op-1-1"]]
+    assert await pages(Question(words="charge")) == [["op-1-1", "op-2-1"]]
+    assert await pages(Question(words="nothing")) == [[]]
+
+
+async def test_who_did_what_is_found_by_words_and_by_the_key_of_an_operation(lists: Lists) -> None:
+    key_id = named_ids("order-42", "acme")[1]
+    lists.activity = [
+        act("cancelled the operation", TargetType.OPERATION, key_id, reason="a duplicate"),
+        act("opened the circuit", TargetType.CIRCUIT, "payments", dependency="payments"),
+    ]
+    assert await pages(Question(words="order-42")) == [[key_id]]
+    assert await pages(Question(words="duplicate ADA")) == [[key_id]]
+    assert await pages(Question(dependency="payments", kind=FoundType.ACTIVITY)) == [["payments"]]
+    page = await search(TaskHub(""), Question(words="duplicate"), tenant="acme", limit=9, cursor=None)
+    (found,) = page.items
+    assert (found.name, found.status, found.error) == (
+        "ada cancelled the operation",
+        "action",
+        "a duplicate",
+    )
+    assert found.operation_id == key_id
+
+
+def act(what: str, kind: TargetType, target_id: str, **more: Any) -> ActivityItem:
+    target = ActivityTarget(type=kind, id=target_id, url=None)
+    return ActivityItem(at=NOON, kind=ActivityKind.ACTION, who="ada", what=what, target=target, **more)
+
+
+async def test_an_item_says_in_one_line_why_an_operation_did_not_go_through(lists: Lists) -> None:
+    attempts = [{"error": "status 503"}]
+    letter = {"id": "dl-1", "reason": "RetriesExhausted", "detail": "status 503 after 5 attempts"}
+    lists.operations = [
+        operation(1, 1, attempts=attempts),
+        operation(2, 2, attempts=attempts, status="waiting_retry", next_attempt_at=at(-9)),
+        operation(3, 3, attempts=attempts, status="dead_lettered", dead_letter=letter),
+    ]
+    page = await search(TaskHub(""), ANY, tenant="acme", limit=9, cursor=None)
+    assert [(one.error, one.dead_letter_id) for one in page.items] == [
+        (None, None),
+        ("status 503", None),
+        ("RetriesExhausted: status 503 after 5 attempts", "dl-1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "x",
+        "bm90IGpzb24=",
+        "e30=",
+        "eyJvcGVyYXRpb25zIjogWzEsIFsxXV19",
+        "eyJvcGVyYXRpb25zIjogW251bGwsIHsiYSI6IDF9XX0=",
+    ],
+)
+@pytest.mark.usefixtures("lists")
+async def test_a_cursor_from_elsewhere_is_refused(cursor: str) -> None:
+    with pytest.raises(BadCursorError):
+        await search(TaskHub(""), ANY, tenant="acme", limit=9, cursor=cursor)

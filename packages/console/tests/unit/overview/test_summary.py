@@ -1,0 +1,228 @@
+"""The counts of the overview: from the metrics and the index of operations, never from a scan of the hub."""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from durable_retry import clock
+from durable_retry.engine.base.errors import TaskHubUnavailableError
+from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.settings.configuration import using
+from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
+from durable_retry.stores.storage import clients as storage_clients
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.metrics.minutes import MINUTES
+from durable_retry_console.overview import sharing
+from durable_retry_console.overview import summary as overview
+from durable_retry_console.overview.sharing import shared
+from durable_retry_console.overview.summary import operation_summary
+from tests.support.builders import NOON
+from tests.support.tables import TablesInMemory
+
+CONFIG = """
+[dependencies.payments]
+base_url = "https://payments.example.com"
+[dependencies.mail]
+base_url = "https://mail.example.com"
+"""
+WAITING = OperationState.WAITING_RETRY
+
+
+class Index:
+    """Operations of which the index has entries, and the documents that the task hub would give."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+        self.documents: dict[str, dict[str, Any]] = {}
+        self.read: list[str] = []
+        self.written = 0
+
+    async def find(self, operation_id: str) -> dict[str, Any] | None:
+        self.read.append(operation_id)
+        return self.documents.get(operation_id)
+
+    def seconds(self) -> float:
+        return self.now.timestamp()
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    async def note(self, *entries: OperationEntry, kind: OperationList = OperationList.FAILED) -> None:
+        self.written += 1
+        await write_entries(f"w-{self.written}", [(kind, entry) for entry in entries])
+
+    async def waits(
+        self, name: str, *, age: timedelta = timedelta(minutes=1), in_seconds: float = 60
+    ) -> None:
+        await self.note(entry(name, self.now - age, status=WAITING, noted_us=1))
+        due = to_rfc3339(self.now + timedelta(seconds=in_seconds))
+        self.documents[name] = {"status": "waiting_retry", "attempt_count": 1, "next_attempt_at": due}
+
+    async def summary(self, window_seconds: int = 900) -> dict[str, Any]:
+        self.pass_by(2)
+        self.read.clear()
+        return (await operation_summary(TaskHub("hub"), window_seconds)).to_json()
+
+
+def entry(operation_id: str, created_at: datetime, **more: Any) -> OperationEntry:
+    given = {"key": "k", "dependency": "payments", "handler": None, "source": "http", "correlation_id": None}
+    return OperationEntry(operation_id=operation_id, created_at=created_at, **(given | more))
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
+    stage, account = Index(), TablesInMemory()
+    monkeypatch.setattr(storage_clients, "table_service", lambda: account)
+    monkeypatch.setattr(clock, "now", lambda: stage.now)
+    monkeypatch.setattr(clock, "monotonic_seconds", stage.seconds)
+    monkeypatch.setattr(TaskHub, "read_instance", stage.find)
+    monkeypatch.setattr(overview, "document_of", lambda document: document)
+    MINUTES.clear()
+    with using(parse_config(CONFIG, {})):
+        yield stage
+    MINUTES.clear()
+
+
+async def test_what_ended_is_counted_when_it_ended_and_what_goes_on_when_it_was_accepted(
+    stage: Index,
+) -> None:
+    for seconds in (0.1, 0.2):
+        MINUTES.started("payments")
+        MINUTES.attempted("payments", 1, None, 5, counted=True)
+        MINUTES.ended("payments", "succeeded", seconds)
+    MINUTES.started("mail")
+    MINUTES.attempted("mail", 2, "transient", 5, counted=True)
+    await stage.waits("op-waits", age=timedelta(minutes=3))
+    summary = await stage.summary()
+    assert (summary["operations"], summary["attempts"], summary["amplification"]) == (3, 3, 1.5)
+    assert (summary["by_status"]["succeeded"], summary["by_status"]["waiting_retry"]) == (2, 1)
+    assert sorted(summary["by_dependency"]) == ["mail", "payments"]
+    assert summary["by_dependency"]["payments"]["by_status"]["waiting_retry"] == 1
+    held = {part["from"]: part["by_status"] for part in summary["buckets"] if any(part["by_status"].values())}
+    assert [counts["waiting_retry"] + counts["succeeded"] for counts in held.values()] == [1, 2]
+    assert list(held) == ["2026-11-21T11:57:00Z", "2026-11-21T12:00:00Z"]
+    unfinished = summary["unfinished"]
+    assert (summary["complete"], unfinished["complete"]) == (True, True)
+    assert unfinished["by_dependency"]["payments"]["waiting_retry"] == 1
+    (following,) = unfinished["next_attempts"]
+    assert (following["operation_id"], following["attempt_count"]) == ("op-waits", 1)
+
+
+async def test_what_was_accepted_and_not_noted_since_is_looked_at_once_it_ended(
+    stage: Index,
+) -> None:
+    await stage.note(entry("op-slow", NOON), entry("op-done", NOON), kind=OperationList.ALL)
+    stage.documents["op-slow"] = {"status": "running", "attempt_count": 0, "next_attempt_at": None}
+    stage.documents["op-done"] = {"status": "succeeded"}
+    assert (await stage.summary())["unfinished"]["by_status"]["running"] == 1
+    assert sorted(stage.read) == ["op-done", "op-slow"]
+    assert (await stage.summary())["unfinished"]["by_status"]["running"] == 1
+    assert stage.read == ["op-slow"]
+    del stage.documents["op-slow"]  # Purged.
+    assert (await stage.summary())["unfinished"]["by_status"]["running"] == 0
+
+
+async def test_an_old_operation_that_waits_is_known_and_its_document_read_when_its_wait_ends(
+    stage: Index,
+) -> None:
+    await stage.waits("op-old", age=timedelta(days=3), in_seconds=20)
+    assert (await stage.summary())["unfinished"]["by_status"]["waiting_retry"] == 1
+    assert (await stage.summary())["unfinished"]["by_status"]["waiting_retry"] == 1
+    assert stage.read == []
+    stage.pass_by(20)
+    stage.documents["op-old"] = {"status": "succeeded"}
+    assert (await stage.summary())["unfinished"]["by_status"]["waiting_retry"] == 0
+    assert (await stage.summary(), stage.read)[1] == []
+
+
+async def test_the_index_says_what_ended(stage: Index) -> None:
+    await stage.waits("op-1")
+    await stage.summary()
+    await stage.note(entry("op-1", NOON - timedelta(minutes=1), status=OperationState.SUCCEEDED, noted_us=2))
+    assert (await stage.summary())["unfinished"]["by_status"]["waiting_retry"] == 0
+    assert stage.read == []
+    # A replay of it, which waits, is accepted later.
+    await stage.waits("op-1", age=timedelta(0))
+    assert (await stage.summary())["unfinished"]["by_status"]["waiting_retry"] == 1
+
+
+async def test_of_too_many_a_part_is_looked_at_each_time_and_the_rest_counted_as_the_index_says(
+    stage: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "_MOST_DOCUMENTS", 2)
+    for number in range(5):
+        await stage.waits(f"op-{number}", age=timedelta(seconds=number))
+    first = await stage.summary()
+    assert (first["unfinished"]["by_status"]["waiting_retry"], first["complete"]) == (5, False)
+    assert sorted(stage.read) == ["op-0", "op-1"]
+    await stage.summary()
+    assert (await stage.summary())["complete"]
+
+
+@pytest.mark.parametrize(("name", "most"), [("_MOST_FAILED", 1), ("_MOST_OPEN", 1)])
+async def test_what_is_left_out_is_said(
+    stage: Index, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+) -> None:
+    monkeypatch.setattr(overview, name, most)
+    await stage.waits("op-1", age=timedelta(seconds=1))
+    await stage.waits("op-2", age=timedelta(minutes=2))
+    assert not (await stage.summary())["complete"]
+
+
+async def test_a_task_hub_that_is_away_hides_nothing_that_is_known(
+    stage: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stage.waits("op-1", age=timedelta(seconds=1), in_seconds=0)
+    assert (await stage.summary())["complete"]
+
+    async def gone(_hub: TaskHub, _operation_id: str) -> None:
+        raise TaskHubUnavailableError("gone")
+
+    monkeypatch.setattr(TaskHub, "read_instance", gone)
+    await stage.waits("op-2", age=timedelta(seconds=2))
+    summary = await stage.summary()
+    assert (summary["complete"], summary["unfinished"]["by_status"]["waiting_retry"]) == (False, 2)
+
+
+async def test_the_older_part_of_a_long_index_is_read_bit_by_bit(
+    stage: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "_MOST_ROWS", 1)
+    for hours in (1, 2):
+        await stage.waits(f"op-{hours}", age=timedelta(hours=hours))
+    assert not (await stage.summary())["complete"]
+    await stage.summary()
+    last = await stage.summary()
+    assert (last["unfinished"]["by_status"]["waiting_retry"], last["complete"]) == (2, True)
+
+
+async def test_who_asks_at_the_same_time_or_soon_after_gets_the_same_answer(stage: Index) -> None:
+    first, *others = await asyncio.gather(*(operation_summary(TaskHub("hub"), 900) for _ in range(5)))
+    assert all(other is first for other in others)
+    stage.pass_by(1.9)
+    assert await operation_summary(TaskHub("hub"), 900) is first
+    stage.pass_by(0.2)
+    assert await operation_summary(TaskHub("hub"), 900) is not first
+
+
+async def test_a_failure_is_not_kept_and_what_was_asked_for_once_is_forgotten(
+    stage: Index,
+) -> None:
+    async def fail() -> str:
+        raise ConnectionError
+
+    async def answer() -> str:
+        return "yes"
+
+    with pytest.raises(ConnectionError):
+        await shared(("one",), fail)
+    assert await shared(("one",), answer) == "yes"
+    for number in range(100):
+        await shared((number,), answer)
+    assert len(sharing._shared.get()) <= 32
+    assert stage.read == []

@@ -1,0 +1,75 @@
+"""Writing in the background: after a change, again while storage is away, and at the end."""
+
+import threading
+from typing import override
+
+import pytest
+
+from durable_retry_console import background
+from durable_retry_console.background import BackgroundWriter
+
+WITHIN_SECONDS = 20.0
+
+
+class Written(BackgroundWriter):
+    """Counts its writes; the first `failures` of them fail."""
+
+    def __init__(self, failures: int = 0) -> None:
+        super().__init__("test", 0.001)
+        self.failures = failures
+        self.count = 0
+        self.succeeded = threading.Event()
+
+    @override
+    def _write(self) -> bool:
+        self.count += 1
+        if self.count <= self.failures:
+            return False
+        self.succeeded.set()
+        return True
+
+
+def test_nothing_is_written_before_it_begins() -> None:
+    writer = Written()
+    writer.wake()
+    assert writer._thread is None
+
+
+def test_a_change_is_written_and_again_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "_MOST_PAUSE_SECONDS", 0.002)
+    writer = Written(failures=2)
+    writer.begin()
+    writer.wake()
+    writer.wake()
+    assert writer.succeeded.wait(WITHIN_SECONDS)
+    assert writer.count == 3
+    writer.end()
+
+
+def test_the_end_writes_what_is_left_and_stops_the_thread() -> None:
+    writer = Written()
+    writer.begin()
+    writer.wake()
+    assert writer.succeeded.wait(WITHIN_SECONDS)
+    writer.end()
+    assert writer._thread is not None
+    writer._thread.join(WITHIN_SECONDS)
+    assert not writer._thread.is_alive()
+    assert writer.count == 2
+
+
+def test_a_write_under_way_holds_the_end_up_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "_LEAVE_SECONDS", 0.001)
+    writer = Written()
+    with writer._writing:
+        writer.end()
+    assert writer.count == 0
+
+
+def test_only_the_interpreters_refusal_before_the_end_is_its_end() -> None:
+    writer = Written()
+    refusal = RuntimeError("cannot schedule new futures after interpreter shutdown")
+    assert writer.is_over(refusal)
+    assert not writer.is_over(ValueError("storage"))
+    writer.end()
+    assert not writer.is_over(refusal)
