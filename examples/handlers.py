@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 import durable_retry
-from durable_retry.handlers import Call, Event, Outcome, Rejected, TableWrite, Throttled
+from durable_retry.handlers import Call, Event, Outcome, TableWrite
 
 
 class PlaceOrder(BaseModel):
@@ -23,11 +23,7 @@ class PlaceOrder(BaseModel):
 async def place_order(order: PlaceOrder, call: Call) -> Outcome:
     """Ask a service for a price, then keep the order and announce it, both or neither."""
     answer = await call.client.post(order.path, json={"order": order.order, "amount": order.amount})
-    if answer.status_code == 429:  # noqa: PLR2004 - Too Many Requests
-        raise Throttled("the service wants fewer calls")
-    if answer.is_client_error:
-        raise Rejected(f"the service refused the order with status {answer.status_code}")
-    answer.raise_for_status()
+    answer.raise_for_status()  # The status decides what happens next, and `Retry-After` is honoured.
     kept = TableWrite(
         table="Orders",
         partition_key=order.customer,

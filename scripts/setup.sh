@@ -11,13 +11,17 @@ if [ ! -e local.settings.json ]; then
 fi
 
 stamp=.venv/.installed
-wanted=$(cat requirements.txt requirements-dev.txt constraints.txt packages/*/pyproject.toml packages/onebox/onebox/azurite/package-lock.json scripts/setup.sh | cksum)
-if [ -x .venv/bin/python ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && [ -d packages/onebox/onebox/azurite/node_modules/azurite ]; then
+inputs=$(cat requirements.txt requirements-dev.txt constraints.txt packages/*/pyproject.toml packages/onebox/onebox/azurite/package-lock.json scripts/setup.sh | cksum)
+# Another Python behind the same name does not see what the earlier one installed.
+version_of() { "$1" -SEc 'import sys; print(*sys.version_info[:2], sep=".")' 2>/dev/null || true; }
+is_another() { [ -n "${PYTHON:-}" ] && [ "$(version_of "$PYTHON")" != "$(version_of .venv/bin/python)" ]; }
+installed="$inputs $(version_of .venv/bin/python)"
+if ! is_another && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$installed" ] && [ -x .venv/bin/python ] && [ -d packages/onebox/onebox/azurite/node_modules/azurite ]; then
     exit 0
 fi
 
 new_enough='import sys; raise SystemExit(sys.version_info < (3, 13))'
-if [ ! -x .venv/bin/python ] || ! .venv/bin/python -c "$new_enough"; then
+if is_another || ! .venv/bin/python -c "import pip; $new_enough" 2>/dev/null; then
     if [ -n "${PYTHON:-}" ]; then
         candidates=("$PYTHON")
     else
@@ -71,4 +75,4 @@ else
     install_azurite node "$node_home/lib/node_modules/npm/bin/npm-cli.js"
 fi
 
-printf '%s' "$wanted" > "$stamp"
+printf '%s %s' "$inputs" "$(version_of .venv/bin/python)" > "$stamp"

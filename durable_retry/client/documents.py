@@ -80,8 +80,6 @@ def operation_document(
         call = {"handler": handler.name, "input": handler.signature.input_of(args, kwargs)}
         fields = call | {name: value for name, value in fields.items() if name in _OPTIONS}
     document = dict(fields)
-    if "request" in fields:
-        document["request"] = {"method": "POST", **fields["request"]}
     if "on_success" in fields:
         events = fields["on_success"]
         document["on_success"] = [event.to_json() if isinstance(event, Event) else event for event in events]

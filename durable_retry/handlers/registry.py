@@ -7,15 +7,26 @@ def charge(order: str, amount: int) -> Receipt: ...
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
-from typing import Any, Protocol, Required, TypedDict, Unpack, cast, overload
+from typing import Any, Final, Protocol, Required, TypedDict, Unpack, cast, overload
+
+from pydantic import TypeAdapter, ValidationError, with_config
 
 from durable_retry.engine.base.names import PriorityName
-from durable_retry.engine.base.validation import InvalidInputError, validated
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    PositiveSeconds,
+    ResourceName,
+    problems_of,
+    validated,
+)
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.retry.policy import RetryOverride, policy_from, policy_problems
 from durable_retry.handlers import Call, Outcome
 from durable_retry.handlers.signatures import Signature, SignatureError, signature_of
+
+_DECLARED: Final = '@durable_retry.operation(dependency="payments")'
 
 type Function = Callable[..., Any]
 type _Async[T] = Coroutine[Any, Any, T]
@@ -134,16 +145,23 @@ class HandlerSetupError(ValueError):
         self.place, self.detail = place, detail
 
 
-def operation(
-    name: str | None = None,
-    *,
-    dependency: str,
-    retry: Mapping[str, Any] | None = None,
-    repeatable: bool | None = None,
-    timeout: float | None = None,
-    heartbeat_seconds: float | None = None,
-    priority: PriorityName | None = None,
-) -> _Declare:
+class OperationOptions(TypedDict, total=False):
+    """The options of `operation`."""
+
+    dependency: Required[str]
+    retry: Mapping[str, Any] | None
+    repeatable: bool | None
+    timeout: PositiveSeconds | None
+    heartbeat_seconds: PositiveSeconds | None
+    priority: PriorityName | None
+
+
+@with_config(extra="forbid")
+class _Declared(OperationOptions):
+    name: Required[ResourceName]
+
+
+def operation(name: str | None = None, **options: Unpack[OperationOptions]) -> _Declare:
     """Declare a function, sync or async, as an operation: what calls it by name gets its result for sure.
 
         @durable_retry.operation(dependency="payments")
@@ -169,25 +187,13 @@ def operation(
             so itself; None means that of the dependency.
 
     Raises:
-        HandlerSetupError: The name is taken, or the function cannot be declared. While the app loads it is
-            raised by `register`, together with all other mistakes.
+        HandlerSetupError: The name is taken, an option is wrong, or the function cannot be declared. While
+            the app loads it is raised by `register`, together with all other mistakes.
     """
 
-    def declare(function: Function) -> Function:
-        called = name or function.__name__
+    def declare(function: Any) -> Any:
         try:
-            handler = Handler(
-                name=called,
-                dependency=dependency,
-                function=function,
-                retry=_policy_changes(retry, _place_of(function, called)),
-                repeatable=repeatable,
-                timeout_seconds=timeout,
-                heartbeat_seconds=heartbeat_seconds,
-                priority=priority,
-            )
-            _check_options(handler)
-            register_handler(handler)
+            register_handler(_handler(function, None if callable(name) else name, options))
         except HandlerSetupError as error:
             if _app_is_loaded:
                 raise
@@ -196,18 +202,51 @@ def operation(
             _mistakes.pop(_defined_at(function), None)
         return function
 
-    return cast("_Declare", declare)
+    # Without parentheses, the decorator gets the function in place of a name.
+    return cast("_Declare", declare(name) if callable(name) else declare)
 
 
-class OperationOptions(TypedDict, total=False):
-    """The options of `operation`."""
+def _handler(function: Any, name: str | None, options: OperationOptions) -> Handler:
+    own_name: str = getattr(_inside(function), "__name__", type(function).__name__)
+    called = own_name if name is None else name
+    place = _place_of(function, called)
+    if (problem := _function_problem(function, called)) is not None:
+        raise HandlerSetupError(place, problem)
+    if "dependency" not in options:
+        raise HandlerSetupError(place, f"names no dependency: write {_DECLARED}")
+    try:
+        checked = _declared().validate_python({"name": called, **options}, strict=True)
+    except ValidationError as error:
+        problems = [f"{each.pointer[1:]} {each.detail}" for each in problems_of(error, _Declared)]
+        raise HandlerSetupError(place, "; ".join(problems)) from None
+    return Handler(
+        name=checked["name"],
+        dependency=checked["dependency"],
+        function=function,
+        retry=_policy_changes(checked.get("retry"), place),
+        repeatable=checked.get("repeatable"),
+        timeout_seconds=checked.get("timeout"),
+        heartbeat_seconds=checked.get("heartbeat_seconds"),
+        priority=checked.get("priority"),
+    )
 
-    dependency: Required[str]
-    retry: Mapping[str, Any] | None
-    repeatable: bool | None
-    timeout: float | None
-    heartbeat_seconds: float | None
-    priority: PriorityName | None
+
+@cache
+def _declared() -> TypeAdapter[_Declared]:
+    return TypeAdapter(_Declared)
+
+
+def _function_problem(function: Any, called: str) -> str | None:
+    """Return what to write instead of what `operation` was given; None for a function."""
+    if hasattr(function, "_function"):  # what the SDK's decorators leave
+        return f"stands above a decorator of the function app: write {_DECLARED} below it"
+    if isinstance(function, type) or not (callable(function) and hasattr(function, "__qualname__")):
+        return "is not a function: declare one that calls it"
+    if called == "<lambda>":
+        return 'a lambda needs a name: operation("charge", dependency="payments")'
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return "it yields; an operation returns its result"
+    return None
 
 
 @overload
@@ -234,8 +273,13 @@ def wrap(function: Any, /, name: str | None = None, **options: Unpack[OperationO
     Raises:
         HandlerSetupError: As `operation`.
     """
-    builder = getattr(function, "_function", None)  # an activity, as the SDK's decorators leave it
-    return operation(name, **options)(function if builder is None else builder.get_user_function())
+    return operation(name, **options)(_inside(function))
+
+
+def _inside(function: Any) -> Any:
+    """Return the function in what the SDK's decorators leave of an activity; any other as it is."""
+    builder = getattr(function, "_function", None)
+    return function if builder is None else builder.get_user_function()
 
 
 def _policy_changes(retry: Mapping[str, Any] | None, place: str) -> RetryOverride | None:
@@ -248,18 +292,6 @@ def _policy_changes(retry: Mapping[str, Any] | None, place: str) -> RetryOverrid
     for key, detail in policy_problems(policy_from(changes.written())):
         raise HandlerSetupError(place, f"retry: /{key}: {detail}")
     return changes
-
-
-def _check_options(handler: Handler) -> None:
-    function = handler.function
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise HandlerSetupError(handler.place, "it yields; an operation returns its result")
-    for name, seconds in (
-        ("timeout", handler.timeout_seconds),
-        ("heartbeat_seconds", handler.heartbeat_seconds),
-    ):
-        if seconds is not None and not seconds > 0:
-            raise HandlerSetupError(handler.place, f"{name} must be more than 0 seconds, not {seconds!r}")
 
 
 _handlers: dict[str, Handler] = {}
@@ -303,7 +335,7 @@ def handler_of(function: Function) -> Handler:
     """
     if (mistake := _mistakes.get(_defined_at(function))) is not None:
         raise mistake
-    handler = next((candidate for candidate in _handlers.values() if candidate.function is function), None)
+    handler = next((candidate for candidate in _handlers.values() if candidate.function == function), None)
     if handler is None:
         raise LookupError(f"{function!r} is no operation: declare it with @durable_retry.operation")
     return handler
@@ -314,12 +346,12 @@ def registered_handlers() -> Mapping[str, Handler]:
     return MappingProxyType(_handlers)
 
 
-def _place_of(function: Function, name: str) -> str:
-    code = getattr(inspect.unwrap(function), "__code__", None)
+def _place_of(function: Any, name: str) -> str:
+    code = getattr(inspect.unwrap(_inside(function)), "__code__", None)
     where = function.__module__ if code is None else f"{code.co_filename}:{code.co_firstlineno}"
     return f"{where}: handler {name!r}"
 
 
-def _defined_at(function: Function) -> tuple[str, str]:
+def _defined_at(function: Any) -> tuple[str, str]:
     # This stays the same when its module is imported again.
-    return function.__module__, function.__qualname__
+    return function.__module__, getattr(function, "__qualname__", type(function).__qualname__)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, is_dataclass
 from functools import lru_cache, reduce
 from operator import or_
 from types import UnionType
-from typing import Any, Final, NotRequired, TypedDict, Union, get_args, get_origin
+from typing import Any, Final, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -164,11 +164,17 @@ def signature_of(function: Callable[..., Any]) -> Signature:
     python, call_parameter = parameters_of(function)
     taken = {name: declared for name, declared in python.parameters.items() if name != call_parameter}
     for parameter in taken.values():
-        if parameter.kind in _VARIADIC:
-            raise SignatureError(f"its parameter {parameter} takes anything: name what it takes")
+        if (problem := _parameter_problem(parameter)) is not None:
+            raise SignatureError(problem)
     model = _only_model(taken)
     shape = _type_of_arguments(taken) if model is None else taken[model].annotation
-    return Signature(python, call_parameter, model, shape, _adapter_for(shape, "takes"), result_of(function))
+    try:
+        adapter = _adapter_for(shape, "its input")
+    except SignatureError:
+        for name, annotation in get_type_hints(shape).items() if model is None else ():
+            _adapter_for(annotation, f"its parameter {name}")
+        raise
+    return Signature(python, call_parameter, model, shape, adapter, result_of(function))
 
 
 @lru_cache(_KEPT)
@@ -184,6 +190,14 @@ def parameters_of(function: Callable[..., Any]) -> tuple[inspect.Signature, str 
         raise SignatureError(f"its annotations cannot be read: {error}") from error
     names = (name for name, parameter in python.parameters.items() if _takes_call(parameter))
     return python, next(names, None)
+
+
+def _parameter_problem(parameter: inspect.Parameter) -> str | None:
+    if parameter.name == "self" and parameter.annotation is parameter.empty:
+        return "a method is declared of its object: book = durable_retry.wrap(SHOP.book, dependency=...)"
+    if parameter.kind in _VARIADIC:
+        return f"its parameter {parameter} takes anything: name what it takes"
+    return None
 
 
 def _takes_call(parameter: inspect.Parameter) -> bool:
@@ -221,7 +235,7 @@ def result_of(function: Callable[..., Any]) -> TypeAdapter[Any]:
     """
     python, _ = parameters_of(function)
     annotation = python.return_annotation
-    return _adapter_for(Any if annotation is python.empty else _value_type(annotation), "returns")
+    return _adapter_for(Any if annotation is python.empty else _value_type(annotation), "its result")
 
 
 def _value_type(annotation: Any) -> Any:
@@ -235,9 +249,11 @@ def _value_type(annotation: Any) -> Any:
     return annotation
 
 
-def _adapter_for(shape: Any, verb: str) -> TypeAdapter[Any]:
+def _adapter_for(shape: Any, part: str) -> TypeAdapter[Any]:
     try:
         return TypeAdapter(shape)
     except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
-        reason = str(error).splitlines()[0]
-        raise SignatureError(f"it {verb} what has no JSON form: {reason}") from error
+        # What pydantic advises after its first sentence is for authors of models.
+        reason = str(error).splitlines()[0].partition(". ")[0]
+        detail = f"{part} has no JSON form ({reason}): use JSON types, dataclasses or pydantic models"
+        raise SignatureError(detail) from error

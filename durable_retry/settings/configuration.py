@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from durable_retry.engine.base.masking import Masking
-from durable_retry.engine.base.validation import Problem
+from durable_retry.engine.base.validation import Problem, did_you_mean
 from durable_retry.engine.config.dependencies_file import Config, key_path, parse_config
 from durable_retry.engine.config.dependency import Dependency, Targets
 from durable_retry.engine.retry.policy import timeouts_problems
@@ -200,6 +200,13 @@ def _host_settings(host_json: Path) -> dict[str, Any]:
     return settings if isinstance(settings, dict) else {}
 
 
+_FIRST_DEPENDENCY: Final = """\
+    [defaults.retry]
+    preset = "standard"
+    [dependencies.payments]
+    base_url = "https://payments.example.com"
+"""
+
 _config: Config | None = None
 
 
@@ -256,6 +263,9 @@ def read_dependencies(file: Path, mistakes: Mistakes) -> Config | None:
     with mistakes.gathered():
         try:
             text = file.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            detail = f"there is no {file}: make it, beginning with\n{_FIRST_DEPENDENCY.rstrip()}"
+            raise SettingsError((Problem(_DEPENDENCIES_FILE, detail),)) from None
         except (OSError, UnicodeDecodeError) as error:
             problem = Problem(_DEPENDENCIES_FILE, f"cannot read {file}: {error}")
             raise SettingsError((problem,)) from error
@@ -353,6 +363,7 @@ def _check_handler(handler: Handler, file: Path, config: Config | None, mistakes
         detail = (
             f"names the dependency {handler.dependency!r}, which {_shown_path(file)} lacks: "
             f"add [dependencies.{handler.dependency}] there, or do not load that module"
+            + did_you_mean(handler.dependency, list(names))
         )
         mistakes.add(handler.place, detail)
     elif config is not None and handler.timeout_seconds is not None:

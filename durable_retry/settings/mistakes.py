@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from durable_retry.engine.base.text import counted
 from durable_retry.engine.base.validation import Problem
 from durable_retry.engine.config.dependencies_file import ConfigError, key_path
 from durable_retry.handlers.registry import HandlerSetupError
@@ -30,7 +31,7 @@ class StartError(SettingsError):
     """onebox shows such an error without a traceback: its message says where to look."""
 
     def __str__(self) -> str:
-        count = "1 mistake" if len(self.problems) == 1 else f"{len(self.problems)} mistakes"
+        count = counted(len(self.problems), "mistake")
         lines = (f"  {problem.pointer}: {problem.detail}" for problem in self.problems)
         return "\n".join((f"Durable Retry does not start, because of {count}:", *lines))
 

@@ -47,7 +47,7 @@ def test_a_refusal_by_the_service_is_a_refusal_by_the_shipped_handler(tailored: 
         accepted(tailored, key, "place-order", order(key, path="/status/422")), "dead_lettered"
     )
     assert ended["dead_letter"]["reason"] == "RejectedByHandler"
-    assert ended["dead_letter"]["category"] == "business_rule"
+    assert ended["dead_letter"]["category"] == "malformed"
     assert "422" in str(ended["attempts"][0]["error"])
 
 

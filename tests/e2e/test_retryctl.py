@@ -280,7 +280,7 @@ def test_a_batch_with_a_bad_item_ends_badly_and_shows_which(shell: Shell, tmp_pa
     batch_id = shown[shown.index("batch-") :].split()[0]
     text = shell.run("batch", "show", batch_id, "--status", "dead_lettered")
     assert "ValidationFailed" in text
-    assert "failed, since of 2 items 1 became dead letters; none is tolerated" in text
+    assert "failed, since 1 dead letter of 2 items; none is tolerated" in text
     document = shell.json("batch", "show", batch_id, "--status", "succeeded")
     assert ([each["index"] for each in document["items"]], document["counts"]["total"]) == ([0], 2)
     shell.run("batch", "watch", batch_id, code=1)

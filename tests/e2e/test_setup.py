@@ -64,14 +64,25 @@ def test_a_named_python_that_is_too_old_is_not_silently_replaced(clone: Path, ba
     assert f"tried: {bare_path / 'python3'}" in ended.stderr
 
 
+def _note_what_is_asked(program: Path, clone: Path) -> None:
+    notes = f'case "$*" in -SEc*) cat "$0.version";; *) echo "{program.name} $*" >> {clone}/asked;; esac'
+    program.write_text(f"#!/bin/sh\n{notes}\n")
+    program.chmod(0o755)
+
+
+def use_python(version: str, *programs: Path) -> None:
+    for program in programs:
+        program.with_name(f"{program.name}.version").write_text(f"{version}\n")
+
+
 @pytest.fixture
 def set_up(clone: Path, bare_path: Path) -> Path:
     """A clone whose Python, Node and npm note what they are asked to do, set up once."""
     python = clone / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    for program in (python, bare_path / "node", bare_path / "npm"):
-        program.write_text(f'#!/bin/sh\necho "{program.name} $*" >> {clone}/asked\n')
-        program.chmod(0o755)
+    for program in (python, bare_path / "python3.13", bare_path / "node", bare_path / "npm"):
+        _note_what_is_asked(program, clone)
+    use_python("3.13", python, bare_path / "python3.13")
     (clone / "packages" / "onebox" / "onebox" / "azurite" / "node_modules" / "azurite").mkdir(parents=True)
     assert setup(clone, str(bare_path)).returncode == 0
     return clone
@@ -125,3 +136,17 @@ def test_a_changed_requirement_is_installed(set_up: Path, bare_path: Path) -> No
     assert (
         asked(set_up).count("pip install") == before.count("pip install") + 2
     )  # the packages, and those under packages/
+
+
+def test_a_virtual_environment_of_another_python_is_made_anew(set_up: Path, bare_path: Path) -> None:
+    python, named = set_up / ".venv" / "bin" / "python", bare_path / "python3.14"
+    _note_what_is_asked(named, set_up)
+    use_python("3.14", named)
+    assert "-m venv" not in asked(set_up)
+    assert setup(set_up, str(bare_path), PYTHON=str(named)).returncode == 0
+    assert "python3.14 -m venv --clear .venv" in asked(set_up)
+    # The system's Python was replaced: what the earlier one installed is not seen.
+    use_python("3.14", python)
+    python.write_text(python.read_text().replace('case "$*" in', 'case "$*" in "-c import pip"*) exit 1;;'))
+    assert setup(set_up, str(bare_path)).returncode == 0
+    assert "python3.13 -m venv --clear .venv" in asked(set_up)

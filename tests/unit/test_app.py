@@ -257,8 +257,17 @@ def test_mistakes_in_the_file_of_dependencies_are_told_beside_those_of_settings(
     assert "app setting HISTORY_RETENTION_DAYS: must be a number" in printed
     assert f"{file}:2: dependencies.payments.base_url: " in printed
     assert f"{file}:4: dependencies.payments.retry.max_attempt: " in printed
-    with pytest.raises(StartError, match=f"DEPENDENCIES_FILE: cannot read {tmp_path / 'missing.toml'}"):
-        durable_retry.register(df.DFApp(), dependencies_file=tmp_path / "missing.toml")
+    with pytest.raises(StartError, match=f"DEPENDENCIES_FILE: cannot read {tmp_path}: "):
+        durable_retry.register(df.DFApp(), dependencies_file=tmp_path)
+
+
+def test_a_missing_file_of_dependencies_comes_with_its_first_lines(tmp_path: Path) -> None:
+    file = tmp_path / "dependencies.toml"
+    with pytest.raises(StartError, match=f"DEPENDENCIES_FILE: there is no {file}: make it") as refused:
+        durable_retry.register(df.DFApp(), dependencies_file=file)
+    file.write_text(str(refused.value).partition("beginning with\n")[2])
+    durable_retry.register(df.DFApp(), dependencies_file=file)
+    assert find_dependency("payments") is not None
 
 
 def test_a_blueprint_is_no_app() -> None:

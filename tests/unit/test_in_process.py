@@ -74,7 +74,7 @@ def test_a_call_is_the_body_of_an_operation() -> None:
     asked = called(a_context(), key="k-1", deadline_seconds=0)
     assert asked["input"]["document"] == {
         "dependency": "payments",
-        "request": {"method": "POST", "path": "/charges"},
+        "request": {"path": "/charges"},
         "key": "k-1",
         "deadline_seconds": 0,
     }

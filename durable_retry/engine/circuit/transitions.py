@@ -8,6 +8,7 @@ from durable_retry.engine.base.asks import is_repeated
 from durable_retry.engine.base.instants import from_ms, to_ms
 from durable_retry.engine.base.json_forms import JsonShape, MsInstant
 from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
+from durable_retry.engine.base.text import counted
 from durable_retry.engine.circuit.breaker import (
     BY_CHARACTERS,
     FREE,
@@ -108,7 +109,9 @@ def _after_probe(breaker: Breaker, probe: ProbeResult, now: datetime, settings: 
         return opened(breaker, CircuitMove.PROBE_FAILED, now, settings, reason="a probe failed")
     successes = breaker.probe_successes + 1
     if successes >= settings.half_open_calls:
-        return freed(breaker, CircuitMove.PROBES_SUCCEEDED, now, reason=f"{successes} probes succeeded")
+        return freed(
+            breaker, CircuitMove.PROBES_SUCCEEDED, now, reason=f"{counted(successes, 'probe')} succeeded"
+        )
     return replace(breaker, probe_successes=successes)
 
 

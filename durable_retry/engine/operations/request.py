@@ -71,7 +71,7 @@ class HttpCall(Strict):
     """The request to a dependency.
 
     Attributes:
-        method: In capitals.
+        method: In capitals; POST unless given.
         path: Below the dependency's base_url.
         query: Parameters; a list repeats its name.
         headers: In addition to those of the dependency; names in any case.
@@ -79,7 +79,7 @@ class HttpCall(Strict):
         body: Text instead of `json`.
     """
 
-    method: Annotated[Method, BeforeValidator(_in_capitals)]
+    method: Annotated[Method, BeforeValidator(_in_capitals)] = "POST"
     path: RelativePath = ""
     query: Annotated[
         dict[str, Annotated[Any, AfterValidator(_query_value)]], Field(max_length=MAX_QUERY_NAMES)

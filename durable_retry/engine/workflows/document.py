@@ -9,6 +9,7 @@ from pydantic import Field
 from durable_retry.engine.base.answers import Answer, Instant, is_empty, left_out
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.text import counted
 from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.document import StatusCounts
@@ -72,10 +73,11 @@ def counts_of(statuses: Iterable[OperationState]) -> BatchCounts:
 
 def why_batch_failed(counts: BatchCounts, tolerated_failures: int) -> str:
     """Return why a batch counts as failed, for a person."""
-    kinds = {"became dead letters": counts.dead_lettered, "were cancelled": counts.cancelled}
-    failed = " and ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
-    tolerated = "none is tolerated" if not tolerated_failures else f"{tolerated_failures} are tolerated"
-    return f"of {counts.total} items {failed}; {tolerated}"
+    cancelled = f"{counts.cancelled} cancelled" if counts.cancelled else ""
+    dead = counted(counts.dead_lettered, "dead letter") if counts.dead_lettered else ""
+    failed = " and ".join(filter(None, (dead, cancelled)))
+    tolerated = f"{tolerated_failures} tolerated" if tolerated_failures else "none is tolerated"
+    return f"{failed} of {counted(counts.total, 'item')}; {tolerated}"
 
 
 def batch_state_of(counts: BatchCounts, tolerated_failures: int) -> BatchState:

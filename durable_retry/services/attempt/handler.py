@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from durable_retry import clock
 from durable_retry.engine.base.foreign import look, name_of
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.base.text import cut_text
+from durable_retry.engine.base.text import counted, cut_text
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.request import event_problems, is_unprotected
 from durable_retry.engine.operations.steps import OvertakenError, StepStoppedError
@@ -332,5 +332,5 @@ async def noted_start(plan: Plan, handler: Handler) -> Plan | AttemptOutcome:
         return plan
     if starts.count < MAX_OWN_FAILURES:
         return replace(plan, operation=operation.in_run(starts.run))
-    often = f"handler {handler.name} began this attempt {starts.count - 1} times and never ended it"
-    return plan.outcome(category=Category.AMBIGUOUS, error=f"{often}: its process died")
+    begun = f"handler {handler.name} began this attempt {counted(starts.count - 1, 'time')}"
+    return plan.outcome(category=Category.AMBIGUOUS, error=f"{begun} and never ended it: its process died")

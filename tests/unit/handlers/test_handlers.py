@@ -1,6 +1,8 @@
 import math
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import azure.durable_functions as df
@@ -87,12 +89,63 @@ def test_what_yields_is_no_operation() -> None:
     [
         ({"retry": {"max_attempt": 3}}, "handler 'first'.*did you mean \"max_attempts\""),
         ({"retry": {"strategy": "schedule"}}, "schedule_seconds"),
-        ({"timeout": 0}, "more than 0 seconds"),
+        ({"timeout": 0}, "handler 'first': timeout must be greater than 0"),
+        ({"heartbeat_seconds": "3"}, "heartbeat_seconds must be a number"),
+        ({"retries": 3}, 'retries is not a known key; did you mean "retry"'),
+        ({"priority": "hihg", "repeatable": 1}, "repeatable must be true or false; priority must be 'high'"),
+        ({"name": "ship order"}, "handler 'ship order': name must be 1 to 128 letters"),
+        ({"dependency": None}, "dependency must be a string"),
     ],
 )
 def test_a_wrong_option_is_a_mistake_where_it_is_made(options: dict[str, Any], words: str) -> None:
     with pytest.raises(HandlerSetupError, match=words):
-        durable_retry.operation(dependency="d", **options)(first)
+        durable_retry.operation(**{"dependency": "d"} | options)(first)
+
+
+class Shop:
+    def book(self, order: str) -> str:
+        return order
+
+    def __call__(self, order: str) -> str:
+        return order
+
+
+SHOP = Shop()
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda order: order, r"a lambda needs a name: operation\(\"charge\", "),
+        (SHOP, "handler 'Shop': is not a function: declare one that calls it"),
+        (Shop, "is not a function"),
+        (partial(print, 1), "is not a function"),
+        (
+            df.DFApp().activity_trigger(input_name="order")(Shop.book),
+            r"handler 'book': stands above .* write @durable_retry.operation\(dependency=.* below it",
+        ),
+    ],
+)
+def test_a_mistake_says_what_to_write_instead(function: Any, words: str) -> None:
+    with pytest.raises(HandlerSetupError, match=words):
+        durable_retry.operation(dependency="d")(function)
+
+
+def test_a_decorator_without_parentheses_names_no_dependency(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_app_is_loaded", False)
+    bare: Any = durable_retry.operation
+    assert bare(first) is first
+    (mistake,) = taken_mistakes()
+    assert re.search(r"handler 'first': names no dependency: write @durable_retry.operation\(", str(mistake))
+
+
+def test_a_method_is_declared_of_its_object() -> None:
+    durable_retry.operation(dependency="d")(Shop.book)
+    with pytest.raises(HandlerSetupError, match=r"book = durable_retry.wrap\(SHOP.book, "):
+        _ = handler_of(Shop.book).signature
+    book: Any = durable_retry.wrap(SHOP.book, "shop-book", dependency="d")
+    assert (handler_of(SHOP.book).name, book("o-1")) == ("shop-book", "o-1")
+    assert handler_of(book).check_input({"order": "o-2"}) == {"order": "o-2"}
 
 
 def test_a_wrong_option_waits_for_the_others_while_the_app_loads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,7 +130,9 @@ def test_a_model_with_aliases_comes_back_from_the_names_of_its_fields() -> None:
 def test_what_json_cannot_carry_is_a_mistake_in_the_function() -> None:
     def variadic(*orders: str) -> None: ...
 
-    def takes(lock: CallerLock) -> None: ...
+    def takes(count: int, lock: CallerLock) -> None: ...
+
+    def takes_a_model(held: Held) -> None: ...
 
     def gives() -> CallerLock: ...  # type: ignore[empty-body]
 
@@ -138,8 +140,9 @@ def test_what_json_cannot_carry_is_a_mistake_in_the_function() -> None:
 
     for function, words in (
         (variadic, "takes anything"),
-        (takes, "takes what has no JSON form"),
-        (gives, "returns what has no JSON form"),
+        (takes, r"its parameter lock has no JSON form \(.*CallerLock'>\): use JSON types"),
+        (takes_a_model, "its input has no JSON form"),
+        (gives, "its result has no JSON form"),
         (unreadable, "annotations cannot be read"),
     ):
         with pytest.raises(SignatureError, match=words):
@@ -148,3 +151,8 @@ def test_what_json_cannot_carry_is_a_mistake_in_the_function() -> None:
 
 class CallerLock:
     pass
+
+
+@dataclass
+class Held:
+    lock: CallerLock

@@ -220,6 +220,12 @@ def test_methods_and_header_names_are_taken_in_any_case() -> None:
     assert set(problems_in(with_request(method=7))) == {"/request/method"}
 
 
+def test_a_request_is_a_post_unless_it_says_otherwise() -> None:
+    operation = parse_operation({"dependency": "payments", "request": {"path": "/charges"}})
+    assert operation.request is not None
+    assert operation.request.to_json() == HttpCall(method="POST", path="/charges").to_json()
+
+
 def test_one_header_in_two_cases_is_a_mistake() -> None:
     assert set(problems_in(with_request(headers={"X-A": "1", "x-a": "2"}))) == {"/request"}
 

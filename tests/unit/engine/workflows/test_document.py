@@ -11,11 +11,11 @@ DEAD, CANCELLED = OperationState.DEAD_LETTERED, OperationState.CANCELLED
 @pytest.mark.parametrize(
     ("failed", "tolerated", "why"),
     [
-        ([DEAD], 0, "of 2 items 1 became dead letters; none is tolerated"),
+        ([DEAD], 0, "1 dead letter of 2 items; none is tolerated"),
         (
             [DEAD, DEAD, CANCELLED],
             2,
-            "of 4 items 2 became dead letters and 1 were cancelled; 2 are tolerated",
+            "2 dead letters and 1 cancelled of 4 items; 2 tolerated",
         ),
     ],
 )
