@@ -29,13 +29,8 @@ from durable_retry.telemetry.facts import report
 
 from .turns import Signals, Turns, after_early, fired_early
 
-# The name in metrics of the pause before a retry, which has no `WaitKind`.
-_RETRY: Final = "retry"
-
-_SHOWN_AS: Final[Mapping[WaitKind | None, OperationState]] = {
-    WaitKind.CIRCUIT: OperationState.WAITING_CIRCUIT,
-    WaitKind.ORDER: OperationState.WAITING_ORDER,
-}
+_HELD_ELSEWHERE: Final = frozenset({OperationState.WAITING_CIRCUIT, OperationState.WAITING_THROTTLE})
+"""States that the circuit of a dependency ends, the operation's or that of a step."""
 
 LAPS_PER_HISTORY: Final = 20
 """Attempts and waits after which the orchestration continues as new: every turn replays all of the history
@@ -159,7 +154,7 @@ class Run:
     def show(self, state: OperationState, *, next_attempt_at: datetime | None = None) -> None:
         """Set the custom status, which status queries show."""
         is_elsewhere = self.waits_for != self.operation.dependency
-        is_held = state is OperationState.WAITING_CIRCUIT and is_elsewhere
+        is_held = state in _HELD_ELSEWHERE and is_elsewhere
         more = {WAITS_FOR: self.waits_for} if is_held else {}
         moving = self.status(state, next_attempt_at=next_attempt_at).moving(**more)
         if self.has_later_deadline:
@@ -203,13 +198,11 @@ class Run:
 
     def wait(self, wait: Wait) -> Turns[None]:
         """Wait as decided, unless someone cancels, retries now, or changes what it waits for."""
-        state = _SHOWN_AS.get(wait.kind, OperationState.WAITING_RETRY)
         began_at = self.now
-        kind = _RETRY if wait.kind is None else wait.kind.value
         if not self.ctx.is_replaying:
-            report(WaitBegun(self.operation, kind, wait.until, wait.reasons))
+            report(WaitBegun(self.operation, wait.kind, wait.until, wait.reasons))
         deadline_at = self.operation.deadline_at
-        yield from self._wait_until(wait.until, began_at, state)
+        yield from self._wait_until(wait.until, began_at, wait.kind.state)
         if wait.stops_deadline and deadline_at is not None:
             # A pause of the operation itself may have moved it for a part of the wait.
             held = deadline_at + (self.now - began_at)
@@ -217,7 +210,8 @@ class Run:
         if not self.ctx.is_replaying:
             due_at = self.state.due_at or wait.until
             late_seconds = (self.now - due_at).total_seconds() if self.now >= due_at else None
-            report(WaitEnded(self.operation, kind, (self.now - began_at).total_seconds(), late_seconds))
+            waited_seconds = (self.now - began_at).total_seconds()
+            report(WaitEnded(self.operation, wait.kind, waited_seconds, late_seconds))
 
     def _wait_until(self, until: datetime, began_at: datetime, state: OperationState) -> Turns[None]:
         in_order = state is OperationState.WAITING_ORDER
@@ -254,7 +248,7 @@ class Run:
             return self._is_retried_now(data)
         if name == REPLACED_EVENT:
             return self._is_replaced(data)
-        return state is OperationState.WAITING_CIRCUIT and _has_circuit_changed(data, began_at)
+        return state in _HELD_ELSEWHERE and _has_circuit_changed(data, began_at)
 
     def hold(self) -> Turns[bool]:
         """Do nothing while somebody has paused the operation; return whether it goes on, not cancelled."""

@@ -99,7 +99,7 @@ def smoke(client: httpx.Client, dependency: str, master_key: str = "") -> None:
         document: dict[str, Any] = expect(client.get(path), 200)
         return document
 
-    waiting = ("waiting_retry", "waiting_circuit")
+    waiting = ("waiting_retry", "waiting_throttle", "waiting_circuit")
     document = until(status, lambda found: found["status"] in waiting, "the operation waits after an attempt")
     print(f"an operation is {document['status']} after {document['attempt_count']} attempt(s)")
     expect(client.post(f"{path}/cancel"), 202)

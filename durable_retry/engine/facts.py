@@ -12,7 +12,7 @@ from typing import Any
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.history import AttemptOutcome
+from durable_retry.engine.retry.history import AttemptOutcome, WaitKind
 
 
 class SubmissionOutcome(StrEnum):
@@ -45,6 +45,7 @@ class AttemptHeld:
     """The retry budget, the circuit or a limit did not let an attempt start."""
 
     operation: OperationInput
+    kind: WaitKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +70,17 @@ class WaitBegun:
     """An operation waits."""
 
     operation: OperationInput
-    kind: str  # `retry` or a `WaitKind`
+    kind: WaitKind
     until: datetime  # when the wait should end
     reasons: tuple[str, ...]  # why it is as long as it is
 
 
 @dataclass(frozen=True, slots=True)
 class WaitEnded:
-    """A wait is over after `seconds`; `kind` as in `WaitBegun`."""
+    """A wait is over after `seconds`."""
 
     operation: OperationInput
-    kind: str
+    kind: WaitKind
     seconds: float
     late_seconds: float | None  # since it was due; None where something ended it before
 

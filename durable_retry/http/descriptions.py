@@ -220,6 +220,7 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "waiting": "How many wait for the circuit.",
     "waiting_circuit": "How many wait for a circuit.",
     "waiting_retry": "How many wait for their next attempt.",
+    "waiting_throttle": "How many wait because their dependency asked for a pause.",
     "waits": "How long it waited for what.",
     "window": "The calls that the circuit counts.",
 }

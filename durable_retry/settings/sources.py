@@ -168,8 +168,8 @@ class IntakeSettings(SettingsGroup):
         _LAG.task_hub_seconds,
     )
     intake_dependency_lag_seconds: float = seconds(
-        "A dependency is far behind when an operation still waits for the circuit this long after its start; "
-        "0 = off.",
+        "A dependency is far behind when an operation still waits for the circuit or is throttled this long "
+        "after its start; 0 = off.",
         _LAG.dependency_seconds,
     )
     intake_pause_seconds: float = seconds(

@@ -135,6 +135,7 @@ class OperationState(StrEnum):
     PAUSED = "paused"
     RUNNING = "running"
     WAITING_RETRY = "waiting_retry"
+    WAITING_THROTTLE = "waiting_throttle"
     WAITING_CIRCUIT = "waiting_circuit"
     WAITING_ORDER = "waiting_order"
     SUCCEEDED = "succeeded"
@@ -164,6 +165,7 @@ WAITING = frozenset(
     {
         OperationState.SCHEDULED,
         OperationState.WAITING_RETRY,
+        OperationState.WAITING_THROTTLE,
         OperationState.WAITING_CIRCUIT,
         OperationState.WAITING_ORDER,
     }

@@ -67,6 +67,7 @@ def snapshot_of(
     window_seconds = max(settings.window_seconds, HEARD_SECONDS)
     sharing = _Sharing.since(current, clock - timedelta(seconds=window_seconds), reader)
     is_held = current.state is CircuitState.FORCED_OPEN
+    reopened_at = _reopened_at(current, clock)
     return Snapshot(
         taken_at=now,
         state=current.state,
@@ -75,7 +76,8 @@ def snapshot_of(
         throttled_until=current.throttled_until if current.is_throttled(clock) else None,
         probes_free=probes_free(current, settings),
         waiting=current.waiting,
-        reopened_at=_reopened_at(current, clock),
+        reopened_at=reopened_at,
+        reopened_by_pause=reopened_at is not None and reopened_at == current.throttled_until,
         troubled=current.window.totals(clock).failures > 0,
         reason=current.reason,
         holds_deadlines=current.holds_deadlines,

@@ -85,6 +85,8 @@ class Snapshot:
     waiting: int = 0  # operations that wait, as far as reported
     # When calls became possible again after the last wait; None when there was none.
     reopened_at: datetime | None = None
+    # Whether that was the end of a throttling pause.
+    reopened_by_pause: bool = False
     troubled: bool = False  # the window holds failures, so workers hold no results back
     reason: str = ""  # why it is in this state, for a person
     holds_deadlines: bool = False  # whether the deadlines of operations that wait for it stop now
@@ -148,12 +150,19 @@ class Refused(JsonShape):
     reason: str  # for the operation's status
     # Whether the operation's deadline stops until then; None means that it goes on.
     stops_deadline: bool | None = None
+    # Whether the dependency asked for a pause; None means that the circuit refuses.
+    throttled: bool | None = None
     kind: Literal["refused"] = "refused"
 
 
 def refused(operation_id: str, base: datetime, waiting: int, reason: str) -> Refused:
     """Return the refusal of an operation until its release time."""
     return Refused(base=base, waiting=waiting, until=release_at(operation_id, base, waiting), reason=reason)
+
+
+def throttled(operation_id: str, base: datetime, waiting: int) -> Refused:
+    """Return the refusal of an operation until its release time after a throttling pause."""
+    return replace(refused(operation_id, base, waiting, THROTTLED), throttled=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +197,7 @@ def permit(
     if paused_until is not None and now < paused_until:
         # The report of this pause is under way and not in the snapshot yet; calls must wait for its end.
         others = here.refused + (0 if snapshot is None else snapshot.waiting)
-        return refused(operation_id, paused_until, others, THROTTLED)
+        return throttled(operation_id, paused_until, others)
     if snapshot is None:
         return Permitted(epoch=0, fail_open=True)
     seen = _Seen(snapshot, now, settings, operation_id, here, priority)
@@ -254,7 +263,7 @@ class _Seen:
         until = self.snapshot.throttled_until
         if until is None or until <= self.now:
             return None
-        return self._refuse_until(until, THROTTLED)
+        return throttled(self.operation_id, until, self._waiting())
 
     def probing(self, free: int) -> Permit:
         if self.here.asked < free:
@@ -270,11 +279,14 @@ class _Seen:
         if place <= self.now:
             return permitted
         detail = f"released in turn, one of {self.snapshot.waiting} that waited"
-        return Refused(base=place, waiting=0, until=place, reason=detail)
+        by_pause = self.snapshot.reopened_by_pause or None
+        return Refused(base=place, waiting=0, until=place, reason=detail, throttled=by_pause)
 
     def _refuse_until(self, base: datetime, reason: str) -> Refused:
+        return refused(self.operation_id, base, self._waiting(), reason)
+
+    def _waiting(self) -> int:
         reporters = self.snapshot.budget.workers if self.snapshot.budget is not None else 1
         # The snapshot does not contain what was refused since; other workers refuse about as many as this
         # one.
-        waiting = self.snapshot.waiting + self.here.refused * reporters
-        return refused(self.operation_id, base, waiting, reason)
+        return self.snapshot.waiting + self.here.refused * reporters

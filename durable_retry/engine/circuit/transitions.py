@@ -28,10 +28,10 @@ from durable_retry.engine.circuit.snapshot import (
     ALL_PROBES_UNDER_WAY,
     CLOCKS_APART,
     RECHECK,
-    THROTTLED,
     Permitted,
     Refused,
     refused,
+    throttled,
 )
 from durable_retry.engine.circuit.states import CircuitMove, CircuitSettings, CircuitState
 from durable_retry.engine.pace import newest
@@ -194,9 +194,8 @@ def probe_requested(
     """
     breaker = advanced(breaker, received_at)
     now = breaker.clock or received_at
-    obstacle = _obstacle_to_calls(breaker, now, settings)
-    if obstacle is not None:
-        refusal = refused(request.operation_id, obstacle[0], breaker.waiting, obstacle[1])
+    refusal = _refusal_of_calls(breaker, request.operation_id, now, settings)
+    if refusal is not None:
         return breaker, replace(refusal, stops_deadline=breaker.holds_deadlines or None)
     if breaker.state is not CircuitState.HALF_OPEN:
         return breaker, Permitted(epoch=breaker.epoch)
@@ -215,16 +214,18 @@ def probe_requested(
     return replace(breaker, leases=(*breaker.leases, lease)), _permit_of_lease(breaker, lease)
 
 
-def _obstacle_to_calls(
-    breaker: Breaker, now: datetime, settings: CircuitSettings
-) -> tuple[datetime, str] | None:
+def _refusal_of_calls(
+    breaker: Breaker, operation_id: str, now: datetime, settings: CircuitSettings
+) -> Refused | None:
     if breaker.state is CircuitState.FORCED_OPEN:
         until = now + timedelta(seconds=settings.max_break_seconds)
-        return min(until, breaker.expires_at or until), f"the circuit is held open: {breaker.reason}"
+        until, reason = min(until, breaker.expires_at or until), f"the circuit is held open: {breaker.reason}"
+        return refused(operation_id, until, breaker.waiting, reason)
     if breaker.state is CircuitState.OPEN:
-        return breaker.retry_at or now + RECHECK, f"the circuit is open: {breaker.reason}"
+        until, reason = breaker.retry_at or now + RECHECK, f"the circuit is open: {breaker.reason}"
+        return refused(operation_id, until, breaker.waiting, reason)
     if breaker.throttled_until is not None and breaker.is_throttled(now):
-        return breaker.throttled_until, THROTTLED
+        return throttled(operation_id, breaker.throttled_until, breaker.waiting)
     return None
 
 

@@ -198,6 +198,7 @@ class UnfinishedCounts(Answer):
     pending: int
     running: int
     waiting_retry: int
+    waiting_throttle: int
     waiting_circuit: int
     scheduled: int
     paused: int

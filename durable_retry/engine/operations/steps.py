@@ -179,12 +179,15 @@ class StepNote(Answer):
     unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
 
 
+_HELD: Final = frozenset({OperationState.WAITING_CIRCUIT, OperationState.WAITING_THROTTLE})
+
+
 def shown(record: RememberedStep, state: OperationState) -> StepNote:
     """Return one item of a status document's `steps`."""
     status = record.state
     if status is StepState.RUNNING and state is not OperationState.RUNNING:
         status = StepState.UNKNOWN
-    elif status is StepState.FAILED and (record.attempts == 0 or state is OperationState.WAITING_CIRCUIT):
+    elif status is StepState.FAILED and (record.attempts == 0 or state in _HELD):
         status = StepState.WAITING
     result = None if record.result is None else json.loads(record.result)
     return StepNote(name=record.name, status=status, attempts=record.attempts, result=result)

@@ -166,7 +166,8 @@ def circuit_constraint(operation: Retryable, refused: Refused, now: datetime) ->
     place = release_at(operation.operation_id, reopens_at, refused.waiting, priority=operation.priority)
     if operation.deadline_at is not None:
         place = max(reopens_at, min(place, latest_start(operation.deadline_at, operation.timeouts)))
-    reopens = f"circuit lets attempts through in {seconds_text((reopens_at - now).total_seconds())}"
+    gate = "the pause ends" if refused.throttled else "circuit lets attempts through"
+    reopens = f"{gate} in {seconds_text((reopens_at - now).total_seconds())}"
     staggered = f"staggered by {seconds_text((place - reopens_at).total_seconds())}"
     why = (refused.reason,) if refused.reason else ()
     return DelayConstraint(place, (*why, reopens, staggered))

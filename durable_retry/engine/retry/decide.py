@@ -40,7 +40,7 @@ from durable_retry.engine.retry.constraints import (
     reasons_of,
     retry_after_constraint,
 )
-from durable_retry.engine.retry.history import AttemptOutcome, History, PastAttempt, WaitKind
+from durable_retry.engine.retry.history import AttemptOutcome, History, PastAttempt, WaitKind, kind_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Wait:
     until: datetime  # when, never before now and never after the deadline
     delay_seconds: float  # from now until then
     reasons: tuple[str, ...]  # why then, each a few words, in the order in which they were weighed
-    kind: WaitKind | None = None  # what blocks the attempt; None for the pause before a retry
+    kind: WaitKind = WaitKind.RETRY
     stops_deadline: bool = False  # whether the time of the wait is added to the deadline
 
 
@@ -169,11 +169,11 @@ def while_blocked(
     match blocked:
         case Refused():
             constraint = circuit_constraint(operation, blocked, now)
-            refusal = f"the circuit of {operation.dependency} refuses attempts"
+            kind, refusal = WaitKind.CIRCUIT, f"the circuit of {operation.dependency} refuses attempts"
+            if blocked.throttled:
+                kind, refusal = WaitKind.THROTTLE, f"{operation.dependency} asked for a pause"
             stops = blocked.stops_deadline is True
-            return _wait_or_give_up(
-                operation, [constraint], now, refusal, kind=WaitKind.CIRCUIT, stops_deadline=stops
-            )
+            return _wait_or_give_up(operation, [constraint], now, refusal, kind=kind, stops_deadline=stops)
         case BudgetPostponed():
             constraint = budget_constraint(operation, blocked, now)
             spent = "; ".join(constraint.reasons)
@@ -235,7 +235,7 @@ def _retry_or_give_up(
     failed = f"attempt {outcome.number} failed: {_failure_text(outcome)}"
     if is_over(operation.deadline_at, outcome.started_at):  # It was owed.
         failed = f"nothing here worked on the operation before its deadline; {failed}"
-    return _wait_or_give_up(operation, constraints, now, failed)
+    return _wait_or_give_up(operation, constraints, now, failed, kind=kind_after(outcome.category))
 
 
 def _wait_or_give_up(
@@ -243,7 +243,7 @@ def _wait_or_give_up(
     constraints: list[DelayConstraint],
     now: datetime,
     why: str,
-    kind: WaitKind | None = None,
+    kind: WaitKind = WaitKind.RETRY,
     *,
     stops_deadline: bool = False,
 ) -> Wait | DeadLetter:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Final, Self
 
 from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape
-from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.classify import is_4xx, is_refusal
 from durable_retry.engine.retry.policy import RetryPolicy
@@ -17,13 +17,32 @@ KEPT_WAITS: Final = 5
 
 
 class WaitKind(StrEnum):
-    """What blocks an operation: its dependency's limits and health, its order, or a failure of our own."""
+    """Why an operation waits."""
 
+    RETRY = "retry"  # the pause after a failed attempt
+    THROTTLE = "throttle"  # the dependency asked for a pause, of this operation or of everybody
     CIRCUIT = "circuit"
     RETRY_BUDGET = "retry_budget"
     LIMIT = "limit"
     OWN_FAILURE = "own_failure"
     ORDER = "order"
+
+    @property
+    def state(self) -> OperationState:
+        """The state of an operation that waits so."""
+        return _STATES.get(self, OperationState.WAITING_RETRY)
+
+
+_STATES: Final = {
+    WaitKind.THROTTLE: OperationState.WAITING_THROTTLE,
+    WaitKind.CIRCUIT: OperationState.WAITING_CIRCUIT,
+    WaitKind.ORDER: OperationState.WAITING_ORDER,
+}
+
+
+def kind_after(category: Category | None) -> WaitKind:
+    """Return the kind of the wait after an attempt that failed so."""
+    return WaitKind.THROTTLE if category is Category.THROTTLED else WaitKind.RETRY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

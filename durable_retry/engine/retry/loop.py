@@ -118,6 +118,23 @@ class BlockedStep:
     blocked: Blocked
 
 
+def kind_of_block(blocked: Blocked | BlockedStep) -> WaitKind:
+    """Return why what is blocked waits, or will when the entity that it asks refuses."""
+    match blocked:
+        case BlockedStep():
+            return kind_of_block(blocked.blocked)
+        case Refused() if blocked.throttled:
+            return WaitKind.THROTTLE
+        case Refused() | NeedsProbe():
+            return WaitKind.CIRCUIT
+        case BudgetPostponed():
+            return WaitKind.RETRY_BUDGET
+        case NeedsSlot():
+            return WaitKind.LIMIT
+        case _ as never:
+            assert_never(never)
+
+
 @dataclass(frozen=True, slots=True)
 class StepAdmission(JsonShape):
     """What an operation has reached in the admission of a step to another dependency."""
@@ -225,12 +242,15 @@ def _after(
             history = record(_with_late_start(state, result), result, _with_late_turn(decision, result, now))
             if result.counted and not result.is_clear_refusal(operation.handler):
                 history = history.with_unclear_end()
-            left = AdmissionState() if result.counted else _uncounted(state.admission, result.unsent)
-            return _state_with_decision(history, left, decision, now)
+            left = AdmissionState()
+            if not result.counted:
+                left = _uncounted(state.admission, result.unsent)
+                history = _with_wait(history, decision, now)
+            return _state_with_decision(history, left, decision)
         case WorkerFailed():
             decision = after_own_failure(operation, state.history, result.error, now)
-            history = state.history.with_own_failure().with_unclear_end()
-            return _state_with_decision(history, _uncounted(state.admission), decision, now)
+            history = _with_wait(state.history.with_own_failure().with_unclear_end(), decision, now)
+            return _state_with_decision(history, _uncounted(state.admission), decision)
         case NeedsProbe() | NeedsSlot():
             # The slot that it had was given back after the attempt's answer.
             admission = replace(state.admission, slot=None)
@@ -324,23 +344,26 @@ def _after_refusal(
             admission = replace(admission, start_reserved=blocked.reserved, ahead=blocked.ahead)
         case _ as never:
             assert_never(never)
-    return _state_with_decision(history, admission, decision, now)
+    return _state_with_decision(_with_wait(history, decision, now), admission, decision)
 
 
 def _state_with_decision(
-    history: History, admission: AdmissionState, decision: Decision, now: datetime
+    history: History, admission: AdmissionState, decision: Decision
 ) -> tuple[RetryState, Decision]:
     due_at = decision.until if isinstance(decision, Wait) else None
-    if isinstance(decision, Wait) and decision.kind is not None:
-        history = history.with_wait(_wait_record(history, decision, decision.kind, now))
     return RetryState(history, replace(admission, due_at=admission.due_at or due_at), due_at), decision
 
 
-def _wait_record(history: History, wait: Wait, kind: WaitKind, now: datetime) -> PastWait:
-    return PastWait(
-        before_attempt=history.next_attempt,
-        kind=kind,
-        began_at=now,
-        until=wait.until,
-        delay_reasons=wait.reasons,
+def _with_wait(history: History, decision: Decision, now: datetime) -> History:
+    """Return the history with a wait that no attempt says; what follows a counted one, the attempt does."""
+    if not isinstance(decision, Wait):
+        return history
+    return history.with_wait(
+        PastWait(
+            before_attempt=history.next_attempt,
+            kind=decision.kind,
+            began_at=now,
+            until=decision.until,
+            delay_reasons=decision.reasons,
+        )
     )

@@ -6,7 +6,7 @@ one.
 Backpressure: whether the task hub or a dependency is far behind, judged by one started operation at a time.
 For each dependency the intake remembers one operation that it started, its probe, and reads its state now
 and then: one point read, however long the queue is. A probe that has not begun after a while means that the
-task hub is behind; one that waits for the circuit means that the dependency is unavailable.
+task hub is behind; one that waits for the circuit, or is throttled, means that the dependency is unavailable.
 """
 
 import base64
@@ -100,7 +100,7 @@ class LagThresholds:
     """The lags above which something counts as far behind."""
 
     task_hub_seconds: float = 30.0  # since the start of an operation that has not begun; 0 means never
-    # Since the start of an operation that waits for the circuit; 0 means never.
+    # Since the start of an operation that waits for the circuit or is throttled; 0 means never.
     dependency_seconds: float = 60.0
 
 
@@ -123,7 +123,7 @@ def lag_reading(state: str | None, age_seconds: float, limits: LagThresholds) ->
     match state:
         case OperationState.PENDING:
             return _reading_while_waiting(Backpressure.TASK_HUB, age_seconds, limits.task_hub_seconds)
-        case OperationState.WAITING_CIRCUIT:
+        case OperationState.WAITING_CIRCUIT | OperationState.WAITING_THROTTLE:
             return _reading_while_waiting(Backpressure.DEPENDENCY, age_seconds, limits.dependency_seconds)
         case _:
             return _MOVES_ON

@@ -24,7 +24,7 @@ from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.operation import AttemptCall, OperationInput, digest_of
 from durable_retry.engine.operations.steps import OvertakenError
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import AdmissionState, Blocked, BlockedStep
+from durable_retry.engine.retry.loop import AdmissionState, Blocked, BlockedStep, kind_of_block
 from durable_retry.handlers.registry import find_handler
 from durable_retry.services.attempt.admission import (
     AttemptFunction,
@@ -76,7 +76,7 @@ async def attempt_operation(hub: TaskHub, call: AttemptCall) -> AttemptOutcome |
     except StepBlockedError as error:
         answer = error.step
     if not isinstance(answer, AttemptOutcome):
-        report(AttemptHeld(operation))
+        report(AttemptHeld(operation, kind_of_block(answer)))
         return answer
     return await _with_result_apart(operation, answer)
 

@@ -263,7 +263,7 @@ def _outbox_waits_for(status: Mapping[str, Any], dependency: str, since_before: 
 
 
 def _operation_waits_for(status: Mapping[str, Any], dependency: str, since_before: datetime) -> bool:
-    if status.get("status") != OperationState.WAITING_CIRCUIT.value:
+    if status.get("status") not in {OperationState.WAITING_CIRCUIT, OperationState.WAITING_THROTTLE}:
         return False
     if from_rfc3339(status["updated_at"]) >= since_before:
         return False

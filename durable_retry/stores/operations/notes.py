@@ -32,7 +32,7 @@ from durable_retry.engine.facts import (
 )
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import last_error
-from durable_retry.engine.retry.history import WaitKind
+from durable_retry.engine.retry.history import WaitKind, kind_after
 from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.stores.operations.index import (
     OperationEntry,
@@ -120,7 +120,7 @@ def _note_unanswered(fact: StartUnanswered) -> None:
 
 
 def _note_held(fact: AttemptHeld) -> None:
-    _note_state(fact.operation, OperationState.WAITING_CIRCUIT)
+    _note_state(fact.operation, fact.kind.state)
 
 
 def _note_wait(fact: WaitBegun) -> None:
@@ -139,7 +139,7 @@ def _note_pause(fact: ActedOn) -> None:
 def _note_attempt(fact: AttemptEnded) -> None:
     operation, outcome = fact.operation, fact.outcome
     if outcome.category is not None:
-        _note_state(operation, OperationState.WAITING_RETRY, outcome.error)
+        _note_state(operation, kind_after(outcome.category).state, outcome.error)
     elif outcome.number > 1 or fact.was_held or _began_late(operation):
         _note_state(operation, OperationState.SUCCEEDED)
     elif operation.handler is None and not operation.on_success:  # Others have something to commit first.

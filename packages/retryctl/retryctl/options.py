@@ -123,7 +123,7 @@ def _limit(default: int) -> OneOf:
 
 
 _STATUSES: Final = (
-    "pending scheduled paused running waiting_retry waiting_circuit waiting_order "
+    "pending scheduled paused running waiting_retry waiting_throttle waiting_circuit waiting_order "
     "succeeded dead_lettered cancelled"
 )
 _KINDS: Final = "action bulk circuit alert deployment settings"

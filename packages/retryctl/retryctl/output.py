@@ -45,8 +45,8 @@ _STYLES: Final = {
         ),
         "green": "succeeded closed sent completed works ok resolved done",
         "yellow": (
-            "waiting_retry waiting_circuit waiting_order half_open paused pending compensating "
-            "compensated acknowledged"
+            "waiting_retry waiting_throttle waiting_circuit waiting_order half_open paused pending "
+            "compensating compensated acknowledged"
         ),
         "dim": "cancelled archived disabled silenced stopped skipped",
     }.items()

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import CIRCUIT_EVENT
+from durable_retry.engine.base.names import CIRCUIT_EVENT, Category
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Refused
@@ -20,6 +20,7 @@ from tests.support.stage import Stage, dying
 
 BREAK_OVER = NOON + timedelta(seconds=30)
 OPEN = Refused(base=BREAK_OVER, waiting=40, until=BREAK_OVER, reason="the circuit is open: 9 of 10 failed")
+PAUSED = replace(OPEN, reason="the dependency asked to be left alone", throttled=True)
 PROBE = NeedsProbe(CircuitSettings())
 
 
@@ -187,6 +188,25 @@ def test_a_change_from_before_the_wait_or_of_another_form_changes_nothing(messag
     stage.raise_event(CIRCUIT_EVENT, message)
     assert stage.run_until_waiting()["status"] == "waiting_circuit"
     assert stage.made("attempt") == 1
+    assert stage.run()["status"] == "succeeded"
+
+
+def test_who_a_throttling_pause_holds_waits_for_that_and_for_no_circuit() -> None:
+    stage = Stage(an_operation(), blocked(PAUSED))
+    shown = stage.run_until_waiting()
+    (wait,) = shown["waits"]
+    assert (shown["status"], shown["attempt_count"], wait["kind"]) == ("waiting_throttle", 0, "throttle")
+    assert wait["delay_reasons"][:2] == [PAUSED.reason, "the pause ends in 30 s"]
+    stage.raise_event(CIRCUIT_EVENT, {"at": to_rfc3339(NOON)})
+    assert stage.run_until_waiting()["status"] == "succeeded"
+
+
+def test_whose_own_attempt_was_throttled_waits_for_the_pause_too() -> None:
+    stage = Stage(an_operation(), failing(1, Category.THROTTLED, 429))
+    shown = stage.run_until_waiting()
+    assert (shown["status"], shown["attempt_count"]) == ("waiting_throttle", 1)
+    # The attempt says how long and why.
+    assert "waits" not in shown
     assert stage.run()["status"] == "succeeded"
 
 

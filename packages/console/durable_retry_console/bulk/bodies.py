@@ -92,7 +92,14 @@ class OperationsBody(_TurnNamesBody):
 
     status: (
         Literal[
-            "pending", "scheduled", "paused", "running", "waiting_retry", "waiting_circuit", "waiting_order"
+            "pending",
+            "scheduled",
+            "paused",
+            "running",
+            "waiting_retry",
+            "waiting_throttle",
+            "waiting_circuit",
+            "waiting_order",
         ]
         | None
     ) = None

@@ -94,6 +94,7 @@ def test_a_pause_that_this_worker_was_asked_for_holds_before_the_circuit_shows_i
     answer = ask(snapshot, 10, here=here)
     assert isinstance(answer, Refused)
     assert (answer.base, answer.reason) == (after(40), "the dependency asked to be left alone")
+    assert answer.throttled is True
     assert not isinstance(ask(snapshot, 40, here=here), Refused)
 
 
@@ -102,7 +103,7 @@ def test_an_open_circuit_refuses_until_a_place_after_its_break() -> None:
     assert isinstance(answer, Refused)
     assert (answer.base, answer.waiting) == (after(30), 0)
     assert answer.until == release_at("op-1", after(30), 0)
-    assert answer.reason == "the circuit is open: 10 of 10 calls in 30 s failed"
+    assert (answer.reason, answer.throttled) == ("the circuit is open: 10 of 10 calls in 30 s failed", None)
 
 
 def test_operations_refused_here_count_as_waiting_before_they_are_reported() -> None:
@@ -173,6 +174,7 @@ def test_a_throttling_pause_holds_everyone_without_a_trip(desk: Desk) -> None:
     answer = ask(snapshot, 30)
     assert isinstance(answer, Refused)
     assert (answer.base, answer.reason) == (after(90), "the dependency asked to be left alone")
+    assert answer.throttled is True
 
 
 def test_the_longer_of_two_throttling_pauses_holds() -> None:
@@ -206,7 +208,7 @@ def test_after_closing_a_waiting_operation_goes_in_its_turn() -> None:
     assert ask(snapshot, 31) == Permitted(epoch=4)
     answer = ask(snapshot, 31, waiting=True)
     assert isinstance(answer, Refused)
-    assert (answer.until, answer.waiting) == (place, 0)
+    assert (answer.until, answer.waiting, answer.throttled) == (place, 0, None)
     at = (place - after(0)).total_seconds()
     assert ask(crowd(10_000).read(at), at, waiting=True) == Permitted(epoch=4)
 
@@ -216,7 +218,7 @@ def test_after_a_throttling_pause_the_waiting_go_in_turn() -> None:
     desk.hear(desk.report(0, throttled_until=60, refused=10_000))
     answer = ask(desk.read(60), 60, waiting=True)
     assert isinstance(answer, Refused)
-    assert answer.until == release_at("op-1", after(60), 10_000)
+    assert (answer.until, answer.throttled) == (release_at("op-1", after(60), 10_000), True)
 
 
 def test_closing_by_hand_releases_in_turn_from_that_moment() -> None:

@@ -206,5 +206,6 @@ def test_states_without_operations_are_shown_as_zero() -> None:
         "paused": 0,
         "running": 2,
         "waiting_retry": 0,
+        "waiting_throttle": 0,
         "waiting_circuit": 0,
     }

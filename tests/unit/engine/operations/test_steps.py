@@ -102,6 +102,7 @@ def test_a_step_that_waits_for_its_circuit_is_not_shown_as_failed() -> None:
     assert shown(held, OperationState.RUNNING).status is StepState.WAITING
     failed = fail(running(), running())
     assert shown(failed, OperationState.WAITING_CIRCUIT).status is StepState.WAITING
+    assert shown(failed, OperationState.WAITING_THROTTLE).status is StepState.WAITING
     assert shown(failed, OperationState.WAITING_RETRY).status is StepState.FAILED
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
-from durable_retry.engine.circuit.snapshot import Refused, spread_seconds
+from durable_retry.engine.circuit.snapshot import Refused, spread_seconds, throttled
 from durable_retry.engine.retry.constraints import attempt_seconds
 from durable_retry.engine.retry.decide import (
     DeadLetter,
@@ -67,6 +67,19 @@ def test_a_throttled_operation_out_of_attempts_keeps_its_category() -> None:
     decision = after_attempt(an_operation(), a_history(4), an_outcome(Category.THROTTLED, number=5), NOON)
     assert isinstance(decision, DeadLetter)
     assert decision.category is Category.THROTTLED
+
+
+def test_a_throttled_operation_waits_for_the_end_of_a_pause() -> None:
+    decision = after_attempt(an_operation(), History(), an_outcome(Category.THROTTLED), NOON)
+    assert isinstance(decision, Wait)
+    assert decision.kind is WaitKind.THROTTLE
+
+
+def test_what_a_throttling_pause_would_hold_beyond_its_deadline_is_dead_lettered() -> None:
+    operation = an_operation(deadline_at=after(20))
+    decision = while_blocked(operation, throttled("op-test", after(30), 0), NOON)
+    assert isinstance(decision, DeadLetter)
+    assert decision.detail.partition("; ")[2].startswith("payments asked for a pause")
 
 
 def test_unlimited_attempts_go_on() -> None:

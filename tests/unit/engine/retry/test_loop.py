@@ -28,6 +28,7 @@ from durable_retry.engine.retry.loop import (
     AdmissionState,
     AttemptNow,
     Blocked,
+    BlockedStep,
     LapResult,
     NeedsProbe,
     RequestProbe,
@@ -35,6 +36,7 @@ from durable_retry.engine.retry.loop import (
     RetryState,
     WorkerFailed,
     after,
+    kind_of_block,
     lease_expired,
     probe_message,
 )
@@ -294,6 +296,21 @@ def test_what_one_attempt_may_have_done_is_not_forgotten_by_others() -> None:
 def test_a_handler_that_a_step_holds_up_may_have_acted() -> None:
     state, _ = after(an_operation(handler="h"), RetryState(), REFUSED, NOON, step_at="other")
     assert state.may_have_acted
+
+
+@pytest.mark.parametrize(
+    ("blocked", "kind"),
+    [
+        (REFUSED, WaitKind.CIRCUIT),
+        (replace(REFUSED, throttled=True), WaitKind.THROTTLE),
+        (NeedsProbe(CircuitSettings()), WaitKind.CIRCUIT),
+        (BudgetPostponed(NOON, reserved=False), WaitKind.RETRY_BUDGET),
+        (NeedsSlot(LimitSettings()), WaitKind.LIMIT),
+        (BlockedStep("other", REFUSED), WaitKind.CIRCUIT),
+    ],
+)
+def test_what_blocks_an_attempt_says_why_it_waits(blocked: Blocked | BlockedStep, kind: WaitKind) -> None:
+    assert kind_of_block(blocked) is kind
 
 
 def test_a_refusal_ends_it() -> None:

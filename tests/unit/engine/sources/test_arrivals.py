@@ -20,6 +20,8 @@ LIMITS = LagThresholds(task_hub_seconds=30, dependency_seconds=60)
         ("pending", 30.1, LagReading(Backpressure.TASK_HUB, is_over=False)),
         ("waiting_circuit", 60.0, LagReading(None, is_over=False)),
         ("waiting_circuit", 60.1, LagReading(Backpressure.DEPENDENCY, is_over=False)),
+        ("waiting_throttle", 60.0, LagReading(None, is_over=False)),
+        ("waiting_throttle", 60.1, LagReading(Backpressure.DEPENDENCY, is_over=False)),
         ("running", 1e6, LagReading(None, is_over=True)),
         ("waiting_retry", 1e6, LagReading(None, is_over=True)),
         ("succeeded", 1e6, LagReading(None, is_over=True)),

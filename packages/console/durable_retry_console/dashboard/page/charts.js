@@ -6,7 +6,7 @@ import { overTime } from "./over_time.js";
 import { FINISHED, untilWords } from "./pieces.js";
 
 // From the ground up: what went well lies low, what needs a look lies on top.
-const ORDER = ["succeeded", "cancelled", "pending", "scheduled", "paused", "running", "waiting_retry", "waiting_circuit", "waiting_order", "dead_lettered"];
+const ORDER = ["succeeded", "cancelled", "pending", "scheduled", "paused", "running", "waiting_retry", "waiting_throttle", "waiting_circuit", "waiting_order", "dead_lettered"];
 
 /** Bars of operations by the time of acceptance, of a summary's buckets; `zoom(from, to)` looks closer at a span. */
 export function stateBars({ buckets, by_status: counts, from, to }, zoom) {
@@ -82,7 +82,7 @@ export function spansOf(document) {
 function waitsBetween(document, before, number, from, to, pending = null) {
   const held = (document.waits ?? []).filter((wait) => wait.before_attempt === number);
   const edges = held.map((wait) => ({ kind: wait.kind, from: Date.parse(wait.began_at), reasons: wait.delay_reasons, times: wait.times }));
-  const first = before ? { kind: "retry", from, reasons: before.delay_reasons ?? [], times: 1 } : { kind: "queued", from, reasons: [], times: 1 };
+  const first = before ? { kind: before.category === "throttled" ? "throttle" : "retry", from, reasons: before.delay_reasons ?? [], times: 1 } : { kind: "queued", from, reasons: [], times: 1 };
   const isKnown = before || number === 1; // Of many attempts only the last are kept.
   const all = isKnown ? [first, ...edges] : edges;
   return all
@@ -138,7 +138,7 @@ function attemptWords({ attempt, kind }) {
     attempt.error ? h("p", {}, attempt.error) : null);
 }
 
-const WAIT_WORDS = { retry: "Waited", circuit: "Waited for the circuit", retry_budget: "Waited for the retry budget", limit: "Waited for a limit", order: "Waited for its turn", own_failure: "Waited after a failure of this side", queued: "Queued" };
+const WAIT_WORDS = { retry: "Waited", throttle: "Paused by the dependency", circuit: "Waited for the circuit", retry_budget: "Waited for the retry budget", limit: "Waited for a limit", order: "Waited for its turn", own_failure: "Waited after a failure of this side", queued: "Queued" };
 
 function waitWords({ kind, from, to, reasons, times, pending }) {
   const name = pending ? (kind === "retry" ? "Waiting" : WAIT_WORDS[kind]) : WAIT_WORDS[kind];

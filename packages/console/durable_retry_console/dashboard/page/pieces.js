@@ -4,8 +4,8 @@ import { h, link, toast } from "./dom.js";
 import { words } from "./format.js";
 
 /** The states of an operation in the order of its life. */
-export const STATES = ["pending", "scheduled", "paused", "running", "waiting_retry", "waiting_circuit", "waiting_order", "succeeded", "dead_lettered", "cancelled"];
-export const WAITING = ["scheduled", "waiting_retry", "waiting_circuit", "waiting_order"];
+export const STATES = ["pending", "scheduled", "paused", "running", "waiting_retry", "waiting_throttle", "waiting_circuit", "waiting_order", "succeeded", "dead_lettered", "cancelled"];
+export const WAITING = ["scheduled", "waiting_retry", "waiting_throttle", "waiting_circuit", "waiting_order"];
 export const FINISHED = ["succeeded", "dead_lettered", "cancelled"];
 
 const UNTIL = { scheduled: "begins ", paused: "goes on " };

@@ -123,7 +123,7 @@ export const COUNT_SECONDS = 5;
 export const countedOperations = (minutes, signal) => get("operations/summary", { window_seconds: minutes * 60 }, signal);
 
 /** Waiting operations of `unfinished.by_status`, or of one dependency. */
-export const waitingIn = (counts) => (counts ? counts.waiting_retry + counts.waiting_circuit + counts.waiting_order : 0);
+export const waitingIn = (counts) => (counts ? counts.waiting_retry + counts.waiting_throttle + counts.waiting_circuit + counts.waiting_order : 0);
 
 /** Said beside a count while the app has not looked at all that it counts. */
 export const countingNote = ({ unfinished }) => (unfinished && !unfinished.complete ? "still counting" : null);

@@ -12,7 +12,7 @@ from durable_retry import clock
 from durable_retry.engine.base.names import OperationState, Priority
 from durable_retry.engine.facts import LimitsRead, OperationEnded, SubmissionOutcome, Submitted, WaitEnded
 from durable_retry.engine.operations.status import OperationStatus
-from durable_retry.engine.retry.history import History
+from durable_retry.engine.retry.history import History, WaitKind
 from durable_retry.telemetry.facts import report
 from durable_retry_console.metrics import minutes as module
 from durable_retry_console.metrics.minutes import KEPT_MINUTES, MINUTES, Minutes, Unsaved, record_facts
@@ -88,7 +88,7 @@ def test_what_happens_to_an_operation_counts_for_its_priority_and_its_debounce_k
     MINUTES.clear()
     operation = an_operation(priority=Priority.LOW)
     report(Submitted(operation, SubmissionOutcome.STARTED))
-    report(WaitEnded(operation, "limit", 2.5, None))
+    report(WaitEnded(operation, WaitKind.LIMIT, 2.5, None))
     status = OperationStatus(
         operation=operation, state=OperationState.CANCELLED, history=History(), updated_at=NOON
     )

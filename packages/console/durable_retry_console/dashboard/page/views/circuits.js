@@ -113,10 +113,18 @@ const SWITCHES = {
   reset: ["Reset", "Closes it and clears its counts.", false],
 };
 
+/** The operations that a circuit or a throttling pause holds, with the state in which they wait. */
+async function waitsOf(dependency, signal) {
+  const pages = HELD.map(async (status) => ({ status, items: (await get("operations", { dependency, status, limit: 10 }, signal)).items }));
+  return (await Promise.all(pages)).filter(({ items }) => items.length);
+}
+
+const HELD = ["waiting_circuit", "waiting_throttle"];
+
 export function circuitView({ parameters: [name], reload }) {
   const path = `circuits/${segment(name)}`;
   const slow = {
-    waits: new Paced((signal) => get("operations", { dependency: name, status: "waiting_circuit", limit: 10 }, signal), 5),
+    waits: new Paced((signal) => waitsOf(name, signal), 5),
     counted: new Paced((signal) => countedOperations(WINDOWS[0][0], signal), COUNT_SECONDS),
     changes: new Paced((signal) => get("activity", { kind: "circuit", dependency: name, limit: 20 }, signal), 5),
     hour: lastHour(name),
@@ -222,9 +230,9 @@ function startsText({ current_rate_per_second: current, rate_per_second: configu
 }
 
 function waiting({ waits, dependency }) {
-  if (!waits?.items?.length) return null;
+  if (!waits?.length) return null;
   const line = (one) => h("li", { data: { key: one.operation_id } }, operationLink(one.operation_id, one.key), h("span", { class: "spread" }), until(one.next_attempt_at));
-  return card("Waiting operations", h("ul", { class: "lines" }, waits.items.map(line)), { more: h("a", { href: link("operations", { dependency, status: "waiting_circuit" }) }, "All") });
+  return waits.map(({ status, items }) => card(words(status), h("ul", { class: "lines" }, items.map(line)), { more: h("a", { href: link("operations", { dependency, status }) }, "All") }));
 }
 
 function audit(circuit) {

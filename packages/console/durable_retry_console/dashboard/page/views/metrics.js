@@ -232,8 +232,8 @@ function failures({ failures_by_category: by }) {
     h("li", { data: { key: category } }, h("span", {}, words(category)), h("strong", {}, number(count))))) : h("p", { class: "empty" }, "None failed."));
 }
 
-const WAIT_KINDS = { retry: "waiting_retry", circuit: "waiting_circuit", retry_budget: "cancelled", limit: "running", order: "waiting_order", own_failure: "dead_lettered" };
-const WAITS = { retry: "for a retry", circuit: "for the circuit", retry_budget: "for the retry budget", limit: "for a limit", order: "for a turn", own_failure: "after failures of this side" };
+const WAIT_KINDS = { retry: "waiting_retry", throttle: "waiting_throttle", circuit: "waiting_circuit", retry_budget: "cancelled", limit: "running", order: "waiting_order", own_failure: "dead_lettered" };
+const WAITS = { retry: "for a retry", throttle: "for the end of a pause", circuit: "for the circuit", retry_budget: "for the retry budget", limit: "for a limit", order: "for a turn", own_failure: "after failures of this side" };
 
 function waits({ waits: by }) {
   const found = Object.entries(by);

@@ -86,7 +86,7 @@ const heldNote = ({ unfinished }) => (unfinished?.by_status.waiting_circuit ? `$
 /** The waiting state that has the most: where a click on the sum leads. */
 function waitingMost({ unfinished }) {
   const count = (state) => unfinished?.by_status[state] ?? 0;
-  return ["waiting_retry", "waiting_circuit", "waiting_order"].reduce((most, state) => (count(state) > count(most) ? state : most));
+  return ["waiting_retry", "waiting_throttle", "waiting_circuit", "waiting_order"].reduce((most, state) => (count(state) > count(most) ? state : most));
 }
 
 function operations({ counted }, minutes) {

@@ -51,7 +51,7 @@ export function batchesView({ path, query }) {
 // A batch: how far it is, and its items, what failed before what goes on.
 
 /** States in the order in which a person looks at them. */
-const WORST_FIRST = ["dead_lettered", "cancelled", "waiting_circuit", "waiting_retry", "paused", "waiting_order", "running", "scheduled", "pending", "succeeded"];
+const WORST_FIRST = ["dead_lettered", "cancelled", "waiting_circuit", "waiting_throttle", "waiting_retry", "paused", "waiting_order", "running", "scheduled", "pending", "succeeded"];
 
 export function batchView({ parameters: [id], path, query }) {
   return {
