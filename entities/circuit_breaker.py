@@ -12,9 +12,8 @@ from durabletask.entities import DurableEntity
 
 from durable_retry import clock
 from durable_retry.engine.base.names import CIRCUIT_BREAKER
-from durable_retry.engine.circuit.breaker import Breaker
+from durable_retry.engine.circuit.breaker import FREE, Breaker
 from durable_retry.engine.circuit.messages import PermitMessage, ReportMessage
-from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.facts import CircuitChanged
 from durable_retry.telemetry.facts import report
@@ -31,7 +30,7 @@ class CircuitBreaker(DurableEntity):
     def report(self, message: dict[str, Any]) -> None:
         """Count a worker's calls. Input: `ReportMessage`."""
         before, report = self._stored_breaker(), ReportMessage.from_json(message)
-        self._store_breaker(before, report.apply(before, clock.now()), report.report.last_failure)
+        self._store_breaker(before, report.apply(before, clock.now()))
 
     def permit(self, message: dict[str, Any]) -> dict[str, Any]:
         """Permit a probe, or refuse it until an instant. Input: `PermitMessage`; answer: `PermitAnswer`."""
@@ -48,15 +47,22 @@ class CircuitBreaker(DurableEntity):
     def _stored_breaker(self) -> Breaker:
         return Breaker.from_json(self.get_state(dict) or {})
 
-    def _store_breaker(self, before: Breaker, breaker: Breaker, last_failure: str | None = None) -> None:
+    def _store_breaker(self, before: Breaker, breaker: Breaker) -> None:
         self.set_state(breaker.to_json())
         if breaker.state is before.state:
             return
-        reason = breaker.reason
-        if breaker.state is CircuitState.OPEN and last_failure is not None:
-            reason = f"{reason}; the last one: {last_failure}"
-        dependency = self.entity_context.entity_id.key
-        report(CircuitChanged(dependency, before.state, breaker.state, reason, breaker.changed_by))
+        outage = before if breaker.state in FREE else breaker
+        change = CircuitChanged(
+            self.entity_context.entity_id.key,
+            before.state,
+            breaker.state,
+            breaker.reason,
+            breaker.changed_by,
+            opened_at=outage.closed_to_calls_since,
+            failed_probes=outage.reopenings,
+            last_error=outage.last_error,
+        )
+        report(change)
 
 
 blueprint.function_name(CIRCUIT_BREAKER)(

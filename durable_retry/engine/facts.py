@@ -146,13 +146,30 @@ class OperationEnded:
 
 @dataclass(frozen=True, slots=True)
 class CircuitChanged:
-    """The state of a dependency's circuit changed; `reason` is for a person, `by` as in `Breaker`."""
+    """The state of a dependency's circuit changed.
+
+    Attributes:
+        reason: For a person.
+        by: As in `Breaker`.
+        opened_at: When the outage began that goes on or is over: the circuit let every call through until
+            then. None where there was none.
+        failed_probes: Since then.
+        last_error: Of the latest failed call since then.
+    """
 
     dependency: str
     before: CircuitState
     after: CircuitState
     reason: str
     by: str
+    opened_at: datetime | None = None
+    failed_probes: int = 0
+    last_error: str | None = None
+
+    @property
+    def evidence(self) -> str:
+        """The reason, and what the latest failed call got."""
+        return self.reason if self.last_error is None else f"{self.reason}; the last error: {self.last_error}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,12 +41,18 @@ def test_an_outage_leaves_its_trace_over_restarts(tmp_path: Path, target: Target
         document = system.until(system.accepted("outage", "/fail/3", dependency="flaky"), "succeeded")
         assert document["attempt_count"] == 4
         system.until(system.accepted("fine", "/echo", dependency="steady"), "succeeded")
-        query = {"kind": "circuit", "dependency": "flaky", "q": "closed to open"}
-        (opening,) = eventually(
-            lambda: system.client.get("/api/activity", params=query).json()["items"], "the opening is listed"
+        query = {"kind": "circuit", "dependency": "flaky"}
+        (outage,) = eventually(
+            lambda: [
+                outage
+                for outage in system.client.get("/api/activity", params=query).json()["items"]
+                if outage["until"] is not None
+            ],
+            "the outage is over",
         )
-        assert opening["reason"].startswith("3 failures in a row; the last one: transient: status 503")
-        assert opening["who"] is None
+        assert outage["what"] == "the circuit was open"
+        assert outage["reason"].startswith("1 probe succeeded; the last error: 503")
+        assert outage["who"] is None
 
         # At once: what no timer has written yet is written at the end of the process.
         assert system.server.stop() == 0

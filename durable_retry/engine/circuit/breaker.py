@@ -146,6 +146,8 @@ class Breaker(JsonShape):
     probed: tuple[Ask, ...] = ()  # requests whose probes are over; one that is delivered again gets no lease
     # Start of the first break since it last let calls through; None while it does.
     first_opened_at: MsInstant | None = None
+    # Of the latest call that counts as failed, for a person; None when none did since it was last closed.
+    last_error: str | None = None
     # Whether deadlines stop while it is held open by hand, see `ManualAction`; kept when that is over.
     stops_deadline: bool | None = None
     version: Literal[1] = 1  # of the stored form: an engine that cannot read a later one refuses it
@@ -231,6 +233,7 @@ def freed(breaker: Breaker, move: CircuitMove, now: datetime, *, reason: str, by
         moved(breaker, move, now, reason=reason, by=by),
         opened_at=None,
         first_opened_at=None,
+        last_error=None,
         retry_at=None,
         reopenings=0,
         reopened_at=(after_probe or now) if was_blocked else breaker.reopened_at,

@@ -80,6 +80,6 @@ class Report(JsonShape):
     throttled_until: MsInstant | None = None
     probes: tuple[ProbeResult, ...] = ()  # probes that ended
     # What went wrong in the latest call that counts as failed, for a person; None when none does.
-    last_failure: str | None = None
+    last_error: str | None = None
     # What is left of the dependency's rate limit; None unless that is low, or has just been.
     quota: Quota | None = None

@@ -126,7 +126,7 @@ class ReportBuffer:
     _retries: int = 0
     _throttled_until: datetime | None = None
     _probes: list[ProbeResult] = field(default_factory=list)
-    _last_failure: str | None = None
+    _last_error: str | None = None
     _sent: list[Report] = field(default_factory=list)
     _counted_since: datetime | None = None
     _known_since: datetime | None = None
@@ -226,7 +226,7 @@ class ReportBuffer:
         The failure is reported when it counts as failed.
         """
         if health is CallHealth.FAILURE and failure is not None:
-            self._last_failure = failure
+            self._last_error = failure
         slow = 0 < self.settings.slow_call_seconds <= duration_seconds
         self._throttled_until = latest(self._throttled_until, throttled_until)
         self.here = self.here.plus(throttled_until=throttled_until)
@@ -285,7 +285,7 @@ class ReportBuffer:
             retries=self._retries,
             throttled_until=self._throttled_until,
             probes=tuple(self._probes),
-            last_failure=self._last_failure,
+            last_error=self._last_error,
             quota=self.quota if self._has_quota_news else None,
         )
         # Until a snapshot contains this report, its retries and refusals count as taken here.
@@ -340,5 +340,5 @@ class ReportBuffer:
         self._throttled_until = None
         self._is_announcing = self._has_quota_news = False
         self._probes = []
-        self._last_failure = None
+        self._last_error = None
         self._oldest_at = None

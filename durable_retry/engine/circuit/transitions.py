@@ -71,7 +71,12 @@ def apply_report(
     )
     breaker = _after_pause(breaker, _end_of_pause(report, now), now)
     quota = newest(now, breaker.quota, report.quota)
-    breaker = replace(breaker, waiting=breaker.waiting + report.refused, quota=quota)
+    breaker = replace(
+        breaker,
+        waiting=breaker.waiting + report.refused,
+        quota=quota,
+        last_error=report.last_error or breaker.last_error,
+    )
     for probe in report.probes:
         breaker = _after_probe(breaker, probe, now, settings)
     if report.epoch != breaker.epoch or breaker.state not in FREE:
@@ -306,6 +311,7 @@ def _held_open(breaker: Breaker, entry: AuditEntry, now: datetime) -> Breaker:
         moved(breaker, CircuitMove.FORCE_OPEN, now, reason=entry.reason, by=entry.by),
         opened_at=now,
         first_opened_at=breaker.closed_to_calls_since or now,
+        last_error=None if breaker.state in FREE else breaker.last_error,
         retry_at=None,
         reopened_at=None,
         draining_since=None,

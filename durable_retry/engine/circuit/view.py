@@ -9,7 +9,7 @@ from durable_retry.engine.base.answers import Answer, Instant
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.sliding_window import SlidingWindow
 from durable_retry.engine.base.unreadable import Unreadable
-from durable_retry.engine.circuit.breaker import AuditEntry, Breaker, ManualControl, advanced
+from durable_retry.engine.circuit.breaker import FREE, AuditEntry, Breaker, ManualControl, advanced
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.pace import QuotaDocument, newest
 
@@ -43,6 +43,11 @@ class CircuitFigures(Answer):
     first_opened_at: Annotated[
         Instant | None,
         Field(description="Start of the first break since it was last closed: probes failed in between."),
+    ]
+    failed_probes: Annotated[int, Field(description="Since `first_opened_at`.")]
+    last_error: Annotated[
+        str | None,
+        Field(description="What the latest failed call got, such as `503: no backend`; null while closed."),
     ]
     retry_at: Instant | None
     throttled_until: Instant | None
@@ -112,6 +117,8 @@ def view_of(
         tripped_by=None if tripped_at is None else _window_view(current.tripped_by, tripped_at),
         opened_at=current.opened_at,
         first_opened_at=current.closed_to_calls_since,
+        failed_probes=current.reopenings,
+        last_error=None if current.state in FREE else current.last_error,
         retry_at=ends_at if blocks else None,
         throttled_until=current.throttled_until if current.is_throttled(clock) else None,
         quota=None if (quota := newest(clock, current.quota)) is None else quota.to_view(),

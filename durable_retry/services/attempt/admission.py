@@ -156,12 +156,11 @@ def health_shown_by(outcome: AttemptOutcome) -> CallHealth:
 
 
 def failure_of(outcome: AttemptOutcome) -> str | None:
-    """Return what went wrong in an attempt, for the reason of an opening; None for a success."""
+    """Return what went wrong in an attempt, such as `503: upstream connect error`; None for a success."""
     if outcome.category is None:
         return None
-    status = None if outcome.status_code is None else f"status {outcome.status_code}"
-    error = ": ".join(part for part in (status, outcome.error) if part)
-    return f"{outcome.category}: {error}"[:ERROR_CHARACTERS]
+    parts = (outcome.status_code, outcome.error)
+    return ": ".join(str(part) for part in parts if part)[:ERROR_CHARACTERS]
 
 
 def pause_requested_by(outcome: AttemptOutcome, policy: RetryPolicy, now: datetime) -> datetime | None:

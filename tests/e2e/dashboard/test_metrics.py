@@ -98,15 +98,15 @@ def test_what_happened_is_marked_in_the_charts(window: Window, seen: System, key
     seen.until(seen.accepted(f"{key}-fails", "/fail/9"), "dead_lettered")
     for action, state in (("open", "forced_open"), ("close", "closed")):
         seen.client.post(f"/api/circuits/switched/{action}", json={"reason": "a look"}).raise_for_status()
-        # Two changes that arrive together are one instant, and a state that lasts no time has no bar.
+        # Two changes that arrive together are one instant, and an outage that lasts no time has no bar.
         eventually(partial(_is_in, seen, state), f"the circuit is {state}")
     bulk = {"action": "archive", "filter": {"group": "none"}}
     seen.client.post("/api/bulk-actions", json=bulk).raise_for_status()
-    changes = eventually(
+    outages = eventually(
         lambda: seen.client.get("/api/activity?kind=circuit&dependency=switched").json()["items"],
-        "the circuit's change is noted",
+        "the outage is noted",
     )
-    deployed = changes[0] | {"kind": "deployment", "what": "other code was deployed", "who": None}
+    deployed = outages[0] | {"kind": "deployment", "what": "other code was deployed", "who": None}
     window.page.route(
         re.compile("kind=deployment"),
         lambda route: route.fulfill(json={"items": [deployed], "next_cursor": None}),
@@ -116,8 +116,8 @@ def test_what_happened_is_marked_in_the_charts(window: Window, seen: System, key
     expect(attempts.locator(".mark.is-bulk")).not_to_have_count(0)
     expect(attempts.locator(".mark.is-deployment")).to_have_count(1)
     expect(attempts.get_by_role("img")).to_have_accessible_name(re.compile("deployment: 1"))
-    row = window.card("Circuits").get_by_role("img", name=re.compile("^switched"))
-    expect(row).to_have_accessible_name(re.compile("Forced open"))
+    row = window.card("Outages").get_by_role("img", name=re.compile("^switched"))
+    expect(row).to_have_accessible_name(re.compile("the circuit was open"))
 
 
 def test_what_was_used_of_limits_is_charted_beside_them(window: Window, seen: System, key: str) -> None:

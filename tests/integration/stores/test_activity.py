@@ -73,6 +73,16 @@ async def test_the_newest_is_first_and_pages_lead_to_all(
     assert await whats(ALL, limit=3) == newest_first
 
 
+async def test_an_entry_with_a_name_replaces_the_one_before(writer: ActivityWriter) -> None:
+    for what in ("is open", "is open; 1 probe failed"):
+        writer.note(item(1, what=what), "outage")
+    assert writer.flush()
+    assert await whats(ALL) == ["is open; 1 probe failed"]
+    writer.note(item(1, what="was open; 2 probes failed"), "outage")
+    assert writer.flush()
+    assert await whats(ALL) == ["was open; 2 probes failed"]
+
+
 async def test_a_span_of_time_has_its_first_instant_and_not_its_last(writer: ActivityWriter) -> None:
     write(writer, *map(item, range(5)))
     assert await whats(ActivityFilter(after=after(1), before=after(3))) == ["act 2", "act 1"]

@@ -148,19 +148,39 @@ def blueprint_functions() -> list[Any]:
 def test_an_opening_is_reported_with_its_evidence() -> None:
     entity, changes = Entity(), list[CircuitChanged]()
     subscribe(CircuitChanged, changes.append)
-    report = replace(entity.desk.report(0, failures=10, successes=2), last_failure="transient: status 503")
+    report = replace(entity.desk.report(0, failures=10, successes=2), last_error="503: no backend")
     entity.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json(), 0)
     entity.run(REPORT, ReportMessage(report, SETTINGS, BUDGET).to_json(), 0)  # a signal may arrive twice
     answer = entity.ask(30)
     assert isinstance(answer, Permitted)
     entity.conclude(31, answer, CallHealth.FAILURE)
     entity.control(40, ManualControl.OPEN, 600)
-    assert [(each.after, each.reason, each.by) for each in changes] == [
-        ("open", "10 of 12 calls in 30 s failed; the last one: transient: status 503", "circuit"),
-        ("half_open", "the break is over", "circuit"),
-        ("open", "a probe failed", "circuit"),
-        ("forced_open", "drill", "ana"),
+    assert [(each.after, each.evidence, each.by) for each in changes] == [
+        ("open", "10 of 12 calls in 30 s failed; the last error: 503: no backend", "circuit"),
+        ("half_open", "the break is over; the last error: 503: no backend", "circuit"),
+        ("open", "a probe failed; the last error: 503: no backend", "circuit"),
+        ("forced_open", "drill; the last error: 503: no backend", "ana"),
     ]
+
+
+def test_every_change_of_an_outage_says_when_it_began_and_how_many_probes_failed_since() -> None:
+    entity, changes = Entity(), list[CircuitChanged]()
+    subscribe(CircuitChanged, changes.append)
+    entity.fail(0, 10)
+    for at, health in ((30, CallHealth.FAILURE), (100, CallHealth.SUCCESS)):
+        answer = entity.ask(at)
+        assert isinstance(answer, Permitted)
+        entity.conclude(at + 1, answer, health)
+    entity.control(200, ManualControl.DISABLE)
+    assert [(each.after, each.opened_at, each.failed_probes) for each in changes] == [
+        ("open", after(0), 0),
+        ("half_open", after(0), 0),
+        ("open", after(0), 1),
+        ("half_open", after(0), 1),
+        ("closed", after(0), 1),
+        ("disabled", None, 0),
+    ]
+    assert changes[-2].evidence == "1 probe succeeded"
 
 
 def test_a_message_that_changes_no_state_is_not_reported() -> None:

@@ -20,7 +20,7 @@ class ActivityKind(StrEnum):
     BULK = "bulk"
     """Somebody began or cancelled a bulk action."""
     CIRCUIT = "circuit"
-    """The state of a circuit changed."""
+    """An outage: the circuit of a dependency opened, and closed once every call goes through again."""
     ALERT = "alert"
     """An alert was raised or cleared, or somebody silenced one."""
     DEPLOYMENT = "deployment"
@@ -41,6 +41,9 @@ class ActivityItem(Answer):
     """Something that happened."""
 
     at: Instant
+    until: Annotated[
+        Instant | None, Field(description="End of an outage; null while it goes on, and for everything else.")
+    ] = None
     kind: ActivityKind
     who: Annotated[str | None, Field(description="A person or a key; null where nobody is known.")]
     what: Annotated[str, Field(description="For a person, such as `archived the dead letter`.")]

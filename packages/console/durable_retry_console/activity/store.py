@@ -10,7 +10,6 @@ import json
 import logging
 import threading
 import uuid
-from collections import deque
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
@@ -46,26 +45,32 @@ class ActivityWriter(BackgroundWriter):
     def __init__(self) -> None:
         super().__init__("activity", _PAUSE_SECONDS)
         self._lock = threading.Lock()
-        self._held: deque[tables.Row] = deque(maxlen=_MOST_HELD)
+        self._held: dict[str, tables.Row] = {}
 
-    def note(self, item: ActivityItem) -> None:
-        """Have an entry written; returns at once, from any thread."""
-        # Its name is made once: an entry that is written again is the same row.
-        key = f"{age(item.at)}-{uuid.uuid4().hex[:8]}"
+    def note(self, item: ActivityItem, name: str | None = None) -> None:
+        """Have an entry written; returns at once, from any thread.
+
+        Args:
+            name: With the instant it names the entry, which replaces an earlier one; None for one of its own.
+        """
+        # Made once: an entry that is written again is the same row.
+        key = f"{age(item.at)}-{name or uuid.uuid4().hex[:8]}"
         row = {"PartitionKey": _ENTRY, "RowKey": key, **contents.packed("item", item.model_dump_json())}
         with self._lock:
-            self._held.append(row)
+            self._held[key] = row
+            while len(self._held) > _MOST_HELD:
+                del self._held[next(iter(self._held))]
         self.wake()
 
     @override
     def _write(self) -> bool:
         with self._lock:
-            rows, self._held = list(self._held), deque(maxlen=_MOST_HELD)
+            rows, self._held = self._held, {}
         try:
-            tables.replace_each(TABLE, rows)
+            tables.replace_each(TABLE, list(rows.values()))
         except Exception as error:  # noqa: BLE001 - the entries stay, and are written later
             with self._lock:
-                self._held.extendleft(reversed(rows))
+                self._held = rows | self._held
             if not self.is_over(error):
                 _log.warning("activity was not written: %s; %d entries wait", type(error).__name__, len(rows))
             return False

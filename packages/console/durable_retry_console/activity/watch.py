@@ -1,7 +1,10 @@
-"""Noting what happens: acts of people, changes of circuits, changes of alerts."""
+"""Noting what happens: acts of people, outages of dependencies, changes of alerts."""
+
+from hashlib import sha256
 
 from durable_retry import clock
-from durable_retry.engine.circuit.breaker import AUTOMATIC
+from durable_retry.engine.base.text import counted
+from durable_retry.engine.circuit.breaker import AUTOMATIC, FREE
 from durable_retry.engine.facts import CircuitChanged, PersonActed, TargetType
 from durable_retry.http.callers import UNNAMED
 from durable_retry.settings.configuration import api_path
@@ -29,7 +32,7 @@ _KINDS = {TargetType.BULK_ACTION: ActivityKind.BULK, TargetType.SILENCE: Activit
 def record_facts() -> None:
     """Subscribe to what the activity shows."""
     subscribe(PersonActed, _note_act)
-    subscribe(CircuitChanged, _note_circuit)
+    subscribe(CircuitChanged, _note_outage)
 
 
 def target_of(kind: TargetType, target_id: str) -> ActivityTarget:
@@ -52,17 +55,28 @@ def _note_act(fact: PersonActed) -> None:
     WRITER.note(item)
 
 
-def _note_circuit(fact: CircuitChanged) -> None:
+def _note_outage(fact: CircuitChanged) -> None:
+    if fact.opened_at is None:
+        return
+    is_over = fact.after in FREE
     item = ActivityItem(
-        at=clock.now(),
+        at=fact.opened_at,
+        until=clock.now() if is_over else None,
         kind=ActivityKind.CIRCUIT,
         who=None if fact.by in {AUTOMATIC, UNNAMED} else fact.by,
-        what=f"the circuit went from {fact.before} to {fact.after}".replace("_", " "),
+        what=_outage_words(fact.failed_probes, is_over=is_over),
         target=target_of(TargetType.CIRCUIT, fact.dependency),
-        reason=fact.reason,
+        reason=fact.evidence,
         dependency=fact.dependency,
     )
-    WRITER.note(item)
+    # Each change of an outage replaces its one entry.
+    WRITER.note(item, sha256(fact.dependency.encode()).hexdigest()[:8])
+
+
+def _outage_words(failed_probes: int, *, is_over: bool) -> str:
+    state = "was open" if is_over else "is open"
+    probes = f"; {counted(failed_probes, 'probe')} failed" if failed_probes else ""
+    return f"the circuit {state}{probes}"
 
 
 def note_alert(alert: Alert) -> None:

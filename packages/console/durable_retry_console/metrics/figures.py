@@ -62,7 +62,7 @@ class Figures(JsonShape):
         operation_times: From acceptance to the end, by bucket.
         waits: By kind.
         late_times: From when a wait was due to its end, by bucket.
-        openings: How often the circuit opened, by itself or by hand.
+        openings: Outages that began; probes that fail in one are none.
         limits: The limits of the moment, by kind, read whenever an attempt asked whether it may start.
         priorities: What was `high` or `low`; the rest is `normal`.
         debounce_replaced: Operations that a later one of their debounce key replaced.
@@ -218,7 +218,7 @@ class MetricFigures(Answer):
         Field(description="By kind: retry, circuit, retry_budget, limit, order, own_failure."),
     ]
     late_ms: Annotated[Percentiles, Field(description="From when a wait was due to its end.")]
-    openings: Annotated[int, Field(description="How often circuits opened, by themselves or by hand.")]
+    openings: Annotated[int, Field(description="Outages that began: a circuit opened, by itself or by hand.")]
     attempt_seconds: Annotated[
         float,
         Field(

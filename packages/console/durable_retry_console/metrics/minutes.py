@@ -14,7 +14,7 @@ from typing import Final
 from durable_retry import clock
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.base.text import counted
-from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.circuit.breaker import FREE
 from durable_retry.engine.facts import (
     AttemptEnded,
     CircuitChanged,
@@ -208,8 +208,6 @@ class Minutes:
 MINUTES: Final = Minutes()
 """The minutes of this process."""
 
-_OPEN: Final = frozenset({CircuitState.OPEN, CircuitState.FORCED_OPEN})
-
 
 def record_facts() -> None:
     """Subscribe to what is counted per minute."""
@@ -257,7 +255,8 @@ def _count_end(fact: OperationEnded) -> None:
 
 
 def _count_opening(fact: CircuitChanged) -> None:
-    if fact.after in _OPEN:
+    # A probe that fails opens it again: the outage was counted.
+    if fact.before in FREE and fact.after not in FREE:
         MINUTES.opened(fact.dependency)
 
 

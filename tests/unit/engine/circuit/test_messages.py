@@ -186,6 +186,8 @@ def test_the_view_of_a_new_circuit() -> None:
         "tripped_by": None,
         "opened_at": None,
         "first_opened_at": None,
+        "failed_probes": 0,
+        "last_error": None,
         "retry_at": None,
         "throttled_until": None,
         "quota": None,

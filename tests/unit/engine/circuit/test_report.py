@@ -294,5 +294,5 @@ def test_a_report_says_what_failed_last_and_the_next_one_starts_anew() -> None:
         (CallHealth.FAILURE, None),
     ):
         buffer.ended(health, after(0), epoch=0, duration_seconds=0.1, failure=failure)
-    assert buffer.take(after(1)).last_failure == "transient: status 503"
-    assert buffer.take(after(2)).to_json().get("last_failure", "absent") == "absent"
+    assert buffer.take(after(1)).last_error == "transient: status 503"
+    assert buffer.take(after(2)).to_json().get("last_error", "absent") == "absent"

@@ -46,6 +46,25 @@ def test_the_first_opening_is_kept_until_it_closes() -> None:
     assert (desk.breaker.first_opened_at, desk.breaker.opened_at) == (None, None)
 
 
+def test_the_last_error_is_that_of_the_latest_failed_call_until_it_closes() -> None:
+    desk = Desk()
+    desk.hear(replace(desk.report(0, failures=10), last_error="503: no backend"))
+    desk.hear(replace(desk.report(1), last_error="ConnectTimeout"))
+    desk.hear(desk.report(2))
+    assert desk.breaker.last_error == "ConnectTimeout"
+    desk.control(50, ManualControl.OPEN)
+    assert desk.breaker.last_error == "ConnectTimeout"
+    desk.control(60, ManualControl.CLOSE)
+    assert desk.breaker.last_error is None
+
+
+def test_a_circuit_that_is_held_open_by_hand_does_not_show_an_error_of_before() -> None:
+    desk = Desk()
+    desk.hear(replace(desk.report(0, failures=1, successes=9), last_error="503: no backend"))
+    desk.control(50, ManualControl.OPEN)
+    assert desk.breaker.last_error is None
+
+
 def test_a_circuit_that_an_older_version_opened_keeps_that_opening() -> None:
     desk = tripped()
     desk.breaker = replace(desk.breaker, first_opened_at=None)

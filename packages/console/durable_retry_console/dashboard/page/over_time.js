@@ -186,14 +186,12 @@ function showBrush({ points }, plot) {
   brush.style.width = `${((Math.max(anchor ?? 0, looked) - first + 1) / points.length) * 100}%`;
 }
 
-/**
- * States over time, a row each: `rows` are [name, spans], a span being {from, to, state, text} in milliseconds.
- */
-export function stateRows({ title, begin, end, rows }) {
+/** Spans over time, a row each: `rows` are [name, spans], a span being {from, to, text} in milliseconds. */
+export function spanRows({ title, begin, end, rows }) {
   const part = (at) => ((Math.min(Math.max(at, begin), end) - begin) / (end - begin)) * 100;
-  const bar = ({ from, to, state, text }) => h("span", { class: `state-bar is-${state}`, style: { left: `${part(from)}%`, width: `${part(to) - part(from)}%` }, title: text });
+  const bar = ({ from, to, text }) => h("span", { class: "span-bar", style: { left: `${part(from)}%`, width: `${part(to) - part(from)}%` }, title: text });
   const label = ([name, spans]) => `${name}: ${spans.map(({ text }) => text).join(", ")}`;
-  return h("figure", { class: "over-time state-rows" },
-    h("div", { class: "chart" }, rows.map(([name, spans]) => [h("span", { class: "y-name" }, name), h("div", { class: "state-row", role: "img", "aria-label": label([name, spans]), data: { key: name } }, spans.map(bar), h("span", { class: "cross", data: { key: "cross" } }))]),
+  return h("figure", { class: "over-time span-rows" },
+    h("div", { class: "chart" }, rows.map(([name, spans]) => [h("span", { class: "y-name" }, name), h("div", { class: "span-row", role: "img", "aria-label": label([name, spans]), data: { key: name } }, spans.map(bar), h("span", { class: "cross", data: { key: "cross" } }))]),
       timeAxis(begin, end)), h("figcaption", { class: "sr" }, title));
 }

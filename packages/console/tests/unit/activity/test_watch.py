@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -23,9 +24,11 @@ class Notes:
     """In place of the writer."""
 
     items: list[dict[str, Any]] = field(default_factory=list)
+    names: list[str | None] = field(default_factory=list)
 
-    def note(self, item: ActivityItem) -> None:
+    def note(self, item: ActivityItem, name: str | None = None) -> None:
         self.items.append(json.loads(item.model_dump_json()))
+        self.names.append(name)
 
 
 @pytest.fixture
@@ -45,6 +48,7 @@ def test_an_act_is_noted_with_who_did_it_to_what_and_why(notes: Notes) -> None:
     assert notes.items == [
         {
             "at": "2026-11-21T12:00:00Z",
+            "until": None,
             "kind": "action",
             "who": "ada",
             "what": "replayed the dead letter",
@@ -62,17 +66,51 @@ def test_what_is_done_to_many_and_to_alerts_has_a_kind_of_its_own(notes: Notes) 
     assert [each["target"]["url"] for each in notes.items] == ["/api/bulk-actions/replay-1", "/api/alerts"]
 
 
-@pytest.mark.parametrize(("by", "who"), [("circuit", None), ("api", None), ("ada", "ada")])
-def test_a_circuit_that_changes_is_noted_with_who_changed_it(notes: Notes, by: str, who: str | None) -> None:
-    report(
-        CircuitChanged("payments", CircuitState.CLOSED, CircuitState.FORCED_OPEN, "3 failures in a row", by)
-    )
-    (item,) = notes.items
-    assert (item["what"], item["reason"]) == (
-        "the circuit went from closed to forced open",
+def changed(
+    before: CircuitState, after: CircuitState, failed_probes: int = 0, by: str = "circuit"
+) -> CircuitChanged:
+    """A change in an outage that began ten minutes ago."""
+    return CircuitChanged(
+        "payments",
+        before,
+        after,
         "3 failures in a row",
+        by,
+        opened_at=NOON - timedelta(minutes=10),
+        failed_probes=failed_probes,
+        last_error="503: no backend",
     )
-    assert (item["who"], item["dependency"], item["target"]["id"]) == (who, "payments", "payments")
+
+
+OPEN, HALF_OPEN, CLOSED = CircuitState.OPEN, CircuitState.HALF_OPEN, CircuitState.CLOSED
+
+
+def test_an_outage_is_one_entry_from_its_first_opening_to_its_end(notes: Notes) -> None:
+    report(changed(CLOSED, OPEN))
+    report(changed(HALF_OPEN, OPEN, failed_probes=1))
+    report(changed(HALF_OPEN, OPEN, failed_probes=2))
+    report(changed(HALF_OPEN, CLOSED, failed_probes=2))
+    assert len(set(notes.names)) == 1
+    assert {item["at"] for item in notes.items} == {"2026-11-21T11:50:00Z"}
+    assert [(item["what"], item["until"]) for item in notes.items] == [
+        ("the circuit is open", None),
+        ("the circuit is open; 1 probe failed", None),
+        ("the circuit is open; 2 probes failed", None),
+        ("the circuit was open; 2 probes failed", "2026-11-21T12:00:00Z"),
+    ]
+    assert notes.items[0]["reason"] == "3 failures in a row; the last error: 503: no backend"
+    assert {(item["dependency"], item["target"]["id"]) for item in notes.items} == {("payments", "payments")}
+
+
+@pytest.mark.parametrize(("by", "who"), [("circuit", None), ("api", None), ("ada", "ada")])
+def test_an_outage_names_whoever_changed_the_circuit(notes: Notes, by: str, who: str | None) -> None:
+    report(changed(CLOSED, CircuitState.FORCED_OPEN, by=by))
+    assert notes.items[0]["who"] == who
+
+
+def test_a_circuit_that_never_refused_a_call_is_no_outage(notes: Notes) -> None:
+    report(CircuitChanged("payments", CLOSED, CircuitState.DISABLED, "drill", "ada"))
+    assert notes.items == []
 
 
 def test_an_alert_is_noted_at_the_instant_of_its_change(notes: Notes) -> None:

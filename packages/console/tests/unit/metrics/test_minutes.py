@@ -10,7 +10,15 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.engine.base.names import OperationState, Priority
-from durable_retry.engine.facts import LimitsRead, OperationEnded, SubmissionOutcome, Submitted, WaitEnded
+from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.facts import (
+    CircuitChanged,
+    LimitsRead,
+    OperationEnded,
+    SubmissionOutcome,
+    Submitted,
+    WaitEnded,
+)
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History, WaitKind
 from durable_retry.telemetry.facts import report
@@ -67,6 +75,25 @@ def test_a_change_during_the_write_is_written_the_next_time() -> None:
     minutes.saved(written)
     (again,) = minutes.unsaved()
     assert figures(again) == {"started": 2}  # the whole minute, so that the row may be written twice
+
+
+@pytest.mark.usefixtures("manual_clock")
+def test_an_outage_counts_once_however_many_of_its_probes_fail() -> None:
+    record_facts()
+    MINUTES.clear()
+    moves = (
+        (CircuitState.CLOSED, CircuitState.OPEN),
+        (CircuitState.OPEN, CircuitState.HALF_OPEN),
+        (CircuitState.HALF_OPEN, CircuitState.OPEN),
+        (CircuitState.OPEN, CircuitState.FORCED_OPEN),
+        (CircuitState.FORCED_OPEN, CircuitState.CLOSED),
+        (CircuitState.CLOSED, CircuitState.DISABLED),
+    )
+    for before, after in moves:
+        report(CircuitChanged("payments", before, after, "", "circuit"))
+    (payments,) = MINUTES.unsaved()
+    assert figures(payments)["openings"] == 1
+    MINUTES.clear()
 
 
 def test_limits_of_the_moment_are_noted_and_no_limit_is_none(manual_clock: ManualClock) -> None:

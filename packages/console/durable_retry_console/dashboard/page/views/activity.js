@@ -7,6 +7,7 @@ import { filters, pageQuery, pager, table } from "../lists.js";
 import { badge, circuitLink, deadLetterLink, eventLink, operationLink, sagaLink, short } from "../pieces.js";
 import { named } from "./alerts.js";
 import { causeLink } from "./causes.js";
+import { outageSpan } from "./circuits.js";
 
 const KINDS = ["action", "bulk", "circuit", "alert", "deployment", "settings"];
 const FILTERS = [
@@ -18,7 +19,7 @@ const FILTERS = [
   { name: "before", label: "Before", instant: true },
 ];
 const COLUMNS = [
-  { name: "When", cell: (one) => when(one.at), text: (one) => one.at },
+  { name: "When", cell: (one) => (one.kind === "circuit" ? outageSpan(one) : when(one.at)), text: (one) => one.at },
   { name: "Kind", cell: (one) => badge(one.kind), text: (one) => one.kind },
   { name: "Who", cell: (one) => one.who ?? "–", text: (one) => one.who },
   { name: "What", class: "wide said", cell: (one) => one.what, text: (one) => one.what },
@@ -26,6 +27,8 @@ const COLUMNS = [
   { name: "Dependency", cell: (one) => (one.dependency ? circuitLink(one.dependency) : "–"), text: (one) => one.dependency },
   { name: "Reason", class: "wide", cell: (one) => h("span", { class: "clip", title: one.reason }, one.reason ?? "–"), text: (one) => one.reason },
 ];
+
+const FILE = [...COLUMNS, { name: "Until", text: (one) => one.until }];
 
 function targetLink({ target: { type, id } }) {
   switch (type) {
@@ -50,7 +53,7 @@ export function activityView({ path, query }) {
     render: (page) => [
       filters(path, query, FILTERS),
       table("Activity", COLUMNS, page.items, { keyOf: (one) => `${one.at} ${one.target.id} ${one.what}`, empty: page.next_cursor ? "No match so far; the next page looks further." : "Nothing happened that matches." }),
-      pager(path, query, page, COLUMNS, "activity"),
+      pager(path, query, page, FILE, "activity"),
     ],
   };
 }

@@ -3,7 +3,7 @@
 import { get, getSeldom, post, segment } from "../api.js";
 import { callWindow } from "../charts.js";
 import { h, link, toast } from "../dom.js";
-import { ago, at, duration, number, percent, plural, until, when, words } from "../format.js";
+import { ago, at, duration, number, percent, plural, span, until, when, words } from "../format.js";
 import { pager, table } from "../lists.js";
 import { ask, badge, button, card, circuitLink, facts, mono, notice, operationLink } from "../pieces.js";
 import { COUNT_SECONDS, countedOperations, countingNote, Paced, waitingIn, WINDOWS } from "../poll.js";
@@ -126,7 +126,7 @@ export function circuitView({ parameters: [name], reload }) {
   const slow = {
     waits: new Paced((signal) => waitsOf(name, signal), 5),
     counted: new Paced((signal) => countedOperations(WINDOWS[0][0], signal), COUNT_SECONDS),
-    changes: new Paced((signal) => get("activity", { kind: "circuit", dependency: name, limit: 20 }, signal), 5),
+    outages: new Paced((signal) => get("activity", { kind: "circuit", dependency: name, limit: 20 }, signal), 5),
     hour: lastHour(name),
   };
   return {
@@ -136,7 +136,7 @@ export function circuitView({ parameters: [name], reload }) {
       headline(circuit, path, reload),
       trip(circuit),
       card("Window", [callWindow(circuit.window, circuit.opens_at_ratio), ratioBar(circuit), numbers(circuit)]),
-      lately(circuit), limits(circuit), changes(circuit), waiting(circuit), audit(circuit), settings(circuit),
+      lately(circuit), limits(circuit), outages(circuit), waiting(circuit), audit(circuit), settings(circuit),
     ],
   };
 }
@@ -148,13 +148,13 @@ async function load(path, name, slow, signal, update) {
   ]);
   const settings = dependencies.items.find((one) => one.name === name) ?? null;
   const known = ({ value }) => (value?.error ? null : value);
-  const data = () => ({ ...circuit, settings, opens_at_ratio: settings?.circuit.failure_ratio ?? null, waits: known(slow.waits), counted: known(slow.counted), changes: known(slow.changes), hour: slow.hour.value });
+  const data = () => ({ ...circuit, settings, opens_at_ratio: settings?.circuit.failure_ratio ?? null, waits: known(slow.waits), counted: known(slow.counted), outages: known(slow.outages), hour: slow.hour.value });
   for (const one of Object.values(slow)) one.ask(signal, () => update(data()));
   return data();
 }
 
-const CHANGES = [
-  { name: "When", cell: (one) => when(one.at), text: (one) => one.at },
+const OUTAGES = [
+  { name: "When", cell: outageSpan, text: (one) => one.at },
   { name: "What", class: "wide", cell: (one) => one.what, text: (one) => one.what },
   { name: "Why", class: "wide", cell: (one) => one.reason ?? "–", text: (one) => one.reason },
   { name: "By", cell: (one) => one.who ?? "–", text: (one) => one.who },
@@ -166,10 +166,15 @@ function lately({ hour, dependency }) {
   return card("Last hour", hour ? notice(hour.error) : h("p", { class: "loading-part" }, "Loading…"));
 }
 
-function changes({ changes: found, dependency }) {
+/** When an outage was, and how long; or since when it goes on. */
+export function outageSpan({ at: began, until: ended }) {
+  return ended ? h("span", { title: ended }, span(Date.parse(began), Date.parse(ended)), " · ", duration(Math.round((Date.parse(ended) - Date.parse(began)) / 1_000))) : when(began);
+}
+
+function outages({ outages: found, dependency }) {
   const more = h("a", { href: link("activity", { kind: "circuit", dependency }) }, "All");
-  if (!found) return card("Changes of state", h("p", { class: "loading-part" }, "Loading…"), { more });
-  return card("Changes of state", table("Changes of state", CHANGES, found.items, { keyOf: (one) => `${one.at} ${one.what}`, empty: "It has not opened yet." }), { more });
+  if (!found) return card("Outages", h("p", { class: "loading-part" }, "Loading…"), { more });
+  return card("Outages", table("Outages", OUTAGES, found.items, { keyOf: (one) => one.at, empty: "It has not opened yet." }), { more });
 }
 
 function headline(circuit, path, reload) {

@@ -5,7 +5,7 @@ import { get, getSeldom } from "../api.js";
 import { go, h, link } from "../dom.js";
 import { at, duration, number, now, percent, plural, span, words } from "../format.js";
 import { filters, pager, table } from "../lists.js";
-import { MEANS, overTime, RATIOS, stateRows, TIMES } from "../over_time.js";
+import { MEANS, overTime, RATIOS, spanRows, TIMES } from "../over_time.js";
 import { card, figure, notice } from "../pieces.js";
 import { Paced, WINDOWS } from "../poll.js";
 
@@ -49,19 +49,20 @@ function choices(path, query, known, isSpan) {
   ]);
 }
 
-// What happened in a range: marks in the charts, and the states of circuits.
+// What happened in a range: marks in the charts, and outages.
 
 const MARKED = ["deployment", "settings", "bulk"];
-const MOST_CHANGES = 200;
+const DAY_MS = 86_400_000;
 
 async function happenedIn(range, dependency, signal) {
   const asked = { after: range.from, before: range.to };
-  const [changes, ...marked] = await Promise.all([
-    get("activity", { ...asked, kind: "circuit", dependency, limit: MOST_CHANGES }, signal),
+  const [outages, ...marked] = await Promise.all([
+    // One that goes on has begun before the range.
+    get("activity", { kind: "circuit", dependency, after: new Date(Date.parse(range.from) - DAY_MS).toISOString(), before: range.to, limit: 50 }, signal),
     ...MARKED.map((kind) => get("activity", { ...asked, kind, limit: 50 }, signal)),
   ]);
   const marks = marked.flatMap((page) => page.items).map((one) => ({ at: Date.parse(one.at), kind: one.kind, text: [one.who, one.what].filter(Boolean).join(" ") }));
-  return { marks, changes: changes.items, isAll: changes.next_cursor === null };
+  return { marks, outages: outages.items };
 }
 
 const isEventful = (one) => one.attempts || one.started || one.ended || one.openings;
@@ -106,7 +107,7 @@ function charts(found, path, query) {
 
 /** A function that draws values over time, with what happened beside them. */
 function charting({ points, step_seconds: seconds, happened }, path, dependency) {
-  const openings = points.filter((point) => point.openings).map((point) => ({ at: Date.parse(point.at) + seconds * 500, kind: "opening", text: `circuit opened${point.openings > 1 ? ` ${point.openings} times` : ""}` }));
+  const openings = points.filter((point) => point.openings).map((point) => ({ at: Date.parse(point.at) + seconds * 500, kind: "opening", text: plural(point.openings, "circuit opened", "circuits opened") }));
   const zoom = (from, to) => go(path, { dependency, from, to });
   const isEmpty = (layers) => layers.every((layer) => layer.values.every((value) => value === null));
   return (title, name, layers, scale) => card(title, isEmpty(layers) ? h("p", { class: "empty" }, "There are no values in this time.") : overTime({ title: name, points, seconds, layers, scale, zoom, marks: [...openings, ...(happened?.marks ?? [])] }), { key: name });
@@ -129,7 +130,7 @@ export const lastHour = (dependency) => new Paced(async (signal) => {
   return { ...found, happened };
 }, MARKS_SECONDS);
 
-/** Its attempts and starts beside their limits, and the states of its circuit. */
+/** Its attempts and starts beside their limits, and its outages. */
 export function hourCharts(found, dependency) {
   const { points, step_seconds: seconds, total, happened } = found;
   const chart = charting(found, "metrics", dependency);
@@ -150,20 +151,15 @@ function limitCharts({ points, seconds, chart }) {
   ];
 }
 
-/** The state of each circuit that changed: the words of a change are `the circuit went from closed to open`. */
+/** The outages of each dependency, from the first opening to the closing. */
 function circuits(happened, points, seconds) {
-  if (!happened?.changes.length) return null;
   const begin = Date.parse(points[0].at);
   const end = Math.min(now(), Date.parse(points.at(-1).at) + seconds * 1_000);
-  const stateIn = (what, word) => (new RegExp(`\\b${word} (closed|open|half open|forced open|disabled)\\b`).exec(what)?.[1] ?? "unknown").replace(" ", "_");
-  const rows = [...Map.groupBy(happened.changes.toReversed(), (one) => one.dependency)].sort(([a], [b]) => a.localeCompare(b)).map(([name, changes]) => {
-    const edges = [{ at: happened.isAll ? begin : Date.parse(changes[0].at), state: stateIn(changes[0].what, "from") }, ...changes.map((one) => ({ at: Date.parse(one.at), state: stateIn(one.what, "to"), why: one.reason }))];
-    return [name, edges.map(({ at: from, state, why }, index) => {
-      const to = edges[index + 1]?.at ?? end;
-      return { from, to, state, text: `${words(state)} ${span(from, to)}, ${duration((to - from) / 1_000)}${why ? `: ${why}` : ""}` };
-    }).filter(({ from, to }) => to > from)];
-  });
-  return card("Circuits", [h("ul", { class: "keys", "aria-hidden": "true" }, ["closed", "half_open", "open", "forced_open", "disabled"].map((state) => h("li", { class: `key-state is-${state}` }, words(state).toLowerCase()))), stateRows({ title: "States of circuits", begin, end, rows })], { key: "circuits" });
+  const outages = (happened?.outages ?? []).map((one) => ({ ...one, from: Date.parse(one.at), to: one.until ? Date.parse(one.until) : end })).filter(({ to }) => to > begin);
+  if (!outages.length) return null;
+  const outageSpan = ({ from, to, what, reason, until }) => ({ from, to, text: `${what} ${span(from, to)}, ${until ? "" : "so far "}${duration((to - from) / 1_000)}: ${reason}` });
+  const rows = [...Map.groupBy(outages, (one) => one.dependency)].sort(([a], [b]) => a.localeCompare(b)).map(([name, spans]) => [name, spans.map(outageSpan)]);
+  return card("Outages", spanRows({ title: "Outages", begin, end, rows }), { key: "circuits" });
 }
 
 function totals({ total, from, to }) {
@@ -173,7 +169,7 @@ function totals({ total, from, to }) {
     figure(percent(total.attempts ? total.failures / total.attempts : null), "of attempts failed", { kind: total.failures ? "is-dead_lettered" : "" }),
     figure(total.amplification === null ? "–" : `× ${total.amplification.toFixed(2)}`, "attempts for each first one", { note: plural(total.retries, "retry", "retries") }),
     figure(number(total.ended), "operations ended", { note: perTime(total.ended, seconds) }),
-    figure(number(total.openings), total.openings === 1 ? "circuit opening" : "circuit openings", { kind: total.openings ? "is-open" : "" }),
+    figure(number(total.openings), total.openings === 1 ? "outage began" : "outages began", { kind: total.openings ? "is-open" : "" }),
     total.debounce_replaced || total.debounce_ran ? figure(number(total.debounce_ran), "debounced runs", { note: `${number(total.debounce_replaced)} replaced` }) : null);
 }
 
