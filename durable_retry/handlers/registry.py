@@ -207,7 +207,7 @@ def operation(name: str | None = None, **options: Unpack[OperationOptions]) -> _
 
 
 def _handler(function: Any, name: str | None, options: OperationOptions) -> Handler:
-    own_name: str = getattr(_inside(function), "__name__", type(function).__name__)
+    own_name: str = getattr(user_function(function), "__name__", type(function).__name__)
     called = own_name if name is None else name
     place = _place_of(function, called)
     if (problem := _function_problem(function, called)) is not None:
@@ -273,11 +273,11 @@ def wrap(function: Any, /, name: str | None = None, **options: Unpack[OperationO
     Raises:
         HandlerSetupError: As `operation`.
     """
-    return operation(name, **options)(_inside(function))
+    return operation(name, **options)(user_function(function))
 
 
-def _inside(function: Any) -> Any:
-    """Return the function in what the SDK's decorators leave of an activity; any other as it is."""
+def user_function(function: Any) -> Any:
+    """Return the function in what the SDK's decorators leave of it; any other as it is."""
     builder = getattr(function, "_function", None)
     return function if builder is None else builder.get_user_function()
 
@@ -347,7 +347,7 @@ def registered_handlers() -> Mapping[str, Handler]:
 
 
 def _place_of(function: Any, name: str) -> str:
-    code = getattr(inspect.unwrap(_inside(function)), "__code__", None)
+    code = getattr(inspect.unwrap(user_function(function)), "__code__", None)
     where = function.__module__ if code is None else f"{code.co_filename}:{code.co_firstlineno}"
     return f"{where}: handler {name!r}"
 

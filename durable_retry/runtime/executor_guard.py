@@ -38,7 +38,7 @@ def guard_executor() -> None:
     @functools.wraps(process)
     def process_event(executor: Any, ctx: Any, event: pb.HistoryEvent) -> None:
         if event.HasField("executionStarted"):
-            _executions[ctx] = _execution_in(ctx, event)
+            begin_execution(ctx, _execution_in(ctx, event))
         if not _is_of_another_kind(ctx, event):
             process(executor, ctx, _readable_event(ctx, event))
 
@@ -61,6 +61,11 @@ class Execution:
 
 # The execution of each context.
 _executions: WeakKeyDictionary[Any, Execution] = WeakKeyDictionary()
+
+
+def begin_execution(context: Any, execution: Execution) -> None:
+    """Note the execution that a context is made for."""
+    _executions[context] = execution
 
 
 def execution_of(context: Any) -> Execution:

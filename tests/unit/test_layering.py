@@ -53,7 +53,9 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     f"{LIBRARY}.client": frozenset(
         f"{LIBRARY}.{layer}" for layer in ("client", "engine", "clock", "handlers")
     ),
-    f"{LIBRARY}.testing": frozenset(f"{LIBRARY}.{layer}" for layer in LAYERS),
+    f"{LIBRARY}.testing": frozenset(
+        f"{LIBRARY}.{layer}" for layer in (*LAYERS, "testing", "runtime.executor_guard")
+    ),
     f"{LIBRARY}.in_process": frozenset(
         f"{LIBRARY}.{layer}" for layer in (*FOR_TRIGGERS, "client", "runtime.executor_guard")
     ),

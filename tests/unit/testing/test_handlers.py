@@ -140,8 +140,8 @@ async def test_the_shipped_handler_keeps_its_order_and_announces_it() -> None:
 
 
 async def test_the_example_of_the_documents_passes() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "handlers.md").read_text()
-    (example,) = re.findall(r"```python\n(from durable_retry\.testing.*?)```", text, re.DOTALL)
+    text = (ROOT / "docs" / "handlers.md").read_text()
+    (example,) = re.findall(r"```python\n(from durable_retry\.testing import Crash.*?)```", text, re.DOTALL)
     (handler,) = re.findall(r"```python\n(class ShipOrder.*?)```", text, re.DOTALL)
     names: dict[str, Any] = {"BaseModel": BaseModel, "Call": Call, "durable_retry": durable_retry}
     exec(handler + example, names)  # noqa: S102 - our own document

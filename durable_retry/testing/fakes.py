@@ -1,0 +1,154 @@
+"""Stand-ins of a test: the clock, dependencies with scripted answers, functions of steps."""
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import httpx
+
+from durable_retry.services.attempt.functions import Interruption
+from durable_retry.services.attempt.heartbeat import CURRENT
+from durable_retry.services.attempt.http_pool import PROGRESS, SendProgress
+from durable_retry.settings.configuration import read_settings_by
+from durable_retry.settings.placeholders import with_placeholders
+
+NOON: Final = datetime(2030, 1, 1, 12, tzinfo=UTC)
+"""When every run begins."""
+
+
+def use_placeholders(**settings: str) -> None:
+    """Let `function_app.py` be imported without the app's environment; called first, as in `conftest.py`.
+
+        use_placeholders()
+
+    Args:
+        settings: App settings that must not be placeholders. Those of the environment are no placeholders.
+    """
+    read_settings_by(lambda text: with_placeholders(text, {**settings, **os.environ}))
+
+
+class FakeClock:
+    """A clock that moves only when it is moved; `run_handler` moves it by each wait and each `Slow` answer.
+
+    Args:
+        start: What it shows at first.
+    """
+
+    def __init__(self, start: datetime = NOON) -> None:
+        self._start, self._passed = start, 0.0
+
+    def now(self) -> datetime:
+        """Return the instant that it shows."""
+        return self._start + timedelta(seconds=self._passed)
+
+    def monotonic_seconds(self) -> float:
+        """Return the seconds since its start."""
+        return self._passed
+
+    def move(self, seconds: float) -> None:
+        """Let seconds pass."""
+        self._passed += seconds
+
+
+class FakeStep:
+    """A step's function with scripted results, given in turn; the last one is repeated.
+
+        FakeStep(Transient("busy"), Charge(id="ch-1"))
+
+    A result is what the function returns, or an exception to raise.
+
+    Attributes:
+        calls: The arguments of each call, oldest first.
+    """
+
+    def __init__(self, *results: Any) -> None:
+        self.calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self._results = list(results)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Give the next result."""
+        self.calls.append((args, kwargs))
+        result = self._results.pop(0) if len(self._results) > 1 else self._results[0]
+        if isinstance(result, BaseException):
+            raise BaseException.with_traceback(result, None)  # else it would grow with each call
+        return result
+
+
+class Crash(Interruption):
+    """An answer at which the process dies: the request was received, and nothing of the attempt goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """An answer that takes time.
+
+        FakeDependency(Slow(30, {"parcel": "p-1"}))
+
+    Attributes:
+        seconds: How far the clock moves. The attempt is cut off at the end of its time, or when its function
+            has reported nothing for `heartbeat_seconds`.
+        answer: What comes then.
+    """
+
+    seconds: float
+    answer: Any = 200
+
+
+class FakeDependency:
+    """A dependency with scripted answers, given in turn; the last one is repeated.
+
+        FakeDependency(503, httpx.ConnectError("away"), {"id": "ch-1"})
+
+    An answer is a status code, JSON for a 200, an `httpx.Response`, an exception to raise, `Slow(...)`,
+    `Crash()`, or a function that takes the request and returns one of these.
+
+    Attributes:
+        requests: What it received, oldest first.
+    """
+
+    def __init__(self, *answers: Any) -> None:
+        self.requests: list[httpx.Request] = []
+        self._answers = list(answers) or [200]
+        self._time = FakeClock()
+
+    def keys(self, header: str = "Idempotency-Key") -> list[str | None]:
+        """Return the idempotency key of each request."""
+        return [request.headers.get(header) for request in self.requests]
+
+    def transport(self, time: FakeClock) -> httpx.AsyncBaseTransport:
+        """Return what sends to it, by the clock of a run."""
+        self._time = time
+        return httpx.MockTransport(self._receive_request)
+
+    async def _receive_request(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        return self._response_to(request, answer)
+
+    def _response_to(self, request: httpx.Request, answer: Any) -> httpx.Response:
+        progress: SendProgress = request.extensions[PROGRESS]
+        progress.sent = not isinstance(answer, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+        match answer:
+            case BaseException():
+                raise BaseException.with_traceback(answer, None)  # else it would grow with each request
+            case httpx.Response():
+                return answer
+            case Slow(seconds, later):
+                self._let_pass(seconds, float(request.headers["X-Seconds-Left"]))
+                return self._response_to(request, later)
+            case int() if not isinstance(answer, bool):
+                return httpx.Response(answer)
+            case _ if callable(answer):
+                return self._response_to(request, answer(request))
+            case _:
+                return httpx.Response(200, json=answer)
+
+    def _let_pass(self, seconds: float, seconds_left: float) -> None:
+        heartbeat = CURRENT.get()
+        if heartbeat is not None and heartbeat.seconds_left <= min(seconds, seconds_left):
+            self._time.move(heartbeat.seconds_left)
+            raise heartbeat.missed()
+        self._time.move(min(seconds, seconds_left))
+        if seconds >= seconds_left:
+            raise TimeoutError(f"not finished within {seconds_left:g} s")
