@@ -146,7 +146,7 @@ class Breaker(JsonShape):
     probed: tuple[Ask, ...] = ()  # requests whose probes are over; one that is delivered again gets no lease
     # Start of the first break since it last let calls through; None while it does.
     first_opened_at: MsInstant | None = None
-    # Of the latest call that counts as failed, for a person; None when none did since it was last closed.
+    # For a person: of the latest call that counts as failed; None when none did since it was last closed.
     last_error: str | None = None
     # Whether deadlines stop while it is held open by hand, see `ManualAction`; kept when that is over.
     stops_deadline: bool | None = None

@@ -50,9 +50,8 @@ async def test_a_request_is_retried_by_its_policy_and_its_result_is_read() -> No
 async def test_the_example_of_the_documents_passes() -> None:
     def code(page: str, begins: str) -> str:
         text = (ROOT / "docs" / f"{page}.md").read_text()
-        return next(
-            block for block in re.findall(r"```python.*?\n(.*?)```", text, re.DOTALL) if begins in block
-        )
+        blocks: list[str] = re.findall(r"```python.*?\n(.*?)```", text, re.DOTALL)
+        return next(block for block in blocks if begins in block)
 
     checkout_code = code("adopting", "def checkout(")
     example = code("handlers", "run_orchestrator(")
