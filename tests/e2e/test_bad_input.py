@@ -132,6 +132,7 @@ def content_with(value: str, document: Any) -> bytes:
 
 
 @pytest.mark.parametrize("value", INEXACT, ids=["infinite", "large", "half a pair"])
+@pytest.mark.shows("A14")
 def test_a_value_that_cannot_be_passed_on_is_refused_with_its_place(
     system: System, key: str, value: str
 ) -> None:

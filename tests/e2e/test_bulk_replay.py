@@ -16,6 +16,7 @@ HALF = COUNT // 2
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.shows("A7")
 def test_five_hundred_are_replayed_at_the_rate_across_a_cancellation_and_a_kill(
     own_system: System, key: str
 ) -> None:

@@ -29,6 +29,7 @@ NEVER_SUCCEEDING = [
 
 
 @pytest.mark.parametrize("case", NEVER_SUCCEEDING, ids=lambda case: f"{case.dependency}{case.path}")
+@pytest.mark.shows("D5", "D11")
 def test_a_failure_ends_as_its_category_says(system: System, key: str, case: Case) -> None:
     operation_id = system.accepted(key, case.path, dependency=case.dependency)
     ended = system.until(operation_id, "dead_lettered")
@@ -53,6 +54,7 @@ def test_a_failure_ends_as_its_category_says(system: System, key: str, case: Cas
         "/drop/1?when=mid_response",
     ],
 )
+@pytest.mark.shows("D1", "D3")
 def test_a_passing_trouble_is_retried_when_the_dependency_deduplicates(
     system: System, key: str, path: str
 ) -> None:

@@ -141,6 +141,7 @@ def judged(system: System, operation_id: str) -> str:
 
 
 @pytest.mark.long
+@pytest.mark.shows("D7")
 def test_a_dependency_that_dies_is_left_alone_probed_and_flooded_by_nobody_when_it_recovers(
     circuits: System, own_target: Target, key: str
 ) -> None:
@@ -239,6 +240,7 @@ def test_a_change_of_an_epoch_that_is_over_is_a_409(circuits: System) -> None:
     assert circuits.client.post("/api/circuits/freed/reset", json=body).status_code == httpx.codes.ACCEPTED
 
 
+@pytest.mark.shows("D2")
 def test_one_429_pauses_the_dependency_for_everyone(circuits: System, own_target: Target, key: str) -> None:
     first = circuits.accepted(f"{key}-first", "/throttle/1?retry_after=6", dependency="throttling")
     paused = until_view(circuits, "throttling", lambda view: view["throttled_until"] is not None, "is paused")
@@ -266,6 +268,7 @@ def waiting_for_the_budget(circuits: System, ids: list[str]) -> dict[str, Any] |
     )
 
 
+@pytest.mark.shows("D9")
 def test_retries_beyond_the_budget_are_postponed(circuits: System, own_target: Target, key: str) -> None:
     posted(circuits, "scarce", [f"{key}-first-{number}" for number in range(8)], "/fail/1")
     # Each worker takes its share only, once the circuit knows of both.

@@ -23,6 +23,7 @@ def kill_and_start(system: System) -> None:
     system.server.start()
 
 
+@pytest.mark.shows("A1", "A2")
 def test_what_waits_and_what_is_in_an_attempt_both_finish_after_a_kill(own_system: System, key: str) -> None:
     waits, tries = f"{key}-waits", f"{key}-tries"
     waiting_id = own_system.accepted(waits, "/fail/1", dependency="patient")
@@ -44,6 +45,7 @@ def test_what_waits_and_what_is_in_an_attempt_both_finish_after_a_kill(own_syste
 
 
 @pytest.mark.long
+@pytest.mark.shows("A3")
 def test_an_unsafe_request_that_was_cut_off_is_not_sent_again(own_system: System, key: str) -> None:
     operation_id = own_system.accepted(key, f"/hang/1?seconds=19&case={key}", dependency="unsafe_slow")
     eventually(lambda: unkeyed(own_system, key) == 1, "it is in an attempt")
@@ -101,6 +103,7 @@ def test_on_azures_terms_operations_of_a_host_that_died_rest_for_the_minute_of_h
         assert time.monotonic() - killed > 50, "the activity of the attempt was hidden"
 
 
+@pytest.mark.shows("A8")
 def test_a_stop_is_orderly_and_loses_nothing(own_system: System, key: str) -> None:
     operation_id = own_system.accepted(key, "/fail/1", retry={"initial_seconds": 1})
     own_system.until(operation_id, "waiting_retry")

@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from tests.support.app import FINISHED, System
 
 HANGS_SECONDS = 0.4
@@ -14,6 +16,7 @@ def arrivals(system: System, keys: list[str]) -> list[datetime]:
     return sorted(datetime.fromisoformat(one["received_at"]) for one in tries)
 
 
+@pytest.mark.shows("D8")
 def test_no_more_attempts_are_under_way_than_the_limit(system: System, key: str) -> None:
     keys = [f"{key}-{number}" for number in range(6)]
     path = f"/hang/1?seconds={HANGS_SECONDS}"

@@ -30,6 +30,7 @@ def post_as(system: System, tenant: str, key: str, path: str) -> httpx.Response:
 
 
 @pytest.mark.long
+@pytest.mark.shows("P18")
 def test_a_purged_operation_still_answers_and_its_key_is_still_used(system: System, key: str) -> None:
     operation_id = system.accepted(key, "/fail/1")
     done = system.until(operation_id, "succeeded")

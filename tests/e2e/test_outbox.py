@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from azure.data.tables import TableClient
 from azure.storage.queue import QueueClient
 
@@ -76,6 +77,7 @@ def test_events_to_a_queue_arrive_in_order_as_cloud_events(
     assert first["correlationid"] == "order-42"
 
 
+@pytest.mark.shows("D16")
 def test_of_two_events_the_one_whose_target_is_down_holds_nothing_up_and_becomes_a_dead_letter(
     system: System, storage: Storage, key: str
 ) -> None:
@@ -120,6 +122,7 @@ def test_an_undeliverable_event_is_replayed_from_its_dead_letter(system: System,
     assert system.target.received(event_id)["count"] == 5
 
 
+@pytest.mark.shows("P12")
 def test_the_sweeper_sends_what_nobody_sends_any_more(system: System, storage: Storage, key: str) -> None:
     queue = f"swept-{RUN}"
     down = {"type": "t", "dependency": "patient", "path": "/fail/1", "data": None}

@@ -22,6 +22,7 @@ def posted(system: System, path: str, body: dict[str, Any], key: str) -> dict[st
 
 
 @pytest.mark.long
+@pytest.mark.shows("A6")
 def test_events_a_batch_and_a_saga_survive_three_kills(own_system: System, key: str) -> None:
     system = own_system
     events = [{"type": "t", "dependency": "flaky", "path": "/fail/1", "data": n} for n in range(4)]

@@ -65,6 +65,7 @@ def hubless(
 
 
 @pytest.mark.long
+@pytest.mark.shows("P2")
 def test_a_start_that_fails_is_retried_three_times_then_poison_then_a_dead_letter(
     hubless: tuple[System, Storage, Path], key: str
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_start_that_fails_is_retried_three_times_then_poison_then_a_dead_lette
 
 
 @pytest.mark.long
+@pytest.mark.shows("P5")
 def test_a_batch_waits_under_the_platforms_retries_while_the_hub_is_away(
     hubless: tuple[System, Storage, Path], key: str
 ) -> None:
@@ -117,6 +119,7 @@ def poisoned(system: System) -> dict[str, Any] | None:
     return found[0] if found else None
 
 
+@pytest.mark.shows("P1")
 def test_a_post_that_cannot_be_taken_over_is_answered_with_retry_after(
     hubless: tuple[System, Storage, Path], key: str
 ) -> None:

@@ -70,6 +70,7 @@ def test_a_saga_that_fails_at_its_fourth_step_undoes_the_others_in_reverse(syste
     assert undone["charge"] < undone["reserve"]
 
 
+@pytest.mark.shows("D19")
 def test_a_compensation_that_cannot_succeed_is_a_dead_letter_and_the_others_still_run(
     system: System, key: str
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_compensation_that_cannot_succeed_is_a_dead_letter_and_the_others_stil
     assert document["saga_id"] in failed["dead_letter"]["detail"]
 
 
+@pytest.mark.shows("D17")
 def test_a_failed_step_is_undone_whose_earlier_attempt_may_have_acted(system: System, key: str) -> None:
     """The first try of `charge` loses its connection once it has been received, the second is refused."""
     steps = [step("reserve"), step("charge", "/drop/1", query={"then": "422"}), step("ship")]
@@ -165,6 +167,7 @@ def test_a_step_and_a_compensation_use_the_results_of_earlier_steps(
     assert received(document["steps"][0]["compensation"]) == {"free": key}
 
 
+@pytest.mark.shows("D18")
 def test_a_step_whose_result_is_not_there_is_a_dead_letter_before_it_runs(system: System, key: str) -> None:
     steps = [step("reserve"), with_result("charge", {"$result": "reserve#/json/nothing"})]
     document = over(system, submitted(system, key, *steps).json()["saga_id"])

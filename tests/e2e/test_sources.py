@@ -209,6 +209,7 @@ def test_event_grid_events_of_both_schemas_are_named_by_source_and_id(sources: S
     assert sources.ends(envelope_key(EnvelopeName(placed["topic"], "g-1")))["source"] == "event_grid"
 
 
+@pytest.mark.shows("C6")
 def test_an_event_hubs_batch_is_named_event_by_event_and_a_bad_one_is_kept_alone(sources: Sources) -> None:
     for _ in range(2):
         sources.event_hubs([call(), "{", cloud_event("hub", call())], [41, 42, 43])

@@ -120,6 +120,7 @@ def test_there_are_recordings_of_every_orchestrator() -> None:
 
 
 @pytest.mark.parametrize("shape", shapes())
+@pytest.mark.shows("A22")
 def test_todays_orchestrator_replays_every_turn(shape: str) -> None:
     assert failures_of(load(shape)) == []
 

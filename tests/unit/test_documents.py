@@ -4,6 +4,7 @@ import json
 import re
 import tomllib
 from collections import Counter
+from itertools import chain
 from typing import Any, cast
 
 import jsonschema_rs
@@ -45,6 +46,8 @@ CITED = re.compile(
     r"`((?:tests/)?(?:unit|property|replay|integration|fault|e2e)/[\w/]+\.py|packages/\w+/tests/[\w/]+\.py)"
     r"(?:::(\w+))?`"
 )
+NUMBERED = re.compile(r"^\| ([A-Z]\d+) \| (.*)$", re.MULTILINE)
+SHOWS = re.compile(r"^ *@pytest\.mark\.shows\((.*)\)$", re.MULTILINE)
 FOLDERS = (
     "activities",
     "bench",
@@ -150,7 +153,7 @@ def test_every_test_that_a_document_names_is_there() -> None:
             ):
                 missing.append(f"{document.name}: {path}::{name}")
     assert missing == []
-    assert named > 30
+    assert named > 0
 
 
 def test_every_name_in_the_readme_of_a_folder_is_in_its_code() -> None:
@@ -168,18 +171,16 @@ def test_every_name_in_the_readme_of_a_folder_is_in_its_code() -> None:
     assert [(page, name) for page, name in named if name not in words] == []
 
 
-def test_every_row_of_the_failure_modes_names_a_test() -> None:
-    rows = [line for line in Document("docs/failure-modes.md").text.splitlines() if line.startswith("| ")]
-    cells = [row for row in rows if not row.startswith(("| ---", "| what fails"))]
-    assert len(cells) > 20
-    assert [row for row in cells if not CITED.search(row)] == []
-
-
-def test_every_fact_of_the_host_names_a_test_or_is_said_not_to_be_imitated() -> None:
-    _, _, after = Document("docs/onebox.md").text.partition("## Beside the Functions host, fact by fact")
-    facts = [row for row in after.partition("\n## ")[0].splitlines() if row.startswith("| ")][1:]
-    assert len(facts) > 15
-    assert [row for row in facts if not (CITED.search(row) or "**not imitated**: " in row)] == []
+def test_each_numbered_row_is_shown_by_a_test_that_bears_its_number() -> None:
+    """What fails, what onebox imitates of the host and what it tries again; no test bears another number."""
+    text = Document("docs/failure-modes.md").text + Document("docs/onebox.md").text
+    numbers = [number for number, row in NUMBERED.findall(text) if "**not imitated**" not in row]
+    assert {number[0] for number in numbers} == set("DAPWCHR")
+    assert len(numbers) == len(set(numbers))
+    folders = (ROOT / "tests", *(ROOT / "packages").glob("*/tests"))
+    tests = [file.read_text() for folder in folders for file in folder.rglob("test_*.py")]
+    shown = [re.findall(r"\w+", marked) for test in tests for marked in SHOWS.findall(test)]
+    assert set(chain.from_iterable(shown)) == set(numbers)
 
 
 def test_commands_that_are_not_run_are_marked_and_listed_here() -> None:
@@ -299,7 +300,7 @@ def test_the_presets_of_the_page_are_those_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("document", PAGES, ids=lambda page: page.name)
-def test_a_page_has_a_short_title_and_opens_with_what_a_reader_can_do_after_it(document: Document) -> None:
+def test_a_page_has_a_short_title_and_opens_with_what_it_is_for(document: Document) -> None:
     title, _, opening = document.text.split("\n")[:3]
     assert len(title.removeprefix("# ")) <= 30
-    assert opening.startswith(("After this page you ", "After this page your "))
+    assert re.match(r"[A-Za-z`*]", opening)

@@ -103,6 +103,7 @@ def test_an_entity_that_does_not_answer_leads_to_the_reorder_window() -> None:
 
 
 @pytest.mark.parametrize("version", ["4.1037.1", "4.900.0", "3.20.0"])
+@pytest.mark.shows("H24")
 def test_a_host_that_is_too_old_is_named_with_core_tools(version: str) -> None:
     code, text = run(app(version=version), "--master-key", "master")
     assert code == 1

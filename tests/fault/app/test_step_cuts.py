@@ -91,6 +91,7 @@ def steps_of(document: dict[str, Any]) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.key)
+@pytest.mark.shows("A17")
 def test_a_kill_at_a_boundary_of_a_step_runs_no_finished_step_again(life: HeldLife, cut: Cut) -> None:
     ended = life.system.until(cut.operation_id, "dead_lettered" if cut.is_ambiguous else "succeeded")
     for step in ("charge", "mail"):
@@ -106,6 +107,7 @@ def test_a_kill_at_a_boundary_of_a_step_runs_no_finished_step_again(life: HeldLi
 
 
 @pytest.mark.parametrize("cut", [cut for cut in CUTS if cut.is_ambiguous], ids=lambda cut: cut.key)
+@pytest.mark.shows("A18")
 def test_a_replay_runs_the_step_in_doubt_again_and_no_finished_one(life: HeldLife, cut: Cut) -> None:
     ended = life.system.until(cut.operation_id, "dead_lettered")
     before = len(life.keys_of(f"{cut.key}-charge"))

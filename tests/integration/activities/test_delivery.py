@@ -158,6 +158,7 @@ async def test_a_message_that_no_queue_takes_is_malformed_at_once(key: str) -> N
     assert "65536" in str(outcome.error)
 
 
+@pytest.mark.shows("P8")
 async def test_an_account_that_does_not_answer_is_transient(
     key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

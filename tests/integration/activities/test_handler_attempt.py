@@ -221,6 +221,7 @@ async def test_the_client_calls_nobody_else() -> None:
         (ConnectionError("away"), Category.TRANSIENT, None),
     ],
 )
+@pytest.mark.shows("A9")
 async def test_what_a_handler_raises_says_what_follows(
     raised: Exception, category: Category, seconds: float | None
 ) -> None:
@@ -249,6 +250,7 @@ async def test_input_that_does_not_fit_any_more_is_not_retried() -> None:
     assert (await run(ship, input={"order": "x"})).category is Category.MALFORMED
 
 
+@pytest.mark.shows("A20")
 async def test_a_handler_that_is_gone_costs_no_attempt() -> None:
     outcome = await make_attempt(
         an_operation(handler="gone", request=None, dependency="safe", deadline_at=None), 1
@@ -333,6 +335,7 @@ class DeathError(Interruption):
     """The process died: nothing of the attempt runs after it."""
 
 
+@pytest.mark.shows("A16")
 async def test_a_handler_that_ends_its_process_each_time_is_not_run_for_ever() -> None:
     async def dies(_order: ShipOrder, _call: Call) -> None:
         runs.append(1)

@@ -272,6 +272,7 @@ async def nothing(_call: Call) -> None:
         (nothing, "no name", "'no name' is no name"),
     ],
 )
+@pytest.mark.shows("A19")
 async def test_a_step_that_cannot_be_remembered_is_a_mistake_of_the_handler(
     function: Callable[..., Awaitable[Any]], name: str, words: str
 ) -> None:

@@ -93,6 +93,7 @@ async def test_the_files_headers_and_credentials_are_sent_and_a_callers_cannot_r
         ("/drop/999", {}, Category.TRANSIENT, None),
     ],
 )
+@pytest.mark.shows("D15")
 async def test_trouble_becomes_an_outcome(
     key: str, path: str, query: dict[str, Any], category: Category, status_code: int | None
 ) -> None:
@@ -118,6 +119,7 @@ async def test_what_is_left_of_a_rate_limit_is_read_from_successes_and_refusals(
     assert (refused.category, refused.rate_left) == (Category.THROTTLED, None)
 
 
+@pytest.mark.shows("D4")
 async def test_a_conflict_after_an_attempt_whose_end_is_unknown_passes(key: str) -> None:
     outcome = await attempted(key, "/status/409", acted_before=True)
     assert (outcome.category, outcome.status_code) == (Category.TRANSIENT, 409)
@@ -152,11 +154,13 @@ async def test_after_the_deadline_nothing_is_sent(key: str, target: Target) -> N
     assert key not in target.totals()
 
 
+@pytest.mark.shows("A21")
 async def test_a_dependency_that_is_gone_from_the_file_costs_no_attempt(key: str) -> None:
     outcome = await attempted(key, "/echo", dependency="gone")
     assert (outcome.category, outcome.counted) == (Category.TRANSIENT, False)
 
 
+@pytest.mark.shows("D12")
 async def test_a_long_answer_is_cut_and_says_so(key: str) -> None:
     outcome = await attempted(key, "/huge/9", query={"bytes": 3_000_000})
     assert outcome.category is None
@@ -216,6 +220,7 @@ async def test_an_attempt_that_is_owed_is_made_after_the_deadline_with_the_time_
 class TestUnprotected:
     """Requests that the dependency does not deduplicate."""
 
+    @pytest.mark.shows("D6")
     async def test_what_was_sent_and_lost_is_ambiguous(self, key: str) -> None:
         assert (await attempted(key, "/drop/999", dependency="unsafe")).category is Category.AMBIGUOUS
 

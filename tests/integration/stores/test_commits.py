@@ -51,6 +51,7 @@ async def test_pending_events_are_found_through_a_small_index() -> None:
     assert (noted.location.table, noted.location.partition_key) == (OUTBOX_TABLE, "op-2.1")
 
 
+@pytest.mark.shows("W2")
 async def test_a_repeated_commit_changes_nothing_and_answers_the_same() -> None:
     first = await commit_success("op-3.1", {"value": 1}, [a_write("o-3", amount=5)], [EVENT], NOON)
     await tables.merge("Orders", {"PartitionKey": "customer-1", "RowKey": "o-3", "amount": 6})
@@ -85,6 +86,7 @@ async def amount_of(row_key: str) -> Any:
     return row["amount"]
 
 
+@pytest.mark.shows("A5")
 async def test_a_run_that_is_over_cannot_commit_behind_a_later_one() -> None:
     """It took the commit before, and was held up for longer than the later run took."""
     await commit_success("op-10.3", {"value": 1}, [a_write("o-10", amount=3)], [], NOON)

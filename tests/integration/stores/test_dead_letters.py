@@ -140,6 +140,7 @@ def rows_of_a_mebibyte(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("rows_of_a_mebibyte")
+@pytest.mark.shows("P21")
 async def test_what_storage_refuses_is_kept_with_its_beginning() -> None:
     """Without this the write would be repeated for ever."""
     big = {"method": "POST", "path": "/x", "query": {}, "headers": {}, "body": "x" * 600_000}

@@ -102,6 +102,7 @@ async def days() -> list[str]:
 
 
 @pytest.mark.parametrize("error", [AzureError("away"), StorageRefusedError("EntityTooLarge")])
+@pytest.mark.shows("P20")
 async def test_a_result_that_cannot_be_stored_stays_in_the_history(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:

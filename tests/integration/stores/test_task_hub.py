@@ -55,6 +55,7 @@ async def test_a_duplicate_with_another_fingerprint_is_a_mismatch(task_hub: Task
     )
 
 
+@pytest.mark.shows("C2")
 async def test_of_fifty_at_once_one_starts_and_one_attempt_is_made(task_hub: TaskHubStage) -> None:
     answers = await asyncio.gather(
         *(submit(task_hub.binding, an_operation(deadline_in=None)) for _ in range(50))

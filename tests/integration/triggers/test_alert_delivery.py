@@ -323,6 +323,7 @@ async def test_a_test_goes_to_every_receiver_and_says_what_became_of_it(
     assert await known_alerts() == {}
 
 
+@pytest.mark.shows("P14")
 async def test_a_receiver_that_hangs_keeps_only_its_own_messages_waiting(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, inbox: Inbox
 ) -> None:

@@ -110,6 +110,7 @@ async def swept(hub: TaskHubStage, instance_id: str) -> None:
     assert await hub.binding.read_instance(instance_id) is None
 
 
+@pytest.mark.shows("P24")
 async def test_a_failed_orchestration_becomes_a_dead_letter_before_it_is_purged() -> None:
     with task_hub_stage(instead={OPERATION: failing_outright}) as hub:
         await failed(hub, "op-test", {"operation": an_operation().to_json()})
@@ -245,6 +246,7 @@ async def until_shown(hub: TaskHubStage, instance_id: str) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.shows("P27")
 async def test_an_operation_that_somebody_terminates_becomes_a_dead_letter_with_the_reason() -> None:
     """What its attempt did is not known; and its record must not refuse the key for ever."""
     with task_hub_stage() as hub:
@@ -273,6 +275,7 @@ async def status_of(hub: TaskHubStage, operation_id: str) -> str:
     return str(document["status"])
 
 
+@pytest.mark.shows("P23")
 async def test_an_operation_that_failed_before_its_first_attempt_is_started_anew() -> None:
     fails = [True]
 
@@ -337,6 +340,7 @@ async def test_who_waits_for_an_operation_learns_of_its_end(is_terminated: bool)
 @pytest.mark.parametrize(
     ("name", "instance_id"), [(SAGA, "saga-1"), (BATCH, "batch-1"), (REPLAY, "replay-1")]
 )
+@pytest.mark.shows("P25")
 async def test_what_runs_several_operations_is_started_anew_where_its_history_began(
     name: str, instance_id: str
 ) -> None:
@@ -384,6 +388,7 @@ async def test_what_runs_several_operations_goes_on_after_somebody_terminated_it
         await close_clients()
 
 
+@pytest.mark.shows("P27")
 async def test_a_bulk_action_that_somebody_terminates_stays_so_and_leaves_a_dead_letter() -> None:
     with task_hub_stage(instead={REPLAY: never_ending}) as hub:
         await hub.binding.start_instance(REPLAY, "replay-1", {"replay_id": "replay-1"}, again=False)
@@ -406,6 +411,7 @@ async def test_a_run_that_is_cut_off_is_continued_by_the_next_one() -> None:
         await close_clients()
 
 
+@pytest.mark.shows("P15")
 async def test_one_that_cannot_be_followed_up_keeps_no_other_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """It fails, or hangs until the time of the run is over: the others are followed up, now or next."""
     with task_hub_stage(instead={OPERATION: failing_at_once, SAGA: failing_at_once}) as hub:

@@ -85,6 +85,7 @@ async def test_a_step_of_maintenance_that_fails_keeps_no_other_back(
     assert await find_dead_letter(old) is None
 
 
+@pytest.mark.shows("P15")
 async def test_each_run_of_maintenance_begins_one_step_later(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

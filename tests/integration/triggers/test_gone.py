@@ -78,6 +78,7 @@ async def failed() -> list[str | None]:
 
 
 @pytest.mark.parametrize("key_is_generated", [None, True])
+@pytest.mark.shows("P17")
 async def test_an_operation_that_was_purged_while_it_ran_becomes_a_dead_letter(
     hub: TaskHubStage,
     key_is_generated: bool | None,  # noqa: FBT001 - of the operation

@@ -60,6 +60,7 @@ async def completed(hub: TaskHubStage) -> KeyRecord:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.shows("W4")
 async def test_an_operation_whose_completion_was_lost_answers_for_its_key_all_the_same(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +70,7 @@ async def test_an_operation_whose_completion_was_lost_answers_for_its_key_all_th
     assert again.finished
 
 
+@pytest.mark.shows("W4")
 async def test_a_completion_that_was_lost_is_made_up_for_before_the_history_goes(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,7 @@ async def test_a_caller_who_waits_too_short_gets_202(hub: TaskHubStage) -> None:
     assert (await submitted(hub, Prefer="wait=1")).status == 202
 
 
+@pytest.mark.shows("C1")
 async def test_a_duplicate_before_the_end_starts_nothing(hub: TaskHubStage) -> None:
     hub.answer = failing(9)
     first = await submitted(hub)
@@ -71,6 +72,7 @@ async def test_a_duplicate_after_the_end_gets_the_document(hub: TaskHubStage) ->
     assert second.body == first.body
 
 
+@pytest.mark.shows("C4")
 async def test_a_duplicate_with_another_payload_is_refused(hub: TaskHubStage) -> None:
     await submitted(hub, Prefer="wait=20")
     other = CALL | {"request": {"method": "POST", "path": "/charges", "json": {"amount": 6}}}

@@ -45,6 +45,7 @@ async def swept() -> list[Any]:
     return list((await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records)
 
 
+@pytest.mark.shows("P3")
 async def test_what_was_delivered_too_often_is_kept_and_deleted(queue: QueueClient) -> None:
     sent = queue.send_message(BODY)
     delivered(queue, DELIVERIES)
@@ -99,6 +100,7 @@ async def test_who_comes_too_late_deletes_nothing(queue: QueueClient) -> None:
     await delete_taken(queue.queue_name, taken)
 
 
+@pytest.mark.shows("P3")
 async def test_what_storage_does_not_take_goes_back_as_a_new_message(
     queue: QueueClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return letters
 
 
+@pytest.mark.shows("C7")
 async def test_an_arrival_that_comes_twice_is_one_operation(hub: TaskHubStage) -> None:
     for _ in range(2):
         await make().accept(hub.binding, arrival(CALL | {"key": "k"}))
@@ -114,6 +115,7 @@ async def test_an_event_is_one_operation_whatever_brings_it(hub: TaskHubStage) -
         (json.dumps(CALL | {"retry": {"max_attempts": 99}}).encode(), "ValidationFailed"),
     ],
 )
+@pytest.mark.shows("C5")
 async def test_what_is_no_operation_is_kept_and_done(
     hub: TaskHubStage, kept: list[tuple[str, str]], body: bytes, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:

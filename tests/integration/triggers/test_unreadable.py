@@ -232,6 +232,7 @@ async def test_a_damaged_row_makes_no_check_fail(
 
 @pytest.mark.parametrize("amount", AMOUNTS)
 @pytest.mark.parametrize("name", LISTS)
+@pytest.mark.shows("P26")
 async def test_a_damaged_row_makes_no_list_fail(
     app: App, rows: TablesInMemory, name: str, amount: int
 ) -> None:
@@ -266,6 +267,7 @@ def damaged_instances(instance: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("name", [*LISTS, *ONES])
+@pytest.mark.shows("P26")
 async def test_a_damaged_instance_makes_no_list_fail(app: App, hub: DamagedHub, name: str) -> None:
     function, params = LISTS.get(name, (name, {}))
     for instance in whole_instances():

@@ -199,6 +199,7 @@ async def test_a_webhook_is_an_operation_with_a_key_of_the_alert(
     assert call["operation"]["request"]["json"] == alert.document()
 
 
+@pytest.mark.shows("P13")
 async def test_an_alert_that_could_not_be_sent_is_sent_by_the_next_run(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ def test_signals_answer_nothing_and_start_nothing() -> None:
     assert result.actions == ()
 
 
+@pytest.mark.shows("P7")
 def test_a_machine_with_a_fast_clock_ends_no_pause_and_no_break() -> None:
     """The machine of the worker, not that of the entity, whose clock the circuit goes by."""
     entity = Entity()

@@ -196,6 +196,7 @@ def read_as_it_is(request: func.HttpRequest) -> Any:
     return read_body(request, lambda document: document)
 
 
+@pytest.mark.shows("C8")
 def test_a_body_at_the_limit_is_read_and_one_over_it_is_not() -> None:
     at_limit = b'"' + b"x" * (64 * 1024 - 2) + b'"'
     assert len(read_as_it_is(a_request(at_limit))) == 64 * 1024 - 2

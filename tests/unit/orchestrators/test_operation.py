@@ -58,6 +58,7 @@ def test_each_failed_attempt_adds_two_turns_one_activity_and_one_timer() -> None
     assert stage.made("attempt") == 4
 
 
+@pytest.mark.shows("P22")
 def test_a_timer_of_a_lost_turn_does_not_take_the_attempt_for_its_own() -> None:
     """On Azure Storage a turn may first have set a timer, and have scheduled an attempt when it ran again."""
     stage = Stage(an_operation(), failing(0))
@@ -163,6 +164,7 @@ def test_a_dead_letter_that_a_lost_turn_asked_for_is_not_taken_for_an_attempt() 
     assert (document["status"], document["attempt_count"]) == ("succeeded", 1)
 
 
+@pytest.mark.shows("P19")
 def test_an_input_that_cannot_be_read_is_a_dead_letter_with_the_input() -> None:
     """It may be of a version that is newer, or older than what is read still."""
     stage = Stage(an_operation(reports_to="saga-1"), failing(0))
@@ -275,6 +277,7 @@ def test_a_success_does_not_say_that_it_may_have_acted() -> None:
     assert "may_have_acted" not in stage.run()
 
 
+@pytest.mark.shows("D10")
 def test_a_wait_past_the_deadline_is_not_begun() -> None:
     stage = Stage(an_operation(deadline_at=NOON + timedelta(seconds=11)), failing(99))
     document = stage.run()
@@ -845,6 +848,7 @@ def test_an_attempt_that_did_not_find_a_large_operation_gets_it() -> None:
     assert stage.activities[-1][1]["operation"]["request"] == LARGE.request
 
 
+@pytest.mark.shows("P10")
 def test_an_operation_that_nobody_could_try_before_its_deadline_is_tried_once() -> None:
     stage = Stage(an_operation(deadline_at=NOON - timedelta(minutes=4)), failing(9))
     document = stage.run()

@@ -229,6 +229,7 @@ def test_who_misses_the_one_before_it_goes_on_when_a_look_finds_that_it_is_over(
     assert stage.now == NOON
 
 
+@pytest.mark.shows("W7")
 def test_who_misses_the_one_before_it_lets_it_go_first() -> None:
     """The join of that one was lost, and its orchestration has not asked yet."""
     stage = behind_a_gap(message(number=1))

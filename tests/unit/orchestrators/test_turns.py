@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.limits.limiter import Limiter, SlotRequest, acquire
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
@@ -104,6 +106,7 @@ def test_a_limiter_whose_worker_dies_is_asked_again() -> None:
     assert slot["lease_id"] == f"{run_of(stage)}:1"
 
 
+@pytest.mark.shows("P9", "W3")
 def test_a_limiter_that_always_fails_does_not_hold_its_dependency_up_for_ever() -> None:
     stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
     stage.dead_batches = dying("acquire", 99)

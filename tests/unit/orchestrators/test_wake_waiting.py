@@ -26,6 +26,7 @@ def a_stage() -> Stage:
 
 
 @pytest.mark.parametrize(("deaths", "waited"), [(0, 0), (2, 6), (ENTITY_CALLS, 30)])
+@pytest.mark.shows("W12")
 def test_operations_are_woken_although_the_circuits_worker_dies(deaths: int, waited: int) -> None:
     stage = a_stage()
     stage.dead_batches = dying("hand", deaths)

@@ -92,6 +92,7 @@ def caught(yielded: Callable[[task.OrchestrationContext], Any]) -> Orchestrator:
     ],
     ids=lambda each: json.dumps(each)[:30],
 )
+@pytest.mark.shows("P9")
 def test_an_answer_of_an_entity_that_is_text_is_the_failure_of_that_call(answer: Any, end: Any) -> None:
     instance = Instance(caught(lambda ctx: ctx.call_entity(ENTITY, "add", 1)))
     (action,) = instance.begin()

@@ -131,6 +131,7 @@ async def test_upkeep_looks_at_lanes_for_a_while_and_goes_on_where_it_stopped(
 
 
 @pytest.mark.parametrize("error", [TaskHubUnavailableError("away"), asyncio.CancelledError()])
+@pytest.mark.shows("P15")
 async def test_a_lane_that_cannot_be_looked_at_keeps_no_other_from_its_look(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:

@@ -241,6 +241,7 @@ def test_what_may_not_be_meant_is_logged(
     assert "dependencies.payments.retry.max_attempts: -1 without a deadline" in caplog.text
 
 
+@pytest.mark.shows("A23")
 def test_every_mistake_is_listed_with_its_key_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bad = '[dependencies.payments]\nbase_url = "ftp://x"\n[dependencies.payments.retry]\nmax_attempt = 3\n'
     printed = start(monkeypatch, tmp_path, bad)

@@ -41,6 +41,7 @@ async def fired(timer: Any) -> None:
 @pytest.mark.parametrize(
     "error", [TaskHubUnavailableError("it is away"), ServiceRequestError("it is away\nin two lines")]
 )
+@pytest.mark.shows("P4")
 async def test_a_request_without_an_answer_is_one_line_in_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:

@@ -36,6 +36,7 @@ def test_an_activity_takes_and_returns_64_levels_of_json(onebox: OneboxProcess) 
 
 
 @pytest.mark.parametrize(("taken", "returned"), [(64, 1), (1, 65)])
+@pytest.mark.shows("H7")
 def test_an_activity_fails_whose_input_or_answer_nests_deeper(
     onebox: OneboxProcess, taken: int, returned: int
 ) -> None:

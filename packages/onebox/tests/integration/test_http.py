@@ -21,6 +21,7 @@ def test_a_request_reaches_its_function_with_method_url_route_query_headers_and_
     }
 
 
+@pytest.mark.shows("H10")
 def test_constraints_leave_a_request_to_the_route_of_a_later_name(onebox: OneboxProcess) -> None:
     answers = [onebox.client.get(f"/api/items/{each}").text for each in ("special", "7", "seven")]
     assert answers == ["special", "number 7", "name seven"]
@@ -38,6 +39,7 @@ def test_head_and_options_reach_a_function_that_takes_them(onebox: OneboxProcess
     assert (options.status_code, options.text) == (200, "OPTIONS")
 
 
+@pytest.mark.shows("H10")
 def test_an_unknown_path_and_a_method_that_the_function_does_not_take_are_404(onebox: OneboxProcess) -> None:
     nowhere = onebox.client.get("/api/nothing")
     assert (nowhere.status_code, nowhere.content) == (404, b"")

@@ -151,6 +151,7 @@ def test_events_reach_a_waiting_instance(api: httpx.Client) -> None:
     assert api.post("/instances/none/raiseEvent/go", json=1).status_code == 404
 
 
+@pytest.mark.shows("H15")
 def test_an_instance_is_suspended_resumed_and_terminated(api: httpx.Client, onebox: OneboxProcess) -> None:
     start(api, "waits", "m-hold", None)
     until(api, "m-hold", "Running")

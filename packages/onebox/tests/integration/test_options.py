@@ -14,6 +14,7 @@ from scripts.processes import eventually
 from tests.support.onebox.process import SAMPLE, OneboxProcess, write_app
 
 
+@pytest.mark.shows("H13")
 def test_with_auth_each_level_asks_for_its_key(tmp_path: Path) -> None:
     write_app(tmp_path / "app")
     onebox = OneboxProcess(tmp_path, tmp_path / "app", "--auth")
@@ -107,6 +108,7 @@ def assert_another_process_reads(instance_id: str, address: str) -> None:
     ("limit_bytes", "read", "sent"),
     [(None, 500, 500), pytest.param(5 * 1024 * 1024, 200, 202, marks=pytest.mark.long)],
 )
+@pytest.mark.shows("H8")
 def test_a_client_takes_and_sends_messages_of_4_mib_unless_host_json_says_otherwise(
     limit_bytes: int | None, read: int, sent: int, tmp_path: Path
 ) -> None:
@@ -133,6 +135,7 @@ def test_a_client_takes_and_sends_messages_of_4_mib_unless_host_json_says_otherw
         assert onebox.close() == 0
 
 
+@pytest.mark.shows("H1")
 def test_a_reorder_window_in_an_app_setting_counts_and_leaves_calls_of_entities_without_an_answer(
     tmp_path: Path,
 ) -> None:

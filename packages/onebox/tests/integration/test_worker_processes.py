@@ -116,6 +116,7 @@ def test_the_end_of_a_process_is_noticed_while_a_child_of_it_lives(
 
 
 @pytest.mark.long
+@pytest.mark.shows("R6")
 def test_activities_that_end_their_processes_neither_spin_nor_stop_the_host(
     own_workers: OneboxProcess, tmp_path: Path
 ) -> None:
@@ -133,6 +134,7 @@ def test_activities_that_end_their_processes_neither_spin_nor_stop_the_host(
 
 
 @pytest.mark.long
+@pytest.mark.shows("H20")
 def test_the_third_crash_of_the_one_process_ends_the_host_and_its_work_goes_on_at_the_next_start(
     tmp_path: Path,
 ) -> None:

@@ -275,6 +275,7 @@ def test_a_dead_dependency_costs_at_most_ten_messages_a_second_per_worker() -> N
     assert 90 <= sent <= 101
 
 
+@pytest.mark.shows("W11")
 def test_a_circuit_opens_although_reports_were_lost() -> None:
     """A worker that dies in an entity batch takes its signals with it; the calls after it fail, too."""
     desk = Desk()

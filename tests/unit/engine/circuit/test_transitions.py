@@ -115,6 +115,7 @@ def test_asking_twice_gives_the_same_lease() -> None:
     assert desk.ask(30) == desk.ask(32)
 
 
+@pytest.mark.shows("W10")
 def test_the_lease_of_a_dead_owner_expires() -> None:
     desk = tripped()
     desk.ask(30, "op-1", lease_seconds=10)

@@ -153,6 +153,7 @@ def nested(levels: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("number", [12, 20, 50])
+@pytest.mark.shows("P16")
 def test_a_patch_that_doubles_the_document_ends_at_the_step_that_makes_it_too_large(number: int) -> None:
     with pytest.raises(InvalidInputError) as refusal:
         patched(content(), copies(number), most_bytes=MOST_BYTES)

@@ -88,6 +88,7 @@ def test_giving_back_twice_frees_nothing_else() -> None:
     assert give_back(limiter, Slot("op-1:1"), after(3)).leases == limiter.leases
 
 
+@pytest.mark.shows("W9")
 def test_the_slot_of_an_attempt_that_never_came_back_is_free_after_its_lease() -> None:
     limiter, _ = acquire(Limiter(), asking(1), NOON)
     limiter, answer = acquire(limiter, asking(2), after(69))

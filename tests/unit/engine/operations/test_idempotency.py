@@ -189,6 +189,7 @@ def test_the_end_of_a_later_run_takes_the_place_of_the_one_before() -> None:
     assert (record.document, record.fingerprint, record.expires_at) == (DONE, "g", after(90))
 
 
+@pytest.mark.shows("W6")
 def test_a_record_expires_when_its_time_is_over_and_not_before() -> None:
     assert (is_live(COMPLETED, after(59)), expire(COMPLETED, now=after(59))) == (True, COMPLETED)
     assert (is_live(COMPLETED, after(60)), expire(COMPLETED, now=after(60))) == (False, None)

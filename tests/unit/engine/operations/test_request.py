@@ -323,6 +323,7 @@ def test_what_has_no_json_or_utf8_form_is_refused() -> None:
     assert set(problems_in(document)) == {"/input/a", "/input/b/0", "/input"}
 
 
+@pytest.mark.shows("C9")
 def test_depth_is_limited() -> None:
     deep: Any = None
     for _ in range(MAX_DEPTH):

@@ -205,6 +205,7 @@ def test_ten_thousand_wait_in_a_state_of_less_than_a_megabyte() -> None:
         (10_000, 0, 3_600),
     ],
 )
+@pytest.mark.shows("W8")
 def test_who_waits_asks_again_the_more_seldom_the_longer_the_front_stays_and_the_further_behind(
     ahead: int, front_seconds: float, seconds: int
 ) -> None:

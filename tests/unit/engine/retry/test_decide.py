@@ -103,6 +103,7 @@ def test_a_handlers_refusal_names_the_handler() -> None:
     )
 
 
+@pytest.mark.shows("D6")
 def test_an_ambiguous_outcome_is_never_sent_again() -> None:
     outcome = an_outcome(Category.AMBIGUOUS, status_code=None)
     decision = after_attempt(an_operation(), History(), outcome, NOON)
@@ -183,6 +184,7 @@ def test_our_own_trouble_has_a_backoff_of_its_own() -> None:
     assert 2 <= decision.delay_seconds <= 4
 
 
+@pytest.mark.shows("P11")
 def test_failures_of_our_own_side_in_a_row_end_after_three_quarters_of_an_hour_as_a_dead_letter() -> None:
     operation = an_operation(deadline_in=None, policy=RetryPolicy(max_attempts=-1, initial_seconds=0.05))
     history, now = a_history(4), NOON

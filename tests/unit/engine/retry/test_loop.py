@@ -121,6 +121,7 @@ def a_wait(before_attempt: int, seconds: float, kind: WaitKind = WaitKind.CIRCUI
 
 
 @pytest.mark.parametrize("result", [an_outcome(counted=False, error="storage"), WorkerFailed("storage")])
+@pytest.mark.shows("P11")
 def test_a_failure_of_our_own_side_shows_its_wait_and_a_deadline_that_it_used_up(result: LapResult) -> None:
     state, decision, now = RetryState(), None, NOON
     while not isinstance(decision, DeadLetter):
@@ -238,6 +239,7 @@ def test_a_failure_waits_and_the_next_attempt_starts_its_admission_anew() -> Non
 
 
 @pytest.mark.parametrize("result", [an_outcome(counted=False), WorkerFailed("the worker failed")])
+@pytest.mark.shows("W1")
 def test_an_attempt_that_never_left_keeps_its_token_and_its_number(result: LapResult) -> None:
     state, action = following(result, RetryState(a_history(2)))
     assert isinstance(action, Wait)

@@ -161,6 +161,7 @@ def is_exhausted(run: HandlerRun, line: str) -> bool:
 
 
 @kinds
+@pytest.mark.shows("A10")
 async def test_what_an_async_handler_lets_out_is_counted(
     make: Callable[[], BaseException], line: str
 ) -> None:
@@ -255,6 +256,7 @@ async def test_a_step_that_exits_is_an_exception_to_its_handler() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: SystemExit(1), KeyboardInterrupt, asyncio.CancelledError])
+@pytest.mark.shows("A10")
 async def test_a_request_that_may_have_acted_is_not_sent_again_whatever_is_let_out(
     make: Callable[[], BaseException],
 ) -> None:
@@ -423,6 +425,7 @@ members = pytest.mark.parametrize(("make", "category", "line"), MEMBERS.values()
 
 
 @members
+@pytest.mark.shows("A11")
 async def test_of_a_group_the_most_final_member_decides(
     make: Callable[[], BaseException], category: Category, line: str
 ) -> None:
@@ -497,6 +500,7 @@ def is_refused_once(ended: HandlerRun, pointer: str, words: str) -> bool:
 
 
 @results
+@pytest.mark.shows("A13")
 async def test_a_result_without_an_exact_form_is_refused_once_with_its_place(
     make: Callable[[], Any], words: str
 ) -> None:
@@ -564,6 +568,7 @@ async def test_a_model_that_raises_when_its_result_is_read_back_refuses_it_once(
     assert is_refused_once(await run(sell), "/value", ": cannot be read: KeyError")
 
 
+@pytest.mark.shows("A12")
 async def test_a_handler_that_does_not_end_when_it_is_cancelled_is_left_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 
+import pytest
+
 from durable_retry.services.attempt.heartbeat import Heartbeat
 
 
@@ -24,6 +26,7 @@ async def test_a_report_that_is_being_stored_when_the_attempt_ends_is_not_lost()
     assert stored == ["3"]
 
 
+@pytest.mark.shows("A15")
 async def test_a_report_that_storage_did_not_take_is_stored_at_the_end() -> None:
     given: list[str] = []
     was_given = asyncio.Event()

@@ -139,6 +139,7 @@ async def answer_to(response: httpx.Response) -> BoundedResponse:
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "gzip, deflate"])
 @pytest.mark.parametrize("status_code", [200, 400, 503])
+@pytest.mark.shows("D14")
 async def test_an_answer_keeps_its_status_when_its_body_cannot_be_decoded(
     encoding: str, status_code: int
 ) -> None:

@@ -129,6 +129,7 @@ def test_cookies_are_not_kept_and_secrets_are_masked() -> None:
     assert result["body"] == "***"
 
 
+@pytest.mark.shows("D13")
 def test_bytes_that_are_no_text_are_kept_as_bytes_with_a_note() -> None:
     result = kept_result(answer(b'{"a": "\xff"}'), PAYMENTS, LIMIT)
     assert result["body"] == f"data:application/octet-stream;base64,{b64encode(b'{"a": "\xff"}').decode()}"

@@ -133,6 +133,7 @@ async def race(
 
 
 @pytest.mark.usefixtures("storage")
+@pytest.mark.shows("C3")
 async def test_of_two_different_operations_the_one_that_is_dropped_is_refused() -> None:
     assert await race("one", "another") == [Started, KeyReused]
 

@@ -147,6 +147,7 @@ async def test_what_a_process_accepted_after_it_last_announced_itself_is_added(h
     assert await listed() == ["op-lost"]
 
 
+@pytest.mark.shows("W5")
 async def test_what_a_process_lost_that_was_killed_while_storage_was_away_is_added(hub: Hub) -> None:
     """It could not announce itself."""
     hub.add("op-lost", 20 * MINUTE)

@@ -272,6 +272,7 @@ async def test_a_hold_by_hand_stays_in_force_when_the_circuit_cannot_be_read_any
     stage.copy.reporting.close()
 
 
+@pytest.mark.shows("P6")
 async def test_a_circuit_that_cannot_be_read_lets_everything_through_and_says_so_now_and_then(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

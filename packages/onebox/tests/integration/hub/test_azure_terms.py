@@ -158,6 +158,7 @@ async def test_an_event_comes_twice(tmp_path: Path, seen: Seen) -> None:
         assert (await hub.tasks.wait_finished("i")).output == '["hello", "hello"]'
 
 
+@pytest.mark.shows("H2")
 async def test_messages_to_entities_overtake_each_other_and_come_twice(tmp_path: Path, seen: Seen) -> None:
     clock = ManualClock()
     settings = only(overtaken=0.5, repeated=0.5)
@@ -209,6 +210,7 @@ def test_a_partition_that_moves_has_another_clock_and_the_others_keep_theirs() -
 
 
 @pytest.mark.parametrize("asked", [3, 2.9, 0.9])
+@pytest.mark.shows("H19")
 async def test_a_timer_fires_late_by_what_was_measured_on_the_host(
     asked: float, tmp_path: Path, seen: Seen
 ) -> None:

@@ -54,6 +54,7 @@ async def test_what_is_scheduled_for_later_can_be_terminated_now(backend: Backen
 
 
 @in_memory_differs("it ends the children, too")
+@pytest.mark.shows("H17")
 async def test_what_a_terminated_instance_has_started_goes_on(backend: Backend) -> None:
     child = {"name": "wait_for_go", "id": "child"}
     instance_id = await backend.client.schedule_new_orchestration("parent", input=child)
@@ -74,6 +75,7 @@ COMMANDS: list[tuple[str, list[Any]]] = [
 
 @in_memory_differs("it accepts them, and they have no effect")
 @pytest.mark.parametrize(("command", "arguments"), COMMANDS)
+@pytest.mark.shows("H16")
 async def test_an_event_and_a_command_for_one_that_has_ended_are_refused(
     command: str, arguments: list[Any], backend: Backend
 ) -> None:
@@ -84,6 +86,7 @@ async def test_an_event_and_a_command_for_one_that_has_ended_are_refused(
 
 
 @in_memory_differs("it accepts it, and nothing happens")
+@pytest.mark.shows("H16")
 async def test_nobody_can_be_terminated(backend: Backend) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         await backend.client.terminate_orchestration("nobody")
@@ -105,6 +108,7 @@ async def test_only_one_that_goes_on_is_suspended_and_only_a_suspended_one_resum
 
 
 @in_memory_differs("it looks at the status, which Azure Storage does not")
+@pytest.mark.shows("H18")
 async def test_purges_by_id_what_runs_too(backend: Backend) -> None:
     running = await backend.client.schedule_new_orchestration("wait_for_go")
     await backend.client.wait_for_orchestration_start(running, timeout=60)
@@ -112,6 +116,7 @@ async def test_purges_by_id_what_runs_too(backend: Backend) -> None:
     assert await backend.client.get_orchestration_state(running) is None
 
 
+@pytest.mark.shows("H17")
 async def test_what_a_purged_instance_has_started_stays(backend: Backend) -> None:
     await backend.run("parent", input={"name": "no_steps", "id": "below"}, instance_id="above")
     assert (await backend.client.purge_orchestration("above", recursive=True)).deleted_instance_count == 1
@@ -181,6 +186,7 @@ async def test_releases_the_locks_of_those_who_are_gone(backend: Backend) -> Non
     assert (await backend.client.clean_entity_storage()).orphaned_locks_released == 1
 
 
+@pytest.mark.shows("H8")
 async def test_a_page_larger_than_a_client_takes_is_refused_and_smaller_ones_are_not(
     backend: Backend,
 ) -> None:

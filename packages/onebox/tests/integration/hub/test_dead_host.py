@@ -126,6 +126,7 @@ async def began(invoker: HeldInvoker, kind: str, count: int = 1) -> None:
     await eventually(look)
 
 
+@pytest.mark.shows("H21")
 async def test_a_message_that_a_dead_host_had_fetched_is_seen_a_minute_after_it_came(
     tmp_path: Path, clock: ManualClock
 ) -> None:
@@ -228,6 +229,7 @@ async def test_the_hubs_own_terms_hide_nothing(tmp_path: Path, clock: ManualCloc
     await hub.stop()
 
 
+@pytest.mark.shows("H22")
 async def test_a_fetch_without_an_answer_hides_its_messages(tmp_path: Path, clock: ManualClock) -> None:
     async with living(tmp_path, clock, unanswered=1.0) as (hub, invoker):
         await hub.tasks.start(Start("i", "doubled", input="1"))

@@ -102,6 +102,7 @@ def dying() -> Dying:
     return Dying()
 
 
+@pytest.mark.shows("H5")
 async def test_an_activity_whose_worker_dies_has_failed_and_a_turn_is_repeated(
     tmp_path: Path, dying: Dying
 ) -> None:
@@ -117,6 +118,7 @@ async def test_an_activity_whose_worker_dies_has_failed_and_a_turn_is_repeated(
     assert dying.runs.count("orchestrator") == 3
 
 
+@pytest.mark.shows("H3")
 async def test_a_batch_whose_worker_dies_answers_calls_with_text_loses_signals_and_keeps_the_state(
     tmp_path: Path, dying: Dying
 ) -> None:
@@ -156,6 +158,7 @@ async def test_a_signal_in_a_batch_whose_worker_dies_is_gone(tmp_path: Path, dyi
 
 
 @pytest.mark.parametrize("orchestrator", ["counted", "locks"])
+@pytest.mark.shows("H1")
 async def test_an_orchestrations_message_to_an_entity_is_dropped_while_there_is_a_reorder_window(
     tmp_path: Path, orchestrator: str, caplog: pytest.LogCaptureFixture
 ) -> None:

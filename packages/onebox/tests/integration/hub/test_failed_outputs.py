@@ -117,6 +117,7 @@ def sdk_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
         ("none", "", "OrchestratorNotRegisteredError: A 'none' orchestrator was not registered."),
     ],
 )
+@pytest.mark.shows("H4", "H6")
 async def test_a_failed_output_is_the_kind_and_the_message(
     name: str, given: str, text: str, tmp_path: Path
 ) -> None:

@@ -66,6 +66,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.shows("R3")
 async def test_an_outage_in_which_small_writes_succeed_is_one_with_growing_pauses(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -186,6 +187,7 @@ async def test_an_error_of_any_kind_repeats_work_no_sooner_than_after_a_pause(
 
 @pytest.mark.parametrize("point", [FaultPoint.BATCH_ANSWERED, FaultPoint.BATCH_WRITTEN])
 @pytest.mark.parametrize("error", [FencedError("overtaken"), RuntimeError("a kind that nobody foresaw")])
+@pytest.mark.shows("R1")
 async def test_what_fails_keeps_its_pause_while_more_comes_for_it(
     tmp_path: Path, point: FaultPoint, error: Exception
 ) -> None:
@@ -215,6 +217,7 @@ async def test_what_fails_keeps_its_pause_while_more_comes_for_it(
             assert ran == [2, 2, 3, 3, 3, 3, 4]  # after 0.1 s, 0.2 s and 0.4 s
 
 
+@pytest.mark.shows("R2")
 async def test_a_store_that_cannot_be_looked_at_anew_is_asked_later_each_time(tmp_path: Path) -> None:
     clock, looks = ManualClock(), []
 

@@ -66,6 +66,7 @@ def status_of(hub: Hub) -> Status:
     return state.status
 
 
+@pytest.mark.shows("H14")
 async def test_a_terminated_instance_runs_until_its_next_turn(hub: Hub, held: HeldInvoker) -> None:
     await hub.tasks.terminate("one", '"enough"')
     await held.waits.wait()

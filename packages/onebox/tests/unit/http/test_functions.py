@@ -67,6 +67,7 @@ def test_the_first_by_its_name_takes_a_request_however_exact_another_is(
     assert taken.function.name == answers
 
 
+@pytest.mark.shows("H9")
 def test_the_start_warns_of_a_shadowed_route_and_names_both_functions(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -18,6 +18,7 @@ class IdleWriter:
     outage = HealthyOutage()
 
 
+@pytest.mark.shows("R4")
 async def test_packing_that_fails_rests_for_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rests: list[float] = []
     slept = asyncio.Queue[None]()

@@ -10,6 +10,7 @@ from onebox.storage.azurite import Azurite
 from scripts.processes import free_storage_ports
 
 
+@pytest.mark.shows("R5")
 async def test_one_that_cannot_be_started_again_is_tried_after_longer_pauses_and_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -109,6 +109,7 @@ async def test_success_deletes() -> None:
     assert bench.queue.log == [("delete", "m", "first")]
 
 
+@pytest.mark.shows("R8")
 async def test_failure_shows_the_message_again_after_the_visibility_timeout() -> None:
     bench = Bench(fails)
     bench.queue.add("m", "x", dequeue_count=2)
@@ -152,6 +153,7 @@ async def test_without_a_poison_queue_a_message_runs_maxdequeuecount_times_and_n
     assert bench.queue.log == [("delete", "last", "first")]
 
 
+@pytest.mark.shows("H11")
 async def test_a_queue_that_is_missing_is_said_once_and_read_once_it_is_there(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -268,6 +270,7 @@ async def test_an_error_of_the_storage_is_logged_once_and_outlived(caplog: pytes
     assert caplog.text.count("cannot be read") == 1
 
 
+@pytest.mark.shows("R7")
 async def test_a_storage_that_stays_away_is_asked_later_each_time() -> None:
     bench = Bench(succeeds)
     asked: list[float] = []
@@ -289,6 +292,7 @@ async def test_a_storage_that_stays_away_is_asked_later_each_time() -> None:
     assert pauses[-1] >= 1.5
 
 
+@pytest.mark.shows("H12")
 def test_poison_queues_have_none_themselves() -> None:
     assert poison_name("work") == "work-poison"
     assert poison_name("work-poison") is None

@@ -1,10 +1,13 @@
 from datetime import timedelta
 
+import pytest
+
 from onebox.triggers.retrying import Backoff
 
 LEAST = timedelta(milliseconds=100)
 
 
+@pytest.mark.shows("R9")
 def test_pauses_grow_from_100_ms_to_the_limit_and_stay_there() -> None:
     backoff = Backoff(LEAST, timedelta(seconds=2), draw=lambda: 0.5)
     pauses = [backoff.next_pause().total_seconds() for _ in range(8)]

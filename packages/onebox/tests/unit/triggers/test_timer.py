@@ -186,6 +186,7 @@ async def test_nothing_is_made_good_when_nothing_was_missed(benches: list[Bench]
     assert bench.fired == []
 
 
+@pytest.mark.shows("R10")
 async def test_an_error_in_firing_is_outlived(benches: list[Bench]) -> None:
     bench = Bench("*/10 * * * * *")
     bench.fails = True
