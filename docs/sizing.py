@@ -36,8 +36,8 @@ IDLE: Final = {
     "polls of `operations-poison`": (30, "the same interval: the host has one for all queues"),
     "the watch, in the task hub": (9, "what failed, by 6 kinds; its health; the circuits of 2 dependencies"),
     "the watch, in the app's tables": (
-        8,
-        "open dead letters, the last hour of 3 lists, alerts 2, where it goes on, the index",
+        7,
+        "open dead letters, the last hour of 3 lists, alerts, where it goes on, the index",
     ),
     "the sweep of the outbox": (5, "pending events in 4 parts, where it goes on"),
     "maintenance": (12, "58 every five minutes, the hourly rounds of what has no list included"),

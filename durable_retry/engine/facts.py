@@ -113,7 +113,6 @@ class TargetType(StrEnum):
     SAGA = "saga"
     BULK_ACTION = "bulk_action"
     ALERT = "alert"
-    SILENCE = "silence"
     APP = "app"
 
 

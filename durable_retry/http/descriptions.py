@@ -21,7 +21,7 @@ TAGS: Final[Mapping[str, str]] = {
     "metrics": "Attempts, failures and durations of each dependency over time.",
     "search": "One question to operations, dead letters, events, batches, sagas and bulk actions.",
     "bulk actions": "The same action on many operations or dead letters, at a rate.",
-    "alerts": "Conditions that somebody was told of, and their silences.",
+    "alerts": "Conditions above their thresholds, and who was sent a message.",
     "activity": "What people did, and what happened to circuits, alerts and deployments.",
 }
 
@@ -37,7 +37,6 @@ PATH_PARAMETERS: Final[Mapping[str, str]] = {
     "diagnosis_id": "Id of a diagnosis, as its start was answered.",
     "replay_id": "Id of a bulk replay, as its start was answered.",
     "action_id": "Id of a bulk action or a bulk replay, as its start was answered.",
-    "silence_id": "Id of a silence.",
     "path": "Name of a file of the dashboard.",
 }
 
@@ -70,6 +69,7 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "changed_by": "Who changed the circuit last; null when the app did.",
     "changes": "What the replay changed in the request.",
     "circuits": "The circuits, the worst first.",
+    "cleared_at": "When the condition ended; null while it holds.",
     "compensation": "The operation that undoes the step; null when there is none.",
     "complete": "Whether everything was counted; false at a limit.",
     "condition": "What the alert is about.",
@@ -174,7 +174,6 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "replayed": "How many were replayed.",
     "replays": "Its replays, the oldest first.",
     "requested_at": "When it was asked for.",
-    "resolved_at": "When the condition ended; null while it holds.",
     "respect_retry_after": "Whether the dependency's `Retry-After` is waited for.",
     "retry_at": "When the next probe is let through; null while the circuit is not open.",
     "running": "How many are being carried out.",
@@ -184,8 +183,6 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "seconds": "How long, in seconds.",
     "selected": "How many were chosen.",
     "sent_at": "When it was sent; null while it is not.",
-    "silence": "The silence that holds its messages back; null when there is none.",
-    "silences": "The silences that hold.",
     "skipped": "How many needed nothing.",
     "slow_calls": "Calls that took too long.",
     "source": "The way in: `http`, `queue`, `batch`, ...",
@@ -320,9 +317,18 @@ _NAMES: Final = {
 # Members that are null as a rule.
 _NULL: Final = frozenset(
     {
-        *("archived_at", "archived_by", "auth", "dead_letter", "error", "expires_at", "failed_again"),
+        *(
+            "archived_at",
+            "archived_by",
+            "auth",
+            "cleared_at",
+            "dead_letter",
+            "error",
+            "expires_at",
+            "failed_again",
+        ),
         *("finished_at", "next_attempt_at", "next_cursor", "quota", "replay_of", "resolved_at"),
-        *("silence", "throttled_until", "tripped_by", "waiting_until"),
+        *("failed_again", "throttled_until", "tripped_by", "waiting_until"),
     }
 )
 

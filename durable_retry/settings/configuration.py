@@ -21,7 +21,6 @@ from durable_retry.engine.config.dependencies_file import Config, key_path, pars
 from durable_retry.engine.config.dependency import Dependency, Targets
 from durable_retry.engine.retry.policy import timeouts_problems
 from durable_retry.handlers.registry import Handler, registered_handlers, taken_mistakes
-from durable_retry.settings.alerts import AlertSettings, alert_settings
 from durable_retry.settings.app import AppSettings
 from durable_retry.settings.group import SettingsError
 from durable_retry.settings.mistakes import HOST_JSON, Mistakes
@@ -234,8 +233,6 @@ def load_app(mistakes: Mistakes) -> None:
     _config = config
     for warning in config.warnings:
         _log.warning("%s: %s: %s", _DEPENDENCIES_FILE, key_path(warning.pointer), warning.detail)
-    with mistakes.gathered():
-        _check_alerts(alert_settings(), config)
 
 
 def _settings_of_process(_text: str) -> Mapping[str, str]:
@@ -341,19 +338,6 @@ def using(config: Config) -> Iterator[None]:
         yield
     finally:
         _config = previous
-
-
-def _check_alerts(settings: AlertSettings, config: Config) -> None:
-    webhook = settings.alert_webhook
-    if webhook is None:
-        return
-    name, file = webhook.dependency, _shown_path(dependencies_path(app_settings()))
-    dependency = config.dependencies.get(name)
-    if dependency is None or not dependency.base_url:
-        lack = f"{file} lacks" if dependency is None else f"has no base_url in {file}"
-        key = f"[dependencies.{name}]" if dependency is None else "it"
-        detail = f"names the dependency {name!r}, which {lack}: add {key} there"
-        raise SettingsError((Problem(AlertSettings.name_of("alert_webhook"), detail),))
 
 
 def _check_handler(handler: Handler, file: Path, config: Config | None, mistakes: Mistakes) -> None:

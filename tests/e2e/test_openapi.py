@@ -93,8 +93,6 @@ def seeded(system: System) -> dict[str, list[str]]:
     bulk = system.client.post("/api/dead-letters/replays", json={"filter": {"group": "none"}}).json()
     asked = {"action": "retry_now", "ids": [ids[0], "op-unknown"]}
     action = system.client.post("/api/bulk-actions", json=asked).json()
-    quiet = {"condition": "*", "for_minutes": 60, "reason": "a test"}
-    silence = system.client.post("/api/alerts/silences", json=quiet).json()
     diagnosis = system.client.post("/api/diagnoses").json()
     succeeded = system.until(ids[0], "succeeded")
     return {
@@ -106,7 +104,6 @@ def seeded(system: System) -> dict[str, list[str]]:
         "dead_letter_id": [dead["id"]],
         "group": [system.client.get(f"/api/dead-letters/{dead['id']}").json()["group"]],
         "replay_id": [bulk["replay_id"]],
-        "silence_id": [silence["id"]],
         "diagnosis_id": [diagnosis["diagnosis_id"]],
         "action_id": [bulk["replay_id"], action["action_id"]],
         "event_id": [succeeded["events"][0]["event_id"]],

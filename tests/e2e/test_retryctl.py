@@ -199,13 +199,11 @@ def test_a_dead_letter_is_found_noted_put_away_brought_back_and_replayed(shell: 
 def test_a_cause_is_shown_taken_over_and_resolved(shell: Shell, key: str) -> None:
     group = shell.json("dead-letters", "show", shell.dead_letter(key))["group"]
     assert "acknowledged" in shell.run("dead-letters", "acknowledge", group, "--note", "looking")
-    assert "assigned to ada" in shell.run("dead-letters", "assign", group, "ada")
     shell.run("dead-letters", "note", group, "told the vendor")
     text = shell.run("dead-letters", "cause", group)
     assert "told the vendor" in text
-    assert "ada" in shell.run("dead-letters", "groups", "--status", "acknowledged")
+    assert group in shell.run("dead-letters", "groups", "--status", "acknowledged")
     assert "resolved" in shell.run("dead-letters", "resolve", group)
-    assert "nobody" not in shell.run("dead-letters", "assign", group)
 
 
 def test_a_bulk_replay_is_counted_drawn_shown_and_not_cancelled_twice(shell: Shell, key: str) -> None:
@@ -260,17 +258,10 @@ def test_events_are_listed_and_sent_once_more(shell: Shell, key: str, tmp_path: 
     eventually(is_sent, "it is sent again")
 
 
-def test_alerts_are_shown_silenced_and_tried(shell: Shell) -> None:
+def test_alerts_are_shown_and_tried(shell: Shell) -> None:
     assert "nobody gets messages" in shell.run("alerts", "test")
     eventually(lambda: "sent a test of the alerts" in shell.run("activity"), "the activity says who tried")
-    nobody = ("alerts", "silence", "*", "--for-minutes", "5", "--reason", "r", "--receiver", "ada")
-    assert "nobody receives alerts" in shell.run(*nobody, code=1)
-    silence = shell.json("alerts", "silence", "dead_letters", "--for-minutes", "5", "--reason", "an import")
-    assert "an import" in shell.run("alerts", "show")
-    assert "within a week" in shell.run(
-        *("alerts", "silence", "*", "--until", "2020-01-01T00:00:00Z", "--reason", "r"), code=1
-    )
-    assert "ended" in shell.run("alerts", "end-silence", silence["id"])
+    assert "nobody gets messages" in shell.run("alerts", "show")
 
 
 def test_a_batch_with_a_bad_item_ends_badly_and_shows_which(shell: Shell, tmp_path: Path) -> None:

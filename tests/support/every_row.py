@@ -37,7 +37,7 @@ from durable_retry.stores.storage import rounds
 from durable_retry_console.activity import store as activity
 from durable_retry_console.activity.shapes import ActivityItem, ActivityKind, ActivityTarget
 from durable_retry_console.alerts import store as alerts
-from durable_retry_console.alerts.rules import Alert, AlertDelivery, Silence
+from durable_retry_console.alerts.rules import Alert, AlertDelivery
 from durable_retry_console.bulk import store as bulk_replay
 from durable_retry_console.bulk.shapes import BulkItem, ItemOutcome
 from durable_retry_console.metrics import store as metrics
@@ -211,10 +211,6 @@ async def _write_alerts() -> None:
         deliveries={"slack": delivery},
     )
     await alerts.write_change(alert, None)
-    silence = Silence(
-        id=f"silence-{'0' * 32}", condition="*", reason="a test", by="ada", created_at=NOON, until=LATER
-    )
-    await alerts.write_silence(silence)
 
 
 def _write_activity() -> None:

@@ -17,6 +17,7 @@ import entities
 from durable_retry.api import described
 from durable_retry.handlers.registry import find_handler
 from durable_retry.services.sources import intake
+from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.callers import caller_settings
 from durable_retry.settings.configuration import (
     Registration,
@@ -223,6 +224,7 @@ def test_mistakes_of_every_group_of_settings_are_told_at_once(
 ) -> None:
     wrong = {
         "AzureWebJobsStorage": "key-that-nobody-may-see",
+        "ALERT_DEAD_LETTERS": "many",
         "HISTORY_RETENTION_DAYS": "seven",
         "HTTP_CONCURRENCY": "-3",
         "KAFKA_TOPIC": "orders",
@@ -231,7 +233,7 @@ def test_mistakes_of_every_group_of_settings_are_told_at_once(
     }
     for name, value in wrong.items():
         monkeypatch.setenv(name, value)
-    for read in (retention_settings, intake_settings, caller_settings):
+    for read in (alert_settings, retention_settings, intake_settings, caller_settings):
         read.cache_clear()
     with pytest.raises(StartError) as refused:
         durable_retry.register(df.DFApp(), dependencies_file=tmp_path / "services.toml")

@@ -86,8 +86,6 @@ ROUTES = {
     "get_action_on_many": ("GET", "bulk-actions/{action_id}"),
     "cancel_action_on_many": ("DELETE", "bulk-actions/{action_id}"),
     "list_alerts": ("GET", "alerts"),
-    "silence_alerts": ("POST", "alerts/silences"),
-    "end_silence": ("DELETE", "alerts/silences/{silence_id}"),
     "list_outbox": ("GET", "outbox"),
     "get_event": ("GET", "outbox/{event_id}"),
     "resend_event": ("POST", "outbox/{event_id}/resend"),

@@ -16,7 +16,6 @@ BY_HAND: Final = {
     "find": "GET search",
     "submit": "POST operations",
     "dead-letters list": "GET dead-letters",
-    "dead-letters assign": "POST dead-letters/groups/{id}/assign",
     "dead-letters note": "POST dead-letters/{id}/notes",
     "replays start": "POST dead-letters/replays",
     "bulk start": "POST bulk-actions",

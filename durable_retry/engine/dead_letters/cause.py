@@ -26,12 +26,10 @@ class Cause(JsonShape):
 
     Attributes:
         group: The group of its dead letters.
-        assigned_to: Who looks into it; None for nobody.
         notes: The oldest first.
     """
 
     group: str
-    assigned_to: str | None = None
     acknowledged_at: datetime | None = None
     acknowledged_by: str | None = None
     resolved_at: datetime | None = None
@@ -53,10 +51,6 @@ class Cause(JsonShape):
     def acknowledged(self, now: datetime, by: str | None) -> Self:
         """Return it as somebody's work from now on."""
         return replace(self, acknowledged_at=now, acknowledged_by=by)
-
-    def assigned(self, to: str | None) -> Self:
-        """Return it with somebody who looks into it; None for nobody."""
-        return replace(self, assigned_to=to)
 
     def resolved(self, now: datetime, by: str | None) -> Self:
         """Return it as mended: a dead letter that is made later says that it came back."""

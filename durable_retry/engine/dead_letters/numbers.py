@@ -50,7 +50,6 @@ class DeadLetterGroup(Answer):
     came_back: Annotated[
         bool, Field(description="Whether one was made after somebody had resolved the cause.")
     ] = False
-    assigned_to: Annotated[str | None, Field(description="Who looks into it; null for nobody.")] = None
     acknowledged_at: Instant | None = None
     acknowledged_by: str | None = None
     resolved_at: Annotated[Instant | None, Field(description="When it was mended; null before.")] = None

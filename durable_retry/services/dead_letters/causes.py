@@ -1,4 +1,4 @@
-"""What people do about a root cause: look at it, acknowledge, assign and resolve it, write a note."""
+"""What people do about a root cause: look at it, acknowledge and resolve it, write a note."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -96,11 +96,6 @@ async def acknowledge(group: str, by: str | None, note: str | None = None) -> De
     """Say that somebody looks into a cause; errors as `change`."""
     now = clock.now()
     return await change(group, lambda cause: _noted(cause.acknowledged(now, by), note, by))
-
-
-async def assign(group: str, to: str | None, by: str | None, note: str | None = None) -> DeadLetterGroup:
-    """Say who looks into a cause, None for nobody; errors as `change`."""
-    return await change(group, lambda cause: _noted(cause.assigned(to), note, by))
 
 
 async def resolve(group: str, by: str | None, note: str | None = None) -> DeadLetterGroup:

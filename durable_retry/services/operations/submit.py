@@ -157,8 +157,8 @@ async def _answer_to_known_key(hub: TaskHub, operation: OperationInput) -> Submi
 
 _KAFKA: Final = "kafka"
 _WITHOUT_PLACE: Final = (TIMER, "event_grid")
-# Sources of our own (`services.workflows`, `console.alerts.watch`): their scopes have no place at all.
-_OWN_SOURCES: Final = ("batch", "saga", "call", "watch")
+# Sources of our own (`services.workflows`): their scopes have no place at all.
+_OWN_SOURCES: Final = ("batch", "saga", "call")
 
 
 def named_ids(name: str, tenant: str) -> list[str]:

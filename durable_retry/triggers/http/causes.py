@@ -1,13 +1,12 @@
-"""HTTP: root causes of dead letters: acknowledge, assign, resolve and annotate them."""
+"""HTTP: root causes of dead letters: acknowledge, resolve and annotate them."""
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import azure.functions as func
 from pydantic import Field
 
 from durable_retry.engine.base.errors import ContendedError, NoSuchCauseError, StorageRefusedError
-from durable_retry.engine.base.validation import Label, Strict, with_example
+from durable_retry.engine.base.validation import Strict, with_example
 from durable_retry.engine.dead_letters.document import CauseDocument
 from durable_retry.engine.dead_letters.numbers import DeadLetterGroup
 from durable_retry.engine.dead_letters.record import FullError
@@ -38,27 +37,13 @@ class CauseBody(Strict):
     note: Annotated[NoteText | None, Field(description="Why, for whoever looks later.")] = None
 
 
-class AssignBody(CauseBody):
-    """The body of an assignment."""
-
-    model_config = with_example(to="ada")
-
-    to: Annotated[Label | None, Field(description="Who looks into it; null for nobody.")]
-
-
-def _changed(
-    what: str | Callable[[Any], str], body: type[Strict], *, body_required: bool = True
-) -> Declaration:
+def _changed(what: str, body: type[Strict], *, body_required: bool = True) -> Declaration:
     return {
         "act": Act(what, TargetType.CAUSE),
         "body": body,
         "body_required": body_required,
         "answers": (RouteAnswer(OK, "The cause after the change.", DeadLetterGroup),),
     }
-
-
-def _assigned(body: AssignBody) -> str:
-    return "assigned the cause to nobody" if body.to is None else f"assigned the cause to {body.to}"
 
 
 @routes.get("dead-letters/groups/{group}", answers=shown(CauseDocument))
@@ -74,12 +59,6 @@ async def get_dead_letter_group(group: str) -> func.HttpResponse:
 async def acknowledge_cause(group: str, body: CauseBody, who: Caller) -> func.HttpResponse:
     """Say that somebody looks into a cause."""
     return json_answer(await causes.acknowledge(group, who.known_name, body.note))
-
-
-@routes.post("dead-letters/groups/{group}/assign", **_changed(_assigned, AssignBody))
-async def assign_cause(group: str, body: AssignBody, who: Caller) -> func.HttpResponse:
-    """Say who looks into a cause."""
-    return json_answer(await causes.assign(group, body.to, who.known_name, body.note))
 
 
 @routes.post(

@@ -96,7 +96,7 @@ def _cause(document: Any) -> Iterator[RenderableType]:
     }
     yield facts(
         document | acts | {"standing": standing(document)},
-        "group:cause count:open standing:status assigned_to acknowledged resolved first_seen_at last_seen_at "
+        "group:cause count:open standing:status acknowledged resolved first_seen_at last_seen_at "
         "latest.id:latest sample.detail",
     )
     yield from _failure((document["latest"] or {}).get("failure") or {})
@@ -104,18 +104,13 @@ def _cause(document: Any) -> Iterator[RenderableType]:
 
 
 def _short_cause(document: Any) -> Iterator[Text]:
-    to = "" if document["assigned_to"] is None else f", assigned to {document['assigned_to']}"
-    yield Text.assemble(f"{document['group']}  ", standing(document), to)
+    yield Text.assemble(f"{document['group']}  ", standing(document))
 
 
 def _note(api: Api, given: Given, screen: Screen) -> int:
     is_cause = given["id"].startswith("g-")
     path, view = ("dead-letters/groups", _short_cause) if is_cause else ("dead-letters", _short)
     return Ask(f"POST {path}/{{id}}/notes", view)(api, given, screen)
-
-
-def _assign(api: Api, given: Given, screen: Screen) -> int:
-    return Ask("POST dead-letters/groups/{id}/assign", _short_cause)(api, {"to": None, **given}, screen)
 
 
 COMMANDS: Final = (
@@ -127,8 +122,7 @@ COMMANDS: Final = (
         "list root causes of open dead letters",
         Listing(
             "dead-letters/groups",
-            "count group standing:status assigned_to sample.dependency sample.reason last_seen_at "
-            "sample.detail:sample",
+            "count group standing:status sample.dependency sample.reason last_seen_at sample.detail:sample",
             "group",
             {"standing": standing},
         ),
@@ -157,7 +151,6 @@ COMMANDS: Final = (
             ("restore", "open an archived dead letter again", "dead-letters", _short, "id"),
         )
     ),
-    Command("dead-letters assign", "say who looks into a root cause", _assign, "id to note"),
     Command(
         "dead-letters replay",
         "start its operation again, as it was or edited",

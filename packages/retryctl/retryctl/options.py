@@ -21,10 +21,9 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Options of which one can be given, or must be."""
+    """Options of which one can be given."""
 
     options: tuple[Option, ...]
-    required: bool = False
 
 
 def read_document(name: str) -> Any:
@@ -222,7 +221,6 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "new_request": _option("--request", "fields of the request to replace", "JSON"),
     "new_input": _option("--input", "in place of a handler's input", "JSON"),
     "message": _option("--message", "in place of a message that became no operation", "TEXT"),
-    "to": _option("to", "name of a person; nobody when left out", nargs="?"),
     "text": _option("text", "of the note"),
     "pace": "edit rate dry_run watch",
     "rate": _option("--rate", "how many per second (default: 5)", "PER_SECOND", dest="rate_per_second"),
@@ -240,15 +238,6 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "lane": _option("order_key", "of the operations"),
     "circuit": _option("dependency", "name in dependencies.toml"),
     "why": _option("--reason", "why, for whoever looks later", required=True),
-    "condition": _option("condition", "such as dead_letters or circuit_open_seconds:payments; * is all"),
-    "until": OneOf(
-        (
-            _option("--for-minutes", "how long, up to a week", "MINUTES"),
-            _option("--until", _INSTANT, "INSTANT"),
-        ),
-        required=True,
-    ),
-    "receiver": _option("--receiver", "the only one, by its name in `alerts show`; default: all"),
     "any_dependency": _option("dependency", "default: every one", nargs="?"),
     "minutes": _option("--minutes", "how far back", "N"),
     "every": _option("--every", "between two looks (default: 2)", "SECONDS"),

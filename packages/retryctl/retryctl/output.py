@@ -40,7 +40,7 @@ _STYLES: Final = {
     word: style
     for style, words in {
         "red": (
-            "dead_lettered failed failed_again open forced_open firing FAILED refused compensation_failed "
+            "dead_lettered failed failed_again open forced_open raised FAILED refused compensation_failed "
             "new unhealthy blocked"
         ),
         "green": "succeeded closed sent completed works ok resolved done",
@@ -48,7 +48,7 @@ _STYLES: Final = {
             "waiting_retry waiting_throttle waiting_circuit waiting_order half_open paused pending "
             "compensating compensated acknowledged"
         ),
-        "dim": "cancelled archived disabled silenced stopped skipped",
+        "dim": "cancelled archived disabled stopped skipped",
     }.items()
     for word in words.split()
 }

@@ -119,7 +119,7 @@ def build_parser() -> ArgumentParser:
 def _add(parser: _ActionsContainer, options: Iterable[Option | OneOf]) -> None:
     for each in options:
         if isinstance(each, OneOf):
-            _add(parser.add_mutually_exclusive_group(required=each.required), each.options)
+            _add(parser.add_mutually_exclusive_group(), each.options)
             continue
         action = parser.add_argument(each.name, **each.more)
         if each.name == "file":

@@ -53,7 +53,7 @@ def _parts(document: Any, url: str, minutes: int) -> Iterator[list[RenderableTyp
     yield [_head(document, url), *_numbers(document, minutes)]
     if document["alerts"]:
         alerts = [alert | {"raised": watching.ago(alert["raised_at"])} for alert in document["alerts"]]
-        yield [Rows(alerts, "state:alert text raised")]
+        yield [Rows(alerts, "text:alert raised")]
     waits = list(_waits(document))
     columns = "dependency state:circuit failed amplification:attempts waiting dead next reason"
     yield [Rows(_dependencies(document, waits), columns, empty="no dependency is known")]

@@ -109,7 +109,6 @@ def test_a_wrong_command_has_another_exit_code_than_a_refusal(argv: list[str]) -
         (["submit", "--start-at", "x", "--delay-seconds", "1"], "not allowed with argument --start-at"),
         (["replays", "start", "--patch", "{}"], "argument --patch: must be a list of steps"),
         (["saga", "restart", "s-1", "--confirm", "a=gone"], "must be STEP=undone or STEP=stands"),
-        (["alerts", "silence", "*", "--reason", "r"], "--for-minutes --until is required"),
     ],
 )
 def test_argparse_refuses_what_is_no_command(

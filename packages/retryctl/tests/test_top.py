@@ -66,7 +66,7 @@ OVERVIEW: Final[dict[str, Any]] = {
     },
     "outbox": {"pending": 50, "pending_complete": False, "failed": 1, "failed_complete": True},
     "metrics": {"attempts": 20, "failures": 10, "ended": 9},
-    "alerts": [{"state": "firing", "text": "532 open dead letters", "raised_at": "2026-11-21T08:50:00Z"}],
+    "alerts": [{"text": "Open dead letters: 532", "raised_at": "2026-11-21T08:50:00Z"}],
     "health": {"parts": {"storage": {"healthy": True}, "index": {"healthy": False}}},
     "unavailable": {},
 }
@@ -103,7 +103,7 @@ def test_what_ails_comes_first_with_what_waits_and_what_failed() -> None:
     assert "549 open dead letters\n" in text
     assert "events: at least 50 pending, 1 failed" in text
     assert "in 15 min: 20 attempts, 10 failed, 9 ended" in text
-    assert "firing  532 open dead letters  10 min ago" in text
+    assert "Open dead letters: 532  10 min ago" in text
     rows = {line.split("  ")[0]: " ".join(line.split()) for line in text.splitlines() if line}
     assert rows["payments"] == "payments open 50% of 10 1.50 7 532 in 2 min failures"
     assert rows["cards"] == "cards closed - - 0 0 - -"

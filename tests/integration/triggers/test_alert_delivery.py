@@ -13,29 +13,23 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.engine.base.text import Secret
-from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import archived
 from durable_retry.engine.outbox import signature
-from durable_retry.settings.alerts import AlertSettings, Format, Receiver
+from durable_retry.settings.alerts import AlertSettings, ReceiverName
 from durable_retry.stores.dead_letters.list import count_dead_letters
 from durable_retry.stores.dead_letters.records import keep_operation, move_dead_letter
-from durable_retry.stores.task_hub import TaskHub
-from durable_retry_console.alerts import board, sending
+from durable_retry_console.alerts import board, health, sending
 from durable_retry_console.alerts import watch as alerts
-from durable_retry_console.alerts.rules import Alert, Failure, HealthMetric, Silence, alert_changes
-from durable_retry_console.alerts.sending import Target, send_alert_to
+from durable_retry_console.alerts.rules import Alert, Failure, HealthMetric, alert_changes
+from durable_retry_console.alerts.sending import send_alert_to
 from durable_retry_console.alerts.store import (
     KEPT_INCIDENTS,
     change_alert,
-    delete_silence,
     known_alerts,
     list_incidents,
-    list_silences,
-    remove_ended_silences,
     remove_old_incidents,
     write_change,
-    write_silence,
 )
 from tests.support.builders import an_entry
 from tests.support.hub import TaskHubStage
@@ -71,8 +65,8 @@ class Inbox:
         self.thread = Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})
         self.thread.start()
 
-    def receiver(self, format_: Format, path: str) -> Receiver:
-        return Receiver(format_, Secret(f"http://127.0.0.1:{self.server.server_port}{path}"))
+    def url(self, path: str) -> Secret:
+        return Secret(f"http://127.0.0.1:{self.server.server_port}{path}")
 
     def bodies(self, path: str) -> list[Any]:
         return [json.loads(body) for taken, _, body in self.taken if taken == path]
@@ -96,17 +90,24 @@ def clock_at_now() -> Iterator[None]:
         yield
 
 
-def settle_on(monkeypatch: pytest.MonkeyPatch, *receivers: Receiver, **thresholds: float) -> None:
+def settle_on(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    webhook: Secret | None = None,
+    slack: Secret | None = None,
+    **thresholds: float,
+) -> None:
     changed = {"dead_letters": 1, "dead_letter_age_seconds": 0, "outbox_lag_seconds": 0} | thresholds
     chosen = AlertSettings.model_validate(
         {f"alert_{name}": value for name, value in changed.items()}
         | {
-            "alert_webhook_url": receivers,
+            "alert_webhook_url": webhook,
+            "alert_slack_url": slack,
             "alert_webhook_secret": (SECRET,),
             "website_hostname": "app.example.com",
         }
     )
-    for module in (alerts, sending, board):
+    for module in (alerts, sending, board, health):
         monkeypatch.setattr(module, "alert_settings", lambda: chosen)
 
 
@@ -123,29 +124,21 @@ async def archive(dead_letter_id: str) -> None:
 async def test_each_receiver_gets_one_message_in_its_format_and_one_at_the_end(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, inbox: Inbox
 ) -> None:
-    settle_on(
-        monkeypatch,
-        inbox.receiver(Format.WEBHOOK, "/hook"),
-        inbox.receiver(Format.SLACK, "/slack"),
-        inbox.receiver(Format.TEAMS, "/teams"),
-    )
+    settle_on(monkeypatch, webhook=inbox.url("/hook"), slack=inbox.url("/slack"))
     noted: list[Alert] = []
     monkeypatch.setattr(alerts, "note_alert", noted.append)
     first, _ = await keep(1), await keep(2)
     for minute in range(3):
         await alerts.check_alerts(hub.binding, NOW + minute * MINUTE)
     assert [body["state"] for body in inbox.bodies("/hook")] == ["raised"]
-    assert [body["text"] for body in inbox.bodies("/slack")] == [
-        "Raised: Open dead letters: 2, over the threshold of 1."
-    ]
-    assert len(inbox.bodies("/teams")) == 1
+    (text,) = (body["text"] for body in inbox.bodies("/slack"))
+    assert text.startswith("Raised: Open dead letters: 2, over the threshold of 1. <https://app.example.com/")
     await archive(first)
     for minute in range(3, 6):
         await alerts.check_alerts(hub.binding, NOW + minute * MINUTE)
     assert [body["state"] for body in inbox.bodies("/hook")] == ["raised", "cleared"]
     assert len({body["incident_id"] for body in inbox.bodies("/hook")}) == 1
     assert inbox.bodies("/slack")[1]["text"].startswith("Resolved: ")
-    assert len(inbox.bodies("/teams")) == 2
     (incident,) = await list_incidents()
     assert (incident.state, incident.raised_at, incident.since) == ("cleared", NOW, NOW + 3 * MINUTE)
     assert [alert.state for alert in noted] == ["raised", "cleared"]  # the activity has both
@@ -154,7 +147,7 @@ async def test_each_receiver_gets_one_message_in_its_format_and_one_at_the_end(
 async def test_a_webhook_is_signed_over_its_id_the_time_and_the_body(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, inbox: Inbox
 ) -> None:
-    settle_on(monkeypatch, inbox.receiver(Format.WEBHOOK, "/hook"))
+    settle_on(monkeypatch, webhook=inbox.url("/hook"))
     await keep(1)
     await keep(2)
     await alerts.check_alerts(hub.binding, NOW)
@@ -172,7 +165,7 @@ async def test_a_webhook_is_signed_over_its_id_the_time_and_the_body(
 async def test_two_workers_send_one_message(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, inbox: Inbox
 ) -> None:
-    settle_on(monkeypatch, inbox.receiver(Format.SLACK, "/slack"))
+    settle_on(monkeypatch, slack=inbox.url("/slack"))
     await keep(1)
     await keep(2)
     changes = await asyncio.gather(*(alerts.check_alerts(hub.binding, NOW) for _ in range(2)))
@@ -183,64 +176,20 @@ async def test_two_workers_send_one_message(
 async def test_a_failed_message_is_tried_again_and_a_refused_one_is_given_up(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, inbox: Inbox
 ) -> None:
-    slack, teams = inbox.receiver(Format.SLACK, "/slack"), inbox.receiver(Format.TEAMS, "/teams")
-    away = Receiver(Format.SLACK, Secret("http://127.0.0.1:1/none"))
-    settle_on(monkeypatch, slack, teams, away)
-    inbox.statuses = {"/slack": 503, "/teams": 404}
+    settle_on(monkeypatch, webhook=inbox.url("/hook"), slack=inbox.url("/slack"))
+    inbox.statuses = {"/slack": 503, "/hook": 404}
     await keep(1)
     await keep(2)
     await alerts.check_alerts(hub.binding, NOW)
     inbox.statuses = {}
     await alerts.check_alerts(hub.binding, NOW + MINUTE)
     (alert,) = (await known_alerts()).values()
-    assert (len(inbox.bodies("/slack")), len(inbox.bodies("/teams"))) == (2, 1)
+    assert (len(inbox.bodies("/slack")), len(inbox.bodies("/hook"))) == (2, 1)
     states = {name: (each.state, each.tries, each.detail) for name, each in alert.deliveries.items()}
     assert states == {
-        slack.name: ("sent", 2, None),
-        teams.name: ("failed", 1, "it answered 404"),
-        away.name: ("pending", 2, "ConnectError"),
+        "slack": ("sent", 2, None),
+        "webhook": ("failed", 1, "it answered 404"),
     }
-
-
-async def test_a_silence_keeps_a_message_back_until_it_ends(
-    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, inbox: Inbox
-) -> None:
-    settle_on(monkeypatch, inbox.receiver(Format.SLACK, "/slack"))
-    await keep(1)
-    await keep(2)
-    silence = Silence(
-        id="silence-1",
-        condition="dead_letters",
-        reason="deploy",
-        by="ada",
-        created_at=NOW,
-        until=NOW + 2 * MINUTE,
-    )
-    await write_silence(silence)
-    await alerts.check_alerts(hub.binding, NOW + MINUTE)
-    assert inbox.taken == []
-    assert await list_silences(NOW + MINUTE) == [silence]
-    await alerts.check_alerts(hub.binding, NOW + 2 * MINUTE)
-    assert len(inbox.taken) == 1
-    assert await list_silences(NOW) == []
-
-
-async def test_a_silence_of_one_receiver_leaves_the_message_to_the_other(
-    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, inbox: Inbox
-) -> None:
-    ada, ben = (inbox.receiver(Format.SLACK, path) for path in ("/ada", "/ben"))
-    settle_on(monkeypatch, ada, ben)
-    monkeypatch.setattr(clock, "now", lambda: NOW)
-    for number in range(2):
-        await keep(number)
-    until = NOW + 2 * MINUTE
-    await board.begin_silence("dead_letters", until, receiver=ada.name, reason="on leave", by="ada")
-    await alerts.check_alerts(hub.binding, NOW)
-    assert (len(inbox.bodies("/ada")), len(inbox.bodies("/ben"))) == (0, 1)
-    await alerts.check_alerts(hub.binding, until)
-    assert (len(inbox.bodies("/ada")), len(inbox.bodies("/ben"))) == (1, 1)
-    with pytest.raises(InvalidInputError, match="receiver"):
-        await board.begin_silence("*", until, receiver="nobody", reason="r", by="ada")
 
 
 async def test_retries_exhausted_are_counted_within_the_last_hour(
@@ -272,7 +221,7 @@ async def test_a_change_is_stored_by_the_first_worker_only() -> None:
     assert not await change_alert("dead_letters", lambda alert: alert)
 
 
-async def test_old_incidents_and_ended_silences_go() -> None:
+async def test_old_incidents_go() -> None:
     last = None
     for number in range(KEPT_INCIDENTS // 2 + 2):
         one, two = raised(NOW + number * MINUTE), raised(NOW + number * MINUTE, "outbox_lag_seconds")
@@ -285,39 +234,35 @@ async def test_old_incidents_and_ended_silences_go() -> None:
     assert len(found) == KEPT_INCIDENTS
     assert last is not None
     assert found[0].since == last.since
-    await remove_ended_silences(NOW)
-    await delete_silence("silence-none")
 
 
-async def test_a_message_that_was_kept_back_says_what_is_so_when_it_is_sent(
+@pytest.mark.shows("P13")
+async def test_a_message_that_is_late_says_what_is_so_when_it_is_sent(
     hub: TaskHubStage, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle_on(monkeypatch, inbox.receiver(Format.WEBHOOK, "/ours"))
+    settle_on(monkeypatch, webhook=Secret("http://127.0.0.1:1/none"))
     for number in range(2):
         await keep(number)
-    until = NOW + MINUTE
-    await write_silence(
-        Silence(id=f"silence-{'0' * 32}", condition="*", reason="r", by="ada", created_at=NOW, until=until)
-    )
     await alerts.check_alerts(hub.binding, NOW)
-    assert inbox.bodies("/ours") == []
+    (alert,) = (await known_alerts()).values()
+    assert [(each.state, each.detail) for each in alert.deliveries.values()] == [("pending", "ConnectError")]
+    settle_on(monkeypatch, webhook=inbox.url("/ours"))
     await keep(2)
-    await alerts.check_alerts(hub.binding, until)
+    await alerts.check_alerts(hub.binding, NOW + MINUTE)
     (body,) = inbox.bodies("/ours")
     assert (body["value"], body["text"]) == (3, "Open dead letters: 3, over the threshold of 1.")
     assert body["page_url"] == "https://app.example.com/api/dashboard#/dead-letters"
 
 
 async def test_a_test_goes_to_every_receiver_and_says_what_became_of_it(
-    hub: TaskHubStage, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours, broken = (inbox.receiver(Format.SLACK, path) for path in ("/ours", "/broken"))
     inbox.statuses["/broken"] = 500
-    settle_on(monkeypatch, ours, broken)
-    tried = await board.try_receivers(hub.binding)
+    settle_on(monkeypatch, webhook=inbox.url("/ours"), slack=inbox.url("/broken"))
+    tried = await board.try_receivers()
     assert [(each.receiver, each.state.value, each.detail) for each in tried.items] == [
-        (ours.name, "sent", None),
-        (broken.name, "failed", "it answered 500"),
+        ("webhook", "sent", None),
+        ("slack", "failed", "it answered 500"),
     ]
     assert "nothing is wrong" in inbox.bodies("/ours")[0]["text"]
     assert await known_alerts() == {}
@@ -330,19 +275,19 @@ async def test_a_receiver_that_hangs_keeps_only_its_own_messages_waiting(
     """Its time of a run ends while it hangs in the first message; the next run begins with the others."""
     settle_on(
         monkeypatch,
-        inbox.receiver(Format.WEBHOOK, "/hangs"),
-        inbox.receiver(Format.SLACK, "/slack"),
+        webhook=inbox.url("/hangs"),
+        slack=inbox.url("/slack"),
         dead_letter_age_seconds=1,
         retries_exhausted_per_hour=1,
     )
     tried: list[str] = []
     real = send_alert_to
 
-    async def send(binding: TaskHub, alert: Alert, target: Target, now: datetime) -> Failure | None:
-        if isinstance(target, Receiver) and target.format is Format.WEBHOOK:
+    async def send(alert: Alert, receiver: ReceiverName, now: datetime) -> Failure | None:
+        if receiver == "webhook":
             tried.append(alert.condition)
             await asyncio.Event().wait()
-        return await real(binding, alert, target, now)
+        return await real(alert, receiver, now)
 
     monkeypatch.setattr(alerts, "send_alert_to", send)
     monkeypatch.setattr(alerts, "_RUN_SECONDS", 0.5)

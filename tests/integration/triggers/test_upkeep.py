@@ -18,7 +18,6 @@ from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status, archived, restored
-from durable_retry.engine.operations.naming import operation_id_for
 from durable_retry.services.dead_letters.replay import finish_replay
 from durable_retry.services.operations.submit import submit
 from durable_retry.services.upkeep import removal as retention
@@ -32,7 +31,7 @@ from durable_retry.services.upkeep.rounds import (
     remove_past,
     run_maintenance,
 )
-from durable_retry.settings.alerts import AlertSettings, Thresholds, Webhook
+from durable_retry.settings.alerts import AlertSettings
 from durable_retry.settings.upkeep import RetentionSettings
 from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.dead_letters.index import due
@@ -51,9 +50,8 @@ from durable_retry.stores.operations.writes import commit_success
 from durable_retry.stores.outbox.index import note_pending, own_location
 from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry_console.alerts import sending
+from durable_retry_console.alerts import health
 from durable_retry_console.alerts import watch as alerts
-from durable_retry_console.alerts.store import known_alerts
 from durable_retry_console.alerts.watch import check_alerts, read_health_metrics
 from tests.support.builders import an_entry, an_operation, failing
 from tests.support.hub import TaskHubStage
@@ -78,7 +76,7 @@ def settle_on(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
     of_alerts = {name: value for name, value in settings.items() if name.startswith("alert_")}
     of_retention = {name: value for name, value in settings.items() if name not in of_alerts}
     chosen, kept = AlertSettings(**(ONE_AT_MOST | of_alerts)), RetentionSettings(**of_retention)
-    for module in (alerts, sending):
+    for module in (alerts, health):
         monkeypatch.setattr(module, "alert_settings", lambda: chosen)
     monkeypatch.setattr(maintenance, "retention_settings", lambda: kept)
 
@@ -105,18 +103,12 @@ async def test_an_alert_is_sent_once_and_again_when_it_clears(
 
 
 async def test_age_and_circuits_are_metrics_too(hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    thresholds = Thresholds(dead_letters=0, dead_letter_age_seconds=3600)
-    settle_on(
-        monkeypatch,
-        alert_dead_letters=0,
-        alert_dead_letter_age_seconds=3600,
-        alert_outbox_lag_seconds=thresholds.outbox_lag_seconds,
-    )
+    settle_on(monkeypatch, alert_dead_letters=0, alert_dead_letter_age_seconds=3600)
     await keep(1)
     (alert,) = await check_alerts(hub.binding, NOW)
     assert (alert.condition, alert.value) == ("dead_letter_age_seconds", 86_400)
     metrics = await read_health_metrics(hub.binding, NOW)
-    assert {metric.condition for metric in metrics.with_thresholds(thresholds)} >= {
+    assert {metric.condition for metric in metrics.with_thresholds(AlertSettings().thresholds)} >= {
         "outbox_lag_seconds",
         "circuit_open_seconds:payments",
     }
@@ -181,44 +173,6 @@ async def test_a_circuit_that_cannot_be_read_silences_no_alert(
 
     monkeypatch.setattr(CircuitEntity, "readable", damaged)
     assert [alert.condition for alert in await check_alerts(hub.binding, NOW)] == ["dead_letters"]
-
-
-async def test_a_webhook_is_an_operation_with_a_key_of_the_alert(
-    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settle_on(monkeypatch, alert_webhook=Webhook("payments", "/alerts"))
-    hub.answer = failing(0)
-    await keep(1)
-    await keep(2)
-    # The task hub has a clock of its own, and the operation a deadline.
-    (alert,) = await check_alerts(hub.binding, datetime.now(UTC))
-    operation_id = operation_id_for("source:watch", alert.id)
-    await hub.binding.wait_for_end(operation_id, 20)
-    (call,) = [given for name, given in hub.activities if name == "attempt"]
-    assert call["operation"]["key"] == alert.id
-    assert call["operation"]["request"]["json"] == alert.document()
-
-
-@pytest.mark.shows("P13")
-async def test_an_alert_that_could_not_be_sent_is_sent_by_the_next_run(
-    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settle_on(monkeypatch, alert_webhook=Webhook("payments", "/alerts"))
-    await keep(1)
-    await keep(2)
-
-    async def gone(*_: Any) -> None:
-        raise TaskHubUnavailableError("gone")
-
-    with monkeypatch.context() as outage:
-        outage.setattr(sending, "submit", gone)
-        await check_alerts(hub.binding, NOW)
-    (delivery,) = (await known_alerts())["dead_letters"].deliveries.values()
-    assert (delivery.state, delivery.detail) == ("pending", "the task hub did not take it")
-    assert await check_alerts(hub.binding, NOW + timedelta(minutes=1)) == []
-    alert = (await known_alerts())["dead_letters"]
-    assert await hub.binding.read_instance(operation_id_for("source:watch", alert.id)) is not None
-    assert [each.state for each in alert.deliveries.values()] == ["sent"]
 
 
 async def test_archived_dead_letters_go_after_their_time_and_others_stay(

@@ -64,12 +64,6 @@ def test_an_answer_without_the_id_is_no_act(acts: list[PersonActed]) -> None:
     assert [act.target_id for act in acts] == ["bulk-1"]
 
 
-def test_an_assignment_says_to_whom() -> None:
-    path = "dead-letters/groups/{group}/assign"
-    assert said(path, to="ada") == "assigned the cause to ada"
-    assert said(path, to=None) == "assigned the cause to nobody"
-
-
 def test_what_is_done_to_many_says_what_and_of_which_dependency() -> None:
     change = [{"op": "remove", "path": "/request/json/amount"}]
     chosen = {"dependency": "payments"}

@@ -9,7 +9,6 @@ import pytest
 from durable_retry.engine.base.validation import Problem
 from durable_retry.engine.config.dependencies_file import Config
 from durable_retry.settings import configuration
-from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.app import AppSettings
 from durable_retry.settings.configuration import (
     Registration,
@@ -282,12 +281,6 @@ def test_a_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
     mistakes = Mistakes(tmp_path)
     configuration.load_app(mistakes)
     assert "missing.toml" in mistakes.problems[0].detail
-
-
-def test_a_wrong_alert_threshold_stops_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ALERT_DEAD_LETTERS", "many")
-    alert_settings.cache_clear()
-    assert "ALERT_DEAD_LETTERS: must be a number" in start(monkeypatch, tmp_path, GOOD)
 
 
 def test_a_handler_module_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

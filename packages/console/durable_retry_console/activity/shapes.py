@@ -22,7 +22,7 @@ class ActivityKind(StrEnum):
     CIRCUIT = "circuit"
     """An outage: the circuit of a dependency opened, and closed once every call goes through again."""
     ALERT = "alert"
-    """An alert was raised or cleared, or somebody silenced one."""
+    """An alert was raised or cleared."""
     DEPLOYMENT = "deployment"
     """Other code runs than before."""
     SETTINGS = "settings"

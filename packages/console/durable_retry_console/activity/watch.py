@@ -22,11 +22,10 @@ _PATHS = {
     TargetType.SAGA: "sagas/{}",
     TargetType.BULK_ACTION: "bulk-actions/{}",
     TargetType.ALERT: "alerts",
-    TargetType.SILENCE: "alerts",
     TargetType.APP: None,
 }
 
-_KINDS = {TargetType.BULK_ACTION: ActivityKind.BULK, TargetType.SILENCE: ActivityKind.ALERT}
+_KINDS = {TargetType.BULK_ACTION: ActivityKind.BULK}
 
 
 def record_facts() -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Instant, left_out
-from durable_retry_console.alerts.rules import DeliveryState, Silence
+from durable_retry_console.alerts.rules import DeliveryState
 
 
 class AlertMessage(Answer):
@@ -24,12 +24,11 @@ class AlertDocument(Answer):
     dependency: str | None
     title: str
     text: str
-    state: Literal["firing", "silenced", "resolved"]
+    state: Literal["raised", "cleared"]
     value: float
     threshold: float
     raised_at: Instant
-    resolved_at: Instant | None
-    silence: Silence | None
+    cleared_at: Instant | None
     deliveries: tuple[AlertMessage, ...]
     runbook_url: Annotated[str | None, left_out("What to do. Left out without `ALERT_RUNBOOK_URL`.")] = None
 
@@ -37,9 +36,8 @@ class AlertDocument(Answer):
 class AlertReceiver(Answer):
     """Where alerts are sent, without its path."""
 
-    receiver: str
-    format: Literal["dependency", "webhook", "slack", "teams"]
-    host: str | None
+    receiver: Literal["webhook", "slack"]
+    host: str
 
 
 class AlertBoard(Answer):
@@ -47,23 +45,18 @@ class AlertBoard(Answer):
 
     items: Annotated[tuple[AlertDocument, ...], Field(description="Those that are raised, the newest first.")]
     recent: Annotated[tuple[AlertDocument, ...], Field(description="The latest incidents that ended.")]
-    silences: tuple[Silence, ...]
     receivers: tuple[AlertReceiver, ...]
     thresholds: Annotated[
         dict[str, float],
         Field(description="By condition, with `:` and a dependency where it has its own; 0 is off."),
     ]
-    is_quiet: Annotated[
-        bool,
-        Field(description="Whether it is a quiet hour: messages about what is raised wait."),
-    ] = False
     next_cursor: None = None
 
 
 class AlertTest(Answer):
     """What became of a message that was sent to try a receiver."""
 
-    receiver: str
+    receiver: Literal["webhook", "slack"]
     state: DeliveryState
     detail: Annotated[str | None, Field(description="Why it did not arrive; null when it did.")]
 

@@ -1,17 +1,15 @@
 """The health metrics that alerts are about, and the gauges that show them."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from types import MappingProxyType
 
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.states import CircuitState
-from durable_retry.engine.config.dependency import AlertThresholds
 from durable_retry.engine.dead_letters.numbers import DeadLetterSummary, open_dead_letters
 from durable_retry.engine.limits.settings import LimitSettings, shared_limits_at
 from durable_retry.engine.order_lanes.document import NONE_BLOCKED, BlockedLanes
-from durable_retry.settings.alerts import Thresholds
+from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.configuration import dependencies
 from durable_retry.telemetry import metrics
 from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
@@ -51,40 +49,35 @@ class HealthMetrics:
     task_hub_away_seconds: float | None = 0.0
     blocked_lanes: BlockedLanes | None = NONE_BLOCKED
 
-    def with_thresholds(
-        self, thresholds: Thresholds, own: Mapping[str, AlertThresholds] = MappingProxyType({})
-    ) -> list[HealthMetric]:
-        """Return each metric with its threshold; `own` are those of dependencies."""
-        letters = self.dead_letters
+    def with_thresholds(self, thresholds: Mapping[str, float]) -> list[HealthMetric]:
+        """Return each metric with its threshold, see `all_thresholds`."""
+        values: dict[str, float | None] = {
+            DEAD_LETTERS: None if self.dead_letters is None else self.dead_letters.open,
+            DEAD_LETTER_AGE: self.dead_letter_age_seconds,
+            OUTBOX_LAG: self.outbox_lag_seconds,
+            RETRIES_EXHAUSTED: self.retries_exhausted,
+            NOT_STARTING: self.not_starting_seconds,
+            LANE_BLOCKED: self.lane_blocked_seconds,
+            TASK_HUB_AWAY: self.task_hub_away_seconds,
+        }
+        for name, breaker in self.circuits.items():
+            since = None if breaker is None else seconds_since(breaker.closed_to_calls_since, self.now)
+            values[f"{CIRCUIT_OPEN}:{name}"] = since
+        for condition in thresholds:
+            kind, _, name = condition.partition(":")
+            if name and kind != CIRCUIT_OPEN:
+                values[condition] = self._letters_of(name, kind)
         return [
-            HealthMetric(DEAD_LETTERS, None if letters is None else letters.open, thresholds.dead_letters),
-            HealthMetric(DEAD_LETTER_AGE, self.dead_letter_age_seconds, thresholds.dead_letter_age_seconds),
-            HealthMetric(OUTBOX_LAG, self.outbox_lag_seconds, thresholds.outbox_lag_seconds),
-            HealthMetric(RETRIES_EXHAUSTED, self.retries_exhausted, thresholds.retries_exhausted_per_hour),
-            HealthMetric(NOT_STARTING, self.not_starting_seconds, thresholds.not_starting),
-            HealthMetric(LANE_BLOCKED, self.lane_blocked_seconds, thresholds.lane_blocked_seconds),
-            HealthMetric(TASK_HUB_AWAY, self.task_hub_away_seconds, thresholds.task_hub_away_seconds),
-            *(
-                HealthMetric(
-                    f"{CIRCUIT_OPEN}:{name}",
-                    None if breaker is None else seconds_since(breaker.closed_to_calls_since, self.now),
-                    _circuit_threshold(own.get(name), thresholds),
-                )
-                for name, breaker in self.circuits.items()
-            ),
-            *(metric for name, one in own.items() for metric in self._letters_of(name, one)),
+            HealthMetric(condition, value, thresholds.get(condition, thresholds[condition.partition(":")[0]]))
+            for condition, value in values.items()
         ]
 
-    def _letters_of(self, name: str, own: AlertThresholds) -> Iterator[HealthMetric]:
-        """Yield what a dependency with thresholds of its own has of dead letters."""
+    def _letters_of(self, dependency: str, kind: str) -> float | None:
+        if self.dead_letters is None:
+            return None
         none = open_dead_letters(0, None, self.now)
-        letters = None if self.dead_letters is None else self.dead_letters.by_dependency.get(name, none)
-        if own.dead_letters is not None:
-            count = None if letters is None else letters.open
-            yield HealthMetric(f"{DEAD_LETTERS}:{name}", count, own.dead_letters)
-        if own.dead_letter_age_seconds is not None:
-            age = None if letters is None else letters.oldest_age_seconds or 0.0
-            yield HealthMetric(f"{DEAD_LETTER_AGE}:{name}", age, own.dead_letter_age_seconds)
+        letters = self.dead_letters.by_dependency.get(dependency, none)
+        return letters.open if kind == DEAD_LETTERS else letters.oldest_age_seconds or 0.0
 
     @property
     def dead_letter_age_seconds(self) -> float | None:
@@ -98,14 +91,15 @@ class HealthMetrics:
         return None if lanes is None else seconds_since(lanes.since, self.now)
 
 
-def _circuit_threshold(own: AlertThresholds | None, of_all: Thresholds) -> float:
-    seconds = None if own is None else own.circuit_open_seconds
-    return of_all.circuit_open_seconds if seconds is None else seconds
-
-
-def own_thresholds() -> dict[str, AlertThresholds]:
-    """Return the thresholds of each dependency's own."""
-    return {name: dependency.alerts for name, dependency in dependencies().dependencies.items()}
+def all_thresholds() -> dict[str, float]:
+    """Return above which value each condition is raised, with `:` and a dependency where it has its own."""
+    own = {
+        f"{kind}:{name}": float(threshold)
+        for name, dependency in dependencies().dependencies.items()
+        for kind, threshold in asdict(dependency.alerts).items()
+        if threshold is not None
+    }
+    return alert_settings().thresholds | own
 
 
 def seconds_since(since: datetime | None, now: datetime) -> float:

@@ -2,12 +2,11 @@
 
     raised ──> a message to each receiver ──> cleared ──> a message to each that was sent the first one
 
-A silence keeps the first message back; when it ends and the alert is still raised, that message is sent. The
-clearing message is always sent, since it closes the incident at the receiver. Each message is tried a bounded
-number of times.
+The clearing message closes the incident at the receiver. Each message is tried a bounded number of times.
+Whom to wake, and when not to, is the receiver's part.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -24,7 +23,6 @@ RETRIES_EXHAUSTED: Final = "retries_exhausted_per_hour"
 LANE_BLOCKED: Final = "lane_blocked_seconds"
 NOT_STARTING: Final = "not_starting"
 TASK_HUB_AWAY: Final = "task_hub_away_seconds"
-EVERY_CONDITION: Final = "*"
 TEST: Final = "test"
 """The condition of a message that somebody sends to try the receivers."""
 
@@ -55,7 +53,7 @@ class HealthMetric:
     Attributes:
         condition: One of `CONDITIONS`; of a circuit with `:` and the dependency.
         value: In the unit that the name ends in; None where it could not be read: its alert stays as it is.
-        threshold: See `Thresholds`.
+        threshold: Above this value the alert is raised; 0 is off.
     """
 
     condition: str
@@ -165,35 +163,26 @@ class Alert(JsonShape):
             "at": to_rfc3339(self.since),
         }
 
-    def due(self, receivers: Iterable[str], now: datetime, silences: Sequence["Silence"]) -> list[str]:
-        """Return the receivers to try now."""
-        first = AlertDelivery() if self.is_raised else AlertDelivery(state=DeliveryState.SENT)
-        held = silences if self.is_raised else ()
-        return [
-            receiver
-            for receiver in receivers
-            if not any(silence.covers(self.condition, receiver) for silence in held)
-            and self.deliveries.get(receiver, first).is_due(now)
-        ]
+    def is_due(self, receiver: str, now: datetime) -> bool:
+        """Whether the message to a receiver is to be tried now."""
+        if receiver not in self.deliveries:
+            return self.is_raised  # The end is only for those who may have got the beginning.
+        return self.deliveries[receiver].is_due(now)
 
     def tries_of(self, receiver: str) -> int:
         """Return how often its message to a receiver was tried."""
         return self.deliveries.get(receiver, AlertDelivery()).tries
 
-    def trying(self, receivers: Iterable[str], now: datetime) -> Self:
-        """Return the alert with one more try of each of these receivers; stored before the try begins."""
-        begun = {}
-        for name in receivers:
-            known = self.deliveries.get(name, AlertDelivery())
-            begun[name] = replace(known, tries=known.tries + 1, next_at=now + _RETRY)
-        return replace(self, deliveries={**self.deliveries, **begun})
+    def trying(self, receiver: str, now: datetime) -> Self:
+        """Return the alert with one more try; stored before the try begins."""
+        known = self.deliveries.get(receiver, AlertDelivery())
+        begun = replace(known, tries=known.tries + 1, next_at=now + _RETRY)
+        return replace(self, deliveries={**self.deliveries, receiver: begun})
 
-    def tried(self, failures: Mapping[str, "Failure | None"]) -> Self:
-        """Return the alert with the ends of tries: None for a success."""
-        ended = {
-            name: _delivery_after_try(self.deliveries[name], failure) for name, failure in failures.items()
-        }
-        return replace(self, deliveries={**self.deliveries, **ended})
+    def tried(self, receiver: str, failure: "Failure | None") -> Self:
+        """Return the alert with the end of a try: None for a success."""
+        ended = _delivery_after_try(self.deliveries[receiver], failure)
+        return replace(self, deliveries={**self.deliveries, receiver: ended})
 
     def clearing_deliveries(self) -> dict[str, AlertDelivery]:
         """Return the deliveries of the clearing message: to each receiver that may have got the first one."""
@@ -219,37 +208,6 @@ def _delivery_after_try(delivery: AlertDelivery, failure: Failure | None) -> Ale
     is_over = failure.is_final or delivery.tries >= MAX_TRIES
     state = DeliveryState.FAILED if is_over else DeliveryState.PENDING
     return replace(delivery, state=state, detail=failure.detail)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Silence(JsonShape):
-    """Keeps back what is raised.
-
-    Attributes:
-        id: `silence-` and 32 hexadecimal digits.
-        condition: One of `CONDITIONS`, one with `:` and a dependency, or `*` for every condition.
-        reason: The person's.
-        until: When it ends.
-        receiver: The only one whose messages it keeps back; None for all of them.
-    """
-
-    id: str
-    condition: str
-    reason: str
-    by: str
-    created_at: datetime
-    until: datetime
-    receiver: str | None = None
-
-    def covers(self, condition: str, receiver: str | None = None) -> bool:
-        """Whether it covers messages about a condition; that of circuits covers every circuit.
-
-        Args:
-            condition: Of the alert.
-            receiver: Of the message; None for messages to everybody.
-        """
-        is_about = self.condition in {EVERY_CONDITION, condition, condition.partition(":")[0]}
-        return is_about and self.receiver in (None, receiver)
 
 
 def alert_changes(known: Mapping[str, Alert], metrics: Iterable[HealthMetric], now: datetime) -> list[Alert]:

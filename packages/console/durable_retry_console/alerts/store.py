@@ -1,31 +1,25 @@
-"""Alerts and silences in the table `Alerts`: few rows, so that each list is one read.
+"""Alerts in the table `Alerts`: few rows, so that each list is one read.
 
 PK `alert`      RK <condition>                  its latest change, with the messages about it
 PK `incident`   RK <newest first><condition>    the latest incidents
-PK `silence`    RK <id>                         those that have not ended; ended ones until the next check
 """
 
 import json
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from typing import Final
 
 from durable_retry.engine.base.errors import ContendedError
 from durable_retry.engine.base.instants import newest_first
 from durable_retry.stores.storage import contents, tables
 from durable_retry.stores.storage.contents import quoted
-from durable_retry_console.alerts.rules import Alert, Silence
+from durable_retry_console.alerts.rules import Alert
 
 TABLE: Final = "Alerts"
 
 _ALERT: Final = "alert"
 _INCIDENT: Final = "incident"
-_SILENCE: Final = "silence"
-
-_SILENCE_ID: Final = re.compile(r"silence-[0-9a-f]{32}")
 
 KEPT_INCIDENTS: Final = 100
 
@@ -94,46 +88,8 @@ async def remove_old_incidents() -> None:
         await tables.delete(TABLE, _INCIDENT, row["RowKey"])
 
 
-async def list_silences(now: datetime) -> list[Silence]:
-    """Return the silences that have not ended, the one that ends first first."""
-    page = await tables.rows_between(TABLE, _SILENCE)
-    silences = contents.readable(TABLE, page.rows, _silence_of_row)
-    return sorted((silence for silence in silences if silence.until > now), key=lambda each: each.until)
-
-
-async def write_silence(silence: Silence) -> None:
-    """Store a silence."""
-    row = {"PartitionKey": _SILENCE, "RowKey": silence.id, "silence": json.dumps(silence.to_json())}
-    await tables.merge(TABLE, row)
-
-
-async def find_silence(silence_id: str) -> Silence | None:
-    """Return a silence, or None."""
-    if not _SILENCE_ID.fullmatch(silence_id):
-        return None
-    row = await tables.read(TABLE, _SILENCE, silence_id)
-    return None if row is None else _silence_of_row(row)
-
-
-async def delete_silence(silence_id: str) -> None:
-    """End a silence."""
-    await tables.delete(TABLE, _SILENCE, silence_id)
-
-
-async def remove_ended_silences(now: datetime) -> None:
-    """Remove the silences that have ended."""
-    page = await tables.rows_between(TABLE, _SILENCE)
-    for silence in contents.readable(TABLE, page.rows, _silence_of_row):
-        if silence.until <= now:
-            await delete_silence(silence.id)
-
-
 def _alert_of_row(row: tables.Row) -> Alert:
     return Alert.from_json_text(row["alert"])
-
-
-def _silence_of_row(row: tables.Row) -> Silence:
-    return Silence.from_json_text(row["silence"])
 
 
 def _row_of_alert(partition: str, key: str, alert: Alert) -> tables.Row:

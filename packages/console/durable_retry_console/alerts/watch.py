@@ -14,7 +14,7 @@ cannot both begin a try: each writes the row under the version that it read.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -26,11 +26,11 @@ from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
 from durable_retry.engine.order_lanes.document import NONE_BLOCKED, BlockedLanes
-from durable_retry.runtime.concurrency import LoopOwned, raise_first, settle_all
+from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.services.order_lanes import find_blocked
 from durable_retry.services.outbox import was_swept_empty
 from durable_retry.services.upkeep.starting import seconds_without_a_start
-from durable_retry.settings.alerts import alert_settings
+from durable_retry.settings.alerts import ReceiverName, alert_settings
 from durable_retry.settings.configuration import dependencies
 from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.dead_letters.counts import read_summary
@@ -40,14 +40,12 @@ from durable_retry.stores.outbox.index import list_notes
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry.spans import DEPENDENCY
 from durable_retry_console.activity.watch import note_alert
-from durable_retry_console.alerts.health import HealthMetrics, own_thresholds, seconds_since, show
-from durable_retry_console.alerts.rules import Alert, Silence, alert_changes, new_values
-from durable_retry_console.alerts.sending import Target, send_alert_to, targets_by_name
+from durable_retry_console.alerts.health import HealthMetrics, all_thresholds, seconds_since, show
+from durable_retry_console.alerts.rules import Alert, alert_changes, new_values
+from durable_retry_console.alerts.sending import send_alert_to
 from durable_retry_console.alerts.store import (
     change_alert,
     known_alerts,
-    list_silences,
-    remove_ended_silences,
     remove_old_incidents,
     write_change,
 )
@@ -96,12 +94,12 @@ async def _task_hub_away(hub: TaskHub, now: datetime) -> float | None:
         return 0.0
     seconds = seconds_since(_away_since.setdefault(hub, now), now)
     # A process that began within the outage must not end the incident.
-    return seconds if seconds > alert_settings().thresholds.task_hub_away_seconds else None
+    return seconds if seconds > alert_settings().alert_task_hub_away_seconds else None
 
 
 async def _seconds_not_starting(hub: TaskHub, now: datetime) -> float:
     """Return for how long accepted operations have not begun; 0 when no threshold needs it."""
-    seconds = alert_settings().thresholds.not_starting
+    seconds = alert_settings().alert_not_starting_seconds
     return await seconds_without_a_start(hub, now, timedelta(seconds=seconds)) if seconds > 0 else 0.0
 
 
@@ -124,7 +122,7 @@ async def _blocked_lanes(hub: TaskHub, letters: DeadLetterSummary | None) -> Blo
 
 async def _retries_exhausted(now: datetime) -> int:
     """Count the dead letters of the last hour whose attempts were used up; 0 when no threshold needs it."""
-    if alert_settings().thresholds.retries_exhausted_per_hour <= 0:
+    if alert_settings().alert_retries_exhausted_per_hour <= 0:
         return 0
     reason = DeadLetterReason.RETRIES_EXHAUSTED.value
     lately = DeadLetterFilter(reason=reason, created_after=now - timedelta(hours=1))
@@ -173,14 +171,14 @@ async def check_alerts(hub: TaskHub, now: datetime) -> list[Alert]:
     try:
         return await _check_conditions(hub, now)
     finally:
-        await _send_due_alerts(hub, now)
+        await _send_due_alerts(now)
 
 
 async def _check_conditions(hub: TaskHub, now: datetime) -> list[Alert]:
     health = await read_health_metrics(hub, now)
     show(health)
     known = await known_alerts()
-    metrics = health.with_thresholds(alert_settings().thresholds, own_thresholds())
+    metrics = health.with_thresholds(all_thresholds())
     for alert, value in new_values(known, metrics):
         await change_alert(alert.condition, partial(_with_value, of=alert.id, value=value))
     changes = []
@@ -191,7 +189,6 @@ async def _check_conditions(hub: TaskHub, now: datetime) -> list[Alert]:
             changes.append(alert)
     if changes:
         await remove_old_incidents()
-    await remove_ended_silences(now)
     return changes
 
 
@@ -211,50 +208,35 @@ def _log_alert(alert: Alert) -> None:
 _RUN_SECONDS: Final = 15.0
 
 
-async def _send_due_alerts(hub: TaskHub, now: datetime) -> None:
+async def _send_due_alerts(now: datetime) -> None:
     # Only storage can make this fail.
-    by_name = targets_by_name()
-    if not by_name:
+    receivers = alert_settings().receivers
+    if not receivers:
         return
-    silences, settings = await list_silences(now), alert_settings()
-    alerts = [
-        alert
-        for alert in (await known_alerts()).values()
-        # In a quiet hour, only the end of an incident is sent.
-        if not (alert.is_raised and settings.is_quiet(alert.kind, now))
-    ]
+    alerts = (await known_alerts()).values()
 
-    async def send(target: Target) -> None:
+    async def send(receiver: ReceiverName) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(_RUN_SECONDS):
                 # What was tried least comes first: a message that hangs must not keep the others waiting.
-                for alert in sorted(alerts, key=lambda alert: alert.tries_of(target.name)):
-                    if alert.due([target.name], now, silences):
-                        await _send_alert(hub, alert, target, now, silences)
+                for alert in sorted(alerts, key=lambda alert: alert.tries_of(receiver)):
+                    if alert.is_due(receiver, now):
+                        await _send_alert(alert, receiver, now)
 
     # Each receiver has the time for itself: one that hangs keeps only its own messages waiting.
-    raise_first((await settle_all(send, by_name.values(), len(by_name)))[1])
+    raise_first((await settle_all(send, receivers, len(receivers)))[1])
 
 
-# Messages of one alert to several receivers change one row: in turn, each needs no second look at it.
-_rows: Final = LoopOwned(asyncio.Lock)
+async def _send_alert(alert: Alert, receiver: ReceiverName, now: datetime) -> None:
+    def begin(known: Alert) -> Alert:
+        is_due = known.id == alert.id and known.is_due(receiver, now)
+        return known.trying(receiver, now) if is_due else known
 
-
-async def _send_alert(
-    hub: TaskHub, alert: Alert, target: Target, now: datetime, silences: Sequence[Silence]
-) -> None:
-    def begin(found: Alert) -> Alert:
-        is_due = found.id == alert.id and found.due([target.name], now, silences)
-        return found.trying([target.name], now) if is_due else found
-
-    async with _rows.get():
-        if not await change_alert(alert.condition, begin):
-            return
-    failure = await send_alert_to(hub, alert, target, now)
+    if not await change_alert(alert.condition, begin):
+        return
+    failure = await send_alert_to(alert, receiver, now)
     if failure is not None:
-        _log.warning("the alert %s did not reach %s: %s", alert.id, target.name, failure.detail)
-    ended = {target.name: failure}
-    async with _rows.get():
-        await change_alert(
-            alert.condition, lambda found: found.tried(ended) if found.id == alert.id else found
-        )
+        _log.warning("the alert %s did not reach %s: %s", alert.id, receiver, failure.detail)
+    await change_alert(
+        alert.condition, lambda known: known.tried(receiver, failure) if known.id == alert.id else known
+    )

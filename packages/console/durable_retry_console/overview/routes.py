@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import azure.functions as func
 from azure.core.exceptions import AzureError
@@ -66,7 +66,6 @@ class RaisedAlert(Answer):
     condition: str
     dependency: str | None
     text: str
-    state: Literal["firing", "silenced"]
     raised_at: Instant
 
 

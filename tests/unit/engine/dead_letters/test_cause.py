@@ -11,9 +11,8 @@ NEW = Cause(group="g-1")
 
 def test_a_cause_is_new_until_somebody_looks_into_it() -> None:
     assert NEW.status(NOON) is CauseStatus.NEW
-    taken = NEW.acknowledged(NOON, "ada").assigned("bob")
+    taken = NEW.acknowledged(NOON, "ada")
     assert (taken.status(after(60)), taken.acknowledged_by) == (CauseStatus.ACKNOWLEDGED, "ada")
-    assert (taken.assigned_to, taken.assigned(None).assigned_to) == ("bob", None)
 
 
 def test_a_cause_is_resolved_until_it_comes_back() -> None:

@@ -13,10 +13,10 @@ from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.numbers import DeadLetterSummary, open_dead_letters
 from durable_retry.engine.order_lanes.document import BlockedLanes
 from durable_retry.engine.pace import Quota
-from durable_retry.settings.alerts import Thresholds
+from durable_retry.settings.alerts import AlertSettings
 from durable_retry.settings.configuration import using
 from durable_retry.telemetry import metrics
-from durable_retry_console.alerts.health import HealthMetrics, own_thresholds, show
+from durable_retry_console.alerts.health import HealthMetrics, all_thresholds, show
 from durable_retry_console.alerts.rules import Alert, alert_changes
 from tests.support.builders import NOON, after
 from tests.support.circuit import tripped
@@ -101,7 +101,7 @@ def test_one_outage_is_one_incident_however_often_a_probe_fails() -> None:
             desk.control(60 * minute, ManualControl.CLOSE)
         now = after(60 * minute)
         health = replace(METRICS, circuits={"payments": desk.breaker}, now=now, blocked_lanes=None)
-        for alert in alert_changes(known, health.with_thresholds(Thresholds()), now):
+        for alert in alert_changes(known, health.with_thresholds(AlertSettings().thresholds), now):
             known[alert.condition] = alert
             changes.append((minute, alert.state))
     assert changes == [(6, "raised"), (35, "cleared")]
@@ -134,14 +134,14 @@ def test_what_is_not_known_has_no_gauge_but_the_configured_limits() -> None:
 
 
 def test_what_is_not_known_has_no_value() -> None:
-    values = {one.condition: one.value for one in UNKNOWN.with_thresholds(Thresholds())}
+    values = {one.condition: one.value for one in UNKNOWN.with_thresholds(AlertSettings().thresholds)}
     assert values.pop("task_hub_away_seconds") == 0.0
     assert set(values.values()) == {None}
     assert "circuit_open_seconds:payments" in values
 
 
 def test_thresholds_are_compared_with_the_same_metrics() -> None:
-    values = {one.condition: one.value for one in METRICS.with_thresholds(Thresholds())}
+    values = {one.condition: one.value for one in METRICS.with_thresholds(AlertSettings().thresholds)}
     assert values == {
         "dead_letters": 7.0,
         "dead_letter_age_seconds": 90.0,
@@ -175,9 +175,9 @@ dead_letter_age_seconds = 60
 
 def test_a_dependency_has_thresholds_of_its_own() -> None:
     with using(parse_config(OWN, {})):
-        own = own_thresholds()
-    values = METRICS.with_thresholds(Thresholds(), own)
-    unknown = replace(METRICS, dead_letters=None).with_thresholds(Thresholds(), own)
+        thresholds = all_thresholds()
+    values = METRICS.with_thresholds(thresholds)
+    unknown = replace(METRICS, dead_letters=None).with_thresholds(thresholds)
     found = {each.condition: (each.value, each.threshold, each.is_exceeded) for each in values}
     assert {name: each for name, each in found.items() if ":" in name} == {
         "circuit_open_seconds:payments": (30.0, 10.0, True),

@@ -1,4 +1,4 @@
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -10,7 +10,6 @@ from durable_retry_console.alerts.rules import (
     DeliveryState,
     Failure,
     HealthMetric,
-    Silence,
     alert_changes,
     new_values,
 )
@@ -68,7 +67,7 @@ def test_a_condition_that_could_not_be_read_stays_as_it_is() -> None:
 
 
 def test_an_alert_reads_back_and_names_itself() -> None:
-    alert = raised().trying(["slack"], NOON)
+    alert = raised().trying("slack", NOON)
     assert Alert.from_json(alert.to_json()) == alert
     assert alert.document() == {
         "id": "alert-dead_letters-raised-20261121T120000.000000Z",
@@ -105,15 +104,21 @@ def test_the_text_is_for_a_person(condition: str, seconds: float, text: str) -> 
     assert alert.text == text
 
 
+def due(alert: Alert, now: datetime) -> list[str]:
+    return [receiver for receiver in ("slack", "webhook") if alert.is_due(receiver, now)]
+
+
 def test_a_message_is_due_once_and_then_when_its_try_failed() -> None:
     alert = raised()
-    assert alert.due(["slack", "teams"], NOON, []) == ["slack", "teams"]
-    begun = alert.trying(["slack", "teams"], NOON)
-    assert [begun.tries_of(name) for name in ("slack", "teams", "mail")] == [1, 1, 0]
-    assert begun.due(["slack", "teams"], NOON, []) == []
-    ended = begun.tried({"slack": None, "teams": Failure("it answered 503")})
-    assert ended.due(["slack", "teams"], LATER, []) == ["teams"]
-    assert ended.deliveries["teams"].detail == "it answered 503"
+    assert due(alert, NOON) == ["slack", "webhook"]
+    begun = alert.trying("slack", NOON)
+    assert (begun.tries_of("slack"), begun.tries_of("webhook")) == (1, 0)
+    assert due(begun, NOON) == ["webhook"]
+    begun = begun.trying("webhook", NOON)
+    assert due(begun, NOON) == []
+    ended = begun.tried("slack", None).tried("webhook", Failure("it answered 503"))
+    assert due(ended, LATER) == ["webhook"]
+    assert ended.deliveries["webhook"].detail == "it answered 503"
 
 
 @pytest.mark.parametrize(
@@ -123,60 +128,19 @@ def test_a_message_is_due_once_and_then_when_its_try_failed() -> None:
 def test_a_message_is_given_up(tries: int, failure: Failure) -> None:
     alert = raised()
     for _ in range(tries):
-        alert = alert.trying(["slack"], NOON)
-    ended = alert.tried({"slack": failure})
+        alert = alert.trying("slack", NOON)
+    ended = alert.tried("slack", failure)
     assert ended.deliveries["slack"].state is DeliveryState.FAILED
-    assert ended.due(["slack"], LATER, []) == []
+    assert not ended.is_due("slack", LATER)
 
 
-def silence_of(condition: str, receiver: str | None = None) -> Silence:
-    return Silence(
-        id="s",
-        condition=condition,
-        reason="deploy",
-        by="ada",
-        created_at=NOON,
-        until=LATER,
-        receiver=receiver,
-    )
-
-
-def test_a_silence_keeps_back_what_is_raised_until_it_ends() -> None:
-    assert raised().due(["slack"], NOON, [silence_of("*")]) == []
-    assert raised().due(["slack"], NOON, [silence_of("outbox_lag_seconds")]) == ["slack"]
-
-
-def test_a_silence_of_one_receiver_keeps_back_no_message_to_another() -> None:
-    silences = [silence_of("*", "slack")]
-    assert raised().due(["slack", "teams"], NOON, silences) == ["teams"]
-    assert not silences[0].covers("dead_letters"), "the incident itself is not silenced"
-
-
-def test_the_end_is_for_those_who_were_sent_the_beginning_whatever_is_silenced() -> None:
-    alert = raised().trying(["slack"], NOON).tried({"slack": None})
+def test_the_end_is_for_those_who_were_sent_the_beginning() -> None:
+    alert = raised().trying("slack", NOON).tried("slack", None)
     (cleared,) = alert_changes({"dead_letters": alert}, [reading(3)], LATER)
     assert cleared.deliveries == {"slack": AlertDelivery()}
-    assert cleared.due(["slack", "teams"], LATER, [silence_of("*")]) == ["slack"]
+    assert due(cleared, LATER) == ["slack"]
     assert cleared.text == "Open dead letters: 3, no longer over the threshold of 10, after 1 min."
     assert (cleared.raised_at, cleared.state) == (NOON, "cleared")
-
-
-@pytest.mark.parametrize(
-    ("silenced", "condition", "covers"),
-    [
-        ("*", "dead_letters", True),
-        ("dead_letters", "dead_letters", True),
-        ("dead_letters", "dead_letter_age_seconds", False),
-        ("circuit_open_seconds", "circuit_open_seconds:payments", True),
-        ("circuit_open_seconds:payments", "circuit_open_seconds:payments", True),
-        ("circuit_open_seconds:payments", "circuit_open_seconds:ledger", False),
-    ],
-)
-def test_what_a_silence_covers(silenced: str, condition: str, *, covers: bool) -> None:
-    silence = silence_of(silenced)
-    assert silence.covers(condition) is covers
-    assert Silence.from_json(silence.to_json()) == silence
-    assert silence.to_json()["until"] == "2026-11-21T12:01:00Z"
 
 
 def test_a_raised_alert_whose_value_moves_is_told_with_the_value_of_the_moment() -> None:

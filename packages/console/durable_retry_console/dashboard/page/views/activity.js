@@ -40,7 +40,6 @@ function targetLink({ target: { type, id } }) {
     case "bulk_action": return h("a", { href: `#/replays/${encodeURIComponent(id)}` }, short(id));
     case "cause": return causeLink(id, short(id));
     case "alert": return h("a", { href: "#/alerts" }, named(id));
-    case "silence": return h("a", { href: "#/alerts" }, "silence");
     default: return "the app";
   }
 }

@@ -10,17 +10,12 @@ import { ask, badge, button, card, circuitLink, deadLetterLink, facts, json, mon
 export const causeLink = (group, text) => h("a", { href: link(`causes/${encodeURIComponent(group)}`), title: group }, text);
 
 /** Where people stand with a cause; nothing while nobody looked at it. */
-export function standing(one) {
-  const { status, came_back: cameBack } = one;
-  return [
-    cameBack ? backMark() : null,
-    status && status !== "new" ? badge(status) : null,
-    holder(one),
-  ];
-}
+export const standing = ({ status, came_back: cameBack }) => [
+  cameBack ? backMark() : null,
+  status && status !== "new" ? badge(status) : null,
+];
 
 const backMark = () => h("span", { class: "badge is-failed" }, "Came back");
-const holder = ({ assigned_to: who }) => (who ? h("span", { class: "dim" }, `with ${who}`) : null);
 
 export function causeView({ parameters: [group], reload }) {
   const place = `dead-letters/groups/${segment(group)}`;
@@ -38,18 +33,14 @@ function headline(one, place, reload) {
     const given = await ask({ title: "Acknowledge this cause?", words: "It says that somebody looks into it.", fields: [noted], action: "Acknowledge" });
     if (given) act(place, "acknowledge", body(given), "Acknowledged.", reload);
   };
-  const assign = async () => {
-    const given = await ask({ title: "Assign this cause", fields: [{ name: "to", label: "To", value: one.assigned_to ?? "", optional: true, hint: "Empty: to nobody." }, noted], action: "Assign" });
-    if (given) act(place, "assign", { to: given.to.trim() || null, ...body(given) }, given.to.trim() ? "Assigned." : "Assigned to nobody.", reload);
-  };
   const resolve = async () => {
     const given = await ask({ title: "Resolve this cause?", words: "It says that what caused it is mended. The open dead letters stay open: replay or archive them. If one fails again, the cause says that it came back.", fields: [noted], action: "Resolve" });
     if (given) act(place, "resolve", body(given), "Resolved.", reload);
   };
   return h("div", { class: "headline", data: { key: "headline" } },
-    h("div", { class: "headline-words" }, badge(one.status), one.came_back ? backMark() : null, h("strong", {}, words(one.sample.reason)), circuitLink(one.sample.dependency), holder(one)),
+    h("div", { class: "headline-words" }, badge(one.status), one.came_back ? backMark() : null, h("strong", {}, words(one.sample.reason)), circuitLink(one.sample.dependency)),
     h("div", { class: "actions" },
-      one.status === "new" ? button("Acknowledge…", acknowledge) : null, button("Assign…", assign), one.status === "resolved" ? null : button("Resolve…", resolve)));
+      one.status === "new" ? button("Acknowledge…", acknowledge) : null, one.status === "resolved" ? null : button("Resolve…", resolve)));
 }
 
 function remedies({ group, count, first_seen_at: first, last_seen_at: last }) {

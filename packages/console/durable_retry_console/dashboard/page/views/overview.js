@@ -6,7 +6,7 @@ import { go, h, link } from "../dom.js";
 import { ago, atLeast, coarse, now, number, percent, plural, until, words } from "../format.js";
 import { badge, button, card, eventLink, figure, notice, operationLink, STATES, WAITING } from "../pieces.js";
 import { countingNote, waitingIn, WINDOWS } from "../poll.js";
-import { place, silence } from "./alerts.js";
+import { place } from "./alerts.js";
 import { standing } from "./causes.js";
 import { byUrgency, circuitCard } from "./circuits.js";
 import { firstStep } from "./operations.js";
@@ -18,7 +18,7 @@ export function overviewView({ query, reload }) {
     title: "Overview",
     hideTitle: true,
     load: async (signal) => partsOf(await get("overview", { window_seconds: minutes * 60 }, signal)),
-    render: (data) => [figures(data, minutes), alerts(data.alerts, reload), operations(data, minutes), dependencies(data), h("div", { class: "pair", data: { key: "causes" } }, causes(data.letters), waits(data)), outbox(data.outbox)],
+    render: (data) => [figures(data, minutes), alerts(data.alerts), operations(data, minutes), dependencies(data), h("div", { class: "pair", data: { key: "causes" } }, causes(data.letters), waits(data)), outbox(data.outbox)],
   };
 }
 
@@ -67,13 +67,12 @@ function lagFigure(outbox) {
     { href: link("outbox", outbox.failed ? { status: "failed" } : {}), kind: isLate ? "is-dead_lettered" : "", note: limit || failed ? [limit, failed] : null });
 }
 
-/** The incidents that go on, each to be silenced here; nothing while there are none. */
-function alerts(raised, reload) {
+/** The incidents that go on; nothing while there are none. */
+function alerts(raised) {
   const more = h("a", { href: link("alerts") }, "All");
   if (raised.error) return card("Alerts", notice(raised.error), { more });
   if (!raised.length) return null;
-  const line = (one) => h("li", { data: { key: one.condition } }, badge(one.state), h("span", {}, one.text, " ", place(one)), h("span", { class: "spread" }), ago(one.raised_at),
-    one.state === "firing" ? button("Silence…", () => silence(one.condition, reload), "quiet") : null);
+  const line = (one) => h("li", { data: { key: one.condition } }, badge("raised"), h("span", {}, one.text, " ", place(one)), h("span", { class: "spread" }), ago(one.raised_at));
   return card("Alerts", h("ul", { class: "lines" }, raised.map(line)), { more, key: "alerts" });
 }
 
@@ -122,8 +121,8 @@ function causes(letters) {
   const more = h("a", { href: link("dead-letters") }, "All");
   if (letters.error) return card("Dead letters by cause", notice(letters.error), { more });
   if (!letters.groups.length) return card("Dead letters by cause", h("p", { class: "empty" }, "No dead letter is open."), { more });
-  const row = ({ group, count, sample, status, came_back, assigned_to, first_seen_at: first, last_seen_at: last }) => cause(group, {
-    count, kind: "is-dead_lettered", href: link(`causes/${encodeURIComponent(group)}`), mark: standing({ status, came_back, assigned_to }), name: words(sample.reason), of: sample.dependency ?? "no dependency",
+  const row = ({ group, count, sample, status, came_back, first_seen_at: first, last_seen_at: last }) => cause(group, {
+    count, kind: "is-dead_lettered", href: link(`causes/${encodeURIComponent(group)}`), mark: standing({ status, came_back }), name: words(sample.reason), of: sample.dependency ?? "no dependency",
     note: sample.detail, ages: ["first ", ago(first), ", last ", ago(last)], act: h("a", { class: "button", href: link("replays/new", { group }) }, "Replay…"),
   });
   const { causes: count, open } = letters.others;
