@@ -88,13 +88,13 @@ class Sending:
         ]
 
     def show(self) -> None:
-        """Let the wake-ups of a circuit see which destinations wait for theirs, and people what is tried."""
+        """Let the wake-ups of a circuit see which destinations it holds, and people what is tried."""
         blocked = {
             head.lane: to_rfc3339(head.blocked_since)
             for head in heads_of(self.deliveries)
             if head.blocked_since is not None
         }
-        self.ctx.set_custom_status({"waiting_circuit": blocked, "deliveries": shown_of(self.deliveries)})
+        self.ctx.set_custom_status({"held": blocked, "deliveries": shown_of(self.deliveries)})
 
     def wait(self) -> Turns[None]:
         """Wait for the next delivery that is due, or until a circuit is changed by hand."""

@@ -102,9 +102,16 @@ class Delivery(JsonShape):
 
     @property
     def blocked_since(self) -> datetime | None:
-        """Since when it waits for the circuit of its destination; None while it does not."""
+        """Since when the circuit of its destination or a pause holds it; None while neither does."""
         waits = self.state.history.waits
         return waits[-1].began_at if self.state.admission.waiting and waits else None
+
+    @property
+    def why(self) -> str | None:
+        """What holds its next attempt up, with the error behind it; None where the last attempt says it."""
+        history = self.state.history
+        waits = [wait for wait in history.waits if wait.before_attempt == history.next_attempt]
+        return waits[-1].delay_reasons[0] if waits else None
 
     def moved(self, state: RetryState) -> Self:
         """Return the delivery with a later state of its retry loop.
@@ -173,6 +180,7 @@ def shown_of(deliveries: Iterable[Delivery]) -> dict[str, Any]:
             "attempt_count": head.state.history.attempt_count,
             "next_attempt_at": to_rfc3339(head.due_at),
             "attempts": [attempt.to_json() for attempt in head.state.history.attempts[-1:]],
+            "why": head.why,
         }
         for head in heads_of(deliveries)[:_SHOWN]
     }
@@ -280,9 +288,10 @@ class OutboxEventDocument(OutboxEvent):
         Field(description="Of a pending event the latest, of a failed one those of its dead letter."),
     ] = ()
     next_attempt_at: Instant | None = None
-    waits_for_circuit: Annotated[
-        bool, Field(description="Whether the next attempt waits for the circuit.")
-    ] = False
+    why: Annotated[
+        str | None,
+        Field(description="What holds the next attempt up; null where the last attempt says it."),
+    ] = None
     dead_letter_id: str | None = None
 
 

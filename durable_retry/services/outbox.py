@@ -30,7 +30,6 @@ from durable_retry.engine.outbox import (
     StoredEvent,
     envelope_of,
     envelope_text,
-    lane_of,
     number_of,
     operation_id_of,
     outbox_id_of,
@@ -313,7 +312,7 @@ def _delivery_shown(status: Mapping[str, Any], event: StoredEvent) -> dict[str, 
         "attempt_count": int(shown["attempt_count"]),
         "next_attempt_at": from_rfc3339(shown["next_attempt_at"]),
         "attempts": tuple(map(PastAttempt.from_json, shown["attempts"])),
-        "waits_for_circuit": lane_of(event.event) in status["waiting_circuit"],
+        "why": shown["why"],
     }
 
 

@@ -16,7 +16,7 @@ dependencies.toml only. Ids and keys are on spans and in log lines only, where t
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -39,6 +39,7 @@ from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.trace_context import TRACEPARENT, TraceContext, trace_in
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.waits import waits_of
 from durable_retry.engine.outbox import QUEUE_PREFIX
 from durable_retry.engine.retry.history import AttemptOutcome
 
@@ -301,18 +302,10 @@ def _otel_context(parent: TraceContext | None) -> Context:
 
 
 def _waits_in(document: Mapping[str, Any]) -> Iterator[tuple[datetime, dict[str, Any]]]:
-    for item in document["attempts"]:
-        if item["next_delay_seconds"] is not None:
-            began_at = from_rfc3339(item["started_at"]) + timedelta(milliseconds=item["duration_ms"])
-            yield began_at, _wait_attributes("retry", item["next_delay_seconds"], item["delay_reasons"])
-    for item in document.get("waits", ()):
-        began_at = from_rfc3339(item["began_at"])
-        seconds = (from_rfc3339(item["until"]) - began_at).total_seconds()
-        yield began_at, _wait_attributes(item["kind"], seconds, item["delay_reasons"])
-
-
-def _wait_attributes(kind: str, seconds: float, reasons: list[str]) -> dict[str, Any]:
-    return {WAIT_KIND: kind, WAIT_SECONDS: seconds, WAIT_REASONS: reasons}
+    for wait in waits_of(document):
+        seconds = (wait.until - wait.began_at).total_seconds()
+        reasons = list(wait.delay_reasons)
+        yield wait.began_at, {WAIT_KIND: wait.kind.value, WAIT_SECONDS: seconds, WAIT_REASONS: reasons}
 
 
 def _epoch_nanoseconds(instant: datetime) -> int:

@@ -29,6 +29,16 @@ STATUS = {
             "delay_reasons": ["exponential 2 s", "full jitter"],
         }
     ],
+    "waits": [
+        {
+            "before_attempt": 2,
+            "kind": "retry",
+            "began_at": "2026-11-21T09:00:00.0412Z",
+            "until": "2026-11-21T09:00:01.4112Z",
+            "times": 1,
+            "delay_reasons": ["payments answers 503, since 09:00 UTC", "exponential 2 s"],
+        }
+    ],
     "next_attempt_at": "2026-11-21T09:00:09Z",
     "deadline_at": None,
     "dead_letter": None,

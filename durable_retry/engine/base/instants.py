@@ -36,6 +36,13 @@ def from_rfc3339(text: str) -> datetime:
         raise ValueError(f"{text!r} is no instant of the years 1 to 9999 in UTC") from None
 
 
+def time_text(instant: datetime, now: datetime) -> str:
+    """Return an instant for a sentence: `21:56 UTC`, or `2026-11-21 21:56 UTC` where that is another day."""
+    shown = instant.astimezone(UTC)
+    day = "" if shown.date() == now.astimezone(UTC).date() else f"{shown:%Y-%m-%d} "
+    return f"{day}{shown:%H:%M} UTC"
+
+
 def optional_to_rfc3339(instant: datetime | None) -> str | None:
     """As `to_rfc3339`; None stays None."""
     return None if instant is None else to_rfc3339(instant)

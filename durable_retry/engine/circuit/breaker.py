@@ -13,9 +13,10 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from durable_retry.engine.base.asks import Ask, with_ask
-from durable_retry.engine.base.instants import from_ms, to_ms
+from durable_retry.engine.base.instants import from_ms, time_text, to_ms
 from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
 from durable_retry.engine.base.sliding_window import SlidingWindow
+from durable_retry.engine.base.text import failing_text
 from durable_retry.engine.circuit.reporters import Reporters
 from durable_retry.engine.circuit.retry_budget import Budget
 from durable_retry.engine.circuit.snapshot import RELEASE
@@ -128,6 +129,7 @@ class Breaker(JsonShape):
     leases: tuple[Lease, ...] = ()  # probes in flight
     probe_successes: int = 0  # the probes of this half-open round that succeeded
     throttled_until: MsInstant | None = None  # end of the last throttling pause; kept when it is over
+    throttled_by: str | None = None  # what asked for it
     waiting: int = 0  # operations that began to wait, less those that were released
     # The instant from which the release times of waiting operations count; None while they wait, or when
     # there was no wait.
@@ -170,6 +172,13 @@ class Breaker(JsonShape):
             probed = with_ask(probed, lease.lease_id, lease.asked_at, KEPT_PROBES)
         left = tuple(lease for lease in self.leases if lease.lease_id not in ids)
         return replace(self, leases=left, probed=probed)
+
+    def failing(self, now: datetime) -> str | None:
+        """Return how the dependency fails and since when, to stand behind its name; None while not known."""
+        since = self.closed_to_calls_since
+        if self.last_error is None or since is None:
+            return None
+        return f"{failing_text(self.last_error)}, since {time_text(since, now)}"
 
     def is_throttled(self, now: datetime) -> bool:
         """Whether a throttling pause is in force."""

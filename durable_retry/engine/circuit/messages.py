@@ -80,6 +80,8 @@ def snapshot_of(
         reopened_by_pause=reopened_at is not None and reopened_at == current.throttled_until,
         troubled=current.window.totals(clock).failures > 0,
         reason=current.reason,
+        failure=current.failing(clock),
+        throttled_by=current.throttled_by,
         holds_deadlines=current.holds_deadlines,
         budget=budget_snapshot(
             current.budget,

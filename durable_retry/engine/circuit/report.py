@@ -78,6 +78,7 @@ class Report(JsonShape):
     # The dependency asked for no calls until then; None when it did not. With `at` it gives the length of the
     # pause, which is what the circuit uses: clocks differ.
     throttled_until: MsInstant | None = None
+    throttled_by: str | None = None  # what asked for that, such as `429`
     probes: tuple[ProbeResult, ...] = ()  # probes that ended
     # What went wrong in the latest call that counts as failed, for a person; None when none does.
     last_error: str | None = None

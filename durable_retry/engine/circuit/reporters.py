@@ -157,6 +157,7 @@ class ReportBuffer:
             retries=self._retries + sum(sent.retries for sent in self._sent),
             refused=self._refused + sum(sent.refused for sent in self._sent),
             throttled_until=latest(self._throttled_until, *(sent.throttled_until for sent in self._sent)),
+            throttled_by=self.here.throttled_by,
         )
         self._enter_epoch(snapshot.epoch)
         self._note_counted(snapshot)
@@ -218,6 +219,7 @@ class ReportBuffer:
         epoch: int,
         duration_seconds: float,
         throttled_until: datetime | None = None,
+        throttled_by: str | None = None,
         lease_id: str | None = None,
         failure: str | None = None,
     ) -> None:
@@ -229,7 +231,7 @@ class ReportBuffer:
             self._last_error = failure
         slow = 0 < self.settings.slow_call_seconds <= duration_seconds
         self._throttled_until = latest(self._throttled_until, throttled_until)
-        self.here = self.here.plus(throttled_until=throttled_until)
+        self.here = self.here.plus(throttled_until=throttled_until, throttled_by=throttled_by)
         if lease_id is not None:
             # A slow probe does not show that the dependency has recovered.
             sick = slow and health is CallHealth.SUCCESS
@@ -284,6 +286,7 @@ class ReportBuffer:
             first_attempts=self._first_attempts,
             retries=self._retries,
             throttled_until=self._throttled_until,
+            throttled_by=None if self._throttled_until is None else self.here.throttled_by,
             probes=tuple(self._probes),
             last_error=self._last_error,
             quota=self.quota if self._has_quota_news else None,

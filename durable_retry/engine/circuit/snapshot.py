@@ -89,6 +89,9 @@ class Snapshot:
     reopened_by_pause: bool = False
     troubled: bool = False  # the window holds failures, so workers hold no results back
     reason: str = ""  # why it is in this state, for a person
+    # How the dependency fails and since when, while calls are not let through; None when that is not known.
+    failure: str | None = None
+    throttled_by: str | None = None  # what asked for the throttling pause
     holds_deadlines: bool = False  # whether the deadlines of operations that wait for it stop now
     budget: BudgetSnapshot | None = None  # level of the retry budget; None when it was never read
     # What was left of the dependency's rate limit; None when no worker reported it as low.
@@ -108,9 +111,16 @@ class TakenHere:
     refused: int = 0  # operations that it refused
     # End of a pause that the dependency asked this worker for, by its own clock; None when there was none.
     throttled_until: datetime | None = None
+    throttled_by: str | None = None  # what asked for it
 
     def plus(
-        self, *, retries: int = 0, asked: int = 0, refused: int = 0, throttled_until: datetime | None = None
+        self,
+        *,
+        retries: int = 0,
+        asked: int = 0,
+        refused: int = 0,
+        throttled_until: datetime | None = None,
+        throttled_by: str | None = None,
     ) -> "TakenHere":
         """Return the counts with these added, and the later end of the two pauses."""
         return TakenHere(
@@ -118,6 +128,7 @@ class TakenHere:
             self.asked + asked,
             self.refused + refused,
             latest(self.throttled_until, throttled_until),
+            throttled_by or self.throttled_by,
         )
 
 
@@ -152,17 +163,23 @@ class Refused(JsonShape):
     stops_deadline: bool | None = None
     # Whether the dependency asked for a pause; None means that the circuit refuses.
     throttled: bool | None = None
+    # How the dependency fails and since when, to stand behind its name; of a pause, what asked for it. None
+    # when that is not known.
+    failure: str | None = None
     kind: Literal["refused"] = "refused"
 
 
-def refused(operation_id: str, base: datetime, waiting: int, reason: str) -> Refused:
+def refused(
+    operation_id: str, base: datetime, waiting: int, reason: str, failure: str | None = None
+) -> Refused:
     """Return the refusal of an operation until its release time."""
-    return Refused(base=base, waiting=waiting, until=release_at(operation_id, base, waiting), reason=reason)
+    until = release_at(operation_id, base, waiting)
+    return Refused(base=base, waiting=waiting, until=until, reason=reason, failure=failure)
 
 
-def throttled(operation_id: str, base: datetime, waiting: int) -> Refused:
+def throttled(operation_id: str, base: datetime, waiting: int, by: str | None) -> Refused:
     """Return the refusal of an operation until its release time after a throttling pause."""
-    return replace(refused(operation_id, base, waiting, THROTTLED), throttled=True)
+    return replace(refused(operation_id, base, waiting, THROTTLED, by), throttled=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +214,7 @@ def permit(
     if paused_until is not None and now < paused_until:
         # The report of this pause is under way and not in the snapshot yet; calls must wait for its end.
         others = here.refused + (0 if snapshot is None else snapshot.waiting)
-        return throttled(operation_id, paused_until, others)
+        return throttled(operation_id, paused_until, others, here.throttled_by)
     if snapshot is None:
         return Permitted(epoch=0, fail_open=True)
     seen = _Seen(snapshot, now, settings, operation_id, here, priority)
@@ -257,18 +274,19 @@ class _Seen:
         retry_at = self.snapshot.retry_at or self.now
         if retry_at <= self.now:
             return None
-        return self._refuse_until(retry_at, f"the circuit is open: {self.snapshot.reason}")
+        reason = f"the circuit is open: {self.snapshot.reason}"
+        return self._refuse_until(retry_at, reason, self.snapshot.failure)
 
     def throttled(self) -> Refused | None:
         until = self.snapshot.throttled_until
         if until is None or until <= self.now:
             return None
-        return throttled(self.operation_id, until, self._waiting())
+        return throttled(self.operation_id, until, self._waiting(), self.snapshot.throttled_by)
 
     def probing(self, free: int) -> Permit:
         if self.here.asked < free:
             return AskForProbe(self.snapshot.epoch)
-        return self._refuse_until(self.now + RECHECK, ALL_PROBES_UNDER_WAY)
+        return self._refuse_until(self.now + RECHECK, ALL_PROBES_UNDER_WAY, self.snapshot.failure)
 
     def released(self, *, waiting: bool) -> Permit:
         permitted = Permitted(self.snapshot.epoch)
@@ -282,8 +300,8 @@ class _Seen:
         by_pause = self.snapshot.reopened_by_pause or None
         return Refused(base=place, waiting=0, until=place, reason=detail, throttled=by_pause)
 
-    def _refuse_until(self, base: datetime, reason: str) -> Refused:
-        return refused(self.operation_id, base, self._waiting(), reason)
+    def _refuse_until(self, base: datetime, reason: str, failure: str | None = None) -> Refused:
+        return refused(self.operation_id, base, self._waiting(), reason, failure)
 
     def _waiting(self) -> int:
         reporters = self.snapshot.budget.workers if self.snapshot.budget is not None else 1

@@ -69,7 +69,7 @@ def apply_report(
     breaker = replace(
         breaker, budget=budget, reporters=breaker.reporters.with_report(report.reporter, report.sequence, now)
     )
-    breaker = _after_pause(breaker, _end_of_pause(report, now), now)
+    breaker = _after_pause(breaker, report, now)
     quota = newest(now, breaker.quota, report.quota)
     breaker = replace(
         breaker,
@@ -92,14 +92,17 @@ def _end_of_pause(report: Report, now: datetime) -> datetime | None:
     return report.throttled_until + late
 
 
-def _after_pause(breaker: Breaker, until: datetime | None, now: datetime) -> Breaker:
+def _after_pause(breaker: Breaker, report: Report, now: datetime) -> Breaker:
+    until = _end_of_pause(report, now)
     if until is None or until <= now:
         return breaker
     until = from_ms(to_ms(min(until, now + LONGEST_PAUSE)))
     if not breaker.is_throttled(now):
         # Operations that were released since no longer count as waiting.
         breaker = replace(breaker, waiting=breaker.remaining_waiting(now))
-    return replace(breaker, throttled_until=max(until, breaker.throttled_until or until))
+    if breaker.throttled_until is not None and until < breaker.throttled_until:
+        return breaker
+    return replace(breaker, throttled_until=until, throttled_by=report.throttled_by)
 
 
 def _after_probe(breaker: Breaker, probe: ProbeResult, now: datetime, settings: CircuitSettings) -> Breaker:
@@ -209,10 +212,11 @@ def probe_requested(
             held = replace(lease, asked_at=max(request.at, lease.asked_at or request.at))
             leases = tuple(held if other is lease else other for other in breaker.leases)
             return replace(breaker, leases=leases), _permit_of_lease(breaker, held)
-    if is_repeated(breaker.probed, request.lease_id, request.at):
-        return breaker, refused(request.operation_id, now + RECHECK, breaker.waiting, ALL_PROBES_UNDER_WAY)
-    if probes_free(breaker, settings) == 0:
-        return breaker, refused(request.operation_id, now + RECHECK, breaker.waiting, ALL_PROBES_UNDER_WAY)
+    is_again = is_repeated(breaker.probed, request.lease_id, request.at)
+    if is_again or probes_free(breaker, settings) == 0:
+        again_at, failure = now + RECHECK, breaker.failing(now)
+        id_, waiting = request.operation_id, breaker.waiting
+        return breaker, refused(id_, again_at, waiting, ALL_PROBES_UNDER_WAY, failure)
     seconds = min(max(request.lease_seconds, SHORTEST_LEASE_SECONDS), LONGEST_LEASE_SECONDS)
     expires_at = now + timedelta(milliseconds=round(seconds * 1000))
     lease = Lease(request.lease_id, expires_at, request.at)
@@ -228,9 +232,9 @@ def _refusal_of_calls(
         return refused(operation_id, until, breaker.waiting, reason)
     if breaker.state is CircuitState.OPEN:
         until, reason = breaker.retry_at or now + RECHECK, f"the circuit is open: {breaker.reason}"
-        return refused(operation_id, until, breaker.waiting, reason)
+        return refused(operation_id, until, breaker.waiting, reason, breaker.failing(now))
     if breaker.throttled_until is not None and breaker.is_throttled(now):
-        return throttled(operation_id, breaker.throttled_until, breaker.waiting)
+        return throttled(operation_id, breaker.throttled_until, breaker.waiting, breaker.throttled_by)
     return None
 
 

@@ -51,6 +51,7 @@ class CircuitFigures(Answer):
     ]
     retry_at: Instant | None
     throttled_until: Instant | None
+    throttled_by: Annotated[str | None, Field(description="What asked for the pause, such as `429`.")] = None
     reason: str | None
     changed_by: str | None
 
@@ -121,6 +122,7 @@ def view_of(
         last_error=None if current.state in FREE else current.last_error,
         retry_at=ends_at if blocks else None,
         throttled_until=current.throttled_until if current.is_throttled(clock) else None,
+        throttled_by=current.throttled_by if current.is_throttled(clock) else None,
         quota=None if (quota := newest(clock, current.quota)) is None else quota.to_view(),
         reason="circuit.enabled is false" if is_off else current.reason,
         changed_by="settings" if is_off else current.changed_by,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
+from durable_retry.engine.base.instants import time_text
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.base.text import seconds_text
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
@@ -114,14 +115,16 @@ def backoff_constraint(applied: _AppliedPolicy, now: datetime) -> DelayConstrain
     return DelayConstraint(now + timedelta(seconds=wait.delay_seconds), wait.reasons)
 
 
-def own_failure_constraint(operation: Retryable, history: History, now: datetime) -> DelayConstraint:
+def own_failure_constraint(
+    operation: Retryable, history: History, error: str, now: datetime
+) -> DelayConstraint:
     """Return the backoff after a failure of our own side, with a count and a pace of its own.
 
     The operation's policy is made for its dependency: a quick one would use up the bound on our own failures
     within seconds of an outage.
     """
     wait = backoff(_OWN_PACE, f"{operation.operation_id}/own", history.own_failures + 1)
-    uncounted = f"attempt {history.next_attempt} failed on this side and is not counted"
+    uncounted = f"attempt {history.next_attempt} failed on this side and is not counted: {error}"
     return DelayConstraint(now + timedelta(seconds=wait.delay_seconds), (uncounted, *wait.reasons))
 
 
@@ -166,11 +169,24 @@ def circuit_constraint(operation: Retryable, refused: Refused, now: datetime) ->
     place = release_at(operation.operation_id, reopens_at, refused.waiting, priority=operation.priority)
     if operation.deadline_at is not None:
         place = max(reopens_at, min(place, latest_start(operation.deadline_at, operation.timeouts)))
-    gate = "the pause ends" if refused.throttled else "circuit lets attempts through"
-    reopens = f"{gate} in {seconds_text((reopens_at - now).total_seconds())}"
+    reopens = "the pause ends" if refused.throttled else "circuit lets attempts through"
+    reopens += f" in {seconds_text((reopens_at - now).total_seconds())}"
     staggered = f"staggered by {seconds_text((place - reopens_at).total_seconds())}"
-    why = (refused.reason,) if refused.reason else ()
+    why = [text for text in (_failure_behind(operation, refused, now), refused.reason) if text]
     return DelayConstraint(place, (*why, reopens, staggered))
+
+
+def _failure_behind(operation: Retryable, refused: Refused, now: datetime) -> str | None:
+    if refused.failure is None:
+        return None
+    if refused.throttled:
+        return paused_text(refused.failure, refused.base, now)
+    return f"{operation.dependency} {refused.failure}"
+
+
+def paused_text(by: str, until: datetime, now: datetime) -> str:
+    """Return why nothing is sent in a throttling pause: `paused by 429 until 22:17 UTC`."""
+    return f"paused by {by} until {time_text(until, now)}"
 
 
 def budget_constraint(operation: Retryable, postponed: BudgetPostponed, now: datetime) -> DelayConstraint:

@@ -77,6 +77,7 @@ MAX_OWN_FAILURES: Final = 20
 
 _DETAIL_CHARS: Final = 500
 _ERROR_CHARS: Final = 1_000
+_SHOWN_CHARS: Final = 160
 
 LATE_AFTER: Final = timedelta(seconds=15)
 """Timers are up to 2 s late, more while a host is idle. What is later than this, our own side held up."""
@@ -153,7 +154,7 @@ def after_own_failure(operation: Retryable, history: History, error: str, now: d
     if failures >= MAX_OWN_FAILURES:
         detail = f"attempt {history.next_attempt} failed on this side {failures} times in a row: {error}"
         return _dead_letter(Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED, detail)
-    constraint = own_failure_constraint(operation, history, now)
+    constraint = own_failure_constraint(operation, history, cut_text(error, _SHOWN_CHARS), now)
     failed = f"attempt {history.next_attempt} failed on this side: {error}"
     return _wait_or_give_up(operation, [constraint], now, failed, kind=WaitKind.OWN_FAILURE)
 

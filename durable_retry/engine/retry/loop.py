@@ -206,7 +206,13 @@ type Action = Decision | RequestProbe | RequestSlot | AttemptNow
 def _uncounted(admission: AdmissionState, unsent: str | None = None) -> AdmissionState:
     """Return what is left of an attempt that never left: the retry budget's token, its age, its markers."""
     slots = admission.unsent if unsent is None else (*(admission.unsent or ()), unsent)
-    return AdmissionState(promised=True, slot_since=admission.slot_since, unsent=slots)
+    waiting = _is_counted_waiting(admission)
+    return AdmissionState(waiting=waiting, promised=True, slot_since=admission.slot_since, unsent=slots)
+
+
+def _is_counted_waiting(admission: AdmissionState) -> bool:
+    """Whether the circuit goes on to count the operation after its attempt: a probe releases nobody."""
+    return admission.waiting and admission.permit is not None and admission.permit.lease_id is not None
 
 
 def after(
@@ -242,7 +248,7 @@ def _after(
             history = record(_with_late_start(state, result), result, _with_late_turn(decision, result, now))
             if result.counted and not result.is_clear_refusal(operation.handler):
                 history = history.with_unclear_end()
-            left = AdmissionState()
+            left = AdmissionState(waiting=_is_counted_waiting(state.admission))
             if not result.counted:
                 left = _uncounted(state.admission, result.unsent)
                 history = _with_wait(history, decision, now)

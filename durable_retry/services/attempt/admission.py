@@ -12,6 +12,7 @@ from typing import Any
 
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
+from durable_retry.engine.base.text import error_text
 from durable_retry.engine.circuit.report import ERROR_CHARACTERS, CallHealth, call_health
 from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.config.dependency import Dependency
@@ -139,11 +140,13 @@ async def _reported_outcome(
 async def _report(
     circuit: CircuitCache, permitted: Permitted, policy: RetryPolicy, outcome: AttemptOutcome
 ) -> None:
+    throttled_until = pause_requested_by(outcome, policy, clock.now())
     await circuit.leave(
         permitted,
         health_shown_by(outcome),
         duration_seconds=outcome.duration_ms / 1000,
-        throttled_until=pause_requested_by(outcome, policy, clock.now()),
+        throttled_until=throttled_until,
+        throttled_by=None if throttled_until is None else pause_asked_by(outcome),
         failure=failure_of(outcome),
         rate_left=outcome.rate_left if policy.respect_retry_after else None,
     )
@@ -159,8 +162,14 @@ def failure_of(outcome: AttemptOutcome) -> str | None:
     """Return what went wrong in an attempt, such as `503: upstream connect error`; None for a success."""
     if outcome.category is None:
         return None
-    parts = (outcome.status_code, outcome.error)
-    return ": ".join(str(part) for part in parts if part)[:ERROR_CHARACTERS]
+    return error_text(outcome.status_code, outcome.error)[:ERROR_CHARACTERS]
+
+
+def pause_asked_by(outcome: AttemptOutcome) -> str:
+    """Return what asked for a pause, for a person: `429`, or the headers of a success."""
+    if outcome.category is None:
+        return "its rate limit"
+    return "its handler" if outcome.status_code is None else str(outcome.status_code)
 
 
 def pause_requested_by(outcome: AttemptOutcome, policy: RetryPolicy, now: datetime) -> datetime | None:

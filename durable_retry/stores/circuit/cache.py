@@ -99,6 +99,7 @@ class CircuitCache:
         *,
         duration_seconds: float,
         throttled_until: datetime | None = None,
+        throttled_by: str | None = None,
         failure: str | None = None,
         rate_left: RateLeft | None = None,
     ) -> None:
@@ -115,6 +116,7 @@ class CircuitCache:
             epoch=permitted.epoch,
             duration_seconds=duration_seconds,
             throttled_until=throttled_until if is_on else None,
+            throttled_by=throttled_by if is_on else None,
             lease_id=permitted.lease_id,
             failure=failure,
         )

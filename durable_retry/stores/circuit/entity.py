@@ -258,7 +258,7 @@ def _instance_waits(instance: OrchestrationState, dependency: str, since_before:
 
 
 def _outbox_waits_for(status: Mapping[str, Any], dependency: str, since_before: datetime) -> bool:
-    since = status.get("waiting_circuit", {}).get(dependency)
+    since = status.get("held", {}).get(dependency)
     return since is not None and from_rfc3339(since) < since_before
 
 

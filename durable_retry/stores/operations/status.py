@@ -27,6 +27,7 @@ from durable_retry.engine.operations.naming import is_operation_id
 from durable_retry.engine.operations.operation import OperationInput, content_of
 from durable_retry.engine.operations.status import STEPS_RUN, checked_document, is_finished, running_document
 from durable_retry.engine.operations.turn_names import turn_names_of
+from durable_retry.engine.operations.waits import waits_of
 from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.settings.configuration import app_settings, masking_of
 from durable_retry.stores.instances import ENDED_BADLY, Instance
@@ -111,11 +112,13 @@ async def has_ended(hub: TaskHub, operation_id: str) -> bool:
 
 
 async def with_parts(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a status document with what is stored beside it: a large result, states of events, steps.
+    """Return a status document with all its waits, and what is stored beside it: a result, events, steps.
 
     Costs a row for an operation with a large result, one query for one with events, and one for a handler's.
     """
     whole = {**document, "result": await with_stored(document["result"])}
+    if waits := waits_of(document):
+        whole["waits"] = [wait.to_json() for wait in waits]
     return await _with_steps(await _with_event_states(whole))
 
 

@@ -3,6 +3,8 @@
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from operator import itemgetter
 from typing import Any, Final
 
 from rich.console import RenderableType
@@ -26,9 +28,14 @@ _HEAD: Final = (
 
 
 def operation_view(document: Any) -> Iterator[RenderableType]:
-    """Yield an operation, its attempts, its steps, what people did, and its end."""
+    """Yield an operation, its attempts and waits, its steps, what people did, and its end."""
     yield facts(document, _HEAD)
-    yield from map(attempt_text, document["attempts"])
+    lines = [(datetime.fromisoformat(one["started_at"]), attempt_line(one)) for one in document["attempts"]]
+    lines += [
+        (datetime.fromisoformat(one["began_at"]), _wait_line(document, one))
+        for one in document.get("waits", ())
+    ]
+    yield from (line for _, line in sorted(lines, key=itemgetter(0)))
     for step in document.get("steps", ()):
         result = "" if step["result"] is None else f"  {cell(json.dumps(step['result']))}"
         yield fill("step {name}  {status}  attempts: {attempts}", step).append(result)
@@ -48,12 +55,48 @@ def by(act: Mapping[str, Any]) -> str:
     return f" by {act['by']}" if act["by"] else ""
 
 
-def attempt_text(attempt: Mapping[str, Any]) -> str:
-    """Return one line for an attempt, and one for the wait after it with its reasons."""
+def attempt_line(attempt: Mapping[str, Any]) -> str:
+    """Return one line for an attempt."""
     status, took = attempt["status_code"] or "no answer", span(attempt["duration_ms"] / 1000)
     text = f"attempt {attempt['number']}  {status}  {took}  {attempt['category'] or 'success'}"
     if attempt["error"]:
         text += f": {cell(attempt['error'])}"
+    return text
+
+
+_WAITS: Final = {
+    "circuit": " for the circuit",
+    "throttle": " for the end of a pause",
+    "retry_budget": " for the retry budget",
+    "limit": " for a slot",
+    "order": " for its turn",
+}
+
+
+def _wait_line(document: Mapping[str, Any], wait: Mapping[str, Any]) -> str:
+    """Return one line for a wait: how long, what for, and why; of the present one, when it ends."""
+    what = _WAITS.get(wait["kind"], "")
+    if wait is document["waits"][-1] and document["status"] in _WAITING:
+        until = f"; {next_text(document)}" if document["next_attempt_at"] else ""
+        return f"  waits{what}: {_reasons(wait)}{until}"
+    seconds = (
+        datetime.fromisoformat(wait["until"]) - datetime.fromisoformat(wait["began_at"])
+    ).total_seconds()
+    return f"  waited {span(seconds)}{what}: {_reasons(wait)}"
+
+
+_WAITING: Final = frozenset({"waiting_retry", "waiting_throttle", "waiting_circuit", "waiting_order"})
+
+
+def next_text(found: Mapping[str, Any]) -> str:
+    """Return when what waits goes on: `next probe in 18 s`."""
+    what = "next probe" if found["status"] == "waiting_circuit" else "next attempt"
+    return f"{what} in {watching.left(found['next_attempt_at'])}"
+
+
+def attempt_text(attempt: Mapping[str, Any]) -> str:
+    """Return one line for an attempt, and one for the wait after it with its reasons."""
+    text = attempt_line(attempt)
     if attempt["next_delay_seconds"] is None:
         return text
     return f"{text}\n  waits {span(attempt['next_delay_seconds'])} ({_reasons(attempt)})"
@@ -75,9 +118,9 @@ def _live(document: Any) -> str:
     text = f"{document['status']}: attempt {document['attempt_count'] + 1}"
     if document["next_attempt_at"] is None:
         return text
-    # What goes on is an entry of `waits` or the last attempt's delay; what begins later has neither.
+    # What begins later has no entry in `waits`.
     waits = [wait for wait in document.get("waits", ()) if wait["before_attempt"] > document["attempt_count"]]
-    reasons = [f" ({_reasons(wait)})" for wait in (*document["attempts"], *waits)]
+    reasons = [f" ({_reasons(wait)})" for wait in waits]
     return f"{text} in {watching.left(document['next_attempt_at'])}{''.join(reasons[-1:])}"
 
 
@@ -178,12 +221,12 @@ def _found(api: Api, items: list[Any]) -> Iterator[RenderableType]:
 def _why(item: Mapping[str, Any]) -> str:
     """Return the state of what was found, and the next attempt or the error."""
     status = item["status"].replace("_", " ")
+    why = item["why"] or item["error"]
     if item["next_attempt_at"] is not None:
-        last = f": {item['error']}" if item["error"] else ""
-        return f"{status}, next attempt in {watching.left(item['next_attempt_at'])}{last}"
+        return f"{why or status}; {next_text(item)}"
     if item["type"] == "operation" and item["status"] == "succeeded" and not item["error"]:
         return f"succeeded at attempt {item['attempt_count']}"
-    return str(item["error"] or status)
+    return str(why or status)
 
 
 COMMANDS: Final = (

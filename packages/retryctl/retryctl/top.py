@@ -119,11 +119,20 @@ def _dependencies(document: Any, waits: list[dict[str, Any]]) -> list[Mapping[st
             "waiting": waiting,
             "dead": dead,
             "next": _next(circuit["retry_at"] or circuit["throttled_until"]),
-            "reason": circuit["reason"] if ails else None,
+            "reason": _why(circuit) if ails or circuit["throttled_until"] else None,
         }
         # What refuses requests ails too, and opens no circuit.
         rows.append(((not ails, -waiting - (dead or 0), name), circuit | made))
     return [row for _, row in sorted(rows, key=itemgetter(0))]
+
+
+def _why(circuit: Any) -> str:
+    """Return why calls of a dependency do not go, with the error behind it."""
+    if circuit["last_error"]:
+        return f"{circuit['last_error']}, since {instant(circuit['first_opened_at'])}"
+    if circuit["throttled_until"]:
+        return f"paused by {circuit['throttled_by']} until {instant(circuit['throttled_until'])}"
+    return str(circuit["reason"])
 
 
 def _waits(document: Any) -> Iterator[dict[str, Any]]:

@@ -35,6 +35,63 @@ def test_the_steps_of_a_handler_are_shown_with_their_results() -> None:
     assert "step parcel  failed  attempts: 1" in lines
 
 
+CIRCUIT = {
+    "kind": "circuit",
+    "before_attempt": 2,
+    "began_at": "2026-11-21T12:00:02Z",
+    "until": "2026-11-21T12:12:02Z",
+    "delay_reasons": ["payments answers 503: no upstream, since 12:00 UTC", "staggered by 1 s"],
+}
+FAILED = {
+    "number": 1,
+    "started_at": "2026-11-21T12:00:00Z",
+    "duration_ms": 41.2,
+    "category": "transient",
+    "status_code": 503,
+    "error": "no upstream",
+    "next_delay_seconds": 1.5,
+    "delay_reasons": ["fixed 1.5 s"],
+}
+PAUSE = CIRCUIT | {"kind": "retry", "began_at": "2026-11-21T12:00:00.5Z", "until": "2026-11-21T12:00:02Z"}
+DONE = FAILED | {"number": 2, "category": None, "status_code": 200, "error": None, "next_delay_seconds": None}
+
+
+def test_attempts_and_waits_are_shown_in_their_order_with_the_error_behind_each() -> None:
+    done = DONE | {"started_at": "2026-11-21T12:12:02Z"}
+    lines = shown(OPERATION | {"status": "succeeded", "attempts": [FAILED, done], "waits": [PAUSE, CIRCUIT]})
+    why = "payments answers 503: no upstream, since 12:00 UTC, staggered by 1 s"
+    assert lines[-4:] == [
+        "attempt 1  503  41.2 ms  transient: no upstream",
+        f"  waited 1.5 s: {why}",
+        f"  waited 12 min for the circuit: {why}",
+        "attempt 2  200  41.2 ms  success",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wait", "status", "line"),
+    [
+        (CIRCUIT, "waiting_circuit", "waits for the circuit: {why}; next probe in "),
+        (
+            CIRCUIT | {"kind": "throttle"},
+            "waiting_throttle",
+            "waits for the end of a pause: {why}; next attempt in ",
+        ),
+    ],
+)
+def test_a_wait_before_the_first_attempt_says_why_and_when_it_ends(
+    wait: dict[str, Any], status: str, line: str
+) -> None:
+    document = OPERATION | {"status": status, "waits": [wait], "next_attempt_at": "2126-11-21T12:12:02Z"}
+    assert shown(document)[-1].startswith("  " + line.format(why=", ".join(wait["delay_reasons"])))
+
+
+def test_nobody_can_say_when_a_turn_comes() -> None:
+    wait = CIRCUIT | {"kind": "order", "delay_reasons": ["behind order-6"]}
+    lines = shown(OPERATION | {"status": "waiting_order", "waits": [wait]})
+    assert lines[-1] == "  waits for its turn: behind order-6"
+
+
 def test_a_request_has_no_steps() -> None:
     assert "step" not in "".join(shown(OPERATION))
 

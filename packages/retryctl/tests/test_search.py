@@ -30,13 +30,19 @@ FOUND = {
     "error": "status 503",
     "attempt_count": 1,
     "next_attempt_at": STATUS["next_attempt_at"],
+    "why": None,
 }
 
 
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        ({}, "waiting retry, next attempt in 9 s: status 503"),
+        ({}, "status 503; next attempt in 9 s"),
+        ({"error": None}, "waiting retry; next attempt in 9 s"),
+        (
+            {"status": "waiting_circuit", "why": "payments answers 503, since 12:00 UTC"},
+            "payments answers 503, since 12:00 UTC; next probe in 9 s",
+        ),
         ({"status": "dead_lettered", "next_attempt_at": None}, "status 503"),
         ({"status": "running", "next_attempt_at": None, "error": None}, "running"),
         ({"status": "succeeded", "next_attempt_at": None, "error": None}, "succeeded at attempt 1"),
@@ -56,7 +62,7 @@ def test_what_is_found_says_why_it_is_where_it_is(found: dict[str, Any], reason:
 
 def test_everything_that_is_found_is_listed_by_its_type_and_asked_for_by_every_filter() -> None:
     event = {"type": "event", "id": "op-2-1", "name": "charge.completed", "status": "failed", "key": None}
-    event |= {"error": None, "attempt_count": None, "next_attempt_at": None}
+    event |= {"error": None, "why": None, "attempt_count": None, "next_attempt_at": None}
 
     def page(request: httpx.Request) -> httpx.Response:
         assert request.url.params["type"] == "event"

@@ -19,6 +19,8 @@ CIRCUIT: Final = {
     "failure_ratio": 0.5,
     "retry_at": None,
     "throttled_until": None,
+    "throttled_by": None,
+    "last_error": None,
     "reason": "new",
 }
 OVERVIEW: Final[dict[str, Any]] = {
@@ -113,6 +115,26 @@ def test_what_ails_comes_first_with_what_waits_and_what_failed() -> None:
     assert text.index("waiting_circuit") < text.index("waiting_retry")
     assert rows["532"] == "532 g-1 new, came back payments 1 min ago status 400"
     assert text.endswith("\nand 3 more causes, 17 dead letters\n")
+
+
+@pytest.mark.parametrize(
+    ("circuit", "why"),
+    [
+        (
+            {"state": "open", "last_error": "503: no upstream", "first_opened_at": "2026-11-21T08:56:00Z"},
+            "503: no upstream, since 2026-11-21T08:56:00Z",
+        ),
+        (
+            {"throttled_until": "2026-11-21T09:17:00Z", "throttled_by": "429"},
+            "paused by 429 until 2026-11-21T09:17:00Z",
+        ),
+    ],
+)
+def test_a_dependency_that_is_not_called_says_why(circuit: dict[str, Any], why: str) -> None:
+    document, out = copy.deepcopy(OVERVIEW), io.StringIO()
+    document["circuits"][0] |= circuit
+    run(document, out=out)
+    assert why in out.getvalue()
 
 
 def test_parts_that_are_not_known_are_named() -> None:

@@ -14,12 +14,14 @@ def test_watching_counts_down_and_shows_each_attempt_once() -> None:
     assert run.code == 1
     assert run.out.count("attempt 1  503  41.2 ms  transient: status 503") == 1
     assert "waits 1.37 s (exponential 2 s, full jitter)" in run.out
-    assert "\r\x1b[Kwaiting_retry: attempt 2 in 9 s (exponential 2 s, full jitter)" in run.out
+    assert (
+        "\r\x1b[Kwaiting_retry: attempt 2 in 9 s (payments answers 503, since 09:00 UTC, expone…" in run.out
+    )
     assert run.out.endswith("op-1  dead_lettered\ndead letter dl-1  transient, RetriesExhausted\n")
 
 
 def test_an_operation_that_begins_later_is_counted_down_to() -> None:
-    later = STATUS | {"status": "scheduled", "attempt_count": 0, "attempts": []}
+    later = STATUS | {"status": "scheduled", "attempt_count": 0, "attempts": [], "waits": []}
     documents = iter([later, DEAD])
     run = Run(lambda _: httpx.Response(200, json=next(documents)), "watch", "op-1", out=Terminal())
     assert "\r\x1b[Kscheduled: attempt 1 in 9 s\r" in run.out
@@ -52,4 +54,4 @@ def test_a_live_line_does_not_wrap() -> None:
     documents = iter([STATUS, DEAD])
     answer: Responder = lambda _: httpx.Response(200, json=next(documents))  # noqa: E731 # it is short
     run = Run(answer, "watch", "op-1", out=Terminal(), NO_COLOR="1", COLUMNS="40")
-    assert "\r\x1b[Kwaiting_retry: attempt 2 in 9 s (expon…" in run.out
+    assert "\r\x1b[Kwaiting_retry: attempt 2 in 9 s (payme…" in run.out

@@ -57,7 +57,7 @@ def test_an_operation_shows_why_it_waits_and_counts_down(window: Window, seen: S
     window.open(f"operations/{operation_id}")
     timeline = window.card("Timeline")
     expect(timeline).to_contain_text("Attempt 1")
-    expect(timeline).to_contain_text("Because: fixed 600 s")
+    expect(timeline).to_contain_text("fixed 600 s")
     countdown = timeline.locator("time[data-tick=until]")
     expect(countdown).to_have_text(re.compile(r"in 9 min"))
     before = countdown.text_content()

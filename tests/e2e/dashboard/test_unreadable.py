@@ -22,7 +22,7 @@ LETTER_ID, EVENT_ID = f"dl-{'7' * 32}", "op-7.1.1"
 NOTHING: Final[dict[str, Any]] = {
     "attempts": [],
     "next_attempt_at": None,
-    "waits_for_circuit": False,
+    "why": None,
     "dead_letter_id": None,
     "correlation_id": None,
     "data": None,

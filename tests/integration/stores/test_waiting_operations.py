@@ -135,4 +135,4 @@ def _an_event(number: int, dependency: str) -> StoredEvent:
 async def _blocked_lanes(hub: TaskHub) -> list[str]:
     instance = await hub.read_instance("outbox-op-1")
     shown = {} if instance is None else instance.custom_status or {}
-    return sorted(shown.get("waiting_circuit", {}))
+    return sorted(shown.get("held", {}))

@@ -14,6 +14,7 @@ from durable_retry.engine.base.unreadable import UNREADABLE, Unreadable
 from durable_retry.engine.dead_letters.record import KeptDeadLetter
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.operations.status import last_error
+from durable_retry.engine.operations.waits import why_waiting
 from durable_retry.engine.outbox import OutboxEvent
 from durable_retry_console.activity.shapes import ActivityItem
 
@@ -60,6 +61,9 @@ class FoundItem(Answer):
     debounce_key: str | None = None
     operation_id: str | None = None
     error: str | None = None
+    why: Annotated[
+        str | None, Field(description="Why an operation waits, with the error behind it; else null.")
+    ] = None
     attempt_count: int | None = None
     next_attempt_at: Instant | None = None
     dead_letter_id: str | None = None
@@ -77,6 +81,7 @@ def found_operation(document: Mapping[str, Any]) -> FoundItem:
         **names_of(document),
         operation_id=document["operation_id"],
         error=_error_of(document),
+        why=why_waiting(document),
         attempt_count=document["attempt_count"],
         next_attempt_at=optional_from_rfc3339(next_attempt_at),
         dead_letter_id=(document["dead_letter"] or {}).get("id"),

@@ -190,6 +190,7 @@ def test_the_view_of_a_new_circuit() -> None:
         "last_error": None,
         "retry_at": None,
         "throttled_until": None,
+        "throttled_by": None,
         "quota": None,
         "reason": "new",
         "changed_by": "circuit",

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil, sqrt
+from typing import Any
 
 import pytest
 
@@ -90,11 +91,11 @@ def test_a_pause_that_was_read_stays_in_force_until_its_end_though_nothing_can_b
 def test_a_pause_that_this_worker_was_asked_for_holds_before_the_circuit_shows_it(
     snapshot: Snapshot | None,
 ) -> None:
-    here = TakenHere(throttled_until=after(40))
+    here = TakenHere(throttled_until=after(40), throttled_by="429")
     answer = ask(snapshot, 10, here=here)
     assert isinstance(answer, Refused)
     assert (answer.base, answer.reason) == (after(40), "the dependency asked to be left alone")
-    assert answer.throttled is True
+    assert (answer.throttled, answer.failure) == (True, "429")
     assert not isinstance(ask(snapshot, 40, here=here), Refused)
 
 
@@ -104,6 +105,30 @@ def test_an_open_circuit_refuses_until_a_place_after_its_break() -> None:
     assert (answer.base, answer.waiting) == (after(30), 0)
     assert answer.until == release_at("op-1", after(30), 0)
     assert (answer.reason, answer.throttled) == ("the circuit is open: 10 of 10 calls in 30 s failed", None)
+
+
+def failing(desk: Desk, at: float, error: str, **more: Any) -> None:
+    desk.hear(replace(desk.report(at, **more), last_error=error))
+
+
+def test_an_open_circuit_says_how_the_dependency_failed_last_and_since_when() -> None:
+    desk = Desk()
+    failing(desk, 0, "500", failures=1, successes=9)
+    assert desk.read(0).failure is None
+    failing(desk, 0, "503: no upstream", failures=20)
+    answer = ask(desk.read(10), 10)
+    assert isinstance(answer, Refused)
+    assert answer.failure == "answers 503: no upstream, since 12:00 UTC"
+    asked = desk.ask(10)
+    assert isinstance(asked, Refused)
+    assert asked.failure == answer.failure
+    desk.ask(30)
+    probing = [ask(desk.read(31), 31), desk.ask(31, "op-2")]
+    assert [answer.failure for answer in probing if isinstance(answer, Refused)] == [asked.failure] * 2
+    failing(desk, 32, "ReadTimeout")  # A late one counts nowhere and is the latest all the same.
+    assert desk.read(32).failure == "fails: ReadTimeout, since 12:00 UTC"
+    desk.conclude(33, CallHealth.SUCCESS)
+    assert desk.read(33).failure is None
 
 
 def test_operations_refused_here_count_as_waiting_before_they_are_reported() -> None:
@@ -168,20 +193,21 @@ def test_a_hold_that_ends_between_reading_and_asking_calls_for_a_probe() -> None
 
 @pytest.mark.parametrize("desk", [Desk(), tripped()])
 def test_a_throttling_pause_holds_everyone_without_a_trip(desk: Desk) -> None:
-    desk.hear(desk.report(30, throttled_until=90))
+    desk.hear(replace(desk.report(30, throttled_until=90), throttled_by="429"))
     snapshot = desk.read(30)
     assert snapshot.state in {C.CLOSED, C.HALF_OPEN}
     answer = ask(snapshot, 30)
     assert isinstance(answer, Refused)
     assert (answer.base, answer.reason) == (after(90), "the dependency asked to be left alone")
-    assert answer.throttled is True
+    assert (answer.throttled, answer.failure) == (True, "429")
 
 
 def test_the_longer_of_two_throttling_pauses_holds() -> None:
     desk = Desk()
-    desk.hear(desk.report(0, throttled_until=90))
-    desk.hear(desk.report(1, throttled_until=60))
-    assert desk.read(1).throttled_until == after(90)
+    desk.hear(replace(desk.report(0, throttled_until=90), throttled_by="429"))
+    desk.hear(replace(desk.report(1, throttled_until=60), throttled_by="503"))
+    snapshot = desk.read(1)
+    assert (snapshot.throttled_until, snapshot.throttled_by) == (after(90), "429")
 
 
 @pytest.mark.parametrize(("asked", "held"), [(5, None), (10, None), (10_000_000, 10 + 86_400)])

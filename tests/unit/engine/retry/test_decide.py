@@ -77,9 +77,26 @@ def test_a_throttled_operation_waits_for_the_end_of_a_pause() -> None:
 
 def test_what_a_throttling_pause_would_hold_beyond_its_deadline_is_dead_lettered() -> None:
     operation = an_operation(deadline_at=after(20))
-    decision = while_blocked(operation, throttled("op-test", after(30), 0), NOON)
+    decision = while_blocked(operation, throttled("op-test", after(30), 0, "429"), NOON)
     assert isinstance(decision, DeadLetter)
     assert decision.detail.partition("; ")[2].startswith("payments asked for a pause")
+
+
+def test_a_wait_for_an_open_circuit_says_how_the_dependency_fails_and_since_when() -> None:
+    refusal = replace(OPEN_FOR_20_S, failure="answers 503: upstream connect error, since 11:56 UTC")
+    decision = while_blocked(an_operation(), refusal, NOON)
+    assert isinstance(decision, Wait)
+    assert decision.reasons[:3] == (
+        "payments answers 503: upstream connect error, since 11:56 UTC",
+        "failure ratio 0.8 over 20 calls",
+        "circuit lets attempts through in 20 s",
+    )
+
+
+def test_a_wait_for_the_end_of_a_pause_says_what_asked_for_it_and_until_when() -> None:
+    decision = while_blocked(an_operation(), throttled("op-test", after(1_020), 0, "429"), NOON)
+    assert isinstance(decision, Wait)
+    assert decision.reasons[0] == "paused by 429 until 12:17 UTC"
 
 
 def test_unlimited_attempts_go_on() -> None:
@@ -172,7 +189,7 @@ def test_an_attempt_that_never_left_costs_no_attempt() -> None:
     decision = after_attempt(an_operation(), a_history(4), outcome, NOON)
     assert isinstance(decision, Wait)
     assert 0.5 <= decision.delay_seconds <= 1
-    assert decision.reasons[0] == "attempt 5 failed on this side and is not counted"
+    assert decision.reasons[0] == "attempt 5 failed on this side and is not counted: PoolTimeout"
     assert decision.kind is WaitKind.OWN_FAILURE
     assert record(a_history(4), outcome, decision) == a_history(4).with_own_failure()
 

@@ -130,7 +130,7 @@ def test_a_failure_of_our_own_side_shows_its_wait_and_a_deadline_that_it_used_up
         if isinstance(decision, Wait):
             assert wait.kind is WaitKind.OWN_FAILURE
             assert (wait.began_at, wait.until, wait.delay_reasons) == (NOON, decision.until, decision.reasons)
-            assert wait.delay_reasons[0] == "attempt 1 failed on this side and is not counted"
+            assert wait.delay_reasons[0].startswith("attempt 1 failed on this side and is not counted: ")
             now = decision.until
     assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
     assert "attempt 1 failed on this side" in decision.detail
@@ -231,11 +231,24 @@ def test_a_success_ends_it_with_its_result() -> None:
 
 
 def test_a_failure_waits_and_the_next_attempt_starts_its_admission_anew() -> None:
-    before = RetryState(admission=AdmissionState(waiting=True, promised=True, permit=PROBE))
+    before = RetryState(admission=AdmissionState(waiting=True, promised=True))
     state, action = following(an_outcome(), before)
     assert isinstance(action, Wait)
     assert state.due_at == action.until == later(10)
     assert state.admission == AdmissionState(due_at=later(10))
+
+
+@pytest.mark.parametrize(
+    "result", [an_outcome(), an_outcome(counted=False), WorkerFailed("the worker failed")]
+)
+@pytest.mark.parametrize("waiting", [True, False])
+def test_a_probe_that_failed_counts_among_those_who_wait_as_often_as_before(
+    result: LapResult, *, waiting: bool
+) -> None:
+    """300 operations behind a circuit whose probe failed 12 times were shown as 312."""
+    before = RetryState(admission=AdmissionState(waiting=waiting, permit=PROBE))
+    state, _ = following(result, before)
+    assert state.admission.waiting is waiting
 
 
 @pytest.mark.parametrize("result", [an_outcome(counted=False), WorkerFailed("the worker failed")])

@@ -81,13 +81,15 @@ export function spansOf(document) {
 
 function waitsBetween(document, before, number, from, to, pending = null) {
   const held = (document.waits ?? []).filter((wait) => wait.before_attempt === number);
-  const edges = held.map((wait) => ({ kind: wait.kind, from: Date.parse(wait.began_at), reasons: wait.delay_reasons, times: wait.times }));
-  const first = before ? { kind: before.category === "throttled" ? "throttle" : "retry", from, reasons: before.delay_reasons ?? [], times: 1 } : { kind: "queued", from, reasons: [], times: 1 };
-  const isKnown = before || number === 1; // Of many attempts only the last are kept.
-  const all = isKnown ? [first, ...edges] : edges;
-  return all
+  const spread = (all) => all
     .map((wait, index) => ({ ...wait, to: all[index + 1]?.from ?? to, pending: index === all.length - 1 ? pending : null }))
     .filter((wait) => wait.to - wait.from >= (wait.kind === "queued" ? 250 : 1));
+  const edges = held.map((wait) => ({ kind: wait.kind, from: Date.parse(wait.began_at), reasons: wait.delay_reasons, times: wait.times }));
+  // Of an operation the pause after an attempt is a wait like any other; of a dead letter only the attempt has it.
+  if (before && edges.length && Math.abs(edges[0].from - from) < 2) return spread(edges);
+  const first = before ? { kind: before.category === "throttled" ? "throttle" : "retry", from, reasons: before.delay_reasons ?? [], times: 1 } : { kind: "queued", from, reasons: [], times: 1 };
+  const isKnown = before || number === 1; // Of many attempts only the last are kept.
+  return spread(isKnown ? [first, ...edges] : edges);
 }
 
 /** The drawing, and a list with the same content. */
@@ -145,5 +147,5 @@ function waitWords({ kind, from, to, reasons, times, pending }) {
   return h("div", { class: "said" }, h("strong", {}, `${name} ${duration((to - from) / 1000)}`),
     pending ? h("span", { class: "countdown" }, pending.words, until(pending.at)) : null,
     times > 1 ? h("span", { class: "dim" }, `refused ${times} times`) : null,
-    reasons.length ? h("p", {}, "Because: ", reasons.join("; ")) : null);
+    reasons.length ? h("p", {}, reasons.join("; ")) : null);
 }

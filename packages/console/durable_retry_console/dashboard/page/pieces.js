@@ -8,9 +8,12 @@ export const STATES = ["pending", "scheduled", "paused", "running", "waiting_ret
 export const WAITING = ["scheduled", "waiting_retry", "waiting_throttle", "waiting_circuit", "waiting_order"];
 export const FINISHED = ["succeeded", "dead_lettered", "cancelled"];
 
-const UNTIL = { scheduled: "begins ", paused: "goes on " };
+const UNTIL = { scheduled: "begins ", paused: "goes on ", waiting_circuit: "next probe " };
 /** What an operation in a state does when its wait is over. */
 export const untilWords = (status) => UNTIL[status] ?? "next attempt ";
+
+/** Why an operation waits now, with the error behind it; null while it does not. */
+export const whyWaiting = (one) => (WAITING.includes(one.status) ? one.waits?.at(-1)?.delay_reasons[0] : null) ?? null;
 
 /** A state as a word with a mark: colour is never the only difference between states. */
 export const badge = (state) => h("span", { class: `badge is-${state}` }, words(state));

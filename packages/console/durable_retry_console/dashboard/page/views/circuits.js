@@ -57,7 +57,7 @@ const pair = (value, name, title = null) => h("span", { title }, h("b", {}, valu
 /** What is next for a circuit, as a line; null when nothing is. */
 export function next(circuit) {
   if (circuit.unreadable) return h("span", { class: "circuit-next", title: circuit.unreadable }, "its state cannot be read");
-  if (circuit.throttled_until) return h("span", { class: "circuit-next" }, "throttled: the dependency asked for a pause, ends ", until(circuit.throttled_until));
+  if (circuit.throttled_until) return h("span", { class: "circuit-next" }, `paused by ${circuit.throttled_by ?? "the dependency"} until `, at(circuit.throttled_until));
   if (circuit.state === "half_open") return h("span", { class: "circuit-next" }, "a probe is under way");
   const deadlines = circuit.stops_deadline ? "; deadlines stop meanwhile" : "";
   if (circuit.retry_at) return h("span", { class: "circuit-next" }, circuit.state === "open" ? "next probe " : "set by hand, ends ", until(circuit.retry_at), deadlines);

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { h, link } from "../dom.js";
 import { ago, until, words } from "../format.js";
 import { filters, pageQuery, pager, SHARED, table } from "../lists.js";
-import { badge, card, circuitLink, correlationLink, cutLink, deadLetterLink, operationLink, short, STATES } from "../pieces.js";
+import { badge, card, circuitLink, correlationLink, cutLink, deadLetterLink, operationLink, short, STATES, untilWords } from "../pieces.js";
 
 const TYPES = [["operation", "Operations"], ["dead_letter", "Dead letters"], ["event", "Events"], ["batch", "Batches"], ["saga", "Sagas"], ["replay", "Replays"], ["activity", "Activity"]];
 const PLACES = { operation: "operations", dead_letter: "dead-letters", batch: "batches", saga: "sagas", replay: "replays" };
@@ -27,7 +27,7 @@ const COLUMNS = [
   { name: "What", class: "wide", cell: whatCell, text: (one) => one.key ?? one.name ?? one.id },
   { name: "Dependency", cell: (one) => (one.dependency ? circuitLink(one.dependency) : "–"), text: (one) => one.dependency },
   { name: "Correlation", cell: (one) => correlationLink(one.correlation_id), text: (one) => one.correlation_id },
-  { name: "Why", class: "wide", cell: whyCell, text: (one) => one.error },
+  { name: "Why", class: "wide", cell: whyCell, text: whyOf },
   { name: "Created", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
   { name: "Id", class: "hidden", cell: () => "", text: (one) => one.id },
 ];
@@ -45,8 +45,10 @@ function whatCell(one) {
   return cutLink(link(href), name, one.key ?? one.id);
 }
 
+const whyOf = (one) => one.why ?? one.error ?? "";
+
 function whyCell(one) {
-  return h("div", {}, clip(one.error ?? ""), one.next_attempt_at ? h("small", { class: "countdown" }, "next attempt ", until(one.next_attempt_at)) : null);
+  return h("div", {}, clip(whyOf(one)), one.next_attempt_at ? h("small", { class: "countdown" }, untilWords(one.status), until(one.next_attempt_at)) : null);
 }
 
 export function findView({ path, query }) {
@@ -79,8 +81,8 @@ function answer(asked, items) {
   const letter = one.dead_letter_id ? deadLetterLink(one.dead_letter_id, "Its dead letter, to replay it") : null;
   return card("Where it is", [
     h("p", { class: "answer" }, badge(one.status), " ", operationLink(one.id, one.key), attempts(one), " at ", circuitLink(one.dependency)),
-    one.error ? h("p", { class: "why" }, one.error) : null,
-    one.next_attempt_at ? h("p", {}, "Next attempt ", until(one.next_attempt_at), ".") : null,
+    whyOf(one) ? h("p", { class: "why" }, whyOf(one)) : null,
+    one.next_attempt_at ? h("p", {}, words(untilWords(one.status)), until(one.next_attempt_at), ".") : null,
   ], { more: letter });
 }
 

@@ -5,7 +5,7 @@ import { timeline } from "../charts.js";
 import { go, h, link, toast } from "../dom.js";
 import { ago, at, number, until, when, words } from "../format.js";
 import { filters, pageQuery, pager, SHARED, table } from "../lists.js";
-import { ask, badge, button, card, circuitLink, copier, correlationLink, deadLetterLink, eventLink, facts, FINISHED, json, laneLink, mono, operationLink, sharedLink, short, STATES, untilWords, WAITING } from "../pieces.js";
+import { ask, badge, button, card, circuitLink, copier, correlationLink, deadLetterLink, eventLink, facts, FINISHED, json, laneLink, mono, operationLink, sharedLink, short, STATES, untilWords, WAITING, whyWaiting } from "../pieces.js";
 import { ACTIONS, onAll, optionsOf, selection } from "./bulk.js";
 
 const COLUMNS = [
@@ -15,7 +15,7 @@ const COLUMNS = [
   { name: "Dependency", cell: (one) => circuitLink(one.dependency), text: (one) => one.dependency },
   { name: "Attempts", class: "number", cell: (one) => number(one.attempt_count), text: (one) => one.attempt_count },
   { name: "Next attempt", cell: (one) => until(one.next_attempt_at), text: (one) => one.next_attempt_at },
-  { name: "Last error", class: "wide", cell: (one) => h("span", { class: "clip", title: errorOf(one) }, errorOf(one)), text: errorOf },
+  { name: "Why", class: "wide", cell: (one) => h("span", { class: "clip", title: whyOf(one) }, whyOf(one)), text: whyOf },
   { name: "Accepted", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
   { name: "Changed", class: "roomy", cell: (one) => ago(one.updated_at), text: (one) => one.updated_at },
   { name: "Operation", class: "hidden", cell: () => "", text: (one) => one.operation_id },
@@ -35,10 +35,13 @@ const ON_MANY = ["cancel", "retry_now", "pause", "resume"];
 const SHOWN = COLUMNS.filter((column) => column.class !== "hidden");
 
 /** Why an operation last failed; nothing once it has succeeded. */
-export function errorOf(one) {
+function errorOf(one) {
   if (one.status === "succeeded") return "";
   return one.attempts.findLast((attempt) => attempt.category)?.error ?? "";
 }
+
+/** Why it waits, or how it last failed. */
+const whyOf = (one) => whyWaiting(one) ?? errorOf(one);
 
 export function operationsView({ path, query, reload }) {
   const chosen = selection((one) => one.operation_id, (one) => one.key, ON_MANY, reload);
@@ -123,6 +126,7 @@ function headline(one, path, reload) {
       one.replaced_by ? h("span", {}, "replaced by ", operationLink(one.replaced_by, short(one.replaced_by))) : null,
       one.waits_for ? h("span", {}, "waits for the circuit of ", circuitLink(one.waits_for)) : null,
       one.status === "waiting_order" ? h("span", {}, "waits for its turn in the lane of ", laneLink(one.order_key)) : null,
+      whyWaiting(one) ? h("span", { class: "why" }, whyWaiting(one)) : null,
       one.next_attempt_at ? h("span", { class: "countdown" }, untilWords(one.status), until(one.next_attempt_at)) : null),
     h("div", { class: "actions" },
       WAITING.includes(one.status) ? button(one.status === "scheduled" ? "Start now" : "Retry now", () => act("retry-now", "Retrying now."), "main") : null,

@@ -72,7 +72,7 @@ export function eventView({ parameters: [id], reload }) {
     render: (one) => [
       h("div", { class: "headline", data: { key: "headline" } },
         h("div", { class: "headline-words" }, badge(one.state), h("strong", { class: "key" }, one.type),
-          one.state === "pending" && one.next_attempt_at ? h("span", { class: "countdown" }, one.waits_for_circuit ? "waits for the circuit, looks again " : "next attempt ", until(one.next_attempt_at)) : null),
+          one.state === "pending" && one.next_attempt_at ? h("span", { class: "countdown" }, one.why ? `${one.why}; ` : null, "next attempt ", until(one.next_attempt_at)) : null),
         one.unreadable ? null : h("div", { class: "actions" }, resend(one, reload))),
       h("p", { class: "detail", data: { key: "detail" } }, whyUnsent(one)),
       card("Data", json(one.data), { key: "content" }),

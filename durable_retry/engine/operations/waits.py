@@ -1,0 +1,69 @@
+"""Why an operation waits, or waited, with the error behind it: the member `waits` of a status document.
+
+An operation stores what held its attempts up. The pause after a failed attempt is in that attempt, and is
+joined to the others when the document is shown.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from durable_retry.engine.base.instants import from_rfc3339, time_text
+from durable_retry.engine.base.names import PAUSE_EVENT, WAITING, OperationState
+from durable_retry.engine.base.text import cut_text, error_text, failing_text
+from durable_retry.engine.retry.constraints import paused_text
+from durable_retry.engine.retry.history import PastAction, PastAttempt, PastWait, WaitKind, end_of, kind_after
+
+_ERROR_CHARS: Final = 160
+
+
+def waits_of(document: Mapping[str, Any]) -> tuple[PastWait, ...]:
+    """Return every wait of a stored status document, oldest first; the first reason of each says why."""
+    held = (PastWait.from_json(wait) for wait in document.get("waits", ()))
+    return tuple(sorted((*held, *_pauses_of(document)), key=lambda wait: wait.began_at))
+
+
+def _pauses_of(document: Mapping[str, Any]) -> Iterator[PastWait]:
+    before, since = None, ""
+    for written in document["attempts"]:
+        answer = (written["status_code"], written["category"])
+        if answer != before:
+            before, since = answer, written["started_at"]
+        if written["next_delay_seconds"] is not None:
+            yield _pause_after(PastAttempt.from_json(written), document, from_rfc3339(since))
+
+
+def _pause_after(attempt: PastAttempt, document: Mapping[str, Any], since: datetime) -> PastWait:
+    began_at, kind = end_of(attempt), kind_after(attempt.category)
+    until = began_at + timedelta(seconds=attempt.next_delay_seconds or 0)
+    error = None if attempt.error is None else cut_text(attempt.error, _ERROR_CHARS)
+    fails = document["dependency"]
+    if attempt.status_code is None:
+        fails = document.get("handler") or fails
+    why = (
+        f"{fails} {failing_text(error_text(attempt.status_code, error))}, since {time_text(since, began_at)}"
+    )
+    if kind is WaitKind.THROTTLE:
+        why = paused_text(str(attempt.status_code or fails), until, began_at)
+    return PastWait(
+        before_attempt=attempt.number + 1,
+        kind=kind,
+        began_at=began_at,
+        until=until,
+        delay_reasons=(why, *attempt.delay_reasons),
+    )
+
+
+def why_waiting(document: Mapping[str, Any]) -> str | None:
+    """Return why an operation waits now, by its document as it is shown; None while it does not."""
+    status = OperationState(document["status"])
+    if status is OperationState.PAUSED:
+        pauses = [action for action in document.get("actions", ()) if action["action"] == PAUSE_EVENT]
+        return _pause_by_person(PastAction.from_json(pauses[-1])) if pauses else None
+    waits = document.get("waits") if status in WAITING else None
+    return waits[-1]["delay_reasons"][0] if waits else None
+
+
+def _pause_by_person(action: PastAction) -> str:
+    by = f" by {action.by}" if action.by else ""
+    return f"paused{by}: {action.reason}" if action.reason else f"paused{by}"
