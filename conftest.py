@@ -68,7 +68,7 @@ def plain_sdk(request: pytest.FixtureRequest) -> Iterator[None]:
 def no_writers_in_the_background() -> Iterator[None]:
     """Tests that register the app start no thread that writes metrics or activity."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("durable_retry.app.begin_writers", lambda: None)
+        patched.setattr("durable_retry.app.begin_plugins", lambda: None)
         yield
 
 

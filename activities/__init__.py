@@ -4,22 +4,14 @@ A module is imported when the first of its activities is called, so that the app
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import azure.durable_functions as df
 
-from durable_retry.deferred import deferred
 from durable_retry.engine.base import names
-from durable_retry.runtime.binding import TaskHub, bind_hub
+from durable_retry.runtime.binding import add_activity
 
 ACTIVITIES: Final[Mapping[str, tuple[str, ...]]] = {
-    "bulk": (
-        names.REPLAY_PAGE,
-        names.REPLAY_BATCH,
-        names.BULK_PAGE,
-        names.BULK_BATCH,
-        names.BULK_ENDS,
-    ),
     "diagnosis": (names.DIAGNOSE,),
     "operation": (names.ATTEMPT, names.COMMIT, names.DEAD_LETTER),
     "order_lane": (names.LOOK_AT_LANE,),
@@ -40,7 +32,6 @@ ACTIVITIES: Final[Mapping[str, tuple[str, ...]]] = {
 
 _WITHOUT_HUB: Final = frozenset(
     {
-        names.REPLAY_PAGE,
         names.DIAGNOSE,
         names.COMMIT,
         names.DEAD_LETTER,
@@ -54,28 +45,13 @@ _WITHOUT_HUB: Final = frozenset(
 """The others take the task hub beside their input."""
 
 
-def blueprints() -> dict[str, df.Blueprint]:
-    """Return the blueprint of each module by its name, to register in the function app."""
-    return {module: _blueprint(module, activities) for module, activities in ACTIVITIES.items()}
+def blueprints() -> list[df.Blueprint]:
+    """Return the blueprint of each module, to register in the function app."""
+    return [_blueprint(module, activities) for module, activities in ACTIVITIES.items()]
 
 
 def _blueprint(module: str, activities: tuple[str, ...]) -> df.Blueprint:
     blueprint = df.Blueprint()
     for name in activities:
-        function = _imported_when_called(f"{__name__}.{module}:{name}")
-        function.__name__ = name
-        bound = function if name in _WITHOUT_HUB else bind_hub(blueprint)(function)
-        blueprint.activity_trigger(input_name="given", activity=name)(bound)
+        add_activity(blueprint, f"{__name__}.{module}:{name}", with_hub=name not in _WITHOUT_HUB)
     return blueprint
-
-
-def _imported_when_called(reference: str) -> Any:
-    run = deferred(reference)
-
-    async def activity(given: dict) -> object:  # type: ignore[type-arg] # the worker refuses parameterised annotations
-        return await run(given)
-
-    async def activity_with_hub(given: dict, hub: TaskHub) -> object:  # type: ignore[type-arg] # as above
-        return await run(given, hub)
-
-    return activity if reference.rpartition(":")[2] in _WITHOUT_HUB else activity_with_hub

@@ -24,6 +24,7 @@ from azure.functions.decorators.http import HttpTrigger
 
 from durable_retry import routing, triggers
 from durable_retry.engine.base.validation import Problem, did_you_mean
+from durable_retry.plugins import plugins
 from durable_retry.runtime.executor_guard import guard_executor
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.app import AppSettings
@@ -48,12 +49,8 @@ from durable_retry.settings.upkeep import retention_settings
 from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.telemetry import events, start_telemetry
 from durable_retry.triggers.sources.blueprints import SOURCES
-from durable_retry_console.app import begin_writers, subscribe_console
 
 DURABLE_FOLDERS: Final = ("orchestrators", "activities", "entities")
-
-CONSOLE_MODULES: Final = frozenset({"bulk"})
-"""Modules of the durable folders that belong to the console."""
 
 _ROUTE: Final = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 # The platform keeps names of entities in lower case, and names of functions to 127 characters.
@@ -82,7 +79,6 @@ def register(
     dependencies_file: str | Path | None = None,
     handlers: Iterable[str] = (),
     sources: Iterable[str] | None = None,
-    console: bool = True,
 ) -> None:
     """Add Durable Retry to a Durable Functions 2.x app; called once, where the app's functions are declared.
 
@@ -103,8 +99,6 @@ def register(
         sources: The sources that start operations, of `queue`, `event_grid`, `service_bus`, `event_hubs`,
             `cosmos_db`, `kafka` and `timer`; None means the first two and those whose app settings are
             present. HTTP is always there; without `queue` it has no `operations/enqueue`.
-        console: False leaves out what people look at: lists of operations, search, overview, metrics over
-            time, alerts, bulk actions and the dashboard. Everything that carries operations out stays.
 
     Raises:
         StartError: Lists every mistake in parameters, app settings, host.json, the file of dependencies and
@@ -116,7 +110,6 @@ def register(
         dependencies_file=dependencies_file,
         handlers=_tuple_of_names(handlers),
         sources=None if sources is None else frozenset(_tuple_of_names(sources)),
-        console=console,
     )
     caller = sys._getframe(1)
     mistakes = Mistakes(APP_ROOT, f"{caller.f_code.co_filename}:{caller.f_lineno}")
@@ -133,8 +126,7 @@ def register(
     mistakes.refuse()
     start_telemetry(receivers_in(os.environ))
     subscribe_watchers()
-    if chosen.console:
-        begin_writers()
+    begin_plugins()
     container = df.Blueprint()  # The SDK has no call that adds a function as it is.
     container._function_builders = builders
     app.register_functions(container)
@@ -144,8 +136,14 @@ def subscribe_watchers() -> None:
     """Subscribe to the facts of the core everybody who watches it."""
     events.record_facts()
     operation_notes.record_facts()
-    if registration().console:
-        subscribe_console()
+    for plugin in plugins():
+        plugin.subscribe()
+
+
+def begin_plugins() -> None:
+    """Begin what plugins do in the background."""
+    for plugin in plugins():
+        plugin.begin()
 
 
 def harden_runtime() -> None:
@@ -203,8 +201,6 @@ def _registration_mistakes(app: Any, chosen: Any) -> Iterator[Problem]:
         )
     if not isinstance(chosen.dependencies_file, str | Path | None):
         yield Problem("register(dependencies_file)", f"must be a path, not {chosen.dependencies_file!r}")
-    if not isinstance(chosen.console, bool):
-        yield Problem("register(console)", f"must be True or False, not {chosen.console!r}")
     for module in chosen.handlers:
         if not isinstance(module, str):
             yield Problem("register(handlers)", f"must be a list of names of modules; {module!r} is none")
@@ -230,9 +226,9 @@ def _own_functions() -> list[FunctionBuilder]:
 
 def _durable_blueprints() -> Iterator[df.Blueprint]:
     for folder in DURABLE_FOLDERS:
-        for name, blueprint in import_module(f"{_durable_package()}{folder}").blueprints().items():
-            if registration().console or name not in CONSOLE_MODULES:
-                yield blueprint
+        yield from import_module(f"{_durable_package()}{folder}").blueprints()
+    for plugin in plugins():
+        yield from plugin.blueprints()
 
 
 def _durable_package() -> str:

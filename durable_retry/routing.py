@@ -1,4 +1,4 @@
-"""The collections of routes that the app has: those of the core, and the console's unless it is left out."""
+"""The collections of routes that the app has: those of the core and of its plugins."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,8 +8,8 @@ import azure.durable_functions as df
 
 from durable_retry.deferred import imported
 from durable_retry.http.collection import Collection, add_collection
+from durable_retry.plugins import plugins
 from durable_retry.settings.configuration import registration
-from durable_retry_console.app import COLLECTIONS as CONSOLE
 
 CORE: Final = (
     Collection(
@@ -43,12 +43,12 @@ _UNMATCHED: Final = Collection("{*rest}", (), anonymous=True)
 
 
 def collections() -> Iterator[Collection]:
-    """Yield the collections of this app; those of the console add routes to some of the core's."""
-    console = {each.path: each for each in CONSOLE} if registration().console else {}
-    for collection in CORE:
-        more = console.pop(collection.path, collection)
-        yield replace(collection, routes=tuple(dict.fromkeys((*collection.routes, *more.routes))))
-    yield from console.values()
+    """Yield the collections of this app; a plugin may add routes to those that there are."""
+    found = {each.path: each for each in CORE}
+    for more in (each for plugin in plugins() for each in plugin.collections):
+        known = found.get(more.path, replace(more, routes=()))
+        found[more.path] = replace(known, routes=(*known.routes, *more.routes))
+    yield from found.values()
 
 
 def routes_of(collection: Collection) -> Iterator[Any]:

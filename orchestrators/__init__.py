@@ -2,23 +2,10 @@
 
 import azure.durable_functions as df
 
-from . import batch, bulk, call, diagnosis, operation, order_lane, outbox, saga, upkeep, wake_waiting
+from . import batch, call, diagnosis, operation, order_lane, outbox, saga, upkeep, wake_waiting
 
 
-def blueprints() -> dict[str, df.Blueprint]:
-    """Return the blueprint of each module by its name, to register in the function app."""
-    return {
-        module.__name__.rpartition(".")[2]: module.blueprint
-        for module in (
-            batch,
-            bulk,
-            call,
-            diagnosis,
-            operation,
-            order_lane,
-            outbox,
-            saga,
-            upkeep,
-            wake_waiting,
-        )
-    }
+def blueprints() -> list[df.Blueprint]:
+    """Return the blueprint of each module, to register in the function app."""
+    modules = (batch, call, diagnosis, operation, order_lane, outbox, saga, upkeep, wake_waiting)
+    return [module.blueprint for module in modules]

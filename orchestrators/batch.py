@@ -9,9 +9,9 @@ from durabletask import task
 from durable_retry.engine.base.names import BATCH, BATCH_CLOSE, BATCH_STEP
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.workflows.shapes import BatchProgress
+from durable_retry.runtime.turns import Turns, call_until_success
 
 from .completion_reports import CompletionReports
-from .turns import Turns, call_until_success
 
 blueprint = df.Blueprint()
 

@@ -6,9 +6,9 @@ import azure.durable_functions as df
 from durabletask import task
 
 from durable_retry.engine.base.names import CALL, LOOK_AT_CALL, START_CALL
+from durable_retry.runtime.turns import Turns, call_until_success
 
 from .completion_reports import LOOKS_PER_HISTORY, CompletionReports
-from .turns import Turns, call_until_success
 
 blueprint = df.Blueprint()
 

@@ -11,8 +11,7 @@ from durabletask import task
 
 from durable_retry.engine.base.names import ENDED_EVENT
 from durable_retry.engine.operations.completion import Completion
-
-from .turns import Signals, Turns
+from durable_retry.runtime.turns import Signals, Turns
 
 LOOKS_PER_HISTORY: Final = 20
 """Starts and looks after which the orchestration continues as new, so that its history stays short."""

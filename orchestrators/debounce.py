@@ -6,10 +6,10 @@ from typing import Any
 from durable_retry.engine.base.names import ARRIVE, BEGIN, CANCEL_EVENT, REPLACED_EVENT, WITHDRAW
 from durable_retry.engine.operations.debounce import Debounce, DebouncePlace, DebounceRequest
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
+from durable_retry.runtime.turns import Turns, call_entity
 from durable_retry.stores.operations.entities import debounce_id
 
 from .run import Run
-from .turns import Turns, call_entity
 
 
 def wait_until_quiet(run: Run, debounce: Debounce) -> Turns[str | None]:

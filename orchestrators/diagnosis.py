@@ -8,10 +8,9 @@ from durabletask import task
 
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import DIAGNOSE, DIAGNOSIS
+from durable_retry.runtime.turns import Turns
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.operations.entities import record_id
-
-from .turns import Turns
 
 blueprint = df.Blueprint()
 

@@ -51,14 +51,7 @@ from durable_retry.engine.retry.loop import (
     WorkerFailed,
     lease_expired,
 )
-from durable_retry.settings.configuration import function_name
-from durable_retry.stores.operations.entities import record_id
-from durable_retry.telemetry.facts import report
-
-from .debounce import wait_until_quiet
-from .order_lane import give_turn_back, wait_for_turn
-from .run import LAPS_PER_HISTORY, Run
-from .turns import (
+from durable_retry.runtime.turns import (
     Asking,
     Turns,
     attempt_answer_of,
@@ -68,6 +61,13 @@ from .turns import (
     request_probe,
     request_slot,
 )
+from durable_retry.settings.configuration import function_name
+from durable_retry.stores.operations.entities import record_id
+from durable_retry.telemetry.facts import report
+
+from .debounce import wait_until_quiet
+from .order_lane import give_turn_back, wait_for_turn
+from .run import LAPS_PER_HISTORY, Run
 
 blueprint = df.Blueprint()
 

@@ -27,11 +27,11 @@ from durable_retry.engine.order_lanes.lane import LOOKS_FROM, Turn, ask_again_se
 from durable_retry.engine.retry.constraints import is_over
 from durable_retry.engine.retry.decide import DeadLetter, Wait, overdue_in_order
 from durable_retry.engine.retry.history import WaitKind
+from durable_retry.runtime.turns import Turns, call_entity
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.order_lanes import lane_id, message_of
 
 from .run import Run
-from .turns import Turns, call_entity
 
 blueprint = df.Blueprint()
 

@@ -27,9 +27,7 @@ from durable_retry.engine.retry.loop import (
     WorkerFailed,
     after,
 )
-from durable_retry.settings.configuration import function_name
-
-from .turns import (
+from durable_retry.runtime.turns import (
     EARLY_BY,
     Asking,
     Signals,
@@ -40,6 +38,7 @@ from .turns import (
     request_probe,
     request_slot,
 )
+from durable_retry.settings.configuration import function_name
 
 blueprint = df.Blueprint()
 

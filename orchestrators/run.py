@@ -25,9 +25,8 @@ from durable_retry.engine.operations.status import WAITS_FOR, OperationStatus
 from durable_retry.engine.retry.decide import Wait, is_owed
 from durable_retry.engine.retry.history import AttemptOutcome, PastAction, PastWait, WaitKind
 from durable_retry.engine.retry.loop import Action, LapResult, RetryState, after
+from durable_retry.runtime.turns import Signals, Turns, after_early, fired_early
 from durable_retry.telemetry.facts import report
-
-from .turns import Signals, Turns, after_early, fired_early
 
 _HELD_ELSEWHERE: Final = frozenset({OperationState.WAITING_CIRCUIT, OperationState.WAITING_THROTTLE})
 """States that the circuit of a dependency ends, the operation's or that of a step."""

@@ -12,10 +12,10 @@ from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.workflows.document import saga_document
 from durable_retry.engine.workflows.references import MissingResultError
 from durable_retry.engine.workflows.shapes import Do, Over, Saga, Undo
+from durable_retry.runtime.turns import Turns, call_until_success
 from durable_retry.stores.sagas import saga_progress
 
 from .completion_reports import LOOKS_PER_HISTORY, CompletionReports
-from .turns import Turns, call_until_success
 
 blueprint = df.Blueprint()
 

@@ -6,9 +6,8 @@ import azure.durable_functions as df
 from durabletask import task
 
 from durable_retry.engine.base.names import REMOVE_PAST, RETENTION
+from durable_retry.runtime.turns import Turns
 from durable_retry.settings.configuration import function_name
-
-from .turns import Turns
 
 blueprint = df.Blueprint()
 

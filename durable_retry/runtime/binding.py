@@ -1,4 +1,4 @@
-"""The binding `durableClient`: functions that declare it get a `TaskHub` as `hub`."""
+"""The binding `durableClient`: functions that declare it, activities among them, get a `TaskHub` as `hub`."""
 
 from collections.abc import Awaitable, Callable
 from functools import wraps
@@ -6,9 +6,10 @@ from typing import Any
 
 from azure.durable_functions import Blueprint
 
+from durable_retry.deferred import deferred
 from durable_retry.stores.task_hub import TaskHub
 
-__all__ = ["TaskHub", "bind_hub"]
+__all__ = ["TaskHub", "add_activity", "bind_hub"]
 
 
 def bind_hub(blueprint: Blueprint) -> Callable[[Callable[..., Awaitable[Any]]], Any]:
@@ -26,3 +27,24 @@ def bind_hub(blueprint: Blueprint) -> Callable[[Callable[..., Awaitable[Any]]], 
         )(bound)
 
     return bind
+
+
+def add_activity(blueprint: Blueprint, reference: str, *, with_hub: bool) -> None:
+    """Add an activity whose module is imported when it is first called.
+
+    Args:
+        reference: Its function, `package.module:name`, whose name is the activity's.
+        with_hub: Whether it takes the task hub beside its input.
+    """
+    run = deferred(reference)
+
+    async def activity(given: dict) -> object:  # type: ignore[type-arg] # the worker refuses parameterised annotations
+        return await run(given)
+
+    async def activity_with_hub(given: dict, hub: TaskHub) -> object:  # type: ignore[type-arg] # as above
+        return await run(given, hub)
+
+    function: Any = activity_with_hub if with_hub else activity
+    function.__name__ = name = reference.rpartition(":")[2]
+    bound = bind_hub(blueprint)(function) if with_hub else function
+    blueprint.activity_trigger(input_name="given", activity=name)(bound)

@@ -68,9 +68,6 @@ class Registration:
     dependencies_file: str | Path | None = None
     handlers: tuple[str, ...] = ()  # modules with handlers, before those of `HANDLERS`
     sources: frozenset[str] | None = None  # names of the sources; None means those that have their settings
-    # Whether the app has the console: lists, search, overview, metrics over time, alerts, bulk actions and
-    # the dashboard.
-    console: bool = True
 
     def wants(self, source: str) -> bool:
         """Whether a source is to be registered when it has its settings."""

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,53 +22,71 @@ from durable_retry.engine.base.instants import to_rfc3339
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
 from tests.support.azurite import Storage
 from tests.support.documents import Document
+from tests.support.packages import link_packages
 from tests.support.post_server import PostServer
 from tests.support.target import Target
 
 SHOP = Path(__file__).parent / "apps" / "shop"
 SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 FOLDERS = ("durable_retry", "orchestrators", "activities", "entities")
+CONSOLE = "packages/console"
 COMING_FROM = Document("docs/coming-from.md")
 ADOPTING = Document("docs/adopting.md")
 ENDED = {"succeeded", "dead_lettered", "cancelled"}
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy: a build leaves files where it runs."""
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what the wheels are built from, with them in `dist/`: a build leaves files where it runs."""
     source = tmp_path_factory.mktemp("source")
     for name in SOURCES:
         shutil.copy(ROOT / name, source)
-    for name in FOLDERS:
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(source / "dist"), str(source))
-    (built,) = (source / "dist").glob("*.whl")
+    for name in (*FOLDERS, CONSOLE):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "build"))
+    built = ("--no-deps", "--no-build-isolation", "--wheel-dir", str(source / "dist"))
+    _pip("wheel", *built, str(source), str(source / CONSOLE))
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path) -> Path:
+    (built,) = (source / "dist").glob("durable_retry-*.whl")
     return built
 
 
 @pytest.fixture(scope="module")
-def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment with the wheel, what it requires, and onebox; not the repository."""
-    folder = tmp_path_factory.mktemp("environment")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    found = folder / "bin" / "python"
-    site = subprocess.run(
-        [found, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
+def python(source: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheels, what they require, and onebox; no repository."""
+    found, site = _environment(tmp_path_factory.mktemp("environment"))
     installed = sysconfig.get_path("purelib")
-    (Path(site) / "installed.pth").write_text(f"import site; site.addsitedir({installed!r})\n")
-    _type_the_install_line(found, wheel.parent.parent)
+    (site / "installed.pth").write_text(f"import site; site.addsitedir({installed!r})\n")
+    _type_the_install_line(found, source)
+    (console,) = (source / "dist").glob("durable_retry_console-*.whl")
+    _pip("--python", str(found), "install", "--no-deps", "--force-reinstall", str(console))
     _pip("--python", str(found), "install", f"{wheel}[cli,console,telemetry]")
     return found
+
+
+@pytest.fixture(scope="module")
+def bare_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel alone, what it requires, and onebox."""
+    found, site = _environment(tmp_path_factory.mktemp("bare"))
+    _pip("--python", str(found), "install", "--no-deps", str(wheel))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    link_packages(site, [*project["dependencies"], "onebox"])
+    return found
+
+
+def _environment(folder: Path) -> tuple[Path, Path]:
+    """Make an empty environment; return its interpreter and where its packages are."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    return folder / "bin" / "python", next(folder.glob("lib/python*/site-packages"))
 
 
 def _type_the_install_line(python: Path, source: Path) -> None:
     """Run the command of the page about adopting, where `dist/` has the wheel, for this interpreter."""
     (line,) = ADOPTING.blocks("sh")
-    assert line.text == "pip install dist/durable_retry-*.whl\n"
+    assert line.text == "pip install dist/durable_retry-*.whl dist/durable_retry_console-*.whl\n"
     pip = python.with_name("pip")
     pip.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pip --quiet --python "{python}" "$@"\n')
     pip.chmod(0o755)
@@ -145,6 +164,14 @@ def test_the_wheel_takes_one_name_and_has_everything_but_the_apps_own_handlers(w
         if file.is_file() and file.suffix not in {".pyc", ".md"}
     }
     assert names == kept - {"durable_retry/activities/handlers.py"}
+
+
+def test_the_consoles_wheel_takes_one_name_and_has_the_page(source: Path) -> None:
+    (wheel,) = (source / "dist").glob("durable_retry_console-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    kept = (file for file in (ROOT / CONSOLE / "durable_retry_console").rglob("*") if file.is_file())
+    assert names == {str(file.relative_to(ROOT / CONSOLE)) for file in kept if file.suffix != ".pyc"}
 
 
 def test_it_asks_for_what_the_repository_installs(python: Path) -> None:
@@ -299,6 +326,36 @@ def ended_action(client: Client, path: str, id_: str) -> dict[str, Any]:
 
 def state_of(client: Client, dependency: str) -> Any:
     return client.request("GET", f"circuits/{dependency}")["state"]
+
+
+CORE_ALONE = """
+import azure.durable_functions as df
+import azure.functions as func
+import durable_retry
+
+app = df.DFApp(http_auth_level=func.AuthLevel.ANONYMOUS)
+durable_retry.register(app, route_prefix="retries", dependencies_file="services.toml")
+"""
+OF_THE_CONSOLE = ("search?q=a", "overview", "metrics", "alerts", "activity", "dashboard", "bulk-actions")
+
+
+def test_an_app_without_the_console_starts_and_answers_404_on_its_paths(
+    bare_python: Path, tmp_path: Path, azurites: Callable[[str], Storage], target: Target
+) -> None:
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "function_app.py").write_text(CORE_ALONE)
+    for name in ("host.json", "services.toml"):
+        shutil.copy(SHOP / name, app)
+    settings = {"WAREHOUSE_URL": target.url, "AzureWebJobsStorage": azurites("bare").connection_string}
+    with served(bare_python, app, tmp_path, **settings) as client:
+        assert ended(client, submitted(client, a_call("bare", "/fail/1")))["status"] == "succeeded"
+        answers = {path: client.get(f"/api/retries/{path}").status_code for path in OF_THE_CONSOLE}
+        described = client.get("/api/retries/openapi.json").json()["paths"]
+    assert set(answers.values()) == {404}, answers
+    words = {path.split("/")[3] for path in described}
+    assert "operations" in words
+    assert words & {path.partition("?")[0] for path in OF_THE_CONSOLE} == set()
 
 
 ORDER = {"order": "o-7", "amount": 5}

@@ -14,11 +14,12 @@ NEEDED = [
     "requirements.txt",
     "requirements-dev.txt",
     "constraints.txt",
+    "packages/console/pyproject.toml",
     "packages/onebox/pyproject.toml",
     "packages/retryctl/pyproject.toml",
     "packages/onebox/onebox/azurite/package-lock.json",
 ]
-COMMANDS = ["bash", "cat", "cksum", "dirname"]
+COMMANDS = ["bash", "cat", "cksum", "dirname", "rm"]
 
 
 @pytest.fixture

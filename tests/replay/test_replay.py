@@ -29,8 +29,8 @@ from durable_retry.engine.base.names import (
     RETENTION,
     SAGA,
 )
+from durable_retry_console.bulk import orchestration as bulk_replay
 from orchestrators import batch, call, diagnosis, operation, order_lane, outbox, saga, wake_waiting
-from orchestrators import bulk as bulk_replay
 from orchestrators import upkeep as retention
 from tests.replay.recording import FOREIGN, Recording, load, shapes
 from tests.replay.with_a_wait import with_a_wait

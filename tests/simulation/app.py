@@ -18,7 +18,6 @@ from azure.core.exceptions import HttpResponseError, ServiceResponseError
 from azure.data.tables import TableTransactionError
 from pydantic import BaseModel
 
-from activities import bulk as replay_steps
 from activities import operation as operation_steps
 from activities import order_lane as order_lane_steps
 from activities import outbox as outbox_steps
@@ -50,13 +49,14 @@ from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables, whole_tables
 from durable_retry.telemetry import facts
+from durable_retry_console.bulk import activities as replay_steps
+from durable_retry_console.bulk import orchestration as bulk_replay
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
 from entities.debounce import Debounce
 from entities.idempotency_record import IdempotencyRecord
 from entities.order_lane import OrderLane
 from orchestrators import batch, call, operation, order_lane, outbox, saga, wake_waiting
-from orchestrators import bulk as bulk_replay
 from tests.simulation.activities import Activity
 from tests.simulation.client import Client
 from tests.simulation.hub import Hub

@@ -61,13 +61,13 @@ from durable_retry.engine.base.names import (
     WAKE_WAITING,
 )
 from durable_retry.stores.task_hub import TaskHub, close_clients
+from durable_retry_console.bulk.orchestration import bulk_action, replay
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
 from entities.debounce import Debounce
 from entities.idempotency_record import IdempotencyRecord
 from entities.order_lane import OrderLane
 from orchestrators.batch import batch
-from orchestrators.bulk import bulk_action, replay
 from orchestrators.call import call_operation
 from orchestrators.diagnosis import diagnosis
 from orchestrators.operation import operation

@@ -16,6 +16,7 @@ import durable_retry
 import entities
 from durable_retry.api import described
 from durable_retry.handlers.registry import find_handler
+from durable_retry.plugins import plugins
 from durable_retry.services.sources import intake
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.callers import caller_settings
@@ -59,11 +60,12 @@ def _forget() -> None:
     intake_settings.cache_clear()
     intake.cache_clear()
     described.cache_clear()
+    plugins.cache_clear()
 
 
 def _entities() -> list[Any]:
     """The classes of the entities; the SDK's decorator puts them on what the host calls."""
-    builders = [builder for each in entities.blueprints().values() for builder in each._function_builders]
+    builders = [builder for each in entities.blueprints() for builder in each._function_builders]
     found = (getattr(builder._function._func, "entity_function", None) for builder in builders)
     return [entity for entity in found if entity is not None]
 
@@ -145,15 +147,18 @@ def test_only_the_sources_that_are_named_are_there(tmp_path: Path) -> None:
     assert registered(tmp_path, sources=["event_grid"]).keys() & SOURCES == {"operations_event_grid"}
 
 
-def test_an_app_can_leave_the_console_out(tmp_path: Path) -> None:
-    functions = registered(tmp_path, console=False)
+def test_an_app_without_the_console_has_the_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = registered(tmp_path)
+    monkeypatch.setattr("durable_retry.plugins.entry_points", lambda **_group: ())
+    _forget()
+    functions = registered(tmp_path)
     assert functions.keys() >= {"api_operations", "api_dead_letters", "api_health", "watch", "operation"}
     left_out = {"api_search", "api_overview", "api_dashboard", "api_bulk_actions", "bulk_action"}
     assert not functions.keys() & left_out
     assert "/api/operations" in described()["paths"]
     assert "/api/overview" not in described()["paths"]
     assert "get" not in described()["paths"]["/api/operations"]
-    assert functions.keys() < registered(tmp_path).keys()
+    assert functions.keys() < whole.keys()
 
 
 def test_without_the_queue_nothing_can_be_put_on_it(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ LAYERS: Final = (
     "settings",
     "stores",
     "runtime.binding",
+    "runtime.turns",
     "services",
 )
 """Below the surfaces, each may import itself and what stands before it."""
@@ -39,16 +40,19 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
         for at, layer in enumerate(LAYERS)
     },
     **{
-        surface: frozenset({*(f"{LIBRARY}.{layer}" for layer in LAYERS), CONSOLE})
+        surface: frozenset(f"{LIBRARY}.{layer}" for layer in LAYERS)
         for surface in ("orchestrators", "entities")
     },
-    "activities": frozenset({*(f"{LIBRARY}.{layer}" for layer in FOR_TRIGGERS), CONSOLE}),
+    "activities": frozenset(f"{LIBRARY}.{layer}" for layer in FOR_TRIGGERS),
     f"{LIBRARY}.http": frozenset(f"{LIBRARY}.{layer}" for layer in (*FOR_TRIGGERS, "http")),
     f"{LIBRARY}.triggers": frozenset(f"{LIBRARY}.{layer}" for layer in (*FOR_TRIGGERS, "http", "triggers")),
-    CONSOLE: frozenset({*(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", "triggers")), CONSOLE}),
-    f"{LIBRARY}.routing": frozenset({LIBRARY, CONSOLE}),
+    f"{LIBRARY}.plugins": frozenset(f"{LIBRARY}.{layer}" for layer in (*FOR_TRIGGERS, "http", "plugins")),
+    CONSOLE: frozenset(
+        {*(f"{LIBRARY}.{layer}" for layer in (*LAYERS, "http", "triggers", "plugins")), CONSOLE}
+    ),
+    f"{LIBRARY}.routing": frozenset({LIBRARY}),
     f"{LIBRARY}.api": frozenset({LIBRARY}),
-    f"{LIBRARY}.app": frozenset({LIBRARY, CONSOLE}),
+    f"{LIBRARY}.app": frozenset({LIBRARY}),
     f"{LIBRARY}.runtime.executor_guard": frozenset(),
     f"{LIBRARY}.client": frozenset(
         f"{LIBRARY}.{layer}" for layer in ("client", "engine", "clock", "handlers")
@@ -209,7 +213,8 @@ def modules_in(folder: Path) -> set[str]:
 
 
 def module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
+    base = ROOT / "packages" / "console" if path.is_relative_to(ROOT / "packages") else ROOT
+    parts = path.relative_to(base).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -217,7 +222,7 @@ def import_graph() -> dict[str, set[str]]:
     """Return the modules of the app, each with those of them that it imports when it is imported."""
     paths = {
         module_name(path): path
-        for top in (LIBRARY, "orchestrators", "activities", "entities")
+        for top in (LIBRARY, CONSOLE, "orchestrators", "activities", "entities")
         for path in files_of(top)
     }
     graph: dict[str, set[str]] = {}
@@ -260,10 +265,10 @@ def test_imports_point_one_way(layer: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in files_of(CONSOLE) if path.stem.endswith("routes")],
+    [path for path in files_of(CONSOLE) if path.stem.endswith(("routes", "activities"))],
     ids=lambda path: f"{path.parent.name}.{path.stem}",
 )
-def test_a_route_of_the_console_imports_no_store(path: Path) -> None:
+def test_a_route_or_activity_of_the_console_imports_no_store(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     names = [name for _, name in imported_by(tree)]
     assert [name for name in names if {"stores", "store"} & set(name.split("."))] == []
@@ -274,6 +279,7 @@ def test_every_module_of_the_library_has_a_layer() -> None:
     surfaces = {
         "http",
         "triggers",
+        "plugins",
         "routing",
         "api",
         "app",
@@ -325,13 +331,13 @@ def test_a_circle_is_found() -> None:
 def test_the_import_graph_has_edges() -> None:
     graph = import_graph()
     assert "durable_retry.engine.retry.decide" in graph["orchestrators.operation"]
-    assert "orchestrators.turns" in graph["orchestrators.operation"]
+    assert "durable_retry.runtime.turns" in graph["orchestrators.operation"]
 
 
-def test_the_composition_root_does_not_import_what_is_never_deployed() -> None:
+def test_the_composition_root_imports_neither_what_is_never_deployed_nor_the_console() -> None:
     root = ROOT / "function_app.py"
     modules = {name.split(".")[0] for _, name in imported_by(ast.parse(root.read_text(encoding="utf-8")))}
-    assert not modules & NEVER_DEPLOYED
+    assert not modules & {*NEVER_DEPLOYED, CONSOLE}
 
 
 @pytest.mark.parametrize(
@@ -388,13 +394,18 @@ def test_the_check_catches_a_violation_in_the_library(layer: str, source: str) -
         ("durable_retry.http", "from durable_retry.stores.storage import tables"),
         ("durable_retry.in_process", "from durable_retry.stores.operations.status import find_status"),
         ("durable_retry.triggers", "import retryctl.api"),
+        ("durable_retry.app", "from durable_retry_console.app import PLUGIN"),
+        ("durable_retry.routing", "x = imported('durable_retry_console.app:PLUGIN')"),
+        ("durable_retry.client", "import durable_retry_console"),
+        ("orchestrators", "from durable_retry_console.bulk.shapes import BatchPace"),
+        ("retryctl", "import durable_retry_console"),
         ("durable_retry.triggers", "import orchestrators.operation"),
         ("activities", "import scripts.run"),
         ("activities", "from durable_retry.stores.workflows import find_batch"),
         ("activities", "from durable_retry.triggers.http import answers"),
         ("activities", "from orchestrators import operation"),
         ("orchestrators", "from activities import operation"),
-        ("orchestrators", "from orchestrators.turns import Steps"),
+        ("orchestrators", "from orchestrators.run import Run"),
         ("orchestrators", "from ..activities import operation"),
         ("entities", "from tests.support import builders"),
         ("onebox", "from durable_retry.engine.retry.policy import RetryPolicy"),

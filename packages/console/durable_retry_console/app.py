@@ -1,16 +1,22 @@
 """Adding the console to an app: its routes, what it hears of the core, and its steps of upkeep."""
 
+from collections.abc import Iterator
 from typing import Final
+
+import azure.durable_functions as df
 
 from durable_retry.deferred import deferred
 from durable_retry.http.collection import Collection
+from durable_retry.plugins import Plugin
+from durable_retry.runtime.binding import add_activity
 from durable_retry.services.upkeep.chores import EACH_MINUTE, EACH_ROUND
 from durable_retry_console.activity import watch as activity_watch
 from durable_retry_console.activity.store import WRITER as ACTIVITY_WRITER
+from durable_retry_console.bulk import orchestration
 from durable_retry_console.metrics import minutes
 from durable_retry_console.metrics.store import WRITER as METRICS_WRITER
 
-COLLECTIONS: Final = (
+_COLLECTIONS: Final = (
     Collection(
         "operations/{*rest}",
         (
@@ -28,6 +34,15 @@ COLLECTIONS: Final = (
     Collection("dashboard/{*rest}", ("durable_retry_console.dashboard.routes:routes",), anonymous=True),
 )
 
+_ACTIVITIES: Final = {
+    "durable_retry_console.bulk.activities:replay_page": False,
+    "durable_retry_console.bulk.activities:replay_batch": True,
+    "durable_retry_console.bulk.activities:bulk_page": True,
+    "durable_retry_console.bulk.activities:bulk_batch": True,
+    "durable_retry_console.bulk.activities:bulk_ends": True,
+}
+"""Whether each takes the task hub."""
+
 _EACH_MINUTE: Final = (
     deferred("durable_retry_console.alerts.watch:check_alerts"),
     deferred("durable_retry_console.activity.changes:note_changes"),
@@ -38,8 +53,15 @@ _EACH_ROUND: Final = (
 )
 
 
-def subscribe_console() -> None:
-    """Subscribe the console to the facts of the core, and add its steps to upkeep; once per process."""
+def _blueprints() -> Iterator[df.Blueprint]:
+    yield orchestration.blueprint
+    activities = df.Blueprint()
+    for reference, with_hub in _ACTIVITIES.items():
+        add_activity(activities, reference, with_hub=with_hub)
+    yield activities
+
+
+def _subscribe() -> None:
     minutes.record_facts()
     activity_watch.record_facts()
     if not set(_EACH_MINUTE) <= set(EACH_MINUTE):
@@ -47,7 +69,10 @@ def subscribe_console() -> None:
         EACH_ROUND.extend(_EACH_ROUND)
 
 
-def begin_writers() -> None:
-    """Write what this process counts and notes, in the background, from now on."""
+def _begin_writers() -> None:
     METRICS_WRITER.begin()
     ACTIVITY_WRITER.begin()
+
+
+PLUGIN: Final = Plugin(_COLLECTIONS, _blueprints, _subscribe, _begin_writers)
+"""The entry point of the group `durable_retry.plugins`."""

@@ -16,10 +16,10 @@ from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import RetryState, after
 from durable_retry.engine.retry.policy import Timeouts
+from durable_retry.runtime.turns import attempt_answer_of
 from durable_retry.services.attempt import attempt as attempt_module
 from durable_retry.services.attempt import http_request as http_attempt
 from durable_retry.services.attempt.attempt import make_attempt
-from orchestrators.turns import attempt_answer_of
 from scripts.processes import ROOT, free_port
 from tests.support.azurite import Storage
 from tests.support.builders import an_operation

@@ -8,7 +8,7 @@ import pytest
 
 from scripts.package import deployed_files, write
 from scripts.processes import ROOT
-from tests.integration.deployment.deployment import install_packages
+from tests.support.packages import install_packages
 
 INDEXING = ROOT / "tests" / "integration" / "deployment" / "indexing.py"
 

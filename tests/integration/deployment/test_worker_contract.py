@@ -31,11 +31,11 @@ from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState
 from scripts.package import write
 from scripts.processes import ROOT, free_port
-from tests.integration.deployment.deployment import install_packages
 from tests.integration.deployment.function_rpc import EVENT_STREAM, PACKAGE, make_messages
 from tests.support.azurite import Storage
 from tests.support.builders import an_operation
 from tests.support.hub import binding_for
+from tests.support.packages import install_packages
 
 pytestmark = pytest.mark.long
 

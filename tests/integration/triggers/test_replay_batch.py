@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from activities.bulk import bulk_batch, bulk_ends, replay_batch, replay_page
 from durable_retry import clock
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import Category
@@ -30,6 +29,7 @@ from durable_retry.stores.dead_letters.records import (
 )
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.bulk.activities import bulk_batch, bulk_ends, replay_batch, replay_page
 from durable_retry_console.bulk.ends import items_page
 from durable_retry_console.bulk.replay import RECHECK, held_until
 from tests.support.builders import an_entry, an_operation, failing

@@ -31,6 +31,10 @@ def test_the_image_installs_what_is_deployed_where_the_worker_looks_for_it() -> 
     copied = set(re.findall(r"(\S+\.txt) ", DOCKERFILE)) & {"requirements.txt", "constraints.txt"}
     assert copied == {"requirements.txt", "constraints.txt"}
     assert {Path(name) for name in copied} <= set(deployed_files())
+    own = re.findall(r"(?m)^\./(\w+)/", (ROOT / "requirements.txt").read_text())
+    assert own
+    assert all(f"COPY {folder} /home/site/wwwroot/{folder}\n" in DOCKERFILE for folder in own)
+    assert "RUN cd /home/site/wwwroot && " in DOCKERFILE
     assert "--target /home/site/wwwroot/.python_packages/lib/site-packages" in DOCKERFILE
 
 

@@ -1,7 +1,7 @@
 """Bulk actions: archive or replay many dead letters; cancel, retry now, pause or resume many operations.
 
-Each is one orchestration (`orchestrators.bulk`): `replay` for replays, `bulk_action` for others. What
-a filter means is read page by page while it runs; a selection is in its input.
+Each is one orchestration (`bulk/orchestration.py`): `replay` for replays, `bulk_action` for others. What a
+filter means is read page by page while it runs; a selection is in its input.
 """
 
 import re

@@ -10,7 +10,7 @@ from durable_retry.engine.limits.limiter import Limiter, SlotRequest, acquire
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.retry.loop import AdmissionState
 from durable_retry.engine.retry.policy import Timeouts
-from orchestrators.turns import ENTITY_CALLS
+from durable_retry.runtime.turns import ENTITY_CALLS
 from tests.support.builders import NOON, Activities, an_operation, failing
 from tests.support.stage import Stage, dying
 

@@ -8,8 +8,8 @@ import pytest
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry_console.bulk.orchestration import replay
 from durable_retry_console.bulk.shapes import BatchPace
-from orchestrators.bulk import replay
 from tests.support.builders import NOON, an_operation
 from tests.support.stage import Stage
 

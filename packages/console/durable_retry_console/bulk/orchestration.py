@@ -23,10 +23,9 @@ from durable_retry.engine.base.names import (
     REPLAY_BATCH,
     REPLAY_PAGE,
 )
+from durable_retry.runtime.turns import Turns, after_early, call_until_success, fired_early
 from durable_retry_console.bulk.document import progress_document
 from durable_retry_console.bulk.shapes import BatchPace, EndCounts, ReplayProgress, ReplayState
-
-from .turns import Turns, after_early, call_until_success, fired_early
 
 blueprint = df.Blueprint()
 

@@ -1,4 +1,4 @@
-"""The packages of a deployment: those of requirements.txt."""
+"""Environments that have some packages and nothing else of this machine."""
 
 import subprocess
 import sys
@@ -17,8 +17,12 @@ def install_packages(app: Path, target: Path) -> None:
     own = [line for line in lines if line.startswith("./")]
     options = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", target)
     subprocess.run([sys.executable, "-m", "pip", "install", *options, *own], cwd=app, check=True)
-    names = [line for line in lines if line and not line.startswith(("#", "-", "./"))]
-    for package in _closure(names):
+    link_packages(target, [line for line in lines if line and not line.startswith(("#", "-", "./"))])
+
+
+def link_packages(target: Path, requirements: list[str]) -> None:
+    """Put packages, and those that they ask for, into a folder, as links to what is installed here."""
+    for package in _closure(requirements):
         site = Path(str(package.locate_file("")))
         for part in {_whole(site, Path(file)) for file in package.files or () if file.parts[0] != ".."}:
             (target / part).parent.mkdir(parents=True, exist_ok=True)
