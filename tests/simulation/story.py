@@ -211,9 +211,9 @@ class Story:
                 for operation_id, letter_id in letters.items()
                 if letter_id not in self.open_ids
             ]
-        entries = [entry async for _, _, found in buckets(OperationList.ALL, None) for entry in found]
+        entries = [entry async for _, _, found in buckets([OperationList.ALL], None) for entry in found]
         self.noted = {entry.operation_id: entry for entry in reversed(entries)}
-        failed = [entry async for _, _, found in buckets(OperationList.FAILED, None) for entry in found]
+        failed = [entry async for _, _, found in buckets([OperationList.FAILED], None) for entry in found]
         self.listed = {entry.operation_id: entry.status for entry in reversed(failed)}
         life = len(self.world.lives)
         self.records |= {

@@ -156,7 +156,7 @@ async def entries_in_list(
         before: Where it ends, exclusive; None for now.
     """
     by_id: dict[str, OperationEntry] = {}
-    async for begin, _, entries in buckets(kind, before):
+    async for begin, _, entries in buckets([kind], before):
         # A replay is listed once more, at its own time: the latest entry counts.
         by_id = {
             entry.operation_id: entry

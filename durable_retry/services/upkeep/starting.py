@@ -34,7 +34,7 @@ async def seconds_without_a_start(hub: TaskHub, now: datetime, patience: timedel
 
 async def _newest_entries(before: datetime, after: datetime) -> list[OperationEntry]:
     newest: list[OperationEntry] = []
-    async for begin, _, entries in buckets(OperationList.ALL, before):
+    async for begin, _, entries in buckets([OperationList.ALL], before):
         newest.extend(entry for entry in entries if after < entry.created_at <= before)
         if len(newest) >= LOOKED_AT or begin <= after:
             break

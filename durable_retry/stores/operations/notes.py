@@ -60,16 +60,17 @@ _DROPPED_WITHIN: Final = timedelta(seconds=5)
 
 _log = logging.getLogger(__name__)
 
+# A list, and where it has an operation.
+type _Place = tuple[OperationList, tuple[datetime, str]]
+
 
 @dataclass(slots=True)
 class _Writer:
     """What one event loop has collected."""
 
     name: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
-    # Entries that are not written yet, oldest first.
-    held: list[tuple[OperationList, OperationEntry]] = field(default_factory=list)
-    # Where in `held` the operations are that were accepted, by their id.
-    accepted: dict[str, int] = field(default_factory=dict)
+    # Entries that are not written yet, the first noted first: one for each place in a list.
+    held: dict[_Place, OperationEntry] = field(default_factory=dict)
     written: int = 0  # writes so far
     timer: asyncio.TimerHandle | None = None  # the timer of the next write; None while none is planned
     last_write: float = float("-inf")  # when it began, in the loop's seconds
@@ -82,6 +83,12 @@ class _Writer:
     dropped_since: datetime | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one write at a time
     tasks: set[asyncio.Task[None]] = field(default_factory=set)  # under way
+
+    def hold(self, kind: OperationList, entry: OperationEntry) -> None:
+        """Hold an entry, in place of one that the index would pass over for it."""
+        known = self.held.get((kind, entry.position))
+        if known is None or known.rank <= entry.rank:
+            self.held[kind, entry.position] = entry
 
 
 _writers: Final = LoopOwned(_Writer)
@@ -103,15 +110,10 @@ def record_facts() -> None:
 
 
 def _note_submitted(fact: Submitted) -> None:
-    if fact.outcome is not SubmissionOutcome.STARTED:
-        return
-    _note_entry(OperationList.ALL, _entry_of_operation(fact.operation))
-    if fact.operation.start_at is not None:
-        _note_state(fact.operation, OperationState.SCHEDULED)
-        return
-    writer = _writers.known()
-    if writer is not None:
-        writer.accepted[fact.operation.operation_id] = len(writer.held) - 1
+    if fact.outcome is SubmissionOutcome.STARTED:
+        _note_entry(OperationList.ALL, _entry_of_operation(fact.operation))
+        if fact.operation.start_at is not None:
+            _note_state(fact.operation, OperationState.SCHEDULED)
 
 
 def _note_unanswered(fact: StartUnanswered) -> None:
@@ -154,15 +156,11 @@ def _began_late(operation: OperationInput) -> bool:
 def _note_success(operation: OperationInput) -> None:
     """Note that an operation succeeded at once, in its entry, if that is not written yet; else nothing.
 
-    So a success has no row of its own; what the index does not show, the status document does.
+    So a success costs no request of its own; what the index does not show, the status document does.
     """
-    writer = _writers.known()
-    place = None if writer is None else writer.accepted.pop(operation.operation_id, None)
-    if writer is not None and place is not None:
-        writer.held[place] = (
-            OperationList.ALL,
-            _entry_of_operation(operation, status=OperationState.SUCCEEDED),
-        )
+    writer, entry = _writers.known(), _entry_of_operation(operation, status=OperationState.SUCCEEDED)
+    if writer is not None and (OperationList.ALL, entry.position) in writer.held:
+        writer.hold(OperationList.ALL, entry)
 
 
 def _note_dead_letter(fact: DeadLetterKept) -> None:
@@ -250,8 +248,8 @@ def _note_entry(kind: OperationList, entry: OperationEntry) -> None:
         return
     writer = _writers.get()
     while _without_loop:
-        writer.held.append(_without_loop.popleft())
-    writer.held.append((kind, entry))  # The last one: see `_note_submitted`.
+        writer.hold(*_without_loop.popleft())
+    writer.hold(kind, entry)
     wait = max(_SOON_SECONDS, writer.last_write + writer.pause_seconds - loop.time())
     if writer.timer is not None and writer.timer.when() <= loop.time() + writer.pause_seconds:
         return
@@ -315,14 +313,15 @@ def unwritten() -> Unwritten | None:
 
 def write_at_end() -> None:
     """Write what is still held when the process ends; what fails then is left to upkeep."""
-    homeless = _Writer(held=list(_without_loop))
-    _without_loop.clear()
+    homeless = _Writer()
+    while _without_loop:
+        homeless.hold(*_without_loop.popleft())
     open_writers = [writer for loop, writer in list(_writers.values.items()) if not loop.is_closed()]
     for writer in (homeless, *open_writers):
-        held, writer.held = writer.held, []
+        held, writer.held = writer.held, {}
         try:
             if held:
-                write_entries_at_end(f"{writer.name}-end", held)
+                write_entries_at_end(f"{writer.name}-end", _listed(held))
         except Exception as error:  # noqa: BLE001 - nobody is left to handle it
             _log.warning("the index of operations was not written: %s", type(error).__name__)
 
@@ -332,12 +331,12 @@ atexit.register(write_at_end)
 
 async def _write_held(writer: _Writer, loop: asyncio.AbstractEventLoop) -> None:
     async with writer.lock:
-        held, writer.held, writer.accepted = writer.held, [], {}
+        held, writer.held = writer.held, {}
         if held:
             writer.last_write = loop.time()
         try:
             writer.written += 1
-            await write_entries(f"{writer.name}-{writer.written}", held)
+            await write_entries(f"{writer.name}-{writer.written}", _listed(held))
             await _renew_writer(writer, loop, is_idle=not held)
         except Exception as error:  # noqa: BLE001 - no operation waits for the index, or fails with it
             _hold_again(writer, held)
@@ -350,10 +349,17 @@ async def _write_held(writer: _Writer, loop: asyncio.AbstractEventLoop) -> None:
         _plan_write(writer, loop, writer.pause_seconds if writer.held else _RENEWED_SECONDS)
 
 
-def _hold_again(writer: _Writer, held: list[tuple[OperationList, OperationEntry]]) -> None:
-    writer.accepted = {}  # Their places change.
-    every = [*held, *writer.held]
-    dropped, writer.held = every[:-_MOST_HELD], every[-_MOST_HELD:]
+def _listed(held: Mapping[_Place, OperationEntry]) -> list[tuple[OperationList, OperationEntry]]:
+    return [(kind, entry) for (kind, _), entry in held.items()]
+
+
+def _hold_again(writer: _Writer, held: dict[_Place, OperationEntry]) -> None:
+    later, writer.held = writer.held, held
+    for kind, entry in _listed(later):
+        writer.hold(kind, entry)
+    dropped = list(writer.held)[:-_MOST_HELD]
+    for place in dropped:
+        del writer.held[place]
     if dropped and writer.dropped_since is None:
         writer.dropped_since = clock.now() - _DROPPED_WITHIN
 

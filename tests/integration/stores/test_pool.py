@@ -109,12 +109,13 @@ for name in ("payments", "mail"):
     MINUTES.started(name)
 given = dict(key="k", dependency="mail", handler=None, source="http", correlation_id="c")
 made = (OperationEntry(operation_id=f"op-{n}", created_at=datetime.now(UTC), **given) for n in (1, 2))
-entries = [(OperationList.ALL, entry) for entry in made]
 
 class Loop:
     is_closed = lambda self: False
 
-writer = operation_notes._Writer(held=entries)
+writer = operation_notes._Writer()
+for entry in made:
+    writer.hold(OperationList.ALL, entry)
 operation_notes._writers.values[loop := Loop()] = writer
 """
 
@@ -132,5 +133,5 @@ async def test_a_process_that_ends_writes_what_it_holds_without_a_complaint(stor
     assert ended.stderr == ""
     page = await tables.rows_between(METRICS, f"{datetime.now(UTC):%Y-%m-%d}", after="m|", before="m|~")
     assert {row["RowKey"].split("|")[1] for row in page.rows} >= {"payments", "mail"}
-    found = [entry.operation_id async for _, _, some in buckets(OperationList.ALL, None) for entry in some]
+    found = [entry.operation_id async for _, _, some in buckets([OperationList.ALL], None) for entry in some]
     assert {"op-1", "op-2"} <= set(found)

@@ -73,7 +73,7 @@ async def letters() -> list[tuple[str, str, str | None]]:
 
 
 async def failed() -> list[str | None]:
-    entries = [each async for _, _, some in buckets(OperationList.FAILED, None) for each in some]
+    entries = [each async for _, _, some in buckets([OperationList.FAILED], None) for each in some]
     return [each.status for each in entries]
 
 

@@ -11,7 +11,7 @@ and shown if it does. One page reads a bounded number of each; its cursor contin
 While the task hub does not answer, the index does: what it has of an operation is shown, with the reason.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -233,9 +233,10 @@ class _Search:
         if self.limit == 0:
             return self.place
         after = self.wanted.created_after
-        async for begin, entries in self._joined_partitions():
-            left = await self._take_matching(entries)
-            if left:
+        async for begin, rows, entries in buckets(self._kinds, self.place.first, self.wanted.words):
+            self.rows += rows
+            self.entries += len(entries)
+            if await self._take_matching(entries):
                 return self.place
             if after is not None and begin <= after:
                 return None
@@ -248,29 +249,13 @@ class _Search:
     def _is_page_full(self) -> bool:
         return len(self.found) == self.limit or self.documents >= _MAX_DOCUMENTS
 
-    async def _joined_partitions(self) -> AsyncIterator[tuple[datetime, list[OperationEntry]]]:
+    @property
+    def _kinds(self) -> list[OperationList]:
         if self.wanted.status in _FAILED_ONLY:
-            kinds = [OperationList.FAILED]
-        else:
-            # Only the list of failures has errors, where words may stand, and states other than success.
-            is_plain = self.wanted.words is None and self.wanted.status in (None, OperationState.SUCCEEDED)
-            kinds = [OperationList.ALL] if is_plain else [OperationList.ALL, OperationList.FAILED]
-        lists = [buckets(kind, self.place.first, self.wanted.words) for kind in kinds]
-        heads = [await anext(each, None) for each in lists]
-        while present := [head for head in heads if head is not None]:
-            newest = max(begin for begin, _, _ in present)
-            joined: dict[tuple[datetime, str], OperationEntry] = {}
-            for number, head in enumerate(heads):
-                if head is None or head[0] != newest:
-                    continue
-                self.rows += head[1]
-                self.entries += len(head[2])
-                for entry in head[2]:
-                    known = joined.get(entry.position)
-                    if known is None or known.rank <= entry.rank:
-                        joined[entry.position] = entry
-                heads[number] = await anext(lists[number], None)
-            yield newest, [joined[position] for position in sorted(joined, reverse=True)]
+            return [OperationList.FAILED]
+        # Only the list of failures has errors, where words may stand, and states other than success.
+        is_plain = self.wanted.words is None and self.wanted.status in (None, OperationState.SUCCEEDED)
+        return [OperationList.ALL] if is_plain else [OperationList.ALL, OperationList.FAILED]
 
     async def _take_matching(self, entries: Iterable[OperationEntry]) -> bool:
         """Read the documents of those that may match until the page is full; return whether any are left."""

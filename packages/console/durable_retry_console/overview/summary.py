@@ -290,7 +290,7 @@ class _Unfinished:
         self.is_cut = False
         for kind, most in ((OperationList.ALL, _MOST_ACCEPTED), (OperationList.FAILED, _MOST_FAILED)):
             entries_read = 0
-            async for begin, _, entries in buckets(kind, None):
+            async for begin, _, entries in buckets([kind], None):
                 for entry in entries:
                     known = latest.get(entry.operation_id)
                     # A replay has a new time of acceptance, later than the end of the run before it.
@@ -306,7 +306,7 @@ class _Unfinished:
 
     async def _read_older(self, frontier: datetime) -> None:
         rows = 0
-        async for begin, count, entries in buckets(OperationList.FAILED, frontier):
+        async for begin, count, entries in buckets([OperationList.FAILED], frontier):
             self._take_entries(entry for entry in entries if entry.operation_id not in self.open)
             self.frontier, rows = begin - _MICROSECOND, rows + count  # The partition before it.
             if rows >= _MOST_ROWS:

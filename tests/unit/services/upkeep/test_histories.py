@@ -47,7 +47,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> TablesInMemory:
 
 
 async def listed(kind: OperationList = OperationList.ALL) -> list[str]:
-    return [one.operation_id async for _, _, entries in buckets(kind, None) for one in entries]
+    return [one.operation_id async for _, _, entries in buckets([kind], None) for one in entries]
 
 
 async def test_what_is_past_its_time_is_removed_but_what_has_not_ended_is_kept(

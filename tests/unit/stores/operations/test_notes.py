@@ -86,7 +86,7 @@ def note_success(operation: OperationInput, *, was_held: bool = False) -> None:
 
 
 async def listed(kind: OperationList = OperationList.ALL) -> list[OperationEntry]:
-    return [entry async for _, _, entries in buckets(kind, None) for entry in entries]
+    return [entry async for _, _, entries in buckets([kind], None) for entry in entries]
 
 
 async def test_many_notes_are_one_row(storage: Storage) -> None:
