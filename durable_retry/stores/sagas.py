@@ -122,10 +122,13 @@ def _ending_document(completion: Completion | None) -> dict[str, Any] | None:
 
 
 def _shortest(ending: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return an end without its error text, what the step says already, and what is empty."""
+    """Return an end without its texts, what the step says already, and what is empty."""
     if ending is None:
         return None
-    return {name: value for name, value in ending.items() if value and name not in {"operation_id", "error"}}
+    return {name: value for name, value in ending.items() if value and name not in _LONG}
+
+
+_LONG: Final = frozenset({"operation_id", "error", "dead_letter_id"})
 
 
 _KEY: Final = "restart"

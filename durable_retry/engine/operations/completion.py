@@ -108,6 +108,8 @@ class Completion(JsonShape):
     category: Category | None = None  # the category of a dead letter, else None
     attempt_count: int = 0  # counted attempts in all
     error: str | None = None  # why it did not succeed, as one line; None when it did
+    status_code: int | None = None  # of the answer to the last attempt of a dead letter; None without one
+    dead_letter_id: str | None = None  # None where there is none, and while it is not written yet
     # Whether the dependency may have done something although the operation did not succeed: one of its
     # attempts ended without a clear refusal, in this run or an earlier one.
     may_have_acted: bool = False
@@ -130,6 +132,7 @@ class Completion(JsonShape):
             return None
         dead_letter = document["dead_letter"] or {}
         category = dead_letter.get("category")
+        status_code = document["attempts"][-1].get("status_code") if document["attempts"] else None
         may_have_acted = document.get("may_have_acted", False) or category == Category.AMBIGUOUS
         return cls(
             operation_id=document["operation_id"],
@@ -137,6 +140,8 @@ class Completion(JsonShape):
             category=None if category is None else Category(category),
             attempt_count=document["attempt_count"],
             error=_error_text(status, dead_letter),
+            status_code=status_code if dead_letter else None,
+            dead_letter_id=dead_letter.get("id"),
             may_have_acted=may_have_acted and status is not OperationState.SUCCEEDED,
             values=values_at(document.get("result"), wanted) or None,
         )

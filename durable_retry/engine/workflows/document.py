@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Instant, is_empty, left_out
 from durable_retry.engine.base.json_forms import is_none
-from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.base.text import counted
 from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.operations.completion import Completion
@@ -18,6 +18,7 @@ from durable_retry.engine.workflows.shapes import (
     BatchState,
     Do,
     Effect,
+    Over,
     Saga,
     SagaAction,
     SagaRestart,
@@ -88,13 +89,18 @@ def batch_state_of(counts: BatchCounts, tolerated_failures: int) -> BatchState:
     return BatchState.SUCCEEDED if failures <= tolerated_failures else BatchState.FAILED
 
 
+type PartState = OperationState | Literal["not_run"]
+"""The state of an operation of a saga; `not_run` is that of a step behind one that failed."""
+
+
 class SagaPart(Answer):
     """An operation of a saga; `status` is null while a compensation is not needed."""
 
     operation_id: str
     key: str
-    status: OperationState | None
+    status: PartState | None
     error: str | None
+    dead_letter_id: Annotated[str | None, left_out("Left out where it did not end as one.")] = None
 
 
 class SagaStepDocument(SagaPart):
@@ -112,6 +118,19 @@ class SagaDocument(Answer):
     saga_id: str
     key: Annotated[str | None, left_out("The caller's; left out without one.")] = None
     status: SagaState
+    error: Annotated[str | None, left_out("That of the step that failed. Left out while none did.")] = None
+    reason: Annotated[
+        str | None,
+        left_out("The same in words, such as `charge was refused (402)`. Left out while no step failed."),
+    ] = None
+    effect: Annotated[
+        Effect | None,
+        Field(
+            exclude_if=is_none,
+            description="What is left of one whose step failed, once it is over: `undone`, `none` (nothing "
+            "was to be undone), `unknown`, or `stands` (a compensation failed). Left out otherwise.",
+        ),
+    ] = None
     steps: tuple[SagaStepDocument, ...] = ()
     stands: tuple[str, ...] = ()
     undone: tuple[str, ...] = ()
@@ -127,11 +146,16 @@ class SagaDocument(Answer):
 
 def saga_document(saga: Saga, updated_at: datetime) -> SagaDocument:
     """Return the document of `GET /api/sagas/{saga_id}`: what stands, what was undone, what is unknown."""
-    action = saga.next_action
+    action, failed = saga.next_action, saga.failed_step
+    done = None if failed is None else failed.done
+    waiting: PartState = OperationState.PENDING if done is None else "not_run"
     return SagaDocument.taken_from(
         saga,
         status=saga.state,
-        steps=tuple(_step_document(at, step, action) for at, step in enumerate(saga.steps)),
+        error=None if done is None else done.error,
+        reason=None if failed is None or done is None else _reason_of(failed.name, done),
+        effect=saga.effect if done is not None and isinstance(action, Over) else None,
+        steps=tuple(_step_document(at, step, action, waiting) for at, step in enumerate(saga.steps)),
         stands=_names_with_effect(saga.steps, Effect.STANDS),
         undone=_names_with_effect(saga.steps, Effect.UNDONE),
         unknown=_names_with_effect(saga.steps, Effect.UNKNOWN),
@@ -140,14 +164,31 @@ def saga_document(saga: Saga, updated_at: datetime) -> SagaDocument:
     )
 
 
-def _step_document(index: int, step: SagaStep, action: SagaAction) -> SagaStepDocument:
+_REFUSED: Final = frozenset(
+    {Category.MALFORMED, Category.UNAUTHORIZED, Category.NOT_FOUND, Category.BUSINESS_RULE}
+)
+
+
+def _reason_of(name: str, done: Completion) -> str:
+    """Return in words how a step failed: `charge was refused (402)`."""
+    code = "" if done.status_code is None else f" ({done.status_code})"
+    if done.status is OperationState.CANCELLED:
+        return f"{name} was cancelled"
+    if done.category in _REFUSED:
+        return f"{name} was refused{code}"
+    if done.category is Category.AMBIGUOUS:
+        return f"nobody knows whether {name} was done{code}"
+    return f"{name} failed{code}"
+
+
+def _step_document(index: int, step: SagaStep, action: SagaAction, waiting: PartState) -> SagaStepDocument:
     compensation = None
     if step.compensation is not None:
         idle = OperationState.RUNNING if action == Undo(index) else None
         compensation = _part_document(step.compensation, step.undone, idle)
-    idle = OperationState.RUNNING if action == Do(index) else OperationState.PENDING
+    idle_step = OperationState.RUNNING if action == Do(index) else waiting
     return SagaStepDocument(
-        **dict(_part_document(step.operation, step.done, idle)),
+        **dict(_part_document(step.operation, step.done, idle_step)),
         index=index,
         name=step.name,
         effect=step.effect,
@@ -156,13 +197,14 @@ def _step_document(index: int, step: SagaStep, action: SagaAction) -> SagaStepDo
 
 
 def _part_document(
-    operation: OperationInput, completion: Completion | None, idle: OperationState | None
+    operation: OperationInput, completion: Completion | None, idle: PartState | None
 ) -> SagaPart:
     return SagaPart(
         operation_id=operation.operation_id,
         key=operation.key,
         status=idle if completion is None else completion.status,
         error=None if completion is None else completion.error,
+        dead_letter_id=None if completion is None else completion.dead_letter_id,
     )
 
 

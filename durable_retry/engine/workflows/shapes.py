@@ -124,6 +124,9 @@ class Effect(StrEnum):
     UNKNOWN = "unknown"
 
 
+_WEIGHTS: Final = (Effect.NONE, Effect.UNDONE, Effect.STANDS, Effect.UNKNOWN)
+
+
 type ConfirmedEffect = Literal["stands", "undone"]
 """What a person found to be left of a step, of the values of `Effect`."""
 
@@ -229,9 +232,21 @@ class Saga(JsonShape):
     restarts: tuple[SagaRestart, ...] | None = None
 
     @property
+    def failed_step(self) -> SagaStep | None:
+        """The step that failed; None while none did."""
+        return next((step for step in self.steps if step.done is not None and not step.done.succeeded), None)
+
+    @property
     def failed(self) -> bool:
         """Whether a step failed."""
-        return any(step.done is not None and not step.done.succeeded for step in self.steps)
+        return self.failed_step is not None
+
+    @property
+    def effect(self) -> Effect:
+        """What is left of it in the world that should not: of its steps' effects the one that weighs most."""
+        # What nothing undoes may stay.
+        effects = (step.effect for step in self.steps if step.compensation is not None or not step.stands)
+        return max(effects, key=_WEIGHTS.index, default=Effect.NONE)
 
     @property
     def next_action(self) -> SagaAction:

@@ -45,10 +45,10 @@ _STYLES: Final = {
         ),
         "green": "succeeded closed sent completed works ok resolved done",
         "yellow": (
-            "waiting_retry waiting_throttle waiting_circuit waiting_order half_open paused pending "
+            "undone waiting_retry waiting_throttle waiting_circuit waiting_order half_open paused pending "
             "compensating compensated acknowledged"
         ),
-        "dim": "cancelled archived disabled stopped skipped",
+        "dim": "cancelled archived disabled stopped skipped not_run",
     }.items()
     for word in words.split()
 }

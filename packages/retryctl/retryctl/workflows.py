@@ -9,7 +9,7 @@ from rich.text import Text
 from retryctl import errors
 from retryctl.api import Api
 from retryctl.commands import Ask, Command, Given, Listing, Watch
-from retryctl.operations import by, with_key
+from retryctl.operations import by, next_text, with_key
 from retryctl.options import read_document
 from retryctl.output import Rows, Screen, bar, fill, instant
 
@@ -37,11 +37,18 @@ def _batch_live(document: Any) -> str:
 
 
 def _steps(saga: Any) -> str:
-    return ", ".join(f"{step['name']} {step['status']}" for step in saga["steps"])
+    return ", ".join(f"{step['name']} {_step_state(step)}" for step in saga["steps"])
+
+
+def _step_state(step: Any) -> Any:
+    return "undone" if step["effect"] == "undone" else step["status"]
 
 
 def _saga(document: Any) -> Iterator[RenderableType]:
-    yield fill("{saga_id}  {status}", document)
+    line = fill("{saga_id}  {status}", document)
+    if reason := document.get("reason"):
+        line.append(f": {reason}; effect: {document.get('effect', 'not known yet')}")
+    yield line
     for restart in document.get("restarts", ()):
         confirmed = "".join(
             f", confirmed {step} as {is_}" for step, is_ in (restart.get("confirmed") or {}).items()
@@ -49,7 +56,17 @@ def _saga(document: Any) -> Iterator[RenderableType]:
         note = f": {restart['note']}" if restart["note"] else ""
         runs = ", ".join(restart["runs"]) or "no step"
         yield f"restarted {instant(restart['requested_at'])}{by(restart)}, ran {runs}{confirmed}{note}"
-    yield Rows(document["steps"], "name:step status effect compensation.status:compensation error")
+    steps = [step | {"status": _step_state(step)} for step in document["steps"]]
+    yield Rows(steps, "name:step status effect compensation.status:compensation error")
+    for letter in filter(None, (part.get("dead_letter_id") for _, part in _parts(document))):
+        yield f"to run what failed again: retryctl dead-letters replay {letter}"
+
+
+def _parts(saga: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the operations of a saga, each with words for it."""
+    for step in saga["steps"]:
+        yield step["name"], step
+        yield f"undoing {step['name']}", step["compensation"] or {}
 
 
 def _saga_change(_before: Any, document: Any) -> Iterator[RenderableType]:
@@ -70,19 +87,17 @@ def _show_saga(api: Api, given: Given, screen: Screen) -> int:
 
 def _wait(api: Api, saga: Any) -> Iterator[str]:
     """Yield what the operation that runs waits for: a saga runs one at a time."""
-    parts = (part for step in saga["steps"] for part in (step, step["compensation"] or {}))
-    running = [part["operation_id"] for part in parts if part.get("status") == "running"]
+    running = [(name, part["operation_id"]) for name, part in _parts(saga) if part.get("status") == "running"]
     if not running:
         return
+    name, operation_id = running[0]
     try:
-        operation = api.ask("GET operations/{id}", {"id": running[0]})
+        operation = api.ask("GET operations/{id}", {"id": operation_id})
     except errors.ApiError:
         return  # It has not begun.
     if operation["next_attempt_at"] is not None:
-        circuit = operation.get("waits_for") or operation["dependency"]
-        is_held = operation["status"] == "waiting_circuit"
-        what = f"waits for the circuit of {circuit}, looks again" if is_held else "next attempt"
-        yield f"{operation['key']}  {what} {instant(operation['next_attempt_at'])}"
+        why = [wait["delay_reasons"][0] for wait in operation.get("waits", ())][-1:]
+        yield "; ".join([f"{name} waits", *why, next_text(operation)])
 
 
 _BATCH: Final = Watch(

@@ -21,17 +21,20 @@ def test_a_saga_whose_compensation_has_not_begun_is_shown() -> None:
     ("operation", "said"),
     [
         (
-            {"status": "waiting_circuit", "waits_for": "ledger"},
-            ["undo  waits for the circuit of ledger, looks again"],
+            {"status": "waiting_circuit"},
+            ["undoing reserve waits; next probe in 9 s"],
         ),
-        ({"status": "waiting_circuit"}, ["undo  waits for the circuit of payments, looks again"]),
-        ({"status": "waiting_retry"}, ["undo  next attempt"]),
+        (
+            {"status": "waiting_circuit", "waits": [{"delay_reasons": ["ledger answers 503"]}]},
+            ["undoing reserve waits; ledger answers 503; next probe in 9 s"],
+        ),
+        ({"status": "waiting_retry"}, ["undoing reserve waits; next attempt in 9 s"]),
         ({"status": "running", "next_attempt_at": None}, []),
         (None, []),
     ],
 )
 def test_a_saga_says_what_its_compensation_waits_for(operation: Any, said: list[str]) -> None:
-    at = "2026-11-21T09:00:00Z"
+    at = "2026-11-21T09:00:09Z"
     running = {"operation_id": "op-1", "status": "running"}
     step = {
         "name": "reserve",
@@ -49,7 +52,33 @@ def test_a_saga_says_what_its_compensation_waits_for(operation: Any, said: list[
         return httpx.Response(404 if operation is None else 200, json=shown)
 
     lines = Run(respond, "--utc", "saga", "show", "saga-1").out.splitlines()
-    assert lines[3:] == [f"{each} {at}" for each in said]
+    assert lines[3:] == said
+
+
+def test_a_saga_that_failed_says_why_what_is_left_and_which_dead_letter_to_replay() -> None:
+    undone = {"name": "reserve", "status": "succeeded", "effect": "undone", "error": None}
+    failed = undone | {
+        "name": "charge",
+        "status": "dead_lettered",
+        "effect": "none",
+        "dead_letter_id": "dl-1",
+    }
+    rest = undone | {"name": "ship", "status": "not_run", "effect": "none"}
+    steps = [step | {"compensation": None} for step in (undone, failed, rest)]
+    saga = {
+        "saga_id": "saga-1",
+        "status": "compensated",
+        "steps": steps,
+        "reason": "charge was refused (402)",
+    }
+    lines = Run(answers(saga | {"effect": "undone"}), "saga", "show", "saga-1").out.splitlines()
+    assert lines[0] == "saga-1  compensated: charge was refused (402); effect: undone"
+    assert [line.split()[:2] for line in lines[2:5]] == [
+        ["reserve", "undone"],
+        ["charge", "dead_lettered"],
+        ["ship", "not_run"],
+    ]
+    assert lines[5] == "to run what failed again: retryctl dead-letters replay dl-1"
 
 
 def test_a_saga_is_restarted_and_shows_what_runs_and_its_restarts() -> None:

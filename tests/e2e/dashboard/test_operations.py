@@ -199,17 +199,20 @@ def test_a_saga_shows_what_was_undone_and_leads_to_its_operations(
     steps = [
         {"name": "reserve", **reserve},
         {"name": "charge", "operation": operation(f"{key}-x", "/status/402")},
+        {"name": "ship", "operation": operation(f"{key}-z", "/echo")},
     ]
     saga_id = seen.client.post("/api/sagas", json={"steps": steps}).json()["saga_id"]
     window.open("sagas")
     expect(window.page.get_by_role("row").filter(has_text=saga_id)).to_contain_text("reserve")
     window.page.get_by_label("Find", exact=True).fill(saga_id)
     window.page.get_by_label("Find", exact=True).press("Enter")
-    expect(window.page.locator(".headline .badge")).to_have_text("Compensated")
+    expect(window.page.locator(".headline .badge")).to_have_text("Undone: charge was refused (402)")
     lines = window.card("Steps").locator("li")
-    expect(lines.nth(0)).to_have_text(re.compile(rf"reserve {key}-do was undone.*{key}-undo Succeeded"))
+    expect(lines.nth(0)).to_have_text(re.compile(r"Undone reserve was undone.*undoing reserve Succeeded"))
     expect(lines.nth(1)).to_have_text(re.compile(r"Dead lettered charge.*status 402"))
-    lines.nth(0).get_by_role("link", name=f"{key}-undo").click()
+    expect(lines.nth(1).get_by_role("link", name="Its dead letter, to replay it")).to_be_visible()
+    expect(lines.nth(2)).to_have_text("Not run ship")
+    lines.nth(0).get_by_role("link", name="undoing reserve").click()
     expect(window.page.locator(".key")).to_have_text(f"{key}-undo")
 
 
@@ -228,7 +231,9 @@ def test_a_compensated_saga_is_restarted_from_its_page(window: Window, seen: Sys
     expect(window.card("Restarts").locator("li")).to_contain_text("Ran charge again")
     expect(window.card("Restarts").locator("li")).to_contain_text("mended")
     window.page.set_viewport_size({"width": 390, "height": 900})
-    expect(window.card("Steps")).to_contain_text("restart-1.do.charge")
+    expect(window.card("Steps").get_by_role("link", name="charge").first).to_have_attribute(
+        "title", re.compile("charge")
+    )
     assert window.page.evaluate("document.documentElement.scrollWidth") == 390
 
 
@@ -242,10 +247,10 @@ def test_a_compensation_that_waits_for_a_circuit_says_so(window: Window, seen: S
     saga_id = seen.client.post("/api/sagas", json={"steps": steps}).json()["saga_id"]
     window.open(f"sagas/{saga_id}")
     reserve = window.card("Steps").locator("li").first
-    expect(reserve).to_contain_text(f"to be undone by {key}-undo Waiting circuit")
-    expect(reserve).to_contain_text("waits for the circuit of switched, looks again in")
+    expect(reserve).to_contain_text("to be undone by undoing reserve Waiting circuit")
+    expect(reserve).to_contain_text("the circuit is held open: a test; next probe in")
     seen.client.post("/api/circuits/switched/close", json={"reason": "done"}).raise_for_status()
-    expect(window.page.locator(".headline .badge")).to_have_text("Compensated")
+    expect(window.page.locator(".headline .badge")).to_have_text("Undone: charge was refused (402)")
 
 
 def test_a_new_app_offers_a_first_step_that_works(browser: Browser, target: Target, tmp_path: Path) -> None:

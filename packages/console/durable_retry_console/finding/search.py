@@ -293,4 +293,4 @@ def _saga_names(saga: SagaDocument) -> list[str | None]:
 
 
 def _saga_error(saga: SagaDocument) -> str | None:
-    return next((part.error for part in _parts_of_saga(saga) if part.error), None)
+    return f"{saga.reason}: {saga.error}" if saga.reason else None

@@ -7,7 +7,9 @@ from durable_retry.engine.operations.completion import Completion
 
 
 def document(status: str, **more: object) -> dict[str, object]:
-    return {"operation_id": "op-1", "status": status, "attempt_count": 2, "dead_letter": None, **more}
+    attempts = [{"status_code": 503}, {"status_code": 422}]
+    known = {"operation_id": "op-1", "status": status, "attempt_count": 2, "attempts": attempts}
+    return {**known, "dead_letter": None, **more}
 
 
 def test_an_operation_that_goes_on_has_no_completion() -> None:
@@ -22,13 +24,20 @@ def test_a_success_has_no_error() -> None:
 
 def test_a_dead_letter_has_its_category_and_why() -> None:
     completion = Completion.of(
-        document("dead_lettered", dead_letter={"category": "malformed", "reason": "R", "detail": "no"})
+        document(
+            "dead_lettered",
+            dead_letter={"id": "dl-1", "category": "malformed", "reason": "R", "detail": "no"},
+        )
     )
     assert completion is not None
-    assert (completion.category, completion.error, completion.may_have_acted) == (
-        Category.MALFORMED,
-        "R: no",
-        False,
+    assert completion == Completion(
+        operation_id="op-1",
+        status=OperationState.DEAD_LETTERED,
+        category=Category.MALFORMED,
+        attempt_count=2,
+        error="R: no",
+        status_code=422,
+        dead_letter_id="dl-1",
     )
 
 

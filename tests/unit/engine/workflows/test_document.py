@@ -1,9 +1,15 @@
-"""What people see of batches."""
+"""What people see of batches and sagas."""
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.workflows.document import counts_of, why_batch_failed
+from durable_retry.engine.base.names import Category, OperationState
+from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.workflows.document import counts_of, saga_document, why_batch_failed
+from durable_retry.engine.workflows.shapes import Saga, SagaStep
+from tests.support.builders import NOON, an_operation
 
 DEAD, CANCELLED = OperationState.DEAD_LETTERED, OperationState.CANCELLED
 
@@ -21,3 +27,76 @@ DEAD, CANCELLED = OperationState.DEAD_LETTERED, OperationState.CANCELLED
 )
 def test_a_batch_says_why_it_counts_as_failed(failed: list[OperationState], tolerated: int, why: str) -> None:
     assert why_batch_failed(counts_of([OperationState.SUCCEEDED, *failed]), tolerated) == why
+
+
+DONE = Completion(operation_id="op-1", status=OperationState.SUCCEEDED)
+REFUSED = Completion(
+    operation_id="op-1",
+    status=DEAD,
+    category=Category.BUSINESS_RULE,
+    error="RejectedByDependency: status 402",
+    status_code=402,
+    dead_letter_id="dl-1",
+)
+UNKNOWN = replace(REFUSED, category=Category.AMBIGUOUS, status_code=None, may_have_acted=True)
+
+
+def a_saga(*ends: tuple[Completion | None, Completion | None], undoes: bool = True) -> dict[str, Any]:
+    """Return the document of a saga of `reserve`, `charge` and `ship`, by how each ended and was undone."""
+    undo = an_operation() if undoes else None
+    names = ("reserve", "charge", "ship")
+    steps = tuple(
+        SagaStep(name=name, operation=an_operation(), compensation=undo, done=done, undone=undone)
+        for name, (done, undone) in zip(names, (*ends, (None, None), (None, None)), strict=False)
+    )
+    return saga_document(Saga(saga_id="saga-1", steps=steps, created_at=NOON), NOON).to_json()
+
+
+def test_a_saga_whose_step_failed_says_which_and_how_and_what_is_left() -> None:
+    shown = a_saga((DONE, DONE), (REFUSED, None))
+    assert (shown["status"], shown["effect"]) == ("compensated", "undone")
+    assert (shown["reason"], shown["error"]) == (
+        "charge was refused (402)",
+        "RejectedByDependency: status 402",
+    )
+    assert [(step["status"], step["effect"]) for step in shown["steps"]] == [
+        ("succeeded", "undone"),
+        ("dead_lettered", "none"),
+        ("not_run", "none"),
+    ]
+    assert [step.get("dead_letter_id") for step in shown["steps"]] == [None, "dl-1", None]
+
+
+def test_a_saga_none_of_whose_steps_failed_has_no_reason_and_waits_with_the_rest() -> None:
+    shown = a_saga((DONE, None))
+    assert {"reason", "error", "effect"}.isdisjoint(shown)
+    assert [step["status"] for step in shown["steps"]] == ["succeeded", "running", "pending"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "undoes", "effect"),
+    [
+        ([(REFUSED, None)], True, "none"),
+        ([(DONE, None), (REFUSED, None)], False, "none"),  # Nothing undoes it.
+        ([(DONE, DONE), (UNKNOWN, UNKNOWN)], True, "unknown"),
+        ([(DONE, REFUSED), (REFUSED, None)], True, "stands"),
+        ([(DONE, None), (REFUSED, None)], True, None),  # It is being undone.
+    ],
+)
+def test_what_is_left_of_a_saga_is_known_once_it_is_over(
+    ends: list[tuple[Completion | None, Completion | None]], effect: str | None, *, undoes: bool
+) -> None:
+    assert a_saga(*ends, undoes=undoes).get("effect") == effect
+
+
+@pytest.mark.parametrize(
+    ("done", "reason"),
+    [
+        (replace(REFUSED, status_code=None), "reserve was refused"),
+        (replace(REFUSED, category=Category.TRANSIENT, status_code=503), "reserve failed (503)"),
+        (UNKNOWN, "nobody knows whether reserve was done"),
+        (Completion(operation_id="op-1", status=CANCELLED), "reserve was cancelled"),
+    ],
+)
+def test_a_step_fails_in_one_of_a_few_ways(done: Completion, reason: str) -> None:
+    assert a_saga((done, None))["reason"] == reason

@@ -16,7 +16,7 @@ export const untilWords = (status) => UNTIL[status] ?? "next attempt ";
 export const whyWaiting = (one) => (WAITING.includes(one.status) ? one.waits?.at(-1)?.delay_reasons[0] : null) ?? null;
 
 /** A state as a word with a mark: colour is never the only difference between states. */
-export const badge = (state) => h("span", { class: `badge is-${state}` }, words(state));
+export const badge = (state, text = words(state)) => h("span", { class: `badge is-${state}` }, text);
 
 /** Why something cannot be shown. */
 export function notice(error) {

@@ -4,7 +4,7 @@ import { addressOf, get, post, segment } from "../api.js";
 import { h, link, toast } from "../dom.js";
 import { ago, number, percent, plural, until, when, words } from "../format.js";
 import { filters, pageQuery, pager, table } from "../lists.js";
-import { ask, badge, batchLink, button, card, circuitLink, copier, facts, figure, FINISHED, mono, operationLink, sagaLink, STATES, WAITING } from "../pieces.js";
+import { ask, badge, batchLink, button, card, copier, deadLetterLink, facts, figure, FINISHED, mono, operationLink, sagaLink, STATES, untilWords, WAITING, whyWaiting } from "../pieces.js";
 
 const SHOWN = 200;
 /** An operation of the built-in target, to be replaced by one's own. */
@@ -108,7 +108,7 @@ function about(batch) {
 }
 
 const SAGAS = [
-  { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
+  { name: "Status", cell: sagaBadge, text: (one) => one.status },
   { name: "Saga", class: "wide", cell: (one) => sagaLink(one.saga_id, one.key), text: (one) => one.saga_id },
   { name: "Key", class: "hidden", cell: () => "", text: (one) => one.key },
   { name: "Steps", class: "wide", cell: stepWords, text: stepWords },
@@ -116,8 +116,19 @@ const SAGAS = [
   { name: "Changed", cell: (one) => ago(one.updated_at), text: (one) => one.updated_at },
 ];
 
+const UNDONE = { undone: "Undone", none: "Nothing to undo", unknown: "Effect unknown" };
+
+/** The state of a saga: of one whose step failed, what is left of it and why. */
+function sagaBadge({ status, reason, effect }) {
+  if (!reason) return badge(status);
+  return badge(status, `${status === "compensated" ? UNDONE[effect] : words(status)}: ${reason}`);
+}
+
+/** The state of a step, in which one that was undone is no success. */
+const stepState = ({ status, effect }) => (effect === "undone" ? "undone" : status);
+
 function stepWords(saga) {
-  return saga.steps.map((step) => `${step.name} ${words(step.status).toLowerCase()}`).join(", ");
+  return saga.steps.map((step) => `${step.name} ${words(stepState(step)).toLowerCase()}`).join(", ");
 }
 
 export function sagasView({ path, query }) {
@@ -143,7 +154,7 @@ export function sagaView({ parameters: [id], reload }) {
     title: "Saga",
     load: (signal) => withPresent(path, signal),
     render: (saga) => [
-      h("div", { class: "headline" }, h("div", { class: "headline-words" }, badge(saga.status), saga.key ? h("strong", { class: "key" }, saga.key) : null, mono(saga.saga_id)),
+      h("div", { class: "headline" }, h("div", { class: "headline-words" }, sagaBadge(saga), saga.key ? h("strong", { class: "key" }, saga.key) : null, mono(saga.saga_id)),
         RESTARTABLE.includes(saga.status) ? h("div", { class: "actions" }, button("Restart…", () => restart(saga, path, reload), "main")) : null),
       card("Steps", h("ol", { class: "lines" }, (saga.steps ?? []).map((step) => sagaStep(step, saga.present)))),
       card("About", facts([["Started", when(saga.created_at)], ["Changed", when(saga.updated_at)], ["Effect not known", saga.unknown?.join(", ")]])),
@@ -204,10 +215,16 @@ function sagaStep(step, present) {
   const effect = step.effect && step.effect !== "none" ? h("span", { class: "dim" }, ` ${EFFECTS[step.effect] ?? words(step.effect).toLowerCase()}`) : null;
   const undoing = step.compensation?.status ? step.compensation : null;
   return h("li", { class: "stack" },
-    h("span", {}, partState(step, present), " ", h("strong", {}, step.name), " ", operationLink(step.operation_id, step.key), effect), waitOf(step, present),
-    undoing ? [h("small", {}, undoing.status === "succeeded" ? "undone by " : "to be undone by ", operationLink(undoing.operation_id, undoing.key), " ", partState(undoing, present)), waitOf(undoing, present)] : null,
-    step.error ? h("small", { class: "dim" }, text(step.error)) : null,
-    undoing?.error ? h("small", { class: "dim" }, text(undoing.error)) : null);
+    h("span", {}, partState({ ...step, status: stepState(step) }, present), " ", operationLink(step.operation_id, step.name), effect), waitOf(step, present),
+    undoing ? [h("small", {}, undoing.status === "succeeded" ? "undone by " : "to be undone by ", operationLink(undoing.operation_id, `undoing ${step.name}`), " ", partState(undoing, present)), waitOf(undoing, present)] : null,
+    failure(step), failure(undoing));
+}
+
+/** How an operation of a saga failed, with its dead letter, where it can be replayed. */
+function failure(part) {
+  if (!part?.error) return null;
+  const letter = part.dead_letter_id ? [" ", deadLetterLink(part.dead_letter_id, "Its dead letter, to replay it")] : null;
+  return h("small", { class: "dim" }, text(part.error), letter);
 }
 
 /** The state of a step or a compensation; that of the operation where it runs. */
@@ -216,6 +233,6 @@ const partState = (part, present) => badge(present?.operation_id === part.operat
 /** What the operation that runs waits for. */
 function waitOf(part, present) {
   if (present?.operation_id !== part.operation_id || !WAITING.includes(present.status)) return null;
-  const held = present.status === "waiting_circuit" ? ["waits for the circuit of ", circuitLink(present.waits_for ?? present.dependency), ", looks again "] : ["next attempt "];
-  return h("small", { class: "countdown" }, held, until(present.next_attempt_at));
+  const why = whyWaiting(present);
+  return h("small", { class: "countdown" }, why ? `${why}; ` : null, untilWords(present.status), until(present.next_attempt_at));
 }
