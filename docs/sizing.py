@@ -69,8 +69,6 @@ COUNTED_REQUESTS: Final = 24
 """The count of that operation: with reads of queues, which bring many messages and are not measured."""
 RECORD: Final = MEASURED_REQUESTS - GENERATED_REQUESTS + PURGE
 """What a caller's key takes of these: look and completion (measured), and its purge (counted)."""
-MEASURED_BEFORE: Final = 45
-"""Storage requests of such an operation in its whole life while an awaited claim kept its key."""
 
 # Documented: Azure's scalability targets of storage accounts and queues, and the scheduler's plans.
 ACCOUNT_PER_SECOND: Final = 20_000
