@@ -6,10 +6,13 @@ import sys
 from pathlib import Path
 
 from pygments.lexers.special import TextLexer
+from sphinx import addnodes
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+from docs.published import MADE, published  # noqa: E402 # from the folder that the line above adds
 
 project = "Durable Retry"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
@@ -17,6 +20,7 @@ exclude_patterns = ["README.md"]  # It is the index of a reader of the repositor
 html_theme = "furo"
 html_title = project
 html_show_copyright = False
+html_copy_source = False  # Each page's Markdown is written beside its HTML.
 myst_heading_anchors = 4
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
@@ -31,6 +35,10 @@ default_role = "code"
 MERMAID = ROOT / ".site-tools" / "node_modules" / "mermaid" / "dist" / "mermaid.min.js"
 """Draws the diagrams. `make docs` installs it; a site that is only checked does without."""
 
+_SUMMARY = (
+    "Durable Retry repeats calls to other services from an Azure Functions app in Python until they succeed"
+    " or a person must decide, through crashes and deployments, and shows the reason of every wait."
+)
 _LINK = re.compile(r"\[([^\]]*)\]\((\.\./[^)#\s]+)(#[^)\s]*)?\)")
 _DRAW = """
 document.querySelectorAll("div.highlight-mermaid").forEach((block) => {
@@ -73,7 +81,7 @@ def _show_results(
 
 
 def _lead_out_of_the_site(app: Sphinx, name: str, source: list[str]) -> None:
-    """Let links to files beside `docs/` lead to the repository."""
+    """Let links to files beside `docs/` lead to the repository, and complete the page."""
     folder = Path(app.srcdir, name).parent
 
     def led(link: re.Match[str]) -> str:
@@ -84,7 +92,28 @@ def _lead_out_of_the_site(app: Sphinx, name: str, source: list[str]) -> None:
         text = re.sub(r"`([^`]*)`", r"<code>\1</code>", link[1])
         return f'<a href="{app.config.source_url}/{target.relative_to(ROOT)}{link[3] or ""}">{text}</a>'
 
+    source[0] = published(name, source[0])
+    _write(app, f"{name}.md", source[0])
     source[0] = _LINK.sub(led, source[0])
+
+
+def _list_for_programs(app: Sphinx, error: Exception | None) -> None:
+    """Write llms.txt (llmstxt.org): the Markdown of every page, shelf by shelf, in the sidebar's order."""
+    if error is not None:
+        return
+    env = app.env
+    lines = [f"# {project}", "", f"> {_SUMMARY}"]
+    for shelf in env.get_doctree("index").findall(addnodes.toctree):
+        pages = [name for _, name in shelf["entries"]]
+        lines += ["", f"## {shelf['caption']}", ""]
+        lines += [f"- [{env.titles[name].astext()}]({name}.md)" for name in pages]
+    _write(app, "llms.txt", "\n".join(lines) + "\n")
+
+
+def _write(app: Sphinx, name: str, text: str) -> None:
+    path = Path(app.outdir, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
 
 
 def _bring_mermaid(app: Sphinx, error: Exception | None) -> None:
@@ -99,6 +128,8 @@ def setup(app: Sphinx) -> None:
     # Links to files beside `docs/` lead here: `-D source_url=https://...` for a site that is published.
     app.add_config_value("source_url", ROOT.as_uri(), "html")
     app.connect("source-read", _lead_out_of_the_site)
+    app.connect("env-get-outdated", lambda *_: list(MADE))
+    app.connect("build-finished", _list_for_programs)
     app.add_lexer("mermaid", TextLexer)
     if MERMAID.exists():
         app.connect("build-finished", _bring_mermaid)

@@ -1,10 +1,8 @@
-"""Writes the tables of docs/settings.md, the reference of every setting, from the code that reads them.
-
-    python -m docs.settings_reference
+"""The tables of docs/settings.md, the reference of every setting, from the code that reads them.
 
 Names, defaults and ranges come from the values and models that validate, meanings from the same place or from
-the docstrings of what they become. What stands around the tables, and the two of what others read, is written
-by hand. A test compares the file with what this writes.
+the docstrings of what they become. The page has a marker where each table goes when it is published
+(`docs/published.py`); the text around them, and the two tables of what others read, are written by hand.
 """
 
 import argparse
@@ -23,12 +21,9 @@ from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.config.tables import TABLES, DependencyTable
 from durable_retry.engine.retry.policy import PRESETS, RetryPolicy
 from durable_retry.settings.catalogue import GROUPS
-from durable_retry.settings.configuration import APP_ROOT
 from durable_retry.settings.group import Setting
 
-REFERENCE: Final = APP_ROOT / "docs" / "settings.md"
-
-_TABLE: Final = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
+_MARKER: Final = "<!-- table -->\n"
 
 _SETTING_HEAD: Final = ("app setting", "default", "unit", "range", "what it is")
 _KEY_HEAD: Final = ("key", "default", "unit", "range", "what it is")
@@ -41,18 +36,18 @@ _UNITS: Final = {"_seconds": "s", "_per_second": "1/s", "ratio": "share"}
 
 
 def reference(text: str) -> str:
-    """Return the text of docs/settings.md with the tables of each section written anew, in their order.
+    """Return the text of docs/settings.md with its tables in place of the markers of each section, in order.
 
     Raises:
-        ValueError: A section is missing: put its heading where it belongs, and a line that begins with `|`.
+        ValueError: A section has no heading, or not as many markers as tables.
     """
     for heading, *tables in sections():
         begin = text.index(f"\n{heading}\n") + len(heading)
         following = text.find("\n#", begin)
         end = len(text) if following == -1 else following
-        rest = iter(tables)
-        section = _TABLE.sub(lambda _: f"{next(rest)}\n", text[begin:end])  # noqa: B023 - used at once
-        text = text[:begin] + section + text[end:]
+        before, *parts = f"{text[begin:end]}\n".split(_MARKER)
+        section = before + "".join(f"{rows}\n{part}" for rows, part in zip(tables, parts, strict=True))
+        text = text[:begin] + section.removesuffix("\n") + text[end:]
     return text
 
 
@@ -271,13 +266,3 @@ def words(choices: Iterable[str]) -> str:
 
 def _number(value: float) -> str:
     return f"{int(value):,}" if float(value).is_integer() else f"{value:g}"
-
-
-def main() -> None:
-    """Write docs/settings.md anew."""
-    REFERENCE.write_text(reference(REFERENCE.read_text(encoding="utf-8")), encoding="utf-8")
-    print(f"wrote {REFERENCE}")
-
-
-if __name__ == "__main__":
-    main()

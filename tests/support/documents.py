@@ -8,6 +8,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from textwrap import dedent
 
+from docs.published import published
 from scripts.processes import ROOT
 
 _FENCE = re.compile(r"^ *(`{3,}) *([^\n]*)\n(.*?)^ *\1 *$", re.DOTALL | re.MULTILINE)
@@ -58,7 +59,9 @@ class Document:
 
     @cached_property
     def text(self) -> str:
-        return self.path.read_text(encoding="utf-8")
+        """As the site publishes it."""
+        text = self.path.read_text(encoding="utf-8")
+        return published(self.name.removeprefix("docs/").removesuffix(".md"), text)
 
     @cached_property
     def prose(self) -> str:

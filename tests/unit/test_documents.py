@@ -304,3 +304,7 @@ def test_a_page_has_a_short_title_and_opens_with_what_it_is_for(document: Docume
     title, _, opening = document.text.split("\n")[:3]
     assert len(title.removeprefix("# ")) <= 30
     assert re.match(r"[A-Za-z`*]", opening)
+
+
+def test_at_most_one_page_in_three_opens_with_what_a_reader_can_do_after_it() -> None:
+    assert len([page for page in PAGES if "After this page " in page.text]) <= len(PAGES) / 3
