@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say of the wheel: docs/decisions/one-name-in-the-wheel.md.
+"""What pyproject.toml cannot say of the wheel: docs/decisions/layer-and-feature.md.
 
 The folders of durable functions are at the top of the repository. In the wheel they are inside the package,
 so that it takes one top-level name, whatever folders an app has of its own.

@@ -7,7 +7,7 @@ would have done about it. Two kinds of events do so, or worse:
     an event whose payload is text where the SDK parses JSON         the failure of the call that it answers;
                                                                      an input or an external event: a string
 
-The second kind and how it comes about: docs/decisions/answers-that-are-text.md.
+The second kind and how it comes about: docs/decisions/entity-messages.md.
 
 The guard also sees the id of each execution and when it began, which the SDK shows to no orchestrator.
 """

@@ -1,4 +1,4 @@
-"""What the API answers with: see docs/decisions/one-class-per-shape.md."""
+"""What the API answers with: see docs/decisions/http-framework.md."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Self, override
