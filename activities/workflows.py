@@ -8,6 +8,7 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.saga_restart import begin_run, end_run
 from durable_retry.services.workflows import (
+    Call,
     advance_batch,
     begin_call,
     end_batch,
@@ -84,13 +85,14 @@ async def start_call(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
 
     Args:
         request: `document`, the body of an operation; `instance`: whose call it is; `since`: when that
-            instance's caller began.
+            instance's caller began; `key`: for a document without one.
 
     Returns:
-        `operation_id`, or `problems`: why it can never start, pointer and detail of each.
+        `operation_id`; or `problems`: why it can never start, pointer and detail of each; or `is_taken`:
+        another call has this key.
     """
-    since = from_rfc3339(request["since"])
-    return await begin_call(hub, request["document"], request["instance"], since, clock.now())
+    call = Call(request["instance"], from_rfc3339(request["since"]), request["key"])
+    return await begin_call(hub, request["document"], call, clock.now())
 
 
 async def look_at_call(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:

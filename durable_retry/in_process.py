@@ -25,6 +25,7 @@ from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.json_input import size_problem
 from durable_retry.engine.base.names import CALL, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.engine.operations.naming import visible
 from durable_retry.engine.operations.submission import ParsedEnvelope, read_operation
 from durable_retry.handlers.registry import OperationFunction
 from durable_retry.handlers.signatures import read_result, result_of
@@ -74,10 +75,11 @@ def call(context: Context, function: Any = None, /, *args: Any, **fields: Any) -
         function: Declared by `operation`, with its arguments; None for a request.
         args: For the function.
         fields: Keyword arguments of the function, and `OperationFields`. Without `key` it is made of the
-            instance's id, its execution and the number of this call in it: the same in every replay, another
-            one when the orchestrator continues as new or is started again. A `key` that was used before gives
-            the operation of before, unless that had ended before this execution began: such an old result is
-            refused.
+            orchestrator's name, the instance's id and the number of this call, such as `checkout/order-7/1`:
+            the same in every replay. When the orchestrator has continued as new or was started again, its
+            execution is part of it, too. A `key` that was used before gives the operation of before, unless
+            that had ended before this execution began: such an old result is refused. Without
+            `correlation_id` that is the instance's id.
 
     Returns:
         What the function is annotated to return. Without a function `result` of the status document:
@@ -91,8 +93,12 @@ def call(context: Context, function: Any = None, /, *args: Any, **fields: Any) -
     number = _calls[context] = _calls.get(context, 0) + 1
     execution = execution_of(context)
     name = f"{context.instance_id}/{execution.id}/{number}"
-    instance_id = f"call-{sha256(name.encode()).hexdigest()[:40]}"
-    given = _input_of_call(operation_document(function, args, fields), execution.began_at)
+    instance_id = f"call-{_digest(name)[:40]}"
+    document = operation_document(function, args, fields)
+    document.setdefault("correlation_id", visible(context.instance_id))
+    caller = f"{execution.name}/{context.instance_id}"
+    keys = [f"{caller}/{number}", f"{caller}/{_digest(execution.id)[:16]}/{number}"]
+    given = _input_of_call(document, execution.began_at, keys)
     child: task.Task[Any]
     if isinstance(context, task.OrchestrationContext):
         child = context.call_sub_orchestrator(function_name(CALL), input=given, instance_id=instance_id)
@@ -102,10 +108,14 @@ def call(context: Context, function: Any = None, /, *args: Any, **fields: Any) -
     return result if function is None else read_result(result_of(function), json.dumps(result["value"]))
 
 
-def _input_of_call(document: dict[str, Any], since: datetime) -> dict[str, Any]:
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+def _input_of_call(document: dict[str, Any], since: datetime, keys: list[str]) -> dict[str, Any]:
     # What the host could not take is not sent, but why it is refused.
     try:
-        return {"document": _checked_document(document), "since": to_rfc3339(since)}
+        return {"document": _checked_document(document), "since": to_rfc3339(since), "keys": keys}
     except InvalidInputError as error:
         return {"problems": [problem.to_json() for problem in error.problems]}
 

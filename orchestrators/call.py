@@ -17,8 +17,9 @@ def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Tu
     """Run one operation for `durable_retry.call`.
 
     Args:
-        input_: `document`, the body of `POST /api/operations`, and `since`, when the caller's execution
-            began; or `problems`: why it is not sent. When it continues as new `operation_id`.
+        input_: `document`, the body of `POST /api/operations`; `since`, when the caller's execution began;
+            and `keys`, of which one is the operation's where the document has none: the first that no other
+            call has. Or `problems`: why it is not sent. When it continues as new `operation_id`.
 
     Returns:
         `document`, the operation's last status document, or `problems`: why it was never started. None when
@@ -29,12 +30,18 @@ def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Tu
     reports = CompletionReports(ctx)
     operation_id = input_.get("operation_id")
     if operation_id is None:
-        given = {
-            "document": input_["document"],
-            "instance": ctx.instance_id,
-            "since": input_["since"],
-        }
-        started = yield from call_until_success(ctx, START_CALL, given)
+        started: dict[str, Any] = {}
+        for key in input_["keys"]:
+            given = {
+                "document": input_["document"],
+                "instance": ctx.instance_id,
+                "since": input_["since"],
+                "key": key,
+            }
+            # Which key it has is part of the history: the answer for a key may change while records expire.
+            started = yield from call_until_success(ctx, START_CALL, given)
+            if not started.get("is_taken"):
+                break
         if "problems" in started:
             refused: dict[str, Any] = started
             return refused

@@ -9,7 +9,8 @@ would have done about it. Two kinds of events do so, or worse:
 
 The second kind and how it comes about: docs/decisions/entity-messages.md.
 
-The guard also sees the id of each execution and when it began, which the SDK shows to no orchestrator.
+The guard also sees of each execution its id, when it began and the orchestrator's name, which the SDK shows
+to no orchestrator.
 """
 
 import functools
@@ -53,10 +54,12 @@ class Execution:
     Attributes:
         id: Tells it from the others; the same in every replay.
         began_at: The time of its first turn, aware UTC.
+        name: That of the orchestrator.
     """
 
     id: str
     began_at: datetime
+    name: str
 
 
 # The execution of each context.
@@ -81,7 +84,7 @@ def _execution_in(ctx: Any, event: pb.HistoryEvent) -> Execution:
     began_at = ctx.current_utc_datetime.replace(tzinfo=UTC)
     # Microsoft's in-memory hub gives no id; the first turn's time is part of the history, too.
     given = event.executionStarted.orchestrationInstance.executionId.value or began_at.isoformat()
-    return Execution(str(given), began_at)
+    return Execution(str(given), began_at, event.executionStarted.name)
 
 
 _ANSWERS: Final = frozenset(

@@ -18,7 +18,7 @@ from durabletask.entities import EntityInstanceId, EntityLock
 from durable_retry.engine.base.foreign import plain_json
 from durable_retry.engine.base.names import CALL
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.operations.naming import ScopedKey
+from durable_retry.engine.operations.naming import ScopedKey, visible
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.submission import Naming, ParsedEnvelope, read_operation
 from durable_retry.handlers.registry import registered_handlers, user_function
@@ -95,11 +95,11 @@ async def run_orchestrator(
     began = time.monotonic_seconds()
     run = OrchestratorRun()
 
-    async def call_operation(given: dict[str, Any], instance_id: str, own_time: FakeClock) -> dict[str, Any]:
+    async def call_operation(given: dict[str, Any], own_time: FakeClock) -> dict[str, Any]:
         if "problems" in given:
             return given
         needed = {handler.dependency for handler in registered_handlers().values()}
-        naming = Naming(own=ScopedKey(f"source:{CALL_SOURCE}", instance_id))
+        naming = Naming(own=ScopedKey(f"source:{CALL_SOURCE}", visible(given["keys"][0])))
         with world(own_time, dependencies, needed, config, settings):
             try:
                 operation = read_operation(
@@ -191,7 +191,7 @@ class _Context(task.OrchestrationContext):
         *,
         functions: Mapping[str, StandIn],
         events: Mapping[str, Any],
-        call_operation: Callable[[dict[str, Any], str, FakeClock], Awaitable[Any]],
+        call_operation: Callable[[dict[str, Any], FakeClock], Awaitable[Any]],
     ) -> None:
         self._run, self._time, self._instance_id = run, time, instance_id
         self._functions, self._events = functions, dict(events)
@@ -200,9 +200,11 @@ class _Context(task.OrchestrationContext):
         self._under_way: list[_Work] = []
         self._unheard: list[str] = []
         self._numbers = 0
-        begin_execution(self, Execution("execution-1", time.now()))
 
     async def play(self, orchestrator: Callable[[Any, Any], Any], given: Any) -> Any:
+        begin_execution(
+            self, Execution("execution-1", self._time.now(), getattr(orchestrator, "__name__", ""))
+        )
         turns = orchestrator(self, given)
         if not inspect.isgenerator(turns):
             return turns
@@ -254,13 +256,10 @@ class _Context(task.OrchestrationContext):
         return self._call(name, self._functions.get(name, own), input)
 
     def call_sub_orchestrator(
-        self, orchestrator: Any, *, input: Any = None, instance_id: str | None = None, **_options: Any
+        self, orchestrator: Any, *, input: Any = None, **_options: Any
     ) -> task.CompletableTask[Any]:
         if isinstance(orchestrator, str) and orchestrator == function_name(CALL):
-            given, child_id = input, instance_id or self.new_uuid()
-            return self._begin(
-                task.CompletableTask(), lambda time: self._call_operation(given, child_id, time)
-            )
+            return self._begin(task.CompletableTask(), lambda time: self._call_operation(input, time))
         name = orchestrator if isinstance(orchestrator, str) else task.get_name(user_function(orchestrator))
         return self._call(name, self._functions.get(name), input)
 

@@ -89,6 +89,7 @@ def _calls() -> dict[str, Shape]:
         "ended_at_once": _call({"document": document}),
         "notified": _call({"document": None}, {"document": document}),
         "refused": _call({"problems": [{"pointer": "/dependency", "detail": "is none"}]}),
+        "key_taken": _call({"is_taken": True}, {"document": document}),
         "continued_as_new": _call(*[{"document": None}] * 22, {"document": document}),
     }
 
@@ -99,15 +100,18 @@ def _call(*looks: dict[str, Any]) -> Shape:
 
     def answer(name: str, _given: dict[str, Any]) -> Any:
         if name == START_CALL:
-            return left.pop() if "problems" in left[0] else {"operation_id": "op-1"}
+            if left[0].keys() & {"problems", "is_taken"}:
+                return left.pop(0)
+            return {"operation_id": "op-1"}
         return left.pop(0)
 
     async def steer(stage: TaskHubStage) -> None:
-        for number in range(len(looks) - 1):
+        for number in range(len([look for look in looks if "document" in look]) - 1):
             await _until_looked(stage, number + 1)
             await stage.binding.raise_event("call-1", ENDED_EVENT, _completion("op-1").to_json())
 
-    given = {"document": {"handler": "ship-order"}, "since": to_rfc3339(clock.now())}
+    keys = ["ship/order-7/1", "ship/order-7/e1/1"]
+    given = {"document": {"handler": "ship-order"}, "since": to_rfc3339(clock.now()), "keys": keys}
     return Shape("call-1", given, answer, steer)
 
 

@@ -185,7 +185,7 @@ def _nothing_reported(_record: Any, execution: Any, attempt: int) -> Any:
 
 
 def _the_same_execution(_context: Any) -> Execution:
-    return Execution("", datetime.min.replace(tzinfo=UTC))
+    return Execution("", datetime.min.replace(tzinfo=UTC), "")
 
 
 @contextmanager

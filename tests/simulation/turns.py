@@ -296,7 +296,9 @@ class Session:
                 self._raise(event)
             case Started():
                 began_at = context.now.replace(tzinfo=UTC)
-                executor_guard._executions[context] = Execution(event.execution, began_at)
+                executor_guard._executions[context] = Execution(
+                    event.execution, began_at, self.orchestrator.__name__
+                )
                 self._generator = self.orchestrator(context, _parsed(event.input))
                 self._yielded = _NOTHING
                 self._resume()

@@ -27,9 +27,9 @@ from orchestrators.call import call_operation
 from tests.support.builders import NOON
 
 
-def a_context(instance_id: str = "order-7", execution: str = "e-1") -> Any:
+def a_context(instance_id: str = "order-7", execution: str = "e-1", name: str = "checkout") -> Any:
     context = Mock(spec=task.OrchestrationContext, instance_id=instance_id)
-    executor_guard._executions[context] = executor_guard.Execution(execution, NOON)
+    executor_guard._executions[context] = executor_guard.Execution(execution, NOON, name)
     return context
 
 
@@ -70,6 +70,32 @@ def test_each_call_of_an_orchestration_has_an_instance_of_its_own_and_the_same_i
     assert all(each.startswith("call-") for each in asked)
 
 
+def test_a_call_has_a_key_that_names_its_orchestrator_its_instance_and_its_number() -> None:
+    first, replayed = a_context(), a_context()
+    keys = [called(first)["input"]["keys"], called(first)["input"]["keys"]]
+    assert [each[0] for each in keys] == ["checkout/order-7/1", "checkout/order-7/2"]
+    assert [called(replayed)["input"]["keys"], called(replayed)["input"]["keys"]] == keys
+    # What a later execution of the instance uses where the first is taken.
+    (again,) = {called(a_context(execution="e-2"))["input"]["keys"][1]}
+    assert again.startswith("checkout/order-7/")
+    assert again not in keys[0]
+    assert called(a_context("order-8"))["input"]["keys"][0] == "checkout/order-8/1"
+    assert called(a_context(name="refund"))["input"]["keys"][0] == "refund/order-7/1"
+
+
+@pytest.mark.parametrize(
+    ("instance_id", "correlation_id"),
+    [("order-7", "order-7"), ("order 7é", "order%207%C3%A9"), ("o" * 256, "sha256-")],
+)
+def test_the_instance_of_the_caller_is_the_correlation_id_of_a_call(
+    instance_id: str, correlation_id: str
+) -> None:
+    document = called(a_context(instance_id))["input"]["document"]
+    assert document["correlation_id"].startswith(correlation_id)
+    given = called(a_context(instance_id), correlation_id="mine")["input"]["document"]
+    assert given["correlation_id"] == "mine"
+
+
 def test_a_call_is_the_body_of_an_operation() -> None:
     asked = called(a_context(), key="k-1", deadline_seconds=0)
     assert asked["input"]["document"] == {
@@ -77,6 +103,7 @@ def test_a_call_is_the_body_of_an_operation() -> None:
         "request": {"path": "/charges"},
         "key": "k-1",
         "deadline_seconds": 0,
+        "correlation_id": "order-7",
     }
     assert asked["input"]["since"] == "2026-11-21T12:00:00Z"
 
@@ -109,6 +136,7 @@ def test_a_call_of_a_function_gives_what_the_function_returns() -> None:
         "handler": "charge-in-process",
         "input": {"order": "o-1", "amount": 5},
         "key": "k-1",
+        "correlation_id": "order-7",
     }
     with pytest.raises(StopIteration) as stopped:
         steps.send({"document": {"status": "succeeded", "result": {"value": {"id": "r-1"}}}})
@@ -155,7 +183,8 @@ def test_the_first_style_of_the_sdk_takes_the_input_by_another_name() -> None:
     context = Mock(spec=df.DurableOrchestrationContext, instance_id="order-7", _ctx=a_context())
     next(durable_retry.call(context, handler="ship", input={}))
     name, given, _ = context.call_sub_orchestrator.call_args.args
-    assert (name, given["document"]) == ("call_operation", {"handler": "ship", "input": {}})
+    document = {"handler": "ship", "input": {}, "correlation_id": "order-7"}
+    assert (name, given["document"]) == ("call_operation", document)
 
 
 def test_a_success_is_its_result() -> None:

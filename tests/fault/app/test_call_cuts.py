@@ -47,7 +47,8 @@ def lived(
     }
     steps = Turns(answers, twice=seed % 3 == 0)
     name = "call-1" if before is None else "call-2"
-    given = {"document": document, "since": to_rfc3339(since)}
+    keys = ["checkout/order-7/1", f"checkout/order-7/{name}/1"]
+    given = {"document": document, "since": to_rfc3339(since), "keys": keys}
     stage = PartStage(call_operation, name, given, steps.answer)
     turns = iter(range(1000))
     stage.before_turn = lambda _: None if next(turns) < 60 and slow else hub.move_on(stage)
@@ -59,8 +60,16 @@ def lived(
 @pytest.mark.parametrize("seed", range(40))
 def test_a_call_starts_its_operation_once_and_tells_how_it_ended(seed: int) -> None:
     ended, hub = lived(seed, CALL)
-    assert hub.started == ["call-1"]
+    assert hub.started == ["checkout/order-7/1"]
     assert ended["document"]["status"] == ("succeeded" if seed % 2 else "dead_lettered")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_later_execution_of_the_caller_starts_an_operation_of_its_own(seed: int) -> None:
+    first, hub = lived(seed, CALL)
+    second, _ = lived(seed, CALL, before=hub, since=NOON + timedelta(hours=1))
+    assert hub.started == ["checkout/order-7/1", "checkout/order-7/call-2/1"]
+    assert [ended["document"]["key"] for ended in (first, second)] == hub.started
 
 
 @pytest.mark.parametrize("seed", range(6))
