@@ -22,7 +22,7 @@ TAGS: Final[Mapping[str, str]] = {
     "search": "One question to operations, dead letters, events, batches, sagas and bulk actions.",
     "bulk actions": "The same action on many operations or dead letters, at a rate.",
     "alerts": "Conditions above their thresholds, and who was sent a message.",
-    "activity": "What people did, and what happened to circuits, alerts and deployments.",
+    "activity": "What people did, outages, and other code or settings than before.",
 }
 
 PATH_PARAMETERS: Final[Mapping[str, str]] = {

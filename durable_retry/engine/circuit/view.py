@@ -1,7 +1,7 @@
 """What people see of a circuit: the document of `GET /api/circuits/{dependency}`."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -12,6 +12,9 @@ from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.circuit.breaker import FREE, AuditEntry, Breaker, ManualControl, advanced
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.pace import QuotaDocument, newest
+
+BY_SETTINGS: Final = "settings"
+"""`changed_by` of a circuit that the settings switch off."""
 
 
 class CallBucket(Answer):
@@ -125,7 +128,7 @@ def view_of(
         throttled_by=current.throttled_by if current.is_throttled(clock) else None,
         quota=None if (quota := newest(clock, current.quota)) is None else quota.to_view(),
         reason="circuit.enabled is false" if is_off else current.reason,
-        changed_by="settings" if is_off else current.changed_by,
+        changed_by=BY_SETTINGS if is_off else current.changed_by,
         epoch=current.epoch,
         waiting=current.remaining_waiting(clock),
         expires_at=current.expires_at,

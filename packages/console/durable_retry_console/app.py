@@ -10,6 +10,7 @@ from durable_retry.http.collection import Collection
 from durable_retry.plugins import Plugin
 from durable_retry.runtime.binding import add_activity
 from durable_retry.services.upkeep.chores import EACH_MINUTE, EACH_ROUND
+from durable_retry_console.activity import code
 from durable_retry_console.activity import watch as activity_watch
 from durable_retry_console.activity.store import WRITER as ACTIVITY_WRITER
 from durable_retry_console.bulk import orchestration
@@ -70,6 +71,7 @@ def _subscribe() -> None:
 
 
 def _begin_writers() -> None:
+    code.begin()
     METRICS_WRITER.begin()
     ACTIVITY_WRITER.begin()
 

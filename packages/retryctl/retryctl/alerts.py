@@ -32,7 +32,7 @@ COMMANDS: Final = (
     Command("alerts test", "send a message to every receiver that says that it is a test", _test),
     Command(
         "activity",
-        "list what people did and what happened: circuits, alerts, bulk actions, deployments, settings",
+        "list what people did and what happened: outages, bulk actions, deployments, settings",
         Listing("activity", "at:at who what target.id:target dependency reason"),
         "who kind dependency q after before limit",
     ),

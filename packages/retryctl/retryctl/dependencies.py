@@ -20,6 +20,7 @@ _DEPENDENCIES: Final = (
 )
 _CIRCUIT: Final = (
     "dependency state counts:calls failure_ratio:ratio first_opened_at:opened opened_again_at "
+    "failed_probes last_error "
     "retry_at:tries_again throttled_until:paused_until waiting reason changed_by"
 )
 _OF_OPERATION: Final = "operation_ms.p50:operation_P50 operation_ms.p95"
@@ -39,13 +40,14 @@ def _dependencies(document: Any) -> Iterator[RenderableType]:
 
 def _circuits(document: Any) -> Iterator[RenderableType]:
     items = [each | {"until": each["retry_at"] or each["throttled_until"]} for each in document["items"]]
-    yield Rows(items, "dependency state calls failures failure_ratio:ratio until reason")
+    yield Rows(items, "dependency state calls failures failure_ratio:ratio until reason last_error")
 
 
 def _circuit(document: Any) -> Iterator[RenderableType]:
     again = None if document["opened_at"] == document["first_opened_at"] else document["opened_at"]
     counts = "{calls}, {failures} failed, {slow_calls} slow".format_map(document)
-    yield facts(document | {"opened_again_at": again, "counts": counts}, _CIRCUIT)
+    made = {"opened_again_at": again, "counts": counts, "failed_probes": document["failed_probes"] or None}
+    yield facts(document | made, _CIRCUIT)
     if document["audit"]:
         yield ""
         yield Rows(document["audit"], "at:when action by reason")

@@ -125,7 +125,7 @@ _STATUSES: Final = (
     "pending scheduled paused running waiting_retry waiting_throttle waiting_circuit waiting_order "
     "succeeded dead_lettered cancelled"
 )
-_KINDS: Final = "action bulk circuit alert deployment settings"
+_KINDS: Final = "action bulk circuit deployment settings"
 _TYPES_FOUND: Final = "operation dead_letter event batch saga replay activity"
 _INSTANT: Final = "such as 2026-11-22T09:00:00Z"
 _KEY: Final = "idempotency key: with the same key it is started once; made and shown when absent"

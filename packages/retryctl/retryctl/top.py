@@ -1,7 +1,6 @@
 """The command `top`: what ails, what waits and what failed, redrawn while one looks."""
 
 from collections.abc import Iterator, Mapping
-from operator import itemgetter
 from typing import Any, Final
 
 from rich.console import RenderableType
@@ -14,7 +13,6 @@ from retryctl.dead_letters import standing
 from retryctl.errors import UnreachableError
 from retryctl.output import Rows, Screen, instant, plural, printable, spaced, state
 
-_AILING: Final = ("open", "forced_open", "half_open", "paused")
 _UNDER_WAY: Final = ("pending", "running")
 
 
@@ -54,9 +52,9 @@ def _parts(document: Any, url: str, minutes: int) -> Iterator[list[RenderableTyp
     if document["alerts"]:
         alerts = [alert | {"raised": watching.ago(alert["raised_at"])} for alert in document["alerts"]]
         yield [Rows(alerts, "text:alert raised")]
+    if document["circuits"]:
+        yield list(_dependencies(document["circuits"]))
     waits = list(_waits(document))
-    columns = "dependency state:circuit failed amplification:attempts waiting dead next reason"
-    yield [Rows(_dependencies(document, waits), columns, empty="no dependency is known")]
     waits.sort(key=lambda row: -row["count"])
     yield [Rows(waits, "count:waiting status:for dependency next key", empty="no operation waits")]
     yield list(_causes(document["dead_letters"] or {"groups": (), "others": {"causes": 0}}))
@@ -104,35 +102,37 @@ def _least(is_complete: object) -> str:
     return "" if is_complete else "at least "
 
 
-def _dependencies(document: Any, waits: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the rows of dependencies, those that ail first."""
-    shares = (document["operations"] or {"by_dependency": {}})["by_dependency"]
-    letters = document["dead_letters"]
-    rows = []
-    for circuit in document["circuits"] or ():
-        name, ratio, ails = circuit["dependency"], circuit["failure_ratio"], circuit["state"] in _AILING
-        waiting = sum(row["count"] for row in waits if row["dependency"] == name)
-        dead = None if letters is None else letters["by_dependency"].get(name, {"open": 0})["open"]
-        made = {
-            "failed": None if ratio is None else f"{ratio:.0%} of {circuit['calls']}",
-            "amplification": shares.get(name, {"amplification": None})["amplification"],
-            "waiting": waiting,
-            "dead": dead,
-            "next": _next(circuit["retry_at"] or circuit["throttled_until"]),
-            "reason": _why(circuit) if ails or circuit["throttled_until"] else None,
-        }
-        # What refuses requests ails too, and opens no circuit.
-        rows.append(((not ails, -waiting - (dead or 0), name), circuit | made))
-    return [row for _, row in sorted(rows, key=itemgetter(0))]
+def _dependencies(circuits: Any) -> Iterator[RenderableType]:
+    """Yield those in trouble, the worst first, and the names of those that are healthy."""
+    rows = [_dependency(circuit) for circuit in circuits if not circuit["healthy"]]
+    healthy = ", ".join(circuit["dependency"] for circuit in circuits if circuit["healthy"])
+    if rows:
+        yield Rows(rows, "dependency state:circuit waiting dead failed amplification:attempts next why")
+    if healthy:
+        yield f"healthy: {healthy}"
 
 
-def _why(circuit: Any) -> str:
-    """Return why calls of a dependency do not go, with the error behind it."""
-    if circuit["last_error"]:
-        return f"{circuit['last_error']}, since {instant(circuit['first_opened_at'])}"
+def _dependency(circuit: Mapping[str, Any]) -> Mapping[str, Any]:
+    ratio = circuit["failure_ratio"]
+    made = {
+        "failed": None if ratio is None else f"{ratio:.0%} of {circuit['calls']}",
+        "dead": circuit["open_dead_letters"],
+        "next": _next(circuit["retry_at"] or circuit["throttled_until"]),
+        "why": _why(circuit),
+    }
+    return {**circuit, **made}
+
+
+def _why(circuit: Mapping[str, Any]) -> str | None:
+    """Return why calls of a dependency do not go, with the error behind it; None where they go."""
+    if circuit["first_opened_at"]:
+        probes = circuit["failed_probes"]
+        failed = f", {plural(probes, 'probe')} failed" if probes else ""
+        why = circuit["last_error"] or circuit["reason"]
+        return f"{why}, since {instant(circuit['first_opened_at'])}{failed}"
     if circuit["throttled_until"]:
         return f"paused by {circuit['throttled_by']} until {instant(circuit['throttled_until'])}"
-    return str(circuit["reason"])
+    return None
 
 
 def _waits(document: Any) -> Iterator[dict[str, Any]]:

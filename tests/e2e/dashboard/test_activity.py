@@ -15,6 +15,6 @@ def test_what_happened_is_one_link(window: Window, seen: System) -> None:
     expect(rows).to_have_count(2)
     expect(rows.nth(0)).to_contain_text("archived the dead letter")
     expect(rows.nth(1)).to_contain_text("asked the vendor")
-    window.page.get_by_label("Kind").select_option("alert")
+    window.page.get_by_label("Kind").select_option("bulk")
     expect(window.page.get_by_text("Nothing happened that matches.")).to_be_visible()
-    assert "kind=alert" in window.page.url
+    assert "kind=bulk" in window.page.url

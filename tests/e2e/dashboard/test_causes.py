@@ -10,8 +10,7 @@ def test_a_cause_is_taken_over_and_resolved_and_says_when_it_came_back(
     window: Window, seen: System, key: str
 ) -> None:
     group = shown(seen, dead_letter(seen, f"{key}-1", "/status/411"))["group"]
-    window.open("dead-letters")
-    window.card("By cause").locator(f"a[title={group}]").click()
+    window.open(f"causes/{group}")
     state = window.page.locator(".headline .badge").first
     expect(state).to_have_text("New")
     expect(window.card("The latest")).to_contain_text("/status/411")
@@ -28,8 +27,8 @@ def test_a_cause_is_taken_over_and_resolved_and_says_when_it_came_back(
     expect(state).to_have_text("Resolved")
     dead_letter(seen, f"{key}-2", "/status/411")
     expect(window.page.locator(".headline")).to_contain_text("Came back")
-    window.open()
-    row = window.card("Dead letters by cause").locator("li").filter(has_text="status 411")
+    window.open("dead-letters")
+    row = window.card("open dead letter").locator("li").filter(has_text="status 411")
     expect(row).to_contain_text("Came back")
 
 

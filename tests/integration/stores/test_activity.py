@@ -151,7 +151,7 @@ async def test_a_change_of_settings_is_noted_with_the_names_that_changed(
 async def test_a_process_compares_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    async def replaced(name: str, _: object) -> list[str]:
+    async def replaced(name: str, _: object, **_how: bool) -> list[str]:
         asked.append(name)
         return []
 
@@ -164,9 +164,9 @@ async def test_a_process_compares_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_other_code_is_a_deployment(writer: ActivityWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     with using(parse_config(CONFIG % 3, {})):
-        await changes.note_changes(HUB, after(0))
-        monkeypatch.setattr(changes, "_code_digest", lambda: "of other code")
-        await changes.note_changes(HUB, after(1))
+        for at, code in enumerate(({"app": "1", "lib": "1"}, {"app": "1", "late": "1"}, {"app": "2"})):
+            monkeypatch.setattr(changes, "running_code", lambda code=code: code)
+            await changes.note_changes(HUB, after(at))
     assert writer.flush()
     (noted,) = (await list_activity(ALL, 50, None)).items
-    assert (noted.kind, noted.at) == (ActivityKind.DEPLOYMENT, after(1))
+    assert (noted.kind, noted.at, noted.reason) == (ActivityKind.DEPLOYMENT, after(2), "app")

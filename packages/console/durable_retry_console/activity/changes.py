@@ -7,11 +7,9 @@ compared last.
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from functools import cache
 from hashlib import sha256
-from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter
@@ -19,41 +17,35 @@ from pydantic import TypeAdapter
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.facts import TargetType
 from durable_retry.settings.catalogue import GROUPS
-from durable_retry.settings.configuration import APP_ROOT, dependencies
+from durable_retry.settings.configuration import dependencies
 from durable_retry.settings.upkeep import retention_settings
 from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.activity.code import running_code
 from durable_retry_console.activity.shapes import ActivityItem, ActivityKind
 from durable_retry_console.activity.store import WRITER, remove_activity_before, replace_known
 from durable_retry_console.activity.watch import target_of
 
-_CODE: Final = frozenset({".py", ".toml", ".json"})
-_NOT_CODE: Final = frozenset({"node_modules", "__pycache__", "tests"})
-# Far above any app; a folder that somebody filled by mistake must not hold the timer up.
-_MOST_FILES: Final = 5_000
 # The names that are spelled out of a change with many.
 _NAMED: Final = 10
-
-_PACKAGE: Final = Path(__file__).parents[2]
 
 
 async def note_changes(_hub: TaskHub, now: datetime) -> None:
     """Note what differs from what ran last; the first run of an app only remembers."""
-    if await _changed_names("code", {"code": await asyncio.to_thread(_code_digest)}):
-        _note_change(now, ActivityKind.DEPLOYMENT, "other code was deployed", None)
+    # What is imported only when it is needed is not in every process.
+    if changed := await _changed_names("code", await asyncio.to_thread(running_code), is_part=True):
+        _note_change(now, ActivityKind.DEPLOYMENT, "other code was deployed", changed)
     if changed := await _changed_names("settings", _settings_digests()):
-        named = ", ".join(changed[:_NAMED])
-        more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-        _note_change(now, ActivityKind.SETTINGS, "settings were changed", named + more)
+        _note_change(now, ActivityKind.SETTINGS, "settings were changed", changed)
 
 
 # What this process has compared; it costs requests to storage, and what a process runs with does not change.
 _compared: Final[dict[str, Mapping[str, str]]] = {}
 
 
-async def _changed_names(name: str, digests: Mapping[str, str]) -> list[str]:
+async def _changed_names(name: str, digests: Mapping[str, str], *, is_part: bool = False) -> list[str]:
     if _compared.get(name) == digests:
         return []
-    changed = await replace_known(name, digests)
+    changed = await replace_known(name, digests, is_part=is_part)
     _compared[name] = digests
     return changed
 
@@ -65,28 +57,11 @@ async def remove_old_activity(_hub: TaskHub, now: datetime) -> None:
         await remove_activity_before(now - kept_for)
 
 
-def _note_change(now: datetime, kind: ActivityKind, what: str, reason: str | None) -> None:
+def _note_change(now: datetime, kind: ActivityKind, what: str, changed: list[str]) -> None:
+    more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+    reason = ", ".join(changed[:_NAMED]) + more
     target = target_of(TargetType.APP, kind.value)
     WRITER.note(ActivityItem(at=now, kind=kind, who=None, what=what, target=target, reason=reason))
-
-
-@cache
-def _code_digest() -> str:
-    digest = sha256()
-    for number, path in enumerate(_code_files()):
-        if number == _MOST_FILES:
-            break
-        digest.update(str(path).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
-
-
-def _code_files() -> Iterator[Path]:
-    for root in (APP_ROOT, _PACKAGE):
-        for folder, names, files in os.walk(root):
-            names[:] = sorted(name for name in names if name not in _NOT_CODE and not name.startswith("."))
-            for file in sorted(files):
-                if Path(file).suffix in _CODE:
-                    yield Path(folder, file)
 
 
 def _settings_digests() -> dict[str, str]:

@@ -34,6 +34,6 @@ BEFORE: Final = instant("before", "Before this instant.")
     ),
 )
 async def get_activity(query: Query) -> func.HttpResponse:
-    """List what people did and what happened: circuits, alerts, bulk actions, deployments, settings."""
+    """List what people did and what happened: outages, bulk actions, deployments, settings."""
     wanted = query.into(ActivityFilter, words=query[WORDS])
     return json_answer(await find_activity(wanted, query[LIMIT], query[CURSOR]))

@@ -21,8 +21,6 @@ class ActivityKind(StrEnum):
     """Somebody began or cancelled a bulk action."""
     CIRCUIT = "circuit"
     """An outage: the circuit of a dependency opened, and closed once every call goes through again."""
-    ALERT = "alert"
-    """An alert was raised or cleared."""
     DEPLOYMENT = "deployment"
     """Other code runs than before."""
     SETTINGS = "settings"

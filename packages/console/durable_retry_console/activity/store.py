@@ -121,17 +121,20 @@ async def remove_activity_before(instant: datetime) -> int:
     return len(page.rows)
 
 
-async def replace_known(name: str, digests: Mapping[str, str]) -> list[str]:
+async def replace_known(name: str, digests: Mapping[str, str], *, is_part: bool = False) -> list[str]:
     """Remember what runs now; return the names that differ from what ran last, none the first time.
 
     Where two instances replace it at once, one of them returns the names.
+
+    Args:
+        is_part: Whether a name may be missing that another process has; it is kept, and is no difference.
     """
     before: Mapping[str, str] | None = None
 
     def rule(known: Mapping[str, str] | None) -> Mapping[str, str]:
         nonlocal before
         before = known
-        return digests
+        return {**(known or {}), **digests} if is_part else digests
 
     keys = {"PartitionKey": _KNOWN, "RowKey": name}
     try:
@@ -140,7 +143,8 @@ async def replace_known(name: str, digests: Mapping[str, str]) -> list[str]:
         return []
     if not before:
         return []
-    return sorted(each for each in before.keys() | digests.keys() if before.get(each) != digests.get(each))
+    names = before.keys() & digests.keys() if is_part else before.keys() | digests.keys()
+    return sorted(each for each in names if before.get(each) != digests.get(each))
 
 
 def _digests_of_row(row: tables.Row) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""Noting what happens: acts of people, outages of dependencies, changes of alerts."""
+"""Noting what happens: acts of people, outages of dependencies."""
 
 from hashlib import sha256
 
@@ -11,7 +11,6 @@ from durable_retry.settings.configuration import api_path
 from durable_retry.telemetry.facts import subscribe
 from durable_retry_console.activity.shapes import ActivityItem, ActivityKind, ActivityTarget
 from durable_retry_console.activity.store import WRITER
-from durable_retry_console.alerts.rules import Alert
 
 _PATHS = {
     TargetType.OPERATION: "operations/{}",
@@ -76,17 +75,3 @@ def _outage_words(failed_probes: int, *, is_over: bool) -> str:
     state = "was open" if is_over else "is open"
     probes = f"; {counted(failed_probes, 'probe')} failed" if failed_probes else ""
     return f"the circuit {state}{probes}"
-
-
-def note_alert(alert: Alert) -> None:
-    """Note that an alert was raised or cleared."""
-    item = ActivityItem(
-        at=alert.since,
-        kind=ActivityKind.ALERT,
-        who=None,
-        what=f"the alert was {alert.state}",
-        target=target_of(TargetType.ALERT, alert.condition),
-        reason=alert.text,
-        dependency=alert.dependency,
-    )
-    WRITER.note(item)

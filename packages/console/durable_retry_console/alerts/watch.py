@@ -39,7 +39,6 @@ from durable_retry.stores.outbox.events import pending_at
 from durable_retry.stores.outbox.index import list_notes
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry.spans import DEPENDENCY
-from durable_retry_console.activity.watch import note_alert
 from durable_retry_console.alerts.health import HealthMetrics, all_thresholds, seconds_since, show
 from durable_retry_console.alerts.rules import Alert, alert_changes, new_values
 from durable_retry_console.alerts.sending import send_alert_to
@@ -185,7 +184,6 @@ async def _check_conditions(hub: TaskHub, now: datetime) -> list[Alert]:
     for alert in alert_changes(known, metrics, now):
         if await write_change(alert, known.get(alert.condition)):
             _log_alert(alert)
-            note_alert(alert)
             changes.append(alert)
     if changes:
         await remove_old_incidents()

@@ -11,20 +11,18 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Instant
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.circuit.view import CircuitFigures
 from durable_retry.engine.dead_letters.numbers import DeadLetterSummary, LargestGroups
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import whole_number
 from durable_retry.http.routes import Query, Routes, shown
 from durable_retry.runtime.binding import TaskHub
-from durable_retry.services.circuits import every_circuit
 from durable_retry.services.dead_letters.causes import largest_groups
 from durable_retry.services.dead_letters.records import summarize
 from durable_retry.services.health import Health, read_health
-from durable_retry.settings.configuration import dependencies
 from durable_retry.triggers.http import circuits, dead_letters
 from durable_retry_console.alerts.board import raised_alerts
 from durable_retry_console.metrics.figures import MetricFigures
+from durable_retry_console.overview.dependencies import DependencyGlance, by_trouble, read_circuits
 from durable_retry_console.overview.outbox import OutboxGlance, outbox_glance
 from durable_retry_console.overview.sharing import shared
 from durable_retry_console.overview.summary import OperationSummary, operation_summary, recent_metrics
@@ -41,12 +39,6 @@ SUMMARY_MOVING: Final = frozenset({"counted_at", "from", "to"})
 """Fields of a summary that change with the time of asking alone."""
 
 _MOVING: Final = SUMMARY_MOVING | circuits.MOVING | dead_letters.MOVING
-
-
-class CircuitGlance(CircuitFigures):
-    """A circuit without its window and audit."""
-
-    opens_at_ratio: Annotated[float, Field(description="The ratio of failures that opens it.")]
 
 
 class OpenDeadLettersGlance(DeadLetterSummary, LargestGroups):
@@ -73,7 +65,7 @@ class OverviewDocument(Answer):
     """How the app is; a part that did not answer is null, and `unavailable` has its failure."""
 
     operations: OperationSummary | None
-    circuits: tuple[CircuitGlance, ...] | None
+    circuits: tuple[DependencyGlance, ...] | None
     dead_letters: OpenDeadLettersGlance | None
     outbox: OutboxGlance | None
     metrics: MetricsGlance | None
@@ -92,10 +84,10 @@ async def get_overview(query: Query, hub: TaskHub) -> func.HttpResponse:
     }
     answered = dict(zip(parts, await asyncio.gather(*map(_part_or_failure, parts.values())), strict=True))
     unavailable = {name: failure for name, (_, failure) in answered.items() if failure is not None}
-    overview = OverviewDocument(
-        **{name: part for name, (part, _) in answered.items()}, unavailable=unavailable
-    )
-    return json_answer(overview, moving=_MOVING)
+    found = {name: part for name, (part, _) in answered.items()}
+    if found["circuits"] is not None:
+        found["circuits"] = by_trouble(found["circuits"], found["operations"], found["dead_letters"])
+    return json_answer(OverviewDocument(**found, unavailable=unavailable), moving=_MOVING)
 
 
 async def _part_or_failure(part: Awaitable[Any]) -> tuple[Any, str | None]:
@@ -109,14 +101,6 @@ async def _part_or_failure(part: Awaitable[Any]) -> tuple[Any, str | None]:
 async def _metrics_part(window_seconds: int) -> MetricsGlance:
     found = await recent_metrics(window_seconds)
     return MetricsGlance.taken_from(found.total, begins_at=found.begins_at, ends_at=found.ends_at)
-
-
-async def _circuits_part(hub: TaskHub) -> tuple[CircuitGlance, ...]:
-    known = dependencies().dependencies
-    return tuple(
-        CircuitGlance.taken_from(each, opens_at_ratio=known[each.dependency].circuit.failure_ratio)
-        for each in await every_circuit(hub)
-    )
 
 
 async def _dead_letters_part(_hub: TaskHub) -> OpenDeadLettersGlance:
@@ -134,7 +118,7 @@ async def _alerts_part(_hub: TaskHub) -> tuple[RaisedAlert, ...]:
 
 # What does not depend on the window, by name.
 _PARTS: Final[dict[str, Callable[[TaskHub], Awaitable[Any]]]] = {
-    "circuits": _circuits_part,
+    "circuits": read_circuits,
     "dead_letters": _dead_letters_part,
     "outbox": _outbox_part,
     "alerts": _alerts_part,

@@ -1,6 +1,6 @@
 // Lists of the API: filters in the address, a page at a time, the page as a CSV file.
 
-import { getSeldom } from "./api.js";
+import { get, getSeldom } from "./api.js";
 import { go, h, link, readRoute } from "./dom.js";
 import { instantOf, number, plural, typed, zone } from "./format.js";
 import { button, unreadMark } from "./pieces.js";
@@ -28,11 +28,13 @@ export function download(name, text) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-const PAGE = 50;
+// A narrow window shows each row as a card.
+const [PAGE, SHORT_PAGE] = [50, 10];
+const isNarrow = matchMedia("(max-width: 46rem)");
 
 /** The query for a list's page, from the address. */
 export const pageQuery = (query, names) => ({
-  limit: PAGE,
+  limit: isNarrow.matches ? SHORT_PAGE : PAGE,
   cursor: query.cursor,
   ...Object.fromEntries(names.map((name) => [name, query[name]])),
 });
@@ -122,4 +124,16 @@ export function filters(path, query, given) {
     h("div", { class: "filters" }, given.filter((one) => !one.more).map(field)),
     more.length ? h("details", { open: more.some(({ name }) => query[name]) }, h("summary", {}, "More filters"), h("div", { class: "filters" }, more.map(field))) : null,
     savedViews(path, query));
+}
+
+/**
+ * A view of a list of the API: filters, a table, and what leads to other pages. `list` is its path, `file` the columns of
+ * the CSV file, and `nothing(page)` the words in place of a table without rows.
+ */
+export function listView({ path, query }, { title, list, filters: given, columns, file = columns, keyOf, nothing, seconds }) {
+  return {
+    title, seconds,
+    load: (signal) => get(list, pageQuery(query, given.map(({ name }) => name)), signal),
+    render: (page) => [filters(path, query, given), table(title, columns, page.items, { keyOf, empty: nothing(page) }), pager(path, query, page, file, list)],
+  };
 }

@@ -26,6 +26,9 @@ export function notice(error) {
     error.lines?.length ? h("ul", {}, error.lines.map((line) => h("li", {}, line))) : null);
 }
 
+/** In place of a part of the overview that the API could not read. */
+export const unreadPart = (failure) => ({ error: { status: 503, message: `The API could not read it (${failure}).` } });
+
 /** Why what is stored of one cannot be read, above what is known of it all the same; nothing where it can. */
 export function unread(one) {
   if (!one?.unreadable) return null;

@@ -126,4 +126,4 @@ export const countedOperations = (minutes, signal) => get("operations/summary", 
 export const waitingIn = (counts) => (counts ? counts.waiting_retry + counts.waiting_throttle + counts.waiting_circuit + counts.waiting_order : 0);
 
 /** Said beside a count while the app has not looked at all that it counts. */
-export const countingNote = ({ unfinished }) => (unfinished && !unfinished.complete ? "still counting" : null);
+export const countingNote = ({ unfinished }) => (unfinished && !unfinished.complete ? "Still counting." : null);

@@ -33,7 +33,7 @@ def test_an_entry_is_found_by_what_is_known_of_it(wanted: ActivityFilter) -> Non
 @pytest.mark.parametrize(
     "wanted",
     [
-        ActivityFilter(kind=ActivityKind.ALERT),
+        ActivityFilter(kind=ActivityKind.BULK),
         ActivityFilter(who="ad"),
         ActivityFilter(dependency="stock"),
         ActivityFilter(words="archived yesterday"),

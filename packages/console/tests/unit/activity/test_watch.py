@@ -1,4 +1,4 @@
-"""What is noted of facts and alerts."""
+"""What is noted of facts."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,6 @@ from durable_retry.telemetry import facts
 from durable_retry.telemetry.facts import report
 from durable_retry_console.activity import watch
 from durable_retry_console.activity.shapes import ActivityItem
-from durable_retry_console.alerts.rules import Alert
 from tests.support.builders import NOON
 
 
@@ -111,26 +110,6 @@ def test_an_outage_names_whoever_changed_the_circuit(notes: Notes, by: str, who:
 def test_a_circuit_that_never_refused_a_call_is_no_outage(notes: Notes) -> None:
     report(CircuitChanged("payments", CLOSED, CircuitState.DISABLED, "drill", "ada"))
     assert notes.items == []
-
-
-def test_an_alert_is_noted_at_the_instant_of_its_change(notes: Notes) -> None:
-    watch.note_alert(
-        Alert(
-            condition="circuit_open:payments",
-            is_raised=True,
-            since=NOON,
-            value=90.0,
-            threshold=60.0,
-            raised_at=NOON,
-        )
-    )
-    (item,) = notes.items
-    assert (item["at"], item["kind"], item["what"]) == (
-        "2026-11-21T12:00:00Z",
-        "alert",
-        "the alert was raised",
-    )
-    assert (item["target"]["id"], item["dependency"]) == ("circuit_open:payments", "payments")
 
 
 def test_what_belongs_to_the_app_has_no_page() -> None:

@@ -1,15 +1,14 @@
 // What people did and what happened, the newest first: a span of time is a link to what happened last night.
 
-import { get } from "../api.js";
 import { h } from "../dom.js";
 import { when, words } from "../format.js";
-import { filters, pageQuery, pager, table } from "../lists.js";
+import { listView } from "../lists.js";
 import { badge, circuitLink, deadLetterLink, eventLink, operationLink, sagaLink, short } from "../pieces.js";
 import { named } from "./alerts.js";
 import { causeLink } from "./causes.js";
 import { outageSpan } from "./circuits.js";
 
-const KINDS = ["action", "bulk", "circuit", "alert", "deployment", "settings"];
+const KINDS = ["action", "bulk", "circuit", "deployment", "settings"];
 const FILTERS = [
   { name: "q", label: "Search" },
   { name: "kind", label: "Kind", choices: KINDS.map((kind) => [kind, words(kind)]) },
@@ -44,15 +43,7 @@ function targetLink({ target: { type, id } }) {
   }
 }
 
-export function activityView({ path, query }) {
-  return {
-    title: "Activity",
-    seconds: 15,
-    load: (signal) => get("activity", pageQuery(query, FILTERS.map((filter) => filter.name)), signal),
-    render: (page) => [
-      filters(path, query, FILTERS),
-      table("Activity", COLUMNS, page.items, { keyOf: (one) => `${one.at} ${one.target.id} ${one.what}`, empty: page.next_cursor ? "No match so far; the next page looks further." : "Nothing happened that matches." }),
-      pager(path, query, page, FILE, "activity"),
-    ],
-  };
-}
+export const activityView = (route) => listView(route, {
+  title: "Activity", list: "activity", filters: FILTERS, columns: COLUMNS, file: FILE, seconds: 15, keyOf: (one) => `${one.at} ${one.target.id} ${one.what}`,
+  nothing: (page) => (page.next_cursor ? "No match so far; the next page looks further." : "Nothing happened that matches."),
+});

@@ -17,6 +17,22 @@ export const standing = ({ status, came_back: cameBack }) => [
 
 const backMark = () => h("span", { class: "badge is-failed" }, "Came back");
 
+// What a person may have to act on: one row for many, with what to do about all of them.
+
+export function manyRow(key, { count, kind, href, name, of, mark = null, note, ages, act: what }) {
+  return h("li", { data: { key } }, h("strong", { class: `count ${kind}` }, number(count)),
+    h("div", { class: "cause-words" }, h("span", { class: "headline-words" }, h("span", {}, h("a", { href }, name), " ", h("span", { class: "dim" }, of)), mark), h("small", { class: "cause-note" }, note), h("small", { class: "dim" }, ages)), what);
+}
+
+/** A row for each cause. */
+export const causeRows = (groups) => h("ul", { class: "causes" }, groups.map((one) => manyRow(one.group, {
+  count: one.count, kind: "is-dead_lettered", href: link(`causes/${encodeURIComponent(one.group)}`), mark: standing(one), name: words(one.sample.reason), of: one.sample.dependency ?? "no dependency",
+  note: h("span", { title: one.sample.detail }, one.sample.detail), ages: ["first ", ago(one.first_seen_at), ", last ", ago(one.last_seen_at)],
+  act: h("div", { class: "actions" }, h("a", { class: "button", href: link("replays/new", { group: one.group }) }, "Replay…"), h("a", { class: "button quiet", href: link("replays/new", { action: "archive", group: one.group }) }, "Archive…")),
+})));
+
+export const othersWords = (count) => `and ${plural(count, "more cause")}, `;
+
 export function causeView({ parameters: [group], reload }) {
   const place = `dead-letters/groups/${segment(group)}`;
   return {

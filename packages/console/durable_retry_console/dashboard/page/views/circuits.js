@@ -1,63 +1,81 @@
 // The circuits of dependencies: cards, a table, and one circuit with its window, changes and switches.
 
-import { get, getSeldom, post, segment } from "../api.js";
+import { act } from "../acting.js";
+import { get, getSeldom, segment } from "../api.js";
 import { callWindow } from "../charts.js";
-import { h, link, toast } from "../dom.js";
-import { ago, at, duration, number, percent, plural, span, until, when, words } from "../format.js";
+import { h, link } from "../dom.js";
+import { ago, at, duration, now, number, percent, plural, span, until, when, words } from "../format.js";
 import { pager, table } from "../lists.js";
-import { ask, badge, button, card, circuitLink, facts, mono, notice, operationLink } from "../pieces.js";
+import { ask, badge, button, card, circuitLink, facts, mono, notice, operationLink, unreadPart } from "../pieces.js";
 import { COUNT_SECONDS, countedOperations, countingNote, Paced, waitingIn, WINDOWS } from "../poll.js";
+import { optionsOf } from "./bulk.js";
 import { hourCharts, lastHour } from "./metrics.js";
 
-/** Every circuit, with the ratio of failures that opens it; null when that does not answer. */
-async function circuitsWithRatios(signal) {
-  const [circuits, dependencies] = await Promise.all([
-    get("circuits", {}, signal),
-    getSeldom("dependencies", signal).catch(() => ({ items: [] })),
-  ]);
-  const ratios = new Map(dependencies.items.map((one) => [one.name, one.circuit.failure_ratio]));
-  return byUrgency(circuits.items.map((circuit) => ({ ...circuit, opens_at_ratio: ratios.get(circuit.dependency) ?? null })));
+/** Dependencies of an overview, the worst first: a card for each in trouble, one line for all that are healthy. */
+export function dependencyCards(circuits) {
+  const [well, ill] = [true, false].map((healthy) => circuits.filter((one) => one.healthy === healthy));
+  return [ill.length ? h("div", { class: "circuits" }, ill.map(circuitCard)) : null,
+    well.length ? h("p", { class: "healthy", data: { key: "healthy" } }, badge("healthy"), well.map((one) => [" ", circuitLink(one.dependency)])) : null];
 }
 
-/** Circuits in a new list, the unhealthy ones first. */
-export function byUrgency(circuits) {
-  return [...circuits].sort((a, b) => URGENCY[a.state] - URGENCY[b.state] || a.dependency.localeCompare(b.dependency));
-}
-
-const URGENCY = { open: 0, forced_open: 0, half_open: 1, disabled: 2, closed: 3 };
-
-/** A card that leads to the circuit's page. `counted` is the summary of operations; null when not known. */
-export function circuitCard(circuit, counted, open = 0) {
-  return h("a", { class: `circuit is-${circuit.state}`, href: link(`circuits/${encodeURIComponent(circuit.dependency)}`), data: { key: circuit.dependency } },
-    h("span", { class: "circuit-name" }, h("strong", {}, circuit.dependency), badge(circuit.state)),
-    ratioBar(circuit),
+/** A card that leads to the circuit's page: what is broken since when, and who waits or died because of it. */
+function circuitCard(one) {
+  const { dependency, state, failure_ratio: ratio, calls, waiting, open_dead_letters: dead } = one;
+  return h("a", { class: `circuit is-${state}`, href: link(`circuits/${encodeURIComponent(dependency)}`), data: { key: dependency } },
+    h("span", { class: "circuit-name" }, h("strong", {}, dependency), badge(one.throttled_until && state === "closed" ? "paused" : state)),
+    one.first_opened_at ? h("span", { class: "circuit-why" }, outage(one)) : calls ? ratioBar(one) : null,
     h("span", { class: "circuit-numbers" },
-      pair(percent(circuit.failure_ratio), "failing"), pair(number(circuit.calls), plainPlural(circuit.calls, "call")), pair(waitingFor(circuit, counted), "waiting", counted && countingNote(counted)), pair(amplificationOf(circuit, counted), "attempts", "Attempts per operation: the retry amplification")),
-    next(circuit),
-    // What refuses requests ails too, and opens no circuit.
-    open ? h("span", { class: "circuit-next" }, plural(open, "open dead letter")) : null);
+      waiting ? pair(waiting, waiting === 1 ? "waits" : "wait", "is-waiting_retry") : null,
+      dead ? pair(dead, dead === 1 ? "dead letter" : "dead letters", "is-dead_lettered") : null,
+      calls ? h("span", {}, h("b", {}, percent(ratio)), h("small", {}, `of ${plural(calls, "call")} failed`)) : null,
+      one.amplification > 1 ? h("span", {}, h("b", {}, times(one.amplification)), h("small", {}, "attempts per operation")) : null),
+    trend(one), next(one));
 }
 
-const plainPlural = (count, one) => (count === 1 ? one : `${one}s`);
+/** Since when an outage goes on, and its last error; nothing while every call goes through. */
+function outage({ state, first_opened_at: since, failed_probes: probes, last_error: error, reason, changed_by: by }) {
+  if (!since) return null;
+  const why = state === "forced_open" ? `Held open by ${by}: ${reason}` : probes ? `${plural(probes, "probe")} failed` : words(reason);
+  const last = error ? [`; the last ${probes ? "one" : "call"} got `, h("b", {}, error)] : null;
+  return [h("strong", {}, "Open since ", at(since)), ", ", ago(since), h("br"), why, last];
+}
+
+// How many waited for each dependency when the page asked before: with it one sees whether it gets better.
+const seen = new Map();
+const TREND_MS = 60_000;
+
+/** Remember how many wait now. */
+export function noteWaiting(circuits) {
+  for (const { dependency, waiting } of circuits) {
+    const past = (seen.get(dependency) ?? []).filter((one) => now() - one.at < 2 * TREND_MS);
+    if (waiting !== null) seen.set(dependency, [...past, { at: now(), waiting }]);
+  }
+}
+
+/** How many more or fewer wait than a minute ago; nothing before the page has seen that. */
+function trend({ dependency, waiting }) {
+  const before = seen.get(dependency)?.findLast((one) => now() - one.at >= TREND_MS);
+  if (!before || waiting === null || (!waiting && !before.waiting)) return null;
+  const more = waiting - before.waiting;
+  return h("span", { class: "dim" }, more ? `${number(Math.abs(more))} ${more > 0 ? "more" : "fewer"} wait than a minute ago` : "As many wait as a minute ago");
+}
 
 /** Operations of a dependency that wait: for a retry, for the circuit or for their turn. */
-export function waitingFor(circuit, counted) {
+function waitingFor(circuit, counted) {
   if (!counted) return "–";
   return number(waitingIn(counted.unfinished.by_dependency[circuit.dependency]));
 }
 
 /** Attempts per operation of a dependency in the time that was counted: the retry amplification. */
-export function amplificationOf(circuit, counted) {
-  const ratio = counted?.by_dependency[circuit.dependency]?.amplification ?? null;
-  return ratio === null ? "–" : `× ${ratio.toFixed(2)}`;
-}
+const amplificationOf = (circuit, counted) => times(counted?.by_dependency[circuit.dependency]?.amplification ?? null);
+const times = (ratio) => (ratio === null ? "–" : `× ${ratio.toFixed(2)}`);
 
-const pair = (value, name, title = null) => h("span", { title }, h("b", {}, value), " ", h("small", {}, name));
+const pair = (count, name, kind) => h("span", {}, h("b", { class: `count ${kind}` }, number(count)), " ", h("small", {}, name));
 
 /** What is next for a circuit, as a line; null when nothing is. */
-export function next(circuit) {
+function next(circuit) {
   if (circuit.unreadable) return h("span", { class: "circuit-next", title: circuit.unreadable }, "its state cannot be read");
-  if (circuit.throttled_until) return h("span", { class: "circuit-next" }, `paused by ${circuit.throttled_by ?? "the dependency"} until `, at(circuit.throttled_until));
+  if (circuit.throttled_until) return h("span", { class: "circuit-next" }, `paused by ${circuit.throttled_by ?? "the dependency"} until `, at(circuit.throttled_until), ", ", until(circuit.throttled_until));
   if (circuit.state === "half_open") return h("span", { class: "circuit-next" }, "a probe is under way");
   const deadlines = circuit.stops_deadline ? "; deadlines stop meanwhile" : "";
   if (circuit.retry_at) return h("span", { class: "circuit-next" }, circuit.state === "open" ? "next probe " : "set by hand, ends ", until(circuit.retry_at), deadlines);
@@ -66,7 +84,7 @@ export function next(circuit) {
 }
 
 /** The failure ratio beside the ratio at which the circuit opens. */
-export function ratioBar(circuit) {
+function ratioBar(circuit) {
   const threshold = circuit.opens_at_ratio;
   const style = (ratio) => ({ width: `${Math.round((ratio ?? 0) * 100)}%` });
   return h("span", { class: "ratio", "aria-hidden": "true" }, h("span", { class: "ratio-fill", style: style(circuit.failure_ratio) }),
@@ -81,26 +99,28 @@ const COLUMNS = [
   { name: "Failing", class: "number", cell: (one) => percent(one.failure_ratio), text: (one) => one.failure_ratio },
   { name: "Calls", class: "number", cell: (one) => number(one.calls), text: (one) => one.calls },
   { name: "Slow", class: "number", cell: (one) => number(one.slow_calls), text: (one) => one.slow_calls },
+  { name: "Waiting", class: "number", cell: (one) => number(one.waiting), text: (one) => one.waiting },
+  { name: "Dead letters", class: "number", cell: (one) => number(one.open_dead_letters), text: (one) => one.open_dead_letters },
   { name: "Next probe", cell: (one) => until(one.retry_at), text: (one) => one.retry_at },
   { name: "Why", class: "wide", cell: (one) => words(one.reason), text: (one) => one.reason },
+  { name: "Last error", class: "wide", cell: (one) => one.last_error ?? "–", text: (one) => one.last_error },
   { name: "By", cell: (one) => one.changed_by ?? "–", text: (one) => one.changed_by },
 ];
 
 export function circuitsView({ path, query }) {
-  const counted = new Paced((signal) => countedOperations(WINDOWS[0][0], signal), COUNT_SECONDS);
   return {
     title: "Circuits",
-    load: async (signal, update) => {
-      const circuits = await circuitsWithRatios(signal);
-      counted.ask(signal, () => update(circuits));
-      return circuits;
+    load: async (signal) => {
+      const { circuits, unavailable } = await get("overview", {}, signal);
+      if (circuits) noteWaiting(circuits);
+      return circuits ?? unreadPart(unavailable.circuits);
     },
-    render: (circuits) => [
-      h("div", { class: "circuits" }, circuits.map((circuit) => circuitCard(circuit, counted.value?.error ? null : counted.value))),
+    render: (circuits) => (circuits.error ? notice(circuits.error) : [
+      dependencyCards(circuits),
       h("details", { data: { key: "table" } }, h("summary", {}, "As a table"),
         table("Circuits", COLUMNS, circuits, { keyOf: (one) => one.dependency, empty: "No dependency is configured." }),
         pager(path, query, { items: circuits, next_cursor: null }, COLUMNS, "circuits")),
-    ],
+    ]),
   };
 }
 
@@ -183,20 +203,13 @@ function headline(circuit, path, reload) {
   const turn = (which) => async () => {
     const [title, words, isTimed] = SWITCHES[which];
     const fields = [{ name: "reason", label: "Why?", hint: "Kept in the audit trail." }];
-    if (isTimed) fields.push({ name: "seconds", label: "For how many seconds?", type: "number", min: 1, optional: true, hint: "Empty: until the next manual change." });
-    if (which === "open") fields.push({ name: "stops", label: "Deadlines of what waits for it", optional: true, choices: [["", "go on"], ["true", "stop meanwhile"]] });
+    if (isTimed) fields.push({ name: "for_seconds", label: "For how many seconds?", type: "number", min: 1, optional: true, hint: "Empty: until the next manual change." });
+    if (which === "open") fields.push({ name: "stops_deadline", label: "Deadlines of what waits for it", optional: true, choices: [["", "go on"], ["true", "stop meanwhile"]] });
     const given = await ask({ title: `${title}: ${circuit.dependency}`, words, fields, action: title, kind: which === "open" ? "danger" : "main" });
-    if (!given) return;
-    try {
-      await post(`${path}/${which}`, { reason: given.reason, ...(given.seconds ? { for_seconds: Number(given.seconds) } : {}), ...(given.stops ? { stops_deadline: true } : {}) });
-      toast(`${title}: requested.`);
-    } catch (error) {
-      toast([error.message, ...error.lines].join(" "), "bad");
-    }
-    reload();
+    if (given) act(path, which, optionsOf(given), `${title}: requested.`, reload);
   };
   return h("div", { class: "headline", data: { key: "headline" } },
-    h("div", { class: "headline-words" }, badge(circuit.state), isUnchanged ? h("span", { class: "dim" }, "It has not changed its state yet.") : [h("span", {}, words(circuit.reason)), h("span", { class: "dim" }, circuit.changed_by ? `by ${circuit.changed_by}` : "")], next(circuit)),
+    h("div", { class: "headline-words" }, badge(circuit.state), outage(circuit) ? h("span", {}, outage(circuit)) : isUnchanged ? h("span", { class: "dim" }, "It has not opened yet.") : [h("span", {}, words(circuit.reason)), h("span", { class: "dim" }, `by ${circuit.changed_by}`)], next(circuit)),
     isOff ? h("span", { class: "dim" }, "Switched off in dependencies.toml") : h("div", { class: "actions" }, Object.entries(SWITCHES).map(([which, [title]]) => button(title, turn(which), which === "open" ? "danger" : "quiet"))));
 }
 
@@ -209,9 +222,7 @@ function trip(circuit) {
 function numbers(circuit) {
   return facts([
     ["Failing", percent(circuit.failure_ratio)], ["Slow calls", number(circuit.slow_calls)],
-    ["Operations waiting", [waitingFor(circuit, circuit.counted), circuit.counted && countingNote(circuit.counted) ? h("small", { class: "dim" }, " still counting") : null]], ["Attempts per operation, 15 min", amplificationOf(circuit, circuit.counted)], ["Opened", circuit.first_opened_at ? ago(circuit.first_opened_at) : null],
-    ["Opened again", circuit.opened_at && circuit.opened_at !== circuit.first_opened_at ? ago(circuit.opened_at) : null],
-    ["Next probe", circuit.retry_at ? until(circuit.retry_at) : null], ["Held until", circuit.expires_at ? at(circuit.expires_at) : null],
+    ["Operations waiting", [waitingFor(circuit, circuit.counted), circuit.counted && countingNote(circuit.counted) ? h("small", { class: "dim" }, " Still counting.") : null]], ["Attempts per operation, 15 min", amplificationOf(circuit, circuit.counted)], ["Next probe", circuit.retry_at ? until(circuit.retry_at) : null], ["Held until", circuit.expires_at ? at(circuit.expires_at) : null],
   ]);
 }
 

@@ -10,7 +10,7 @@ import { filters, pageQuery, pager, SHARED, table } from "../lists.js";
 import { ask, badge, button, card, circuitLink, correlationLink, deadLetterLink, facts, json, laneLink, mono, notice, operationLink, sharedLink } from "../pieces.js";
 import { Paced } from "../poll.js";
 import { CATEGORIES, named, onAll, REASONS, selection } from "./bulk.js";
-import { causeLink, failure, standing } from "./causes.js";
+import { causeLink, causeRows, failure, othersWords } from "./causes.js";
 
 const FILTERS = [
   { name: "q", label: "Search" },
@@ -45,9 +45,8 @@ export function deadLettersView({ path, query, reload }) {
       if (isCountable(query)) counted.ask(signal, () => update(all));
       return all;
     },
-    render: ({ page, groups, summary }) => [
-      isPlain(query) ? summaryCard(summary) : null,
-      isPlain(query) ? groupCard(groups) : null,
+    render: ({ page, ...open }) => [
+      isPlain(query) ? openCard(open) : null,
       filters(path, query, FILTERS),
       onAll(query, ["replay", "archive"]),
       chosen.bar(page.items.filter((one) => one.status === "open")),
@@ -75,27 +74,23 @@ async function load(query, signal) {
   return { page, groups, summary };
 }
 
-function summaryCard(summary) {
-  if (summary.error) return card("Open", notice(summary.error));
+const SHOWN = 6;
+
+/** How many are open, by cause; by reason and dependency where somebody looks closer. */
+function openCard({ groups, summary }) {
+  if (summary.error ?? groups.error) return card("Open", notice(summary.error ?? groups.error));
   if (!summary.open) return null;
+  const [shown, others] = [groups.items.slice(0, SHOWN), groups.items.slice(SHOWN)];
   const line = (name, query) => ([value, part]) => h("li", {}, h("a", { href: link("dead-letters", { status: "open", [query]: value }) }, name(value)),
     h("span", { class: "spread" }), h("strong", {}, number(part.open)), h("small", { class: "dim" }, `oldest ${coarse(part.oldest_age_seconds ?? 0)}`));
-  return card(`${summary.complete ? "" : "at least "}${plural(summary.open, "open dead letter")}, the oldest ${coarse(summary.oldest_age_seconds ?? 0)} old`, h("div", { class: "pair" },
-    h("div", {}, h("h3", {}, "By reason"), h("ul", { class: "lines" }, Object.entries(summary.by_reason).map(line(words, "reason")))),
-    h("div", {}, h("h3", {}, "By dependency"), h("ul", { class: "lines" }, Object.entries(summary.by_dependency).map(line((name) => name, "dependency"))))), { key: "summary" });
-}
-
-function groupCard(groups) {
-  if (groups.error) return card("By cause", notice(groups.error));
-  if (!groups.items.length) return null;
-  return card("By cause", table("Groups", [
-    { name: "Open", class: "number", cell: (group) => number(group.count) },
-    { name: "Cause", class: "wide", cell: (group) => h("span", { class: "headline-words" }, causeLink(group.group, `${words(group.sample.reason)} · ${group.sample.dependency ?? "no dependency"}`), standing(group)) },
-    { name: "Sample", class: "wide", cell: (group) => h("span", { class: "clip", title: group.sample.detail }, group.sample.detail) },
-    { name: "First seen", cell: (group) => ago(group.first_seen_at) },
-    { name: "Last seen", cell: (group) => ago(group.last_seen_at) },
-    { name: "Action", cell: (group) => h("span", {}, h("a", { href: link("replays/new", { group: group.group }) }, "Replay…"), " ", h("a", { href: link("replays/new", { action: "archive", group: group.group }) }, "Archive…")) },
-  ], groups.items, { keyOf: (group) => group.group }));
+  return card(`${summary.complete ? "" : "at least "}${plural(summary.open, "open dead letter")}, the oldest ${coarse(summary.oldest_age_seconds ?? 0)} old`, [
+    causeRows(shown),
+    others.length ? h("details", { data: { key: "others" } }, h("summary", {}, othersWords(others.length), plural(others.reduce((sum, one) => sum + one.count, 0), "dead letter")), causeRows(others)) : null,
+    groups.next_cursor ? h("p", { class: "dim" }, `These are the ${groups.items.length} largest causes.`) : null,
+    h("details", { data: { key: "kinds" } }, h("summary", {}, "By reason and dependency"), h("div", { class: "pair" },
+      h("ul", { class: "lines" }, Object.entries(summary.by_reason).map(line(words, "reason"))),
+      h("ul", { class: "lines" }, Object.entries(summary.by_dependency).map(line((name) => name, "dependency"))))),
+  ], { key: "summary" });
 }
 
 // One dead letter: what it was to do, what went wrong, and what a person does about it.

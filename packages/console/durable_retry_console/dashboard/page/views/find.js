@@ -9,7 +9,7 @@ import { badge, card, circuitLink, correlationLink, cutLink, deadLetterLink, ope
 const TYPES = [["operation", "Operations"], ["dead_letter", "Dead letters"], ["event", "Events"], ["batch", "Batches"], ["saga", "Sagas"], ["replay", "Replays"], ["activity", "Activity"]];
 const PLACES = { operation: "operations", dead_letter: "dead-letters", batch: "batches", saga: "sagas", replay: "replays" };
 /** The states of every type that is found. */
-const STATUSES = [...STATES, "open", "replayed", "archived", "sent", "failed", "completed", "compensating", "compensated", "compensation_failed", "stopped", "action", "bulk", "circuit", "alert", "deployment", "settings"];
+const STATUSES = [...STATES, "open", "replayed", "archived", "sent", "failed", "completed", "compensating", "compensated", "compensation_failed", "stopped", "action", "bulk", "circuit", "deployment", "settings"];
 const FILTERS = [
   { name: "type", label: "Type", choices: TYPES },
   { name: "status", label: "Status", suggest: STATUSES },
@@ -45,7 +45,9 @@ function whatCell(one) {
   return cutLink(link(href), name, one.key ?? one.id);
 }
 
-const whyOf = (one) => one.why ?? one.error ?? "";
+function whyOf(one) {
+  return one.why ?? one.error ?? "";
+}
 
 function whyCell(one) {
   return h("div", {}, clip(whyOf(one)), one.next_attempt_at ? h("small", { class: "countdown" }, untilWords(one.status), until(one.next_attempt_at)) : null);

@@ -4,7 +4,7 @@ import { act } from "../acting.js";
 import { get, segment } from "../api.js";
 import { h, link } from "../dom.js";
 import { ago, number, plural, when, words } from "../format.js";
-import { filters, pageQuery, pager, table } from "../lists.js";
+import { listView, pager, table } from "../lists.js";
 import { badge, button, card, deadLetterLink, facts, laneLink, operationLink, unread } from "../pieces.js";
 import { replayAsItWas } from "./dead_letters.js";
 
@@ -23,17 +23,9 @@ const FILTERS = [
   { name: "order_key", label: "Order key" },
 ];
 
-export function lanesView({ path, query }) {
-  return {
-    title: "Lanes",
-    load: (signal) => get("order-lanes", pageQuery(query, FILTERS.map((filter) => filter.name)), signal),
-    render: (page) => [
-      filters(path, query, FILTERS),
-      table("Lanes", COLUMNS, page.items, { keyOf: (one) => one.order_key, empty: "No operation waits for its turn behind another one." }),
-      pager(path, query, page, COLUMNS, "lanes"),
-    ],
-  };
-}
+export const lanesView = (route) => listView(route, {
+  title: "Lanes", list: "order-lanes", filters: FILTERS, columns: COLUMNS, keyOf: (one) => one.order_key, nothing: () => "No operation waits for its turn behind another one.",
+});
 
 const QUEUE = [
   { name: "Place", class: "number", cell: (one) => number(one.place), text: (one) => one.place },

@@ -1,5 +1,6 @@
 // Operations as a list, and one of them with its timeline.
 
+import { act } from "../acting.js";
 import { addressOf, get, getSeldom, post, segment } from "../api.js";
 import { timeline } from "../charts.js";
 import { go, h, link, toast } from "../dom.js";
@@ -41,7 +42,9 @@ function errorOf(one) {
 }
 
 /** Why it waits, or how it last failed. */
-const whyOf = (one) => whyWaiting(one) ?? errorOf(one);
+function whyOf(one) {
+  return whyWaiting(one) ?? errorOf(one);
+}
 
 export function operationsView({ path, query, reload }) {
   const chosen = selection((one) => one.operation_id, (one) => one.key, ON_MANY, reload);
@@ -104,22 +107,14 @@ export function operationView({ parameters: [id], reload }) {
 }
 
 function headline(one, path, reload) {
-  const act = async (what, done, body) => {
-    try {
-      await post(`${path}/${what}`, body);
-      toast(done);
-    } catch (error) {
-      toast(error.message, "bad");
-    }
-    reload();
-  };
+  const turn = (what, done, body) => act(path, what, body, done, reload);
   const cancel = async () => {
     const words = "An attempt that is under way ends first and may still succeed. What the dependency has already done is not undone.";
-    if (await ask({ title: "Cancel this operation?", words, action: "Cancel it", kind: "danger" })) act("cancel", "Cancelling.");
+    if (await ask({ title: "Cancel this operation?", words, action: "Cancel it", kind: "danger" })) turn("cancel", "Cancelling.");
   };
   const pause = async () => {
     const given = await ask({ title: "Pause this operation?", words: "An attempt that is under way ends first.", fields: ACTIONS.pause.fields, action: "Pause it" });
-    if (given) act("pause", "Pausing.", optionsOf(given));
+    if (given) turn("pause", "Pausing.", optionsOf(given));
   };
   return h("div", { class: "headline", data: { key: "headline" } },
     h("div", { class: "headline-words" }, badge(one.status), h("strong", { class: "key" }, one.key || one.operation_id),
@@ -129,8 +124,8 @@ function headline(one, path, reload) {
       whyWaiting(one) ? h("span", { class: "why" }, whyWaiting(one)) : null,
       one.next_attempt_at ? h("span", { class: "countdown" }, untilWords(one.status), until(one.next_attempt_at)) : null),
     h("div", { class: "actions" },
-      WAITING.includes(one.status) ? button(one.status === "scheduled" ? "Start now" : "Retry now", () => act("retry-now", "Retrying now."), "main") : null,
-      one.status === "paused" ? button("Resume", () => act("resume", "Resuming."), "main") : null,
+      WAITING.includes(one.status) ? button(one.status === "scheduled" ? "Start now" : "Retry now", () => turn("retry-now", "Retrying now."), "main") : null,
+      one.status === "paused" ? button("Resume", () => turn("resume", "Resuming."), "main") : null,
       FINISHED.includes(one.status) || one.status === "paused" ? null : button("Pause", pause),
       FINISHED.includes(one.status) ? null : button("Cancel", cancel, "danger")));
 }

@@ -1,10 +1,11 @@
 // Follow-up events: what is pending, sent or failed, and one of them with its data and attempts.
 
-import { get, post, segment } from "../api.js";
+import { act } from "../acting.js";
+import { get, segment } from "../api.js";
 import { timeline } from "../charts.js";
-import { h, toast } from "../dom.js";
+import { h } from "../dom.js";
 import { ago, at, number, until, when, words } from "../format.js";
-import { filters, pageQuery, pager, table } from "../lists.js";
+import { listView } from "../lists.js";
 import { badge, button, card, circuitLink, correlationLink, deadLetterLink, eventLink, facts, json, mono, operationLink, short } from "../pieces.js";
 
 const COLUMNS = [
@@ -31,18 +32,7 @@ function destination(one) {
   return one.dependency ? `${one.dependency} ${one.path ?? ""}` : "";
 }
 
-function resend(one, reload) {
-  const send = async () => {
-    try {
-      await post(`outbox/${segment(one.event_id)}/resend`);
-      toast("Sending it again.");
-    } catch (error) {
-      toast(error.message, "bad");
-    }
-    reload();
-  };
-  return button(one.state === "pending" ? "Send now" : "Resend", send, "quiet");
-}
+const resend = (one, reload) => button(one.state === "pending" ? "Send now" : "Resend", () => act(`outbox/${segment(one.event_id)}`, "resend", undefined, "Sending it again.", reload), "quiet");
 
 /** What stands in place of an empty table: a filtered page may be empty though a later one is not. */
 function nothing(query, page) {
@@ -51,16 +41,10 @@ function nothing(query, page) {
 }
 
 export function outboxView({ path, query, reload }) {
-  const act = { name: "Action", cell: (one) => (one.state === "pending" ? "–" : resend(one, reload)) };
-  return {
-    title: "Outbox",
-    load: (signal) => get("outbox", { ...pageQuery(query, FILTERS.map(({ name }) => name)), status: query.status ?? "pending" }, signal),
-    render: (page) => [
-      filters(path, { status: "pending", ...query }, FILTERS),
-      table("Events", [...COLUMNS, act], page.items, { keyOf: (one) => one.event_id, empty: nothing(query, page) }),
-      pager(path, query, page, FILE, "outbox"),
-    ],
-  };
+  const again = { name: "Action", cell: (one) => (one.state === "pending" ? "–" : resend(one, reload)) };
+  return listView({ path, query: { status: "pending", ...query } }, {
+    title: "Outbox", list: "outbox", filters: FILTERS, columns: [...COLUMNS, again], file: FILE, keyOf: (one) => one.event_id, nothing: (page) => nothing(query, page),
+  });
 }
 
 // One event: what it carries, how often it was tried, when next, and why it is not sent.

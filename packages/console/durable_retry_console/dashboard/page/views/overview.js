@@ -4,11 +4,11 @@ import { get } from "../api.js";
 import { stateBars } from "../charts.js";
 import { go, h, link } from "../dom.js";
 import { ago, atLeast, coarse, now, number, percent, plural, until, words } from "../format.js";
-import { badge, button, card, eventLink, figure, notice, operationLink, STATES, WAITING } from "../pieces.js";
+import { badge, button, card, circuitLink, eventLink, figure, notice, operationLink, STATES, unreadPart, WAITING } from "../pieces.js";
 import { countingNote, waitingIn, WINDOWS } from "../poll.js";
 import { place } from "./alerts.js";
-import { standing } from "./causes.js";
-import { byUrgency, circuitCard } from "./circuits.js";
+import { causeRows, manyRow, othersWords } from "./causes.js";
+import { dependencyCards, noteWaiting } from "./circuits.js";
 import { firstStep } from "./operations.js";
 import { inMs, rateOf } from "./metrics.js";
 
@@ -18,31 +18,49 @@ export function overviewView({ query, reload }) {
     title: "Overview",
     hideTitle: true,
     load: async (signal) => partsOf(await get("overview", { window_seconds: minutes * 60 }, signal)),
-    render: (data) => [figures(data, minutes), alerts(data.alerts), operations(data, minutes), dependencies(data), h("div", { class: "pair", data: { key: "causes" } }, causes(data.letters), waits(data)), outbox(data.outbox)],
+    // What is broken first, then how many wait or died because of it, then all the rest.
+    render: (data) => [
+      verdict(data), dependencies(data.circuits), figures(data, minutes), h("div", { class: "pair", data: { key: "causes" } }, causes(data.letters), waits(data)),
+      alerts(data.alerts), operations(data, minutes), outbox(data.outbox)],
   };
 }
 
 /** Each part stands for itself: one that did not answer is `{error}`. */
 function partsOf({ operations: counted, circuits, dead_letters: letters, outbox: events, metrics, alerts: raised, health, unavailable }) {
-  const orError = (name, part) => part ?? { error: { status: 503, message: `The API could not read it (${unavailable[name]}).` } };
+  const orError = (name, part) => part ?? unreadPart(unavailable[name]);
+  if (circuits) noteWaiting(circuits);
   return {
-    counted: orError("operations", counted), circuits: orError("circuits", circuits && byUrgency(circuits)),
-    metrics: orError("metrics", metrics), letters: orError("dead_letters", letters), outbox: orError("outbox", events), health: orError("health", health), alerts: orError("alerts", raised),
+    counted: orError("operations", counted), circuits: orError("circuits", circuits), metrics: orError("metrics", metrics),
+    letters: orError("dead_letters", letters), outbox: orError("outbox", events), health: orError("health", health), alerts: orError("alerts", raised),
   };
 }
 
-function figures({ counted, circuits, letters, outbox, metrics, health }, minutes) {
-  const ailing = circuits.error ? null : circuits.filter((one) => ["open", "half_open", "forced_open"].includes(one.state)).length;
-  const sick = health.error ? [] : Object.entries(health.parts ?? {}).filter(([, part]) => !part.healthy).map(([name]) => words(name).toLowerCase());
+/** All of it in a sentence or two. */
+function verdict({ counted, circuits, letters, outbox, health }) {
+  const named = (found, words) => (found.length ? [h("strong", {}, words(found.length)), ": ", found.map(({ dependency }, index) => [index ? ", " : "", circuitLink(dependency)])] : null);
+  const those = (test) => (circuits.error ? [] : circuits.filter(test));
+  const broken = [
+    named(those(({ state }) => ["open", "half_open", "forced_open"].includes(state)), (count) => `${plural(count, "circuit")} open`),
+    named(those(({ throttled_until: paused, state }) => paused && state === "closed"), (count) => `${plural(count, "dependency", "dependencies")} paused`),
+    ...(health.error ? [] : Object.entries(health.parts).filter(([, part]) => !part.healthy).map(([name]) => h("strong", {}, `Unhealthy: ${words(name).toLowerCase()}`))),
+  ].filter(Boolean);
+  const waiting = waitingIn(counted.unfinished?.by_status);
+  const lost = [
+    waiting ? h("a", { href: link("operations", { status: waitingMost(counted) }) }, `${plural(waiting, "operation")} ${waiting === 1 ? "waits" : "wait"}`) : null,
+    letters.open ? h("a", { href: link("dead-letters", { status: "open" }) }, `${letters.complete ? "" : "at least "}${plural(letters.open, "open dead letter")}`) : null,
+    outbox.failed ? h("a", { href: link("outbox", { status: "failed" }) }, `${plural(outbox.failed, "event")} not sent`) : null,
+  ].filter(Boolean);
+  const sentence = (parts) => parts.flatMap((part, index) => [index ? ", " : "", part]).concat(". ");
+  const isKnown = ![counted, circuits, letters, outbox, health].some((part) => part.error);
+  if (!broken.length && !letters.open && !outbox.failed && isKnown) broken.push(h("strong", {}, "Everything works"));
+  const kind = those(({ state }) => ["open", "forced_open"].includes(state)).length ? "is-bad" : letters.open || broken.length > 1 ? "is-wait" : "is-good";
+  return h("p", { class: `verdict ${kind}`, role: "status", data: { key: "verdict" } }, broken.length ? sentence(broken) : null, lost.length ? sentence(lost) : null, countingNote(counted));
+}
+
+function figures({ counted, outbox, metrics }, minutes) {
   return h("div", { class: "figures", data: { key: "figures" } },
-    figure(present(counted, ({ running }) => running), "under way", { href: link("operations", { status: "running" }), kind: "is-running", note: countingNote(counted) ?? pendingNote(counted) }),
-    figure(present(counted, waitingIn), "waiting", { href: link("operations", { status: waitingMost(counted) }), kind: waitingIn(counted.unfinished?.by_status) ? "is-waiting_retry" : "", note: countingNote(counted) ?? heldNote(counted) }),
-    figure(ailing === null ? "–" : number(ailing), ailing === 1 ? "circuit not closed" : "circuits not closed", { href: link("circuits"), kind: ailing ? "is-open" : "" }),
-    figure(letters.error ? "–" : atLeast(letters.open, letters.complete), "open dead letters",
-      { href: link("dead-letters", { status: "open" }), kind: letters.open ? "is-dead_lettered" : "", note: letters.oldest_at ? ["oldest ", ago(letters.oldest_at)] : null }),
-    lagFigure(outbox),
-    throughput(metrics, minutes), latency(metrics, minutes),
-    sick.length ? figure("Unhealthy", sick.join(", "), { kind: "is-dead_lettered" }) : null);
+    figure(counted.unfinished ? number(counted.unfinished.by_status.running) : "–", "under way", { href: link("operations", { status: "running" }), kind: "is-running", note: pendingNote(counted) }),
+    lagFigure(outbox), throughput(metrics, minutes), latency(metrics, minutes));
 }
 
 function throughput(metrics, minutes) {
@@ -76,11 +94,7 @@ function alerts(raised) {
   return card("Alerts", h("ul", { class: "lines" }, raised.map(line)), { more, key: "alerts" });
 }
 
-/** A count of what has not ended; a dash while it is not known. */
-const present = ({ unfinished }, count) => (unfinished ? number(count(unfinished.by_status)) : "–");
-
 const pendingNote = ({ unfinished }) => (unfinished?.by_status.pending ? `${number(unfinished.by_status.pending)} not started yet` : null);
-const heldNote = ({ unfinished }) => (unfinished?.by_status.waiting_circuit ? `${number(unfinished.by_status.waiting_circuit)} for a circuit` : null);
 
 /** The waiting state that has the most: where a click on the sum leads. */
 function waitingMost({ unfinished }) {
@@ -102,38 +116,28 @@ function operations({ counted }, minutes) {
 
 const isIdle = (counted) => !counted.operations && !STATES.some((state) => counted.by_status[state]);
 
-function countedWords(counted) {
-  const accepted = `${plural(counted.operations, "operation")} accepted.`;
-  return counted.complete ? accepted : `${accepted} The count goes on.`;
-}
+const countedWords = (counted) => `${plural(counted.operations, "operation")} accepted.${counted.complete ? "" : " Still counting."}`;
 
 const ratioWords = ({ amplification: ratio }) => (ratio === null ? "" : `${ratio.toFixed(2)} attempts per operation.`);
 
-function dependencies({ circuits, counted, letters }) {
+function dependencies(circuits) {
   if (circuits.error) return card("Dependencies", notice(circuits.error));
-  const cards = circuits.map((circuit) => circuitCard(circuit, counted.error ? null : counted, letters.by_dependency?.[circuit.dependency]?.open));
-  return card("Dependencies", h("div", { class: "circuits" }, cards), { more: h("a", { href: link("circuits") }, "All"), kind: "bare" });
+  return card("Dependencies", dependencyCards(circuits), { more: h("a", { href: link("circuits") }, "All"), kind: "bare" });
 }
-
-// What a person may have to act on: one row for each cause, with what to do about all of it.
 
 function causes(letters) {
   const more = h("a", { href: link("dead-letters") }, "All");
   if (letters.error) return card("Dead letters by cause", notice(letters.error), { more });
   if (!letters.groups.length) return card("Dead letters by cause", h("p", { class: "empty" }, "No dead letter is open."), { more });
-  const row = ({ group, count, sample, status, came_back, first_seen_at: first, last_seen_at: last }) => cause(group, {
-    count, kind: "is-dead_lettered", href: link(`causes/${encodeURIComponent(group)}`), mark: standing({ status, came_back }), name: words(sample.reason), of: sample.dependency ?? "no dependency",
-    note: sample.detail, ages: ["first ", ago(first), ", last ", ago(last)], act: h("a", { class: "button", href: link("replays/new", { group }) }, "Replay…"),
-  });
   const { causes: count, open } = letters.others;
-  const others = count ? h("p", { class: "dim" }, `and ${plural(count, "more cause")}, `, h("a", { href: link("dead-letters") }, plural(open, "dead letter"))) : null;
-  return card("Dead letters by cause", [h("ul", { class: "causes" }, letters.groups.map(row)), others], { more });
+  const others = count ? h("p", { class: "dim" }, othersWords(count), h("a", { href: link("dead-letters") }, plural(open, "dead letter"))) : null;
+  return card("Dead letters by cause", [causeRows(letters.groups), others], { more });
 }
 
 /** What waits, for each dependency and kind of wait: all operations behind one circuit are one row. */
 function waits({ counted, circuits }) {
   const { unfinished } = counted;
-  if (!unfinished) return card("Waiting", h("p", { class: "empty" }, "It is not known yet what waits."));
+  if (!unfinished) return card("Waiting", h("p", { class: "empty" }, "Still counting."));
   const rows = Object.entries(unfinished.by_dependency).flatMap(([dependency, counts]) => WAITING.filter((state) => state !== "scheduled" && counts[state]).map((state) => ({ dependency, state, count: counts[state] })));
   if (!rows.length) return card("Waiting", h("p", { class: "empty" }, "No operation waits."));
   rows.sort((a, b) => b.count - a.count);
@@ -141,18 +145,13 @@ function waits({ counted, circuits }) {
     const first = unfinished.next_attempts.find((one) => one.dependency === dependency && one.status === state);
     const probe = state === "waiting_circuit" && !circuits.error ? circuits.find((one) => one.dependency === dependency)?.retry_at : null;
     const next = first?.next_attempt_at ?? probe;
-    return cause(`${dependency} ${state}`, {
-      count: number(count), kind: `is-${state}`, href: link("operations", { status: state, dependency }), name: words(state), of: dependency,
+    return manyRow(`${dependency} ${state}`, {
+      count, kind: `is-${state}`, href: link("operations", { status: state, dependency }), name: words(state), of: dependency,
       note: first ? [operationLink(first.operation_id, first.key), count > 1 ? " first" : ""] : null, ages: next ? ["next ", until(next)] : null,
       act: h("a", { class: "button", href: link("replays/new", { action: "retry_now", status: state, dependency }) }, "Retry now…"),
     });
   };
   return card("Waiting", h("ul", { class: "causes" }, rows.map(row)));
-}
-
-function cause(key, { count, kind, href, name, of, mark = null, note, ages, act }) {
-  return h("li", { data: { key } }, h("strong", { class: `count ${kind}` }, typeof count === "number" ? number(count) : count),
-    h("div", { class: "cause-words" }, h("span", { class: "headline-words" }, h("span", {}, h("a", { href }, name), " ", h("span", { class: "dim" }, of)), mark), h("small", { class: "cause-note" }, note), h("small", { class: "dim" }, ages)), act);
 }
 
 function outbox(events) {

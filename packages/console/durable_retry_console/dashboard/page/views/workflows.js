@@ -3,7 +3,7 @@
 import { addressOf, get, post, segment } from "../api.js";
 import { h, link, toast } from "../dom.js";
 import { ago, number, percent, plural, until, when, words } from "../format.js";
-import { filters, pageQuery, pager, table } from "../lists.js";
+import { filters, listView, pager, table } from "../lists.js";
 import { ask, badge, batchLink, button, card, copier, deadLetterLink, facts, figure, FINISHED, mono, operationLink, sagaLink, STATES, untilWords, WAITING, whyWaiting } from "../pieces.js";
 
 const SHOWN = 200;
@@ -36,17 +36,10 @@ const BATCHES = [
 const failedOf = (counts) => counts.dead_lettered + counts.cancelled;
 const endedOf = (counts) => FINISHED.reduce((sum, state) => sum + counts[state], 0);
 
-export function batchesView({ path, query }) {
-  return {
-    title: "Batches",
-    load: (signal) => get("batches", pageQuery(query, ["key"]), signal),
-    render: (page) => [
-      filters(path, query, BY_KEY),
-      table("Batches", shownOf(BATCHES), page.items, { keyOf: (one) => one.batch_id, empty: ["No batch was submitted. ", copier("Copy a curl that submits one", example("batches", { items: [TEST, TEST] }))] }),
-      pager(path, query, page, BATCHES, "batches"),
-    ],
-  };
-}
+export const batchesView = (route) => listView(route, {
+  title: "Batches", list: "batches", filters: BY_KEY, columns: shownOf(BATCHES), file: BATCHES, keyOf: (one) => one.batch_id,
+  nothing: () => ["No batch was submitted. ", copier("Copy a curl that submits one", example("batches", { items: [TEST, TEST] }))],
+});
 
 // A batch: how far it is, and its items, what failed before what goes on.
 
@@ -131,17 +124,10 @@ function stepWords(saga) {
   return saga.steps.map((step) => `${step.name} ${words(stepState(step)).toLowerCase()}`).join(", ");
 }
 
-export function sagasView({ path, query }) {
-  return {
-    title: "Sagas",
-    load: (signal) => get("sagas", pageQuery(query, ["key"]), signal),
-    render: (page) => [
-      filters(path, query, BY_KEY),
-      table("Sagas", shownOf(SAGAS), page.items, { keyOf: (one) => one.saga_id, empty: ["No saga was submitted. ", copier("Copy a curl that submits one", example("sagas", { steps: [{ name: "first", operation: TEST, compensation: TEST }] }))] }),
-      pager(path, query, page, SAGAS, "sagas"),
-    ],
-  };
-}
+export const sagasView = (route) => listView(route, {
+  title: "Sagas", list: "sagas", filters: BY_KEY, columns: shownOf(SAGAS), file: SAGAS, keyOf: (one) => one.saga_id,
+  nothing: () => ["No saga was submitted. ", copier("Copy a curl that submits one", example("sagas", { steps: [{ name: "first", operation: TEST, compensation: TEST }] }))],
+});
 
 const EFFECTS = { stands: "still stands", undone: "was undone", unknown: "may or may not have taken effect" };
 

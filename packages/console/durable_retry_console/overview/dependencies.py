@@ -1,0 +1,96 @@
+"""The dependencies at a glance, in the order in which a person looks at them."""
+
+from collections.abc import Iterable
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from durable_retry.engine.base.json_forms import is_none
+from durable_retry.engine.base.names import WAITING, OperationState
+from durable_retry.engine.base.unreadable import Unreadable
+from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.circuit.view import BY_SETTINGS, CircuitFigures
+from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
+from durable_retry.services.circuits import every_circuit
+from durable_retry.settings.configuration import dependencies
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.overview.summary import OperationSummary
+
+
+class CircuitGlance(CircuitFigures):
+    """The circuit of a dependency, without its window and audit."""
+
+    opens_at_ratio: Annotated[float, Field(description="The ratio of failures that opens it.")]
+    unreadable: Unreadable = Field(default=None, exclude_if=is_none)
+
+
+class DependencyGlance(CircuitGlance):
+    """The circuit of a dependency, and how many operations wait or died because of it."""
+
+    healthy: Annotated[
+        bool, Field(description="Whether calls go through, few of them fail, nothing waits and none died.")
+    ]
+    waiting: Annotated[
+        int | None, Field(description="Operations that wait for a retry, a pause, the circuit or their turn.")
+    ]
+    open_dead_letters: Annotated[int | None, Field(description="Its open dead letters.")]
+    amplification: Annotated[float | None, Field(description="Attempts per operation that was tried.")]
+
+
+_URGENCY: Final = {CircuitState.OPEN: 0, CircuitState.FORCED_OPEN: 0, CircuitState.HALF_OPEN: 1}
+_PAUSED, _LETS_THROUGH, _HEALTHY = 2, 3, 4
+# A dependency is in trouble before its circuit opens: from this part of the ratio at which that happens.
+_TROUBLED_PART: Final = 0.5
+_WAITS_FOR_IT: Final = tuple(sorted(WAITING - {OperationState.SCHEDULED}))
+
+
+async def read_circuits(hub: TaskHub) -> tuple[CircuitGlance, ...]:
+    """Return the circuits, by the names of their dependencies."""
+    known = dependencies().dependencies
+    return tuple(
+        CircuitGlance.taken_from(circuit, opens_at_ratio=known[circuit.dependency].circuit.failure_ratio)
+        for circuit in await every_circuit(hub)
+    )
+
+
+def by_trouble(
+    circuits: Iterable[CircuitGlance],
+    operations: OperationSummary | None,
+    letters: DeadLetterSummary | None,
+) -> tuple[DependencyGlance, ...]:
+    """Return the dependencies, the one in the worst trouble first.
+
+    Those whose circuit holds calls back come first, then those that asked for a pause; among equals the one
+    with the most operations that wait and dead letters. What is None is not known, and null in each.
+    """
+    glances = (_glance(circuit, operations, letters) for circuit in circuits)
+    return tuple(sorted(glances, key=_place))
+
+
+def _glance(
+    circuit: CircuitGlance, operations: OperationSummary | None, letters: DeadLetterSummary | None
+) -> DependencyGlance:
+    name = circuit.dependency
+    waiting = dead = share = None
+    if operations is not None:
+        counts = operations.unfinished.by_dependency.get(name)
+        waiting = sum(getattr(counts, state, 0) for state in _WAITS_FOR_IT)
+        share = operations.by_dependency.get(name)
+    if letters is not None:
+        dead = letters.by_dependency[name].open if name in letters.by_dependency else 0
+    lets_through = circuit.state is CircuitState.CLOSED or circuit.changed_by == BY_SETTINGS
+    fails = (circuit.failure_ratio or 0.0) >= _TROUBLED_PART * circuit.opens_at_ratio
+    ails = fails or circuit.throttled_until or circuit.unreadable or waiting or dead
+    return DependencyGlance(
+        **dict(circuit),
+        healthy=lets_through and not ails,
+        waiting=waiting,
+        open_dead_letters=dead,
+        amplification=None if share is None else share.amplification,
+    )
+
+
+def _place(dependency: DependencyGlance) -> tuple[int, int, str]:
+    calm = _HEALTHY if dependency.healthy else _PAUSED if dependency.throttled_until else _LETS_THROUGH
+    lost = (dependency.waiting or 0) + (dependency.open_dead_letters or 0)
+    return _URGENCY.get(dependency.state, calm), -lost, dependency.dependency
