@@ -35,8 +35,7 @@ PATH_PARAMETERS: Final[Mapping[str, str]] = {
     "group": "Name of a root cause: `group` of a dead letter.",
     "event_id": "Id of an event, from `events` of an operation or the list of the outbox.",
     "diagnosis_id": "Id of a diagnosis, as its start was answered.",
-    "replay_id": "Id of a bulk replay, as its start was answered.",
-    "action_id": "Id of a bulk action or a bulk replay, as its start was answered.",
+    "action_id": "Id of a bulk action, as its start was answered.",
     "path": "Name of a file of the dashboard.",
 }
 
@@ -169,9 +168,7 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "receiver": "Name of the receiver.",
     "receivers": "Who is told.",
     "remaining": "How many are left.",
-    "replay_id": "Id of the bulk replay.",
     "replay_of": "Id of the dead letter whose replay this is; null when it is of none.",
-    "replayed": "How many were replayed.",
     "replays": "Its replays, the oldest first.",
     "requested_at": "When it was asked for.",
     "respect_retry_after": "Whether the dependency's `Retry-After` is waited for.",
@@ -225,7 +222,6 @@ _MEMBERS: Final[Mapping[str, str]] = {
 _MEMBERS_OF: Final[Mapping[tuple[str, str], str]] = {
     ("Auth", "value"): "A placeholder: the value is never shown.",
     ("BulkActionDocument", "failures"): "The first failures, each with its id.",
-    ("BulkReplayDocument", "failures"): "The first failures, each with its id.",
     ("OperationShare", "attempts"): "How many attempts.",
     ("OperationSummary", "attempts"): "How many attempts.",
     ("OverviewDocument", "operations"): "Operations by status, over time.",
@@ -286,7 +282,6 @@ _WORDS: Final[Mapping[str, Any]] = {
     "queue": "charge-events",
     "reason": "The supplier has an outage.",
     "receiver": "on-call",
-    "replay_id": "replay-77777777777777777777777777777777",
     "request": {"method": "POST", "path": "/charges", "query": {}, "headers": {}, "json": {"amount": 5}},
     "result": {"status_code": 200, "headers": {}, "json": {"id": "ch_1"}},
     "saga_id": "saga-5b0c1f9e7d2a4c68",

@@ -5,10 +5,10 @@ Batches have one partition each, a row for the batch and one for every item:
     RK `batch`       the batch; written after its items, so a batch without this row was never accepted
     RK `item-0000`   the item: its operation, or why it has none, and its status
 
-The task hub cannot list instances by the time of their creation, so sagas, bulk replays and all bulk actions
-have lists of their own:
+The task hub cannot list instances by the time of their creation, so sagas and bulk actions have lists of
+their own:
 
-    PK `saga` | `replay` | `bulk_action`   RK <newest first>-<instance id>
+    PK `saga` | `bulk_action`   RK <newest first>-<instance id>
 
 An entry is written before its instance starts, so there may be one too many, never one too few. One whose
 instance is gone, because its history was purged, is removed by `services.upkeep.removal`.
@@ -294,9 +294,8 @@ def _transactions_of_rows(rows: Iterable[tables.Row]) -> Iterator[list[tables.Ro
 
 LISTS_TABLE: Final = "Workflows"
 SAGA: Final = "saga"
-REPLAY: Final = "replay"
 BULK_ACTION: Final = "bulk_action"
-LISTED: Final = (SAGA, REPLAY, BULK_ACTION)
+LISTED: Final = (SAGA, BULK_ACTION)
 
 
 async def note_created(kind: str, instance_id: str, created_at: str) -> None:

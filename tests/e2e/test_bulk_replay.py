@@ -33,7 +33,7 @@ def test_five_hundred_are_replayed_at_the_rate_across_a_cancellation_and_a_kill(
 
     first = start(system)
     assert first["matched"] == COUNT
-    eventually(lambda: progress(system, first)["replayed"] >= HALF, "half are replayed", within_seconds=180)
+    eventually(lambda: progress(system, first)["started"] >= HALF, "half are replayed", within_seconds=180)
     assert system.client.delete(url(first)).status_code == 202
     cancelled = eventually(lambda: ended(system, first, "cancelled"), "it is cancelled")
     left = cancelled["remaining"]
@@ -44,13 +44,13 @@ def test_five_hundred_are_replayed_at_the_rate_across_a_cancellation_and_a_kill(
 
     second = start(system)
     assert second["matched"] == left
-    eventually(lambda: progress(system, second)["replayed"] > 0, "it goes on")
+    eventually(lambda: progress(system, second)["started"] > 0, "it goes on")
     system.server.kill()
     # What had been sent when the kill came, and had not answered yet, is sent again.
     perhaps_cut = tried(system, keys) - tried_before
     system.server.start()
     completed = eventually(lambda: ended(system, second, "completed"), "it is completed", within_seconds=180)
-    assert (completed["replayed"], completed["failed"], completed["remaining"]) == (left, 0, 0)
+    assert (completed["started"], completed["failed"], completed["remaining"]) == (left, 0, 0)
     eventually(lambda: summary(system)["open"] == 0, "none is open")
 
     eventually(lambda: len(tried(system, keys)) == COUNT, "each was tried twice", within_seconds=180)
@@ -66,15 +66,15 @@ def tried(system: System, keys: list[str]) -> set[str]:
 
 
 def start(system: System) -> dict[str, Any]:
-    body = {"filter": {"dependency": "flaky"}, "rate_per_second": RATE}
-    answer = system.client.post("/api/dead-letters/replays", json=body)
+    body = {"action": "replay", "filter": {"dependency": "flaky"}, "rate_per_second": RATE}
+    answer = system.client.post("/api/bulk-actions", json=body)
     assert answer.status_code == 202, answer.text
     started: dict[str, Any] = answer.json()
     return started
 
 
 def url(started: dict[str, Any]) -> str:
-    return f"/api/dead-letters/replays/{started['replay_id']}"
+    return f"/api/bulk-actions/{started['action_id']}"
 
 
 def progress(system: System, started: dict[str, Any]) -> dict[str, Any]:

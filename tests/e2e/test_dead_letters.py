@@ -73,25 +73,26 @@ def test_unknown_dead_letters_and_bad_queries_are_refused(system: System) -> Non
     pointers = {error["pointer"] for error in answer.json()["errors"]}
     assert pointers == {"/status", "/limit", "/reason", "/what", "/cursor"}
     assert system.client.get("/api/dead-letters?cursor=x").status_code == 400
-    assert system.client.get("/api/dead-letters/replays/replay-0").status_code == 404
+    assert system.client.get("/api/bulk-actions/bulk-0").status_code == 404
 
 
-def test_a_bulk_replay_counts_first_and_then_replays_what_matches(system: System, key: str) -> None:
+def test_a_replay_of_many_counts_first_and_then_replays_what_matches(system: System, key: str) -> None:
     letters = [failed(system, f"{key}-{number}", "/fail/1?status=507") for number in range(6)]
     wanted = {"group": letters[0]["group"]}
-    dry = {"filter": wanted, "rate_per_second": 5, "dry_run": True}
-    answer = system.client.post("/api/dead-letters/replays", json=dry)
-    assert (answer.status_code, answer.json()) == (200, {"matched": 6})
-    answer = system.client.post("/api/dead-letters/replays", json={"filter": wanted, "rate_per_second": 50})
+    body = {"action": "replay", "filter": wanted, "rate_per_second": 50}
+    answer = system.client.post("/api/bulk-actions", json=body | {"dry_run": True})
+    assert (answer.status_code, answer.json()["matched"]) == (200, 6)
+    assert [each["errors"] for each in answer.json()["preview"]] == [[]] * 3
+    answer = system.client.post("/api/bulk-actions", json=body)
     assert answer.status_code == 202
-    url = f"/api/dead-letters/replays/{answer.json()['replay_id']}"
+    url = f"/api/bulk-actions/{answer.json()['action_id']}"
 
     def completed() -> dict[str, Any] | None:
         document: dict[str, Any] = system.client.get(url).json()
         return document if document["status"] == "completed" else None
 
-    document = eventually(completed, "the bulk replay is completed")
-    assert (document["matched"], document["replayed"], document["remaining"]) == (6, 6, 0)
+    document = eventually(completed, "the bulk action is completed")
+    assert (document["matched"], document["started"], document["remaining"]) == (6, 6, 0)
     assert [document[name] for name in ("succeeded", "failed_again", "under_way", "refused")] == [6, 0, 0, 0]
     for letter in letters:
         system.until_replayed(letter, "succeeded")

@@ -289,14 +289,13 @@ def test_a_program_runs_the_engine_with_the_client(shop: httpx.Client, key: str)
         bad = client.submit(dependency="warehouse", request={"path": "/status/422"}, key=f"{key}-bad")
         with pytest.raises(OperationFailed):
             client.wait(bad.operation_id, timeout_seconds=60)
-        replays = "dead-letters/replays"
-        assert client.request("POST", replays, body={"filter": group, "dry_run": True})["matched"] == 1
-        replay_id = client.request("POST", replays, body={"filter": group})["replay_id"]
-        again = ended_action(client, replays, replay_id)
+        replay = {"action": "replay", "filter": group}
+        assert client.request("POST", "bulk-actions", body=replay | {"dry_run": True})["matched"] == 1
+        again = ended_action(client, client.request("POST", "bulk-actions", body=replay)["action_id"])
         assert (again["status"], again["started"], again["failed_again"]) == ("completed", 1, 1)
         archive = {"action": "archive", "filter": group, "note": "seen"}
         action_id = client.request("POST", "bulk-actions", body=archive)["action_id"]
-        assert ended_action(client, "bulk-actions", action_id)["done"] == 1
+        assert ended_action(client, action_id)["started"] == 1
         items = client.items(f"bulk-actions/{action_id}/items")
         assert [item["outcome"] for item in items] == ["done"]
         held = {"reason": "a test", "for_seconds": 60}
@@ -314,12 +313,12 @@ def test_a_program_runs_the_engine_with_the_client(shop: httpx.Client, key: str)
         assert letter.operation_id == bad.operation_id
 
 
-def ended_action(client: Client, path: str, id_: str) -> dict[str, Any]:
+def ended_action(client: Client, id_: str) -> dict[str, Any]:
     """An action on many, when all that it started has ended."""
 
     def look() -> dict[str, Any] | None:
-        document: dict[str, Any] = client.request("GET", f"{path}/{id_}")
-        return document if document["status"] == "completed" and not document["under_way"] else None
+        document: dict[str, Any] = client.request("GET", f"bulk-actions/{id_}")
+        return document if document["status"] == "completed" else None
 
     return eventually(look, f"{id_} ends")
 

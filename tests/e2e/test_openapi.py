@@ -90,7 +90,8 @@ def seeded(system: System) -> dict[str, list[str]]:
     batch = system.client.post("/api/batches", json={"items": [step["operation"], {}]}).json()
     saga = system.client.post("/api/sagas", json={"steps": [step]}).json()
     dead = system.until(ids[-1], "dead_lettered")["dead_letter"]
-    bulk = system.client.post("/api/dead-letters/replays", json={"filter": {"group": "none"}}).json()
+    asked = {"action": "replay", "filter": {"group": "none"}}
+    replay = system.client.post("/api/bulk-actions", json=asked).json()
     asked = {"action": "retry_now", "ids": [ids[0], "op-unknown"]}
     action = system.client.post("/api/bulk-actions", json=asked).json()
     diagnosis = system.client.post("/api/diagnoses").json()
@@ -103,9 +104,8 @@ def seeded(system: System) -> dict[str, list[str]]:
         "order_key": ["customer-7"],
         "dead_letter_id": [dead["id"]],
         "group": [system.client.get(f"/api/dead-letters/{dead['id']}").json()["group"]],
-        "replay_id": [bulk["replay_id"]],
         "diagnosis_id": [diagnosis["diagnosis_id"]],
-        "action_id": [bulk["replay_id"], action["action_id"]],
+        "action_id": [replay["action_id"], action["action_id"]],
         "event_id": [succeeded["events"][0]["event_id"]],
         "path": ["app.js", "charts.css"],
     }

@@ -206,39 +206,39 @@ def test_a_cause_is_shown_taken_over_and_resolved(shell: Shell, key: str) -> Non
     assert "resolved" in shell.run("dead-letters", "resolve", group)
 
 
-def test_a_bulk_replay_is_counted_drawn_shown_and_not_cancelled_twice(shell: Shell, key: str) -> None:
+def test_a_replay_of_many_is_counted_drawn_shown_and_not_cancelled_twice(shell: Shell, key: str) -> None:
     for number in range(3):
         shell.dead_letter(f"{key}-{number}")
     group = shell.json("dead-letters", "list", "--limit", "1")["items"][0]["group"]
-    assert shell.json("replays", "start", "--group", group, "--dry-run")["matched"] >= 3
-    shown = shell.run("replays", "start", "--group", group, "--rate", "50", "--watch", terminal=True)
+    assert shell.json("bulk", "start", "replay", "--group", group, "--dry-run")["matched"] >= 3
+    shown = shell.run("bulk", "start", "replay", "--group", group, "--rate", "50", "--watch", terminal=True)
     assert "] 100%" in shown or "completed" in shown
-    replay_id = shown[shown.index("replay-") :].split()[0]
-    assert "completed" in shell.run("replays", "show", replay_id)
-    assert replay_id in shell.run("replays", "list", "--ids").split()
-    shell.run("replays", "watch", replay_id)
-    assert "409" in shell.run("replays", "cancel", replay_id, code=1)
+    action_id = shown[shown.index("bulk-") :].split()[0]
+    assert "completed" in shell.run("bulk", "show", action_id)
+    assert action_id in shell.run("bulk", "list", "--ids").split()
+    shell.run("bulk", "watch", action_id)
+    assert "409" in shell.run("bulk", "cancel", action_id, code=1)
 
 
 def test_one_change_is_previewed_and_replayed(shell: Shell, key: str) -> None:
     argv = ("--path", "/fail/1", "--query", "status=418", "--body", '{"amount": 5}', "--dependency", "flaky")
     operation_id = shell.json("submit", *argv, "--key", key)["operation_id"]
     group = shell.json("dead-letters", "show", shell.failed(operation_id))["group"]
-    change = ("replays", "start", "--group", group, "--set", "/request/json/amount=6")
+    change = ("bulk", "start", "replay", "--group", group, "--set", "/request/json/amount=6")
     assert "/request/json/amount: 5 to 6" in shell.run(*change, "--dry-run")
-    text = shell.run(*change[:4], "--set", "/request/json/amuont=6", "--dry-run")
+    text = shell.run(*change[:5], "--set", "/request/json/amuont=6", "--dry-run")
     assert "refused /request/json/amuont: is not there" in text
     shell.run(*change, "--downstream-key", "same", "--watch")
     assert shell.system.until(operation_id, "succeeded")["request"]["json"] == {"amount": 6}
 
 
-def test_a_bulk_replay_that_is_cancelled_ends_badly(shell: Shell, key: str) -> None:
+def test_a_bulk_action_that_is_cancelled_ends_badly(shell: Shell, key: str) -> None:
     for number in range(2):
         shell.dead_letter(f"{key}-{number}")
     filters = ["--dependency", "flaky", "--reason", "RejectedByDependency"]
-    replay_id = shell.json("replays", "start", *filters, "--rate", "0.01")["replay_id"]
-    shell.run("replays", "cancel", replay_id)
-    assert "cancelled" in shell.run("replays", "watch", replay_id, code=1)
+    action_id = shell.json("bulk", "start", "replay", *filters, "--rate", "0.01")["action_id"]
+    shell.run("bulk", "cancel", action_id)
+    assert "cancelled" in shell.run("bulk", "watch", action_id, code=1)
 
 
 def test_events_are_listed_and_sent_once_more(shell: Shell, key: str, tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_every_command_stands_in_the_document() -> None:
     groups = (
         "circuits list",
         "dead-letters replay",
-        "replays start",
+        "bulk start",
         "batch submit",
         "saga submit",
         "outbox list",

@@ -15,7 +15,7 @@ from durable_retry.engine.base.names import (
     BULK_ENDS,
     BULK_PAGE,
     CALL,
-    CANCEL_REPLAY_EVENT,
+    CANCEL_BULK_EVENT,
     DIAGNOSIS,
     ENDED_EVENT,
     LOOK_AT_CALL,
@@ -25,8 +25,6 @@ from durable_retry.engine.base.names import (
     PUBLISH,
     RELEASE_WAITING,
     REMOVE_PAST,
-    REPLAY,
-    REPLAY_PAGE,
     RETENTION,
     SAGA,
     START_CALL,
@@ -48,6 +46,7 @@ from durable_retry.engine.retry.loop import Blocked, NeedsProbe
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.engine.workflows.restart import RestartBody, restarted
 from durable_retry.engine.workflows.shapes import BatchProgress, Saga, SagaStep
+from durable_retry_console.bulk.shapes import BatchResult, BulkAction, BulkInput
 from tests.replay.recording import Shape, Steer
 from tests.support.builders import an_operation, outcome
 from tests.support.hub import TaskHubStage
@@ -65,7 +64,6 @@ def part_shapes() -> dict[str, dict[str, Shape]]:
         OUTBOX: _outboxes(),
         BATCH: _batches(),
         SAGA: _sagas(),
-        REPLAY: _replays(),
         BULK_ACTION: _bulk_actions(),
         RELEASE_WAITING: _releases(),
         CALL: _calls(),
@@ -326,31 +324,24 @@ def _three_steps() -> Saga:
     )
 
 
-def _replays() -> dict[str, Shape]:
+def _bulk_actions() -> dict[str, Shape]:
     async def cancel(stage: TaskHubStage) -> None:
         while len(stage.activities) < 2:  # noqa: ASYNC110 - the worker runs on threads of its own
             await asyncio.sleep(0.02)
-        await stage.binding.raise_event("replay-1", CANCEL_REPLAY_EVENT, {})
+        await stage.binding.raise_event("bulk-1", CANCEL_BULK_EVENT, {})
 
+    selected: dict[str, Any] = {"filter": None, "ids": ("dl-0", "dl-1")}
     return {
-        "completed": _replay(4, rate=2),
-        "cancelled": _replay(4, rate=0.1, steer=cancel),
-        "circuit_waited": _replay(2, rate=2, held=1),
-        "second_page": _replay(2, rate=1, per_page=1),
+        "completed": _bulk_action(4, rate=2),
+        "cancelled": _bulk_action(4, rate=0.1, steer=cancel),
+        "circuit_waited": _bulk_action(2, rate=2, held=1),
+        "second_page": _bulk_action(2, rate=1, per_page=1),
+        "filtered": _bulk_action(4, rate=2, per_page=2, action=BulkAction.ARCHIVE),
+        "selected": _bulk_action(2, rate=2, action=BulkAction.CANCEL, by=None, **selected),
     }
 
 
-def _bulk_actions() -> dict[str, Shape]:
-    ids = ["dl-0", "dl-1"]
-    return {
-        "filtered": _replay(4, rate=2, per_page=2, action="archive"),
-        "selected": _replay(
-            2, rate=2, action="cancel", by=None, selected=2, page={"ids": ids, "cursor": None}
-        ),
-    }
-
-
-def _replay(
+def _bulk_action(
     count: int,
     *,
     rate: float,
@@ -359,33 +350,35 @@ def _replay(
     per_page: int | None = None,
     **more: Any,
 ) -> Shape:
-    """Replay dead letters, of which so many batches are held up once."""
+    """Act on dead letters, of which so many batches are held up once."""
     holds = iter([True] * held)
 
     def answer(name: str, given: dict[str, Any]) -> Any:
-        if name in {REPLAY_PAGE, BULK_PAGE}:
+        if name == BULK_PAGE:
             first = int(given["cursor"] or 0)
             last = min(count, first + (per_page or given["limit"]))
             ids = [f"dl-{number}" for number in range(first, last)]
             return {"ids": ids, "cursor": None if last == count else str(last)}
         if name == BULK_ENDS:
             return {"succeeded": count, "failed_again": 0, "under_way": 0, "cursor": None}
-        left = given["ids"][:1] if next(holds, False) else []
-        until = to_rfc3339(clock.now() + timedelta(seconds=0.2)) if left else None
-        done = {"replayed": len(given["ids"]) - len(left), "skipped": 0, "failures": []}
-        return done | {"left": left, "held_until": until}
+        left = tuple(given["ids"][:1]) if next(holds, False) else ()
+        return BatchResult(
+            started=len(given["ids"]) - len(left),
+            left=left,
+            held_until=clock.now() + timedelta(seconds=0.2) if left else None,
+        ).to_json()
 
     given = {
-        "replay_id": "replay-1",
+        "action_id": "bulk-1",
+        "action": BulkAction.REPLAY,
         "filter": DeadLetterFilter().to_json(),
         "rate_per_second": rate,
         "matched": count,
-        "note": None,
-        "created_at": to_rfc3339(clock.now()),
+        "created_at": clock.now(),
         "by": "ada",
         **more,
     }
-    return Shape("replay-1", given, answer, steer)
+    return Shape("bulk-1", BulkInput(**given).to_json(), answer, steer)
 
 
 def _releases() -> dict[str, Shape]:

@@ -39,7 +39,7 @@ from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import Blocked, RetryState
 from durable_retry.engine.workflows.shapes import BatchProgress, Saga
 from durable_retry.stores.outbox.index import OutboxLocation
-from durable_retry_console.bulk.shapes import ReplayProgress
+from durable_retry_console.bulk.shapes import BatchInput, BatchResult, BulkInput
 from tests.replay.recording import load as recording
 from tests.replay.recording import shapes
 from tests.support.builders import NOON
@@ -153,9 +153,7 @@ def _each(rewrite: Rewrite) -> Rewrite:
 
 
 _OPERATION: Final = _parts(operation=_by(OperationInput))
-_FILTER: Final = _parts(filter=_by(DeadLetterFilter))
 _DELIVERY: Final = _parts(delivery=_by(Delivery), place=_by(OutboxLocation))
-_BULK: Final = _parts(filter=_by(DeadLetterFilter), progress=_by(ReplayProgress))
 
 
 def _continued(document: Any) -> Any:
@@ -185,9 +183,10 @@ REWRITES: Final[dict[str, Rewrite]] = {
     "input of saga": _parts(saga=_by(Saga)),
     "input of submit": _OPERATION,
     "answer of submit": _parts(ending=_by(Completion)),
-    "input of replay": _BULK,
-    "input of bulk_action": _BULK,
-    "input of replay_page": _FILTER,
+    "input of bulk_action": _by(BulkInput),
+    "input of bulk_page": _parts(filter=_by(DeadLetterFilter)),
+    "input of bulk_batch": _by(BatchInput),
+    "answer of bulk_batch": _by(BatchResult),
     "input of release_waiting": _parts(hand=_by(ManualAction)),
 }
 """How each message that holds stored classes is read and written again; the others are plain members."""

@@ -87,8 +87,8 @@ def messages() -> Iterator[tuple[str, Any]]:
 
 ACTIVITIES: Final = (
     *(names.ATTEMPT, names.COMMIT, names.DEAD_LETTER, names.OUTBOX_PENDING, names.PUBLISH),
-    *(names.OUTBOX_GIVE_UP, names.SUBMIT, names.BATCH_STEP, names.BATCH_CLOSE, names.REPLAY_PAGE),
-    *(names.REPLAY_BATCH, names.BULK_PAGE, names.BULK_BATCH, names.WAKE_WAITING, names.START_CALL),
+    *(names.OUTBOX_GIVE_UP, names.SUBMIT, names.BATCH_STEP, names.BATCH_CLOSE),
+    *(names.BULK_PAGE, names.BULK_BATCH, names.WAKE_WAITING, names.START_CALL),
     *(names.BULK_ENDS, names.LOOK_AT_CALL, names.LOOK_AT_LANE, names.REMOVE_PAST, names.DIAGNOSE),
 )
 

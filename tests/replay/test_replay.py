@@ -25,11 +25,10 @@ from durable_retry.engine.base.names import (
     OUTBOX,
     PASS_TURN,
     RELEASE_WAITING,
-    REPLAY,
     RETENTION,
     SAGA,
 )
-from durable_retry_console.bulk import orchestration as bulk_replay
+from durable_retry_console.bulk import orchestration as bulk
 from orchestrators import batch, call, diagnosis, operation, order_lane, outbox, saga, wake_waiting
 from orchestrators import upkeep as retention
 from tests.replay.recording import FOREIGN, Recording, load, shapes
@@ -40,8 +39,7 @@ ORCHESTRATORS: Final[dict[str, Any]] = {
     OUTBOX: outbox.outbox,
     BATCH: batch.batch,
     SAGA: saga.saga,
-    REPLAY: bulk_replay.replay,
-    BULK_ACTION: bulk_replay.bulk_action,
+    BULK_ACTION: bulk.bulk_action,
     RELEASE_WAITING: wake_waiting.release_waiting,
     CALL: call.call_operation,
     RETENTION: retention.retention,
@@ -54,8 +52,7 @@ ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
     OUTBOX: (outbox, ("OUTBOX_PENDING", "PUBLISH")),
     BATCH: (batch, ("BATCH_STEP", "BATCH_CLOSE")),
     SAGA: (saga, ("SUBMIT",)),
-    REPLAY: (bulk_replay, ("REPLAY_PAGE", "REPLAY_BATCH")),
-    BULK_ACTION: (bulk_replay, ("BULK_BATCH",)),
+    BULK_ACTION: (bulk, ("BULK_BATCH", "BULK_ENDS")),
     RELEASE_WAITING: (wake_waiting, ("WAKE_WAITING",)),
     CALL: (call, ("START_CALL", "LOOK_AT_CALL")),
     RETENTION: (retention, ("REMOVE_PAST",)),

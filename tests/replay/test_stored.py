@@ -9,8 +9,7 @@ import pytest
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.operations.status import checked_document
 from durable_retry.engine.workflows.document import SagaDocument
-from durable_retry_console.bulk.document import BulkReplayDocument
-from durable_retry_console.bulk.shapes import checked_input
+from durable_retry_console.bulk.shapes import BulkInput, BulkProgress
 from tests.replay.recording import load, shapes
 from tests.replay.stored import REWRITES, is_needed, recorded_messages, sample, stored_classes
 
@@ -72,10 +71,8 @@ def _sorted(document: Any) -> str:
 
 CHECKS: dict[str, Callable[[Any], Any]] = {
     "output of operation": checked_document,
-    "input of replay": checked_input,
-    "input of bulk_action": checked_input,
-    "output of replay": BulkReplayDocument.read,
-    "output of bulk_action": BulkReplayDocument.read,
+    "input of bulk_action": BulkInput.from_json,
+    "output of bulk_action": BulkProgress.from_json,
     "output of saga": SagaDocument.read,
     "input of complete": lambda message: checked_document(message["document"]),
 }

@@ -26,14 +26,7 @@ from activities import workflows as workflow_steps
 from durable_retry import clock
 from durable_retry.app import harden_runtime
 from durable_retry.engine.base import names
-from durable_retry.engine.base.names import (
-    CIRCUIT_BREAKER,
-    RELEASE_WAITING,
-    REPLAY,
-    REPLAY_BATCH,
-    REPLAY_PAGE,
-    WAKE_WAITING,
-)
+from durable_retry.engine.base.names import CIRCUIT_BREAKER, RELEASE_WAITING, WAKE_WAITING
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations import operation as operations
 from durable_retry.handlers import Call as HandlerCall
@@ -49,8 +42,8 @@ from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables, whole_tables
 from durable_retry.telemetry import facts
-from durable_retry_console.bulk import activities as replay_steps
-from durable_retry_console.bulk import orchestration as bulk_replay
+from durable_retry_console.bulk import activities as bulk_steps
+from durable_retry_console.bulk.orchestration import bulk_action
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
 from entities.debounce import Debounce
@@ -378,8 +371,7 @@ _ORCHESTRATORS: Final = {
     names.OUTBOX: outbox.outbox,
     names.BATCH: batch.batch,
     names.SAGA: saga.saga,
-    REPLAY: bulk_replay.replay,
-    names.BULK_ACTION: bulk_replay.bulk_action,
+    names.BULK_ACTION: bulk_action,
     RELEASE_WAITING: wake_waiting.release_waiting,
     names.CALL: call.call_operation,
     names.PASS_TURN: order_lane.pass_turn,
@@ -407,10 +399,8 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     names.START_CALL: workflow_steps.start_call,
     names.LOOK_AT_CALL: workflow_steps.look_at_call,
     names.BATCH_CLOSE: _without_hub(workflow_steps.batch_close),
-    REPLAY_PAGE: _without_hub(replay_steps.replay_page),
-    REPLAY_BATCH: replay_steps.replay_batch,
-    names.BULK_PAGE: replay_steps.bulk_page,
-    names.BULK_BATCH: replay_steps.bulk_batch,
-    names.BULK_ENDS: replay_steps.bulk_ends,
+    names.BULK_PAGE: bulk_steps.bulk_page,
+    names.BULK_BATCH: bulk_steps.bulk_batch,
+    names.BULK_ENDS: bulk_steps.bulk_ends,
     WAKE_WAITING: wake_steps.wake_waiting,
 }

@@ -42,7 +42,6 @@ ROUTES = {
     "replay": dead_letters.replay_one_dead_letter,
     "archive": dead_letters.archive_dead_letter,
     "restore": dead_letters.restore_dead_letter,
-    "replay many": bulk_actions.start_replay_of_many,
     "act on many": bulk_actions.start_action_on_many,
     "open": circuits.open_circuit,
     "close": circuits.close_circuit,
@@ -390,7 +389,7 @@ class People:
 
     async def replay_everything(self) -> None:
         """Replay all open dead letters in bulk."""
-        await self.call("replay many", {"filter": {}, "rate_per_second": 50})
+        await self.call("act on many", {"action": "replay", "filter": {}, "rate_per_second": 50})
 
     async def archive_everything(self) -> None:
         """Put all open dead letters away, by bulk actions until none is left."""

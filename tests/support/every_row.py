@@ -38,8 +38,8 @@ from durable_retry_console.activity import store as activity
 from durable_retry_console.activity.shapes import ActivityItem, ActivityKind, ActivityTarget
 from durable_retry_console.alerts import store as alerts
 from durable_retry_console.alerts.rules import Alert, AlertDelivery
-from durable_retry_console.bulk import store as bulk_replay
-from durable_retry_console.bulk.shapes import BulkItem, ItemOutcome
+from durable_retry_console.bulk.document import BulkItem, ItemOutcome
+from durable_retry_console.bulk.store import keep_items
 from durable_retry_console.metrics import store as metrics
 from durable_retry_console.metrics.minutes import Minutes
 from tests.support.builders import NOON, a_life, an_entry, an_operation, outcome
@@ -177,10 +177,10 @@ async def _write_workflows() -> None:
     for kind in workflows.LISTED:
         await workflows.note_created(kind, f"{kind}-1", to_rfc3339(NOON))
     items = [
-        BulkItem(id="dl-1", outcome=ItemOutcome.REPLAYED, operation_id="op-1", event_id="op-1.1"),
+        BulkItem(id="dl-1", outcome=ItemOutcome.DONE, operation_id="op-1", event_id="op-1.1"),
         BulkItem(id="dl-2", outcome=ItemOutcome.FAILED, detail="it is archived"),
     ]
-    await bulk_replay.keep_items("replay-1", to_rfc3339(NOON), enumerate(items))
+    await keep_items(f"bulk-{'7' * 32}", [(f"1-0{place}", item) for place, item in enumerate(items)])
 
 
 async def _write_index() -> None:

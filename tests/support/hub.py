@@ -51,9 +51,6 @@ from durable_retry.engine.base.names import (
     PUBLISH,
     RELEASE_WAITING,
     REMOVE_PAST,
-    REPLAY,
-    REPLAY_BATCH,
-    REPLAY_PAGE,
     RETENTION,
     SAGA,
     START_CALL,
@@ -61,7 +58,7 @@ from durable_retry.engine.base.names import (
     WAKE_WAITING,
 )
 from durable_retry.stores.task_hub import TaskHub, close_clients
-from durable_retry_console.bulk.orchestration import bulk_action, replay
+from durable_retry_console.bulk.orchestration import bulk_action
 from entities.call_limiter import CallLimiter
 from entities.circuit_breaker import CircuitBreaker
 from entities.debounce import Debounce
@@ -90,13 +87,12 @@ _PARTS: dict[str, Any] = {
     OUTBOX: outbox,
     BATCH: batch,
     SAGA: saga,
-    REPLAY: replay,
     BULK_ACTION: bulk_action,
     CALL: call_operation,
 }
 _ACTIVITIES = (
     *(ATTEMPT, COMMIT, DEAD_LETTER, OUTBOX_PENDING, PUBLISH, OUTBOX_GIVE_UP),
-    *(SUBMIT, BATCH_STEP, BATCH_CLOSE, REPLAY_PAGE, REPLAY_BATCH, BULK_PAGE, BULK_BATCH),
+    *(SUBMIT, BATCH_STEP, BATCH_CLOSE, BULK_PAGE, BULK_BATCH),
     *(BULK_ENDS, BEGIN_RESTART, END_RESTART, START_CALL, LOOK_AT_CALL, LOOK_AT_LANE, REMOVE_PAST, DIAGNOSE),
 )
 
@@ -137,7 +133,7 @@ def task_hub_stage(*, parts: bool = False, instead: Mapping[str, Any] = {}) -> I
     """Run a task hub for a while.
 
     Args:
-        parts: Whether the outbox, batches, sagas, bulk replays and calls run too.
+        parts: Whether the outbox, batches, sagas, bulk actions and calls run too.
         instead: Orchestrators that run in place of the app's own.
     """
     harden_runtime()

@@ -77,10 +77,6 @@ ROUTES = {
     "archive_dead_letter": ("POST", "dead-letters/{dead_letter_id}/archive"),
     "restore_dead_letter": ("POST", "dead-letters/{dead_letter_id}/restore"),
     "note_dead_letter": ("POST", "dead-letters/{dead_letter_id}/notes"),
-    "start_replay_of_many": ("POST", "dead-letters/replays"),
-    "list_replays_of_many": ("GET", "dead-letters/replays"),
-    "get_replay_of_many": ("GET", "dead-letters/replays/{replay_id}"),
-    "cancel_replay_of_many": ("DELETE", "dead-letters/replays/{replay_id}"),
     "start_action_on_many": ("POST", "bulk-actions"),
     "list_actions_on_many": ("GET", "bulk-actions"),
     "get_action_on_many": ("GET", "bulk-actions/{action_id}"),
@@ -107,9 +103,6 @@ DURABLE = {
     "debounce": "entityTrigger",
     "release_waiting": "orchestrationTrigger",
     "wake_waiting": "activityTrigger",
-    "replay": "orchestrationTrigger",
-    "replay_page": "activityTrigger",
-    "replay_batch": "activityTrigger",
     "bulk_action": "orchestrationTrigger",
     "bulk_page": "activityTrigger",
     "bulk_batch": "activityTrigger",
@@ -207,4 +200,4 @@ def test_events_and_tables_keep_their_names() -> None:
     assert rounds.TABLE == "Upkeep"
     assert (workflows.TABLE, names.ENDED_EVENT) == ("Batches", "operation_ended")
     assert names.outbox_instance("op-1") == "outbox-op-1"
-    assert (alerts.TABLE, names.CANCEL_REPLAY_EVENT) == ("Alerts", "cancel_replay")
+    assert (alerts.TABLE, names.CANCEL_BULK_EVENT) == ("Alerts", "cancel_bulk")

@@ -8,7 +8,7 @@ import durable_retry_console.dashboard
 from durable_retry.engine.base.names import FINISHED, WAITING, OperationState
 from durable_retry.engine.operations.document import StatusCounts, UnfinishedCounts
 from durable_retry.engine.operations.status import UNFINISHED
-from durable_retry_console.bulk.bodies import OperationsBody
+from durable_retry_console.bulk.bodies import BulkFilter
 from retryctl.options import OPTIONS, Option
 
 _PAGE = Path(durable_retry_console.dashboard.__file__).parent / "page"
@@ -27,8 +27,8 @@ def test_documents_count_every_state() -> None:
 
 
 def test_a_filter_of_unfinished_operations_takes_their_states() -> None:
-    words, _ = get_args(get_type_hints(OperationsBody)["status"])
-    assert get_args(words) == UNFINISHED
+    words, _ = get_args(get_type_hints(BulkFilter)["status"])
+    assert get_args(words) == ("open", *UNFINISHED)
 
 
 def test_the_command_line_takes_every_state() -> None:

@@ -17,7 +17,6 @@ BY_HAND: Final = {
     "submit": "POST operations",
     "dead-letters list": "GET dead-letters",
     "dead-letters note": "POST dead-letters/{id}/notes",
-    "replays start": "POST dead-letters/replays",
     "bulk start": "POST bulk-actions",
     "batch submit": "POST batches",
     "saga submit": "POST sagas",
@@ -74,8 +73,6 @@ def taken_by(route: str) -> dict[str, Any]:
     taken = {each["name"]: each["schema"] for each in operation.get("parameters", ()) if "name" in each}
     for content in operation.get("requestBody", {"content": {}})["content"].values():
         taken |= dict(members(content["schema"]))
-    if route == "POST bulk-actions":  # its filter is described in words
-        taken |= taken_by("POST dead-letters/replays") | {"status": {}}
     return taken
 
 

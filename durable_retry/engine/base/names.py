@@ -13,10 +13,7 @@ STARTED_OPERATION: Final = OPERATION
 OUTBOX: Final = "outbox"
 BATCH: Final = "batch"
 SAGA: Final = "saga"
-REPLAY: Final = "replay"
 BULK_ACTION: Final = "bulk_action"
-"""Runs the same function as `replay`, with other activities."""
-
 RELEASE_WAITING: Final = "release_waiting"
 CALL: Final = "call_operation"
 RETENTION: Final = "retention"
@@ -24,7 +21,7 @@ DIAGNOSIS: Final = "diagnosis"
 PASS_TURN: Final = "pass_turn"  # noqa: S105 - no password
 ORCHESTRATIONS: Final = frozenset(
     {
-        *(OPERATION, STARTED_OPERATION, OUTBOX, BATCH, SAGA, REPLAY, BULK_ACTION),
+        *(OPERATION, STARTED_OPERATION, OUTBOX, BATCH, SAGA, BULK_ACTION),
         *(RELEASE_WAITING, CALL, RETENTION, DIAGNOSIS, PASS_TURN),
     }
 )
@@ -38,8 +35,6 @@ OUTBOX_GIVE_UP: Final = "outbox_give_up"
 SUBMIT: Final = "submit"
 BATCH_STEP: Final = "batch_step"
 BATCH_CLOSE: Final = "batch_close"
-REPLAY_PAGE: Final = "replay_page"
-REPLAY_BATCH: Final = "replay_batch"
 BULK_PAGE: Final = "bulk_page"
 BULK_BATCH: Final = "bulk_batch"
 BULK_ENDS: Final = "bulk_ends"
@@ -97,8 +92,8 @@ REPLACED_EVENT: Final = "replaced"
 ENDED_EVENT: Final = "operation_ended"
 """Event that an operation sends to the batch or saga it belongs to."""
 
-CANCEL_REPLAY_EVENT: Final = "cancel_replay"
-"""Event that cancels a bulk replay."""
+CANCEL_BULK_EVENT: Final = "cancel_bulk"
+"""Event that cancels a bulk action."""
 
 OPERATIONS_QUEUE: Final = "operations"
 POISON_QUEUE: Final = "operations-poison"

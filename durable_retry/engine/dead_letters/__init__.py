@@ -1,1 +1,1 @@
-"""Dead letters: the record, its legal changes, filters, edits and bulk replay."""
+"""Dead letters: the record, its legal changes, filters and edits."""

@@ -85,7 +85,7 @@ class Replay(JsonShape):
         operation_id: The operation that carries it out.
         operation: JSON form of the `OperationInput` that it starts, without credentials; not shown.
         note: The person's; None when there is none.
-        replay_id: The bulk replay that it belongs to; None for a single one.
+        action_id: The bulk action that it belongs to; None for a single one.
         dead_letter_id: The dead letter that it ended as; None unless it failed too.
         from_step: The remembered step from which its handler was run again; None for the usual.
     """
@@ -95,7 +95,7 @@ class Replay(JsonShape):
     operation: Annotated[Mapping[str, Any], Field(exclude=True, default_factory=dict)]
     note: str | None = None
     changes: tuple[EditedValue, ...] = ()
-    replay_id: str | None = None
+    action_id: str | None = None
     dead_letter_id: str | None = None
     by: str | None = None
     from_step: str | None = None

@@ -141,7 +141,7 @@ class OperationReplay(Answer):
     requested_at: Instant
     by: str | None
     note: str | None
-    replay_id: Annotated[str | None, Field(description="The bulk replay that it was part of.")]
+    action_id: Annotated[str | None, Field(description="The bulk action that it was part of.")]
     status: Annotated[
         OperationState | None, Field(description="What has become of it; null when that is not known.")
     ]

@@ -1,4 +1,4 @@
-"""Replay one dead letter, requested by a person or by a bulk replay.
+"""Replay one dead letter, requested by a person or by a bulk action.
 
     store an intent ──> status `replayed` ──> start the operation ──> delete the intent
                               └── could not be started: status `open` again
@@ -274,13 +274,13 @@ async def replay_dead_letter(
     edits: ReplayBody,
     now: datetime,
     *,
-    replay_id: str | None = None,
+    action_id: str | None = None,
     by: str | None = None,
 ) -> StartedReplay:
     """Replay an open dead letter.
 
     Args:
-        replay_id: The bulk replay that this is part of; None for a single one.
+        action_id: The bulk action that this is part of; None for a single one.
 
     Raises:
         NoSuchDeadLetterError: There is none of this id.
@@ -303,7 +303,7 @@ async def replay_dead_letter(
         operation=without_credentials(operation.to_json()),
         note=edits.note,
         changes=prepared.changes,
-        replay_id=replay_id,
+        action_id=action_id,
         by=by,
         from_step=edits.from_step,
     )

@@ -36,7 +36,6 @@ from durable_retry.engine.base.names import (
     ENDED_EVENT,
     OPERATION,
     RELEASE_WAITING,
-    REPLAY,
     SAGA,
     STARTED_OPERATION,
     DeadLetterReason,
@@ -80,11 +79,10 @@ _GIVEN_UP_WITHIN: Final = timedelta(minutes=10)
 _AT_ONCE: Final = 16
 
 # What the ids of the instances begin with that are looked for.
-_PREFIXES: Final = (ID_PREFIX, "batch-", "saga-", "replay-", "bulk-", "release-")
+_PREFIXES: Final = (ID_PREFIX, "batch-", "saga-", "bulk-", "release-")
 
 _OPERATIONS: Final = (OPERATION, STARTED_OPERATION)
-_BULK: Final = (REPLAY, BULK_ACTION)
-_PARTS: Final = (BATCH, SAGA, RELEASE_WAITING, *_BULK)
+_PARTS: Final = (BATCH, SAGA, RELEASE_WAITING, BULK_ACTION)
 
 _log = logging.getLogger(__name__)
 
@@ -163,7 +161,7 @@ async def _start_anew(hub: TaskHub, name: str, instance: Instance) -> Recovery:
 
 
 async def _recover_part(hub: TaskHub, name: str, instance: Instance, now: datetime) -> Recovery:
-    is_stopped = name in _BULK and instance.runtime_status is OrchestrationStatus.TERMINATED
+    is_stopped = name == BULK_ACTION and instance.runtime_status is OrchestrationStatus.TERMINATED
     if instance.input and not is_stopped and restarts_of(instance) < MOST_RESTARTS:
         return await _start_anew(hub, name, instance)
     if instance.updated_at < now - _GIVEN_UP_WITHIN:

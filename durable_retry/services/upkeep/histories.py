@@ -127,7 +127,7 @@ async def remove_old(_name: str, past: Past) -> AsyncGenerator[int]:
 # What the ids of this engine's instances begin with.
 _ID_PREFIXES: Final = (
     *(ID_PREFIX, outbox_instance(""), f"{RETENTION}-", f"{DIAGNOSIS}-"),
-    *("batch-", "saga-", "replay-", "bulk-", "release-", "call-", "turn-"),
+    *("batch-", "saga-", "bulk-", "release-", "call-", "turn-"),
 )
 
 

@@ -44,7 +44,7 @@ from durable_retry.stores.outbox.index import (
 )
 from durable_retry.stores.storage import rounds, tables
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.stores.workflows import BULK_ACTION, CREATED, LISTED, SAGA, find_batch
+from durable_retry.stores.workflows import CREATED, LISTED, find_batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,8 +279,7 @@ async def remove_listed(past: Past) -> tuple[int, str]:
             is_over = await past.hub.read_instance(id_) is None
         if not is_over:
             return 0
-        if kind in {CREATED, BULK_ACTION, SAGA}:
-            await _remove_rows(table, id_)
+        await _remove_rows(table, id_)
         await tables.delete(table, kind, row["RowKey"])
         return 1
 

@@ -26,23 +26,19 @@ _COLLECTIONS: Final = (
         ),
     ),
     Collection("metrics", ("durable_retry_console.metrics.routes:routes",)),
-    Collection("dead-letters/{*rest}", ("durable_retry_console.bulk.routes:replay_routes",)),
     Collection("search", ("durable_retry_console.finding.routes:routes",)),
     Collection("overview", ("durable_retry_console.overview.routes:routes",)),
-    Collection("bulk-actions/{*rest}", ("durable_retry_console.bulk.routes:action_routes",)),
+    Collection("bulk-actions/{*rest}", ("durable_retry_console.bulk.routes:routes",)),
     Collection("alerts/{*rest}", ("durable_retry_console.alerts.routes:routes",)),
     Collection("activity", ("durable_retry_console.activity.routes:routes",)),
     Collection("dashboard/{*rest}", ("durable_retry_console.dashboard.routes:routes",), anonymous=True),
 )
 
-_ACTIVITIES: Final = {
-    "durable_retry_console.bulk.activities:replay_page": False,
-    "durable_retry_console.bulk.activities:replay_batch": True,
-    "durable_retry_console.bulk.activities:bulk_page": True,
-    "durable_retry_console.bulk.activities:bulk_batch": True,
-    "durable_retry_console.bulk.activities:bulk_ends": True,
-}
-"""Whether each takes the task hub."""
+_ACTIVITIES: Final = (
+    "durable_retry_console.bulk.activities:bulk_page",
+    "durable_retry_console.bulk.activities:bulk_batch",
+    "durable_retry_console.bulk.activities:bulk_ends",
+)
 
 _EACH_MINUTE: Final = (
     deferred("durable_retry_console.alerts.watch:check_alerts"),
@@ -57,8 +53,8 @@ _EACH_ROUND: Final = (
 def _blueprints() -> Iterator[df.Blueprint]:
     yield orchestration.blueprint
     activities = df.Blueprint()
-    for reference, with_hub in _ACTIVITIES.items():
-        add_activity(activities, reference, with_hub=with_hub)
+    for reference in _ACTIVITIES:
+        add_activity(activities, reference, with_hub=True)
     yield activities
 
 

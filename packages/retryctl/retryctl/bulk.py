@@ -1,7 +1,4 @@
-"""Commands about many at once: bulk actions on dead letters or operations, and bulk replays.
-
-Both are listed, shown and followed by the same commands: their documents have the same form.
-"""
+"""Commands about many at once: bulk actions on dead letters or operations."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -15,7 +12,7 @@ from retryctl.dead_letters import change_text
 from retryctl.errors import UsageError
 from retryctl.output import Screen, bar, cell, fill
 
-_FINISHED: Final = frozenset({"completed", "cancelled", "failed"})
+_FINISHED: Final = frozenset({"completed", "cancelled"})
 _FILTERS: Final = (
     *("status", "reason", "category", "dependency", "group", "order_key", "debounce_key", "priority"),
     *("created_after", "created_before"),
@@ -26,15 +23,11 @@ _ENDS: Final = ("succeeded", "failed_again", "under_way", "refused")
 
 def _text(document: Any) -> Iterator[RenderableType]:
     """Yield how far it is, and what failed."""
-    action = f"{document['action']} " if "action" in document else ""
-    done = "done" if action else "replayed"
     counts = ", ".join(
         f"{document[name]} {name.replace('_', ' ')}"
-        for name in ("matched", done, *_ENDS[:-1], "skipped", "failed", "remaining")
-        if document[name] is not None
+        for name in ("matched", "started", *_ENDS[:-1], "skipped", "failed", "remaining")
     )
-    id_ = document["action_id" if action else "replay_id"]
-    yield fill("{id}  {action}{status}: {counts}", document | {"id": id_, "action": action, "counts": counts})
+    yield fill("{action_id}  {action} {status}: {counts}", document | {"counts": counts})
     yield from (f"  {failure['id']}: {cell(failure['detail'])}" for failure in document["failures"])
 
 
@@ -43,26 +36,21 @@ def _live(document: Any) -> str:
     text = f"{bar(done, document['matched'])}  {done} of {document['matched']}  {document['status']}"
     text += f", {document['under_way']} under way" if document["under_way"] else ""
     until = document["waiting_until"]
-    return text if until is None else f"{text}, looks again in {watching.left(until)}"
+    return text if until is None else f"{text}, waits for a circuit, looks again in {watching.left(until)}"
 
 
 def _change(_before: Any, document: Any) -> Iterator[RenderableType]:
     return _text(document) if document["status"] in _FINISHED else iter(())
 
 
-def _watch(path: str, id_name: str) -> Watch:
-    return Watch(
-        *(path, id_name, _FINISHED, _live, _change),
-        lambda ended: ended["status"] == "completed" and not (ended["failed"] or ended["failed_again"]),
-    )
-
-
-_ACTION: Final = _watch("bulk-actions", "action_id")
-_REPLAY: Final = _watch("dead-letters/replays", "replay_id")
+_WATCH: Final = Watch(
+    *("bulk-actions", "action_id", _FINISHED, _live, _change),
+    lambda ended: ended["status"] == "completed" and not (ended["failed"] or ended["failed_again"]),
+)
 
 
 def _preview(document: Any) -> Iterator[RenderableType]:
-    """Yield what a change would do to the first ones, or why it does not fit; nothing without a change."""
+    """Yield what a replay would change in the first ones, or why it would be refused."""
     for letter in document.get("preview", ()):
         yield letter["id"]
         yield from (f"  {change_text(change)}" for change in letter["changes"])
@@ -84,66 +72,51 @@ def _start(api: Api, given: Given, screen: Screen) -> int:
     reason = {"reason": given.pop("reason")} if name == "pause" and "reason" in given else {}
     if name != "pause" and not given.keys().isdisjoint(("for_seconds", "stops_deadline")):
         raise UsageError("--for-seconds and --stop-deadline are of a pause")
-    filter_, is_all = _filter_of(given), given.pop("all", False)
+    filter_ = {each: given.pop(each) for each in _FILTERS if each in given}
+    is_all = given.pop("all", False)
     if sum(map(bool, (filter_, is_all, given.get("ids"), given.get("batch_id")))) != 1:
         raise UsageError("give filters, or ids, or --batch, or --all")
     if filter_ or is_all:
         given["filter"] = filter_
     given |= {"action": name.replace("-", "_"), **reason}
-    started = f"{{action_id}}  {name} of {{matched}}"
-    return _begin(api, given, screen, Ask("POST bulk-actions", started, _ACTION), f"{name} would meet")
-
-
-def _start_replay(api: Api, given: Given, screen: Screen) -> int:
-    given["filter"] = _filter_of(given)
-    started = Ask("POST dead-letters/replays", "{replay_id}  replays {matched} dead letters", _REPLAY)
-    return _begin(api, given, screen, started, "would be replayed:")
-
-
-def _filter_of(given: Given) -> Given:
-    return {name: given.pop(name) for name in _FILTERS if name in given}
-
-
-def _begin(api: Api, given: Given, screen: Screen, ask: Ask, counted: str) -> int:
+    ask = Ask("POST bulk-actions", f"{{action_id}}  {name} of {{matched}}", _WATCH)
     if not given.setdefault("dry_run", False):
         return ask(api, given, screen)
     document = api.ask(ask.route, given)
-    least = "" if document.get("complete", True) else "at least "
-    count = f"{counted} {least}{document['matched']}"
+    least = "" if document["complete"] else "at least "
+    count = f"{name} would meet {least}{document['matched']}"
     screen.show(document, lambda shown: [count, *_preview(shown)])
     return errors.OK
 
 
-def _started(group: str, what: str, watch: Watch, head: str, done: str) -> Iterator[Command]:
-    """Yield the commands about those that were started."""
-    columns = f"{head} status matched {' '.join(_ENDS)} remaining created_at by note"
-    items = "id outcome what:operation status:now failed_again:failed_again_as at detail:why"
-    made = {"what": lambda item: item["event_id"] or item["operation_id"]}
-    path, stays = watch.path, f"what was {done} stays {done}"
-    cancel = Ask(f"DELETE {path}/{{id}}", f"{{given.id}}  cancel requested; {stays}")
-    yield Command(
-        f"{group} list", f"list {what}s, newest first", Listing(path, columns, watch.id_name), "list"
-    )
-    yield Command(f"{group} show", f"show the progress of a {what}", Ask(f"GET {path}/{{id}}", _text), "id")
-    words = f"list what became of each item of a {what}, the latest first"
-    yield Command(f"{group} items", words, Listing(f"{path}/{{id}}/items", items, "id", made), "id list")
-    yield Command(f"{group} watch", f"follow a {what} until it ends", watch, "id")
-    yield Command(f"{group} cancel", f"cancel a {what}; {stays}", cancel, "id")
-
+_COLUMNS: Final = f"action_id:id action status matched {' '.join(_ENDS)} remaining created_at by note"
+_ITEMS: Final = Listing(
+    "bulk-actions/{id}/items",
+    "id outcome what:operation status:now failed_again:failed_again_as at detail:why",
+    "id",
+    {"what": lambda item: item["event_id"] or item["operation_id"]},
+)
 
 COMMANDS: Final = (
-    Command(
-        "replays start",
-        "replay every open dead letter that matches the filters",
-        _start_replay,
-        "letters pace",
-    ),
-    *_started("replays", "bulk replay", _REPLAY, "replay_id", "replayed"),
     Command(
         "bulk start",
         "act on every one that matches the filters, or on those that are named",
         _start,
         "action many all batch any_status letters pause pace",
     ),
-    *_started("bulk", "bulk action", _ACTION, "action_id:id action", "done"),
+    Command(
+        "bulk list",
+        "list bulk actions, newest first",
+        Listing("bulk-actions", _COLUMNS, "action_id"),
+        "list",
+    ),
+    Command("bulk show", "show how far a bulk action is", Ask("GET bulk-actions/{id}", _text), "id"),
+    Command("bulk items", "list what became of each item, the latest first", _ITEMS, "id list"),
+    Command("bulk watch", "follow a bulk action until it ends", _WATCH, "id"),
+    Command(
+        "bulk cancel",
+        "cancel a bulk action; what was done stays done",
+        Ask("DELETE bulk-actions/{id}", "{given.id}  cancel requested; what was done stays done"),
+        "id",
+    ),
 )

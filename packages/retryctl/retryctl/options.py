@@ -126,7 +126,7 @@ _STATUSES: Final = (
     "succeeded dead_lettered cancelled"
 )
 _KINDS: Final = "action bulk circuit deployment settings"
-_TYPES_FOUND: Final = "operation dead_letter event batch saga replay activity"
+_TYPES_FOUND: Final = "operation dead_letter event batch saga bulk_action activity"
 _INSTANT: Final = "such as 2026-11-22T09:00:00Z"
 _KEY: Final = "idempotency key: with the same key it is started once; made and shown when absent"
 _STEP: Final = "run this step, those behind it and those that do not stand; default: those that do not stand"

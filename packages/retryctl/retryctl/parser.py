@@ -47,7 +47,6 @@ def _complete(_api: Api, given: Given, _screen: Screen) -> int:
 GROUPS: Final = {
     "circuits": "show and switch the circuits of dependencies",
     "dead-letters": "operations and messages that will not succeed without a person",
-    "replays": "bulk replays: many dead letters at a steady rate",
     "bulk": "act on many: replay or archive dead letters; cancel, retry now, pause or resume operations",
     "alerts": "conditions that exceed their thresholds, and who is told",
     "lanes": "operations of one order key, which run one after the other",

@@ -107,7 +107,7 @@ def test_a_wrong_command_has_another_exit_code_than_a_refusal(argv: list[str]) -
         (["submit", "--header", "a=b"], "argument --header: must look like NAME:VALUE"),
         (["submit", "--delay-seconds", "soon"], "argument --delay-seconds: invalid float value: 'soon'"),
         (["submit", "--start-at", "x", "--delay-seconds", "1"], "not allowed with argument --start-at"),
-        (["replays", "start", "--patch", "{}"], "argument --patch: must be a list of steps"),
+        (["bulk", "start", "replay", "--patch", "{}"], "argument --patch: must be a list of steps"),
         (["saga", "restart", "s-1", "--confirm", "a=gone"], "must be STEP=undone or STEP=stands"),
     ],
 )
@@ -142,7 +142,7 @@ def test_a_dead_letter_is_shown_with_who_did_what_to_it() -> None:
                 "by": "ada",
                 "note": "the amount was wrong",
                 "dead_letter_id": "dl-2",
-                "replay_id": None,
+                "action_id": None,
                 "changes": [{"pointer": "/request/json/amount", "before": 5, "after": 6}, {"pointer": "/x"}],
             }
         ],
@@ -191,15 +191,16 @@ def test_a_dead_letter_is_shown_with_who_did_what_to_it() -> None:
             "saga-1  running  -    reserve succeeded, charge pending  2026-11-21T09:00:00Z",
         ),
         (
-            ["replays", "list"],
-            "dead-letters/replays",
+            ["bulk", "list"],
+            "bulk-actions",
             {
-                "replay_id": "replay-1",
+                "action_id": "bulk-1",
+                "action": "replay",
                 "status": "completed",
                 "matched": 3,
                 "succeeded": 1,
                 "failed_again": 1,
-                "under_way": None,
+                "under_way": 0,
                 "refused": 1,
                 "remaining": 0,
                 "created_at": "2026-11-21T09:00:00Z",
@@ -207,16 +208,16 @@ def test_a_dead_letter_is_shown_with_who_did_what_to_it() -> None:
                 "note": None,
             },
             (
-                "replay-1  completed  3        1          1             -          1        0          "
+                "bulk-1  replay  completed  3        1          1             0          1        0          "
                 "2026-11-21T09:00:00Z  ada  -"
             ),
         ),
         (
-            ["replays", "items", "replay-1"],
-            "dead-letters/replays/replay-1/items",
+            ["bulk", "items", "bulk-1"],
+            "bulk-actions/bulk-1/items",
             {
                 "id": "dl-1",
-                "outcome": "replayed",
+                "outcome": "done",
                 "detail": None,
                 "operation_id": "op-1",
                 "event_id": None,
@@ -224,7 +225,7 @@ def test_a_dead_letter_is_shown_with_who_did_what_to_it() -> None:
                 "status": "dead_lettered",
                 "failed_again": "dl-2",
             },
-            "dl-1  replayed  op-1       dead_lettered  dl-2             2026-11-21T09:00:00Z  -",
+            "dl-1  done     op-1       dead_lettered  dl-2             2026-11-21T09:00:00Z  -",
         ),
         (
             ["bulk", "items", "bulk-1"],
@@ -243,7 +244,7 @@ def test_a_dead_letter_is_shown_with_who_did_what_to_it() -> None:
         ),
     ],
 )
-def test_batches_sagas_and_bulk_replays_are_listed(
+def test_batches_sagas_and_bulk_actions_are_listed(
     argv: list[str], route: str, item: dict[str, Any], shown: str
 ) -> None:
     answer = answers({"items": [item], "next_cursor": None})
@@ -355,7 +356,11 @@ def with_dependencies(answer: Responder) -> Responder:
         (["list", "--dependency"], answers({"items": [], "next_cursor": None}), 0),
         (["list", "--ids", "--dependency"], answers({"items": [], "next_cursor": None}), 0),
         (["find", "--dependency"], answers({"items": [], "next_cursor": None}), 1),
-        (["replays", "start", "--dry-run", "--dependency"], answers({"matched": 0}), 0),
+        (
+            ["bulk", "start", "replay", "--dry-run", "--dependency"],
+            answers({"matched": 0, "complete": True}),
+            0,
+        ),
     ],
 )
 def test_a_wrong_dependency_is_answered_with_the_nearest(

@@ -88,5 +88,5 @@ def test_selected_operations_are_cancelled(window: Window, seen: System, key: st
     expect(tab).to_have_text("Operations")
     for each in ids:
         seen.until(each, "cancelled")
-    window.open("replays")
+    window.open("bulk-actions")
     expect(window.page.get_by_role("row").nth(1)).to_contain_text("Cancel")

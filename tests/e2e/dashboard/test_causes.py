@@ -34,7 +34,7 @@ def test_a_cause_is_taken_over_and_resolved_and_says_when_it_came_back(
 
 def test_one_change_to_many_is_seen_before_they_are_replayed(window: Window, seen: System, key: str) -> None:
     found = [dead_letter(seen, f"{key}-{number}", "/status/416") for number in range(2)]
-    window.open(f"replays/new?rate=50&group={shown(seen, found[0])['group']}")
+    window.open(f"bulk-actions/new?rate=50&group={shown(seen, found[0])['group']}")
     add = window.button("Add the change")
     window.page.get_by_label("Place").fill("/request/json/none")
     window.page.get_by_label("Change", exact=True).select_option("remove")

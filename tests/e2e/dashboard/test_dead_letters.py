@@ -102,7 +102,7 @@ def test_a_dead_letter_is_noted_archived_and_restored(window: Window, seen: Syst
 def test_many_are_replayed_after_a_dry_run(window: Window, seen: System, key: str) -> None:
     found = [dead_letter(seen, f"{key}-{number}", "/status/409") for number in range(3)]
     group = shown(seen, found[0])["group"]
-    window.open(f"replays/new?group={group}&rate=50")
+    window.open(f"bulk-actions/new?group={group}&rate=50")
     expect(window.card("Dry run")).to_contain_text("3 open dead letters match")
     window.button("Replay 3…").click()
     window.dialog().get_by_role("button", name="Replay 3").click()
@@ -119,7 +119,7 @@ def test_many_are_replayed_after_a_dry_run(window: Window, seen: System, key: st
 def test_a_bulk_replay_is_cancelled_on_the_way(window: Window, seen: System, key: str) -> None:
     found = [dead_letter(seen, f"{key}-{number}", "/status/405") for number in range(3)]
     group = shown(seen, found[0])["group"]
-    window.open(f"replays/new?group={group}&rate=0.01")
+    window.open(f"bulk-actions/new?group={group}&rate=0.01")
     window.button("Replay 3…").click()
     window.dialog().get_by_role("button", name="Replay 3").click()
     expect(window.card("Progress")).to_contain_text("1 of 3")

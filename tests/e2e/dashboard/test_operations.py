@@ -41,7 +41,7 @@ def test_the_overview_has_one_row_for_a_cause_with_its_replay(window: Window, se
     expect(row).to_have_count(1)
     expect(row.locator(".count")).to_have_text("6")
     row.get_by_role("link", name="Replay…").click()
-    expect(window.page).to_have_url(re.compile(f"replays/new.*group={group}"))
+    expect(window.page).to_have_url(re.compile(f"bulk-actions/new.*group={group}"))
     expect(window.card("Dry run")).to_contain_text("6 open dead letters match")
 
 

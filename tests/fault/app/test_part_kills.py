@@ -39,7 +39,6 @@ from tests.support.azurite import Storage, use_account
 from tests.support.target import Target
 
 WRITE_NOTHING = {
-    "replay_page",
     "bulk_page",
     "wake_waiting",
     "look_at_call",

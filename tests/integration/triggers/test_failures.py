@@ -12,7 +12,7 @@ from durabletask import task
 from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
-from durable_retry.engine.base.names import BATCH, ENDED_EVENT, OPERATION, REPLAY, SAGA, OperationState
+from durable_retry.engine.base.names import BATCH, BULK_ACTION, ENDED_EVENT, OPERATION, SAGA, OperationState
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.replay import ReplayBody
@@ -338,7 +338,7 @@ async def test_who_waits_for_an_operation_learns_of_its_end(is_terminated: bool)
 
 
 @pytest.mark.parametrize(
-    ("name", "instance_id"), [(SAGA, "saga-1"), (BATCH, "batch-1"), (REPLAY, "replay-1")]
+    ("name", "instance_id"), [(SAGA, "saga-1"), (BATCH, "batch-1"), (BULK_ACTION, "bulk-1")]
 )
 @pytest.mark.shows("P25")
 async def test_what_runs_several_operations_is_started_anew_where_its_history_began(
@@ -390,12 +390,12 @@ async def test_what_runs_several_operations_goes_on_after_somebody_terminated_it
 
 @pytest.mark.shows("P27")
 async def test_a_bulk_action_that_somebody_terminates_stays_so_and_leaves_a_dead_letter() -> None:
-    with task_hub_stage(instead={REPLAY: never_ending}) as hub:
-        await hub.binding.start_instance(REPLAY, "replay-1", {"replay_id": "replay-1"}, again=False)
-        await terminated(hub, "replay-1", "too fast")
+    with task_hub_stage(instead={BULK_ACTION: never_ending}) as hub:
+        await hub.binding.start_instance(BULK_ACTION, "bulk-1", {"action_id": "bulk-1"}, again=False)
+        await terminated(hub, "bulk-1", "too fast")
         assert await recover(hub.binding, NOW) == {Recovery.DEAD_LETTER: 1}
         (letter,) = (await list_dead_letters(DeadLetterFilter(), limit=10, cursor=None)).records
-        assert (letter.source, letter.reason) == (REPLAY, "AmbiguousOutcome")
+        assert (letter.source, letter.reason) == (BULK_ACTION, "AmbiguousOutcome")
         assert letter.detail == "the orchestration was terminated: too fast"
         await close_clients()
 

@@ -1,4 +1,4 @@
-"""Lists of batches, sagas and bulk replays: the newest first, a page at a time."""
+"""Lists of batches, sagas and bulk actions: the newest first, a page at a time."""
 
 import json
 from datetime import datetime, timedelta
@@ -13,13 +13,12 @@ from durable_retry.services.upkeep.removal import LISTS, Past, remove_listed
 from durable_retry.stores import workflows as lists
 from durable_retry.stores.storage.tables import rows_between
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.stores.workflows import BULK_ACTION, list_created, note_created
-from durable_retry.stores.workflows import REPLAY as REPLAY_LIST
+from durable_retry.stores.workflows import BULK_ACTION, note_created
 from durable_retry.stores.workflows import SAGA as SAGA_LIST
 from durable_retry.triggers.http import workflows
-from durable_retry_console.bulk import routes as replays
-from durable_retry_console.bulk.actions import replay_of_instance
-from durable_retry_console.bulk.shapes import BulkItem, ItemOutcome
+from durable_retry_console.bulk import routes as bulk
+from durable_retry_console.bulk.actions import list_bulk_actions
+from durable_retry_console.bulk.document import BulkItem, ItemOutcome
 from durable_retry_console.bulk.store import keep_items
 from scripts.processes import free_port
 from tests.support.hub import TaskHubStage, binding_for
@@ -29,11 +28,11 @@ pytestmark = pytest.mark.usefixtures("own_tables")
 OPERATION = {"dependency": "payments", "request": {"method": "POST", "path": "/charges"}}
 BATCH = {"items": [OPERATION]}
 SAGA = {"steps": [{"name": "one", "operation": OPERATION}]}
-REPLAY: dict[str, Any] = {"filter": {}}
+REPLAY: dict[str, Any] = {"action": "replay", "filter": {}}
 KINDS = [
     (workflows.submit_batch, workflows.list_all_batches, BATCH, "batch_id"),
     (workflows.submit_saga, workflows.list_all_sagas, SAGA, "saga_id"),
-    (replays.start_replay_of_many, replays.list_replays_of_many, REPLAY, "replay_id"),
+    (bulk.start_action_on_many, bulk.list_actions_on_many, REPLAY, "action_id"),
 ]
 
 
@@ -50,7 +49,7 @@ async def call(route: Any, hub: TaskHub, body: Any = None, key: str = "", **para
     return json.loads(answer.get_body())
 
 
-@pytest.mark.parametrize(("submit", "show", "body", "name"), KINDS, ids=["batches", "sagas", "replays"])
+@pytest.mark.parametrize(("submit", "show", "body", "name"), KINDS, ids=["batches", "sagas", "bulk actions"])
 async def test_the_newest_is_first_and_a_cursor_leads_on(
     hub: TaskHubStage, submit: Any, show: Any, body: Any, name: str
 ) -> None:
@@ -76,7 +75,7 @@ async def test_a_list_of_batches_has_no_items(hub: TaskHubStage) -> None:
     assert batch["counts"]["total"] == 1
 
 
-@pytest.mark.parametrize(("submit", "show", "body", "name"), KINDS[1:], ids=["sagas", "replays"])
+@pytest.mark.parametrize(("submit", "show", "body", "name"), KINDS[1:], ids=["sagas", "bulk actions"])
 async def test_one_whose_history_was_purged_is_not_shown_and_upkeep_removes_it(
     hub: TaskHubStage, submit: Any, show: Any, body: Any, name: str
 ) -> None:
@@ -86,19 +85,15 @@ async def test_one_whose_history_was_purged_is_not_shown_and_upkeep_removes_it(
     await client.terminate_orchestration(instance_id)
     await client.wait_for_orchestration_completion(instance_id, timeout=60)
     await client.purge_orchestration(instance_id)
-    await keep_items(
-        instance_id, to_rfc3339(clock.now()), [(0, BulkItem(id="dl-1", outcome=ItemOutcome.DONE))]
-    )
+    await keep_items(instance_id, [("1", BulkItem(id="dl-1", outcome=ItemOutcome.DONE))])
 
     assert [each[name] for each in (await call(show, hub.binding))["items"]] == [kept_id]
-    kinds = [SAGA_LIST] if name == "saga_id" else [REPLAY_LIST, BULK_ACTION]
-    assert [await removed(hub.binding, kind, clock.now()) for kind in kinds] == [1] * len(kinds)
-    for kind in kinds:
-        assert [
-            row["RowKey"].partition("-")[2] for row in (await rows_between(lists.LISTS_TABLE, kind)).rows
-        ] == [kept_id]
-    if name == "replay_id":
-        assert (await rows_between(lists.LISTS_TABLE, instance_id)).rows == []
+    kind = SAGA_LIST if name == "saga_id" else BULK_ACTION
+    assert await removed(hub.binding, kind, clock.now()) == 1
+    assert [
+        row["RowKey"].partition("-")[2] for row in (await rows_between(lists.LISTS_TABLE, kind)).rows
+    ] == [kept_id]
+    assert (await rows_between(lists.LISTS_TABLE, instance_id)).rows == []
 
 
 async def test_upkeep_leaves_entries_that_are_young(hub: TaskHubStage) -> None:
@@ -115,19 +110,18 @@ async def removed(hub: TaskHub, kind: str, created_before: datetime) -> int:
 
 async def test_a_repeated_entry_is_one() -> None:
     for _ in range(2):
-        await note_created(REPLAY_LIST, "replay-1", "2026-11-21T09:00:00Z")
+        await note_created(BULK_ACTION, "bulk-1", "2026-11-21T09:00:00Z")
 
-    away = binding_for(free_port())
-    (listed,), following = await list_created(away, REPLAY_LIST, replay_of_instance, limit=5, cursor=None)
-    assert (listed.replay_id, following) == ("replay-1", None)
+    page = await list_bulk_actions(binding_for(free_port()), 5, None)
+    assert [each.action_id for each in page.items] == ["bulk-1"]
+    assert page.next_cursor is None
 
 
 @pytest.mark.parametrize(
     ("route", "kind", "instance_id", "name"),
     [
         (workflows.list_all_sagas, SAGA_LIST, "saga-away", "saga_id"),
-        (replays.list_replays_of_many, REPLAY_LIST, "replay-away", "replay_id"),
-        (replays.list_actions_on_many, BULK_ACTION, "bulk-away", "action_id"),
+        (bulk.list_actions_on_many, BULK_ACTION, "bulk-away", "action_id"),
     ],
 )
 async def test_a_list_is_shown_while_the_task_hub_is_away(

@@ -23,7 +23,6 @@ PARAMETERS: Final = {
     "event_id": "op-unknown.1",
     "batch_id": "batch-unknown",
     "saga_id": "saga-unknown",
-    "replay_id": f"replay-{0:032x}",
     "action_id": f"bulk-{0:032x}",
     "diagnosis_id": f"diagnosis-{0:032x}",
     "dependency": "payments",
@@ -36,7 +35,6 @@ BODIES: Final[dict[str, Any]] = {
     "enqueue_operation": OPERATION,
     "submit_batch": {"items": [OPERATION]},
     "submit_saga": {"steps": [{"name": "one", "operation": OPERATION}]},
-    "start_replay_of_many": {"filter": {}, "rate_per_second": 5},
     "start_action_on_many": {"action": "cancel", "filter": {}},
     "note_dead_letter": {"text": "seen"},
     "note_cause": {"text": "seen"},
@@ -60,7 +58,6 @@ NEEDS_STORAGE_ONLY: Final = {
     "get_batch",
     "list_all_batches",
     "list_all_sagas",
-    "list_replays_of_many",
     "list_actions_on_many",
     "enqueue_operation",
 }

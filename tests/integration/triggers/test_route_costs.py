@@ -12,7 +12,6 @@ from typing import Any, Final
 import pytest
 
 from durable_retry import clock
-from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.services.operations.submit import submit
@@ -22,8 +21,8 @@ from durable_retry.stores.operations.notes import write_noted
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from durable_retry_console.bulk.actions import start_bulk_action
 from durable_retry_console.bulk.bodies import BulkActionBody
-from durable_retry_console.bulk.shapes import BulkItem, ItemOutcome
-from durable_retry_console.bulk.store import keep_items
+from durable_retry_console.bulk.document import BulkItem, ItemOutcome
+from durable_retry_console.bulk.store import keep_items, key_of_item
 from durable_retry_console.overview import sharing
 from scripts.processes import ROOT
 from tests.integration.triggers.conftest import DEPENDENCIES, App
@@ -60,7 +59,6 @@ PATHS: Final = {
     "dead-letters/groups": ("get_dead_letter_groups", {}),
     "dead-letters/summary": ("get_dead_letter_summary", {}),
     "dead-letters/{dead_letter_id}": ("get_dead_letter", {}),
-    "dead-letters/replays?limit=20": ("list_replays_of_many", {"limit": "20"}),
     "bulk-actions?limit=20": ("list_actions_on_many", {"limit": "20"}),
     "bulk-actions/{action_id}": ("get_action_on_many", {}),
     "bulk-actions/{action_id}/items?limit=20": ("list_items_of_action", {"limit": "20"}),
@@ -108,7 +106,8 @@ async def started_action(hub: TaskHub) -> str:
     action_id = await start_bulk_action(hub, body, None, matched=1, now=clock.now(), by=None)
     done = ItemOutcome.DONE
     items = [BulkItem(id="op", outcome=done, operation_id=f"op-few-{number}") for number in range(FEW)]
-    await keep_items(action_id, to_rfc3339(clock.now()), enumerate(items))
+    now = clock.now()
+    await keep_items(action_id, [(key_of_item(now, place), item) for place, item in enumerate(items)])
     return action_id
 
 

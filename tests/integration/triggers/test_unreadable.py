@@ -31,8 +31,7 @@ from durable_retry.stores.workflows import LISTED, note_created
 from durable_retry_console.activity import find
 from durable_retry_console.activity.store import ActivityWriter
 from durable_retry_console.alerts.watch import check_alerts
-from durable_retry_console.bulk.document import progress_document
-from durable_retry_console.bulk.shapes import ReplayProgress, ReplayState
+from durable_retry_console.bulk.shapes import BulkAction, BulkInput, BulkProgress
 from durable_retry_console.overview import sharing
 from durable_retry_console.overview import summary as overview
 from tests.integration.triggers.conftest import DEPENDENCIES, App
@@ -43,7 +42,7 @@ from tests.support.every_row import account, write_every_row
 from tests.support.tables import TablesInMemory
 
 OPERATION_ID: Final = "op-open"
-SAGA_ID, REPLAY_ID = "saga-7", f"replay-{'7' * 32}"
+SAGA_ID, ACTION_ID = "saga-7", f"bulk-{'7' * 32}"
 
 LISTS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "operations": ("list_operations", {}),
@@ -68,9 +67,7 @@ LISTS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "failed events": ("list_outbox", {"status": "failed"}),
     "batches": ("list_all_batches", {}),
     "sagas": ("list_all_sagas", {}),
-    "replays": ("list_replays_of_many", {}),
     "bulk actions": ("list_actions_on_many", {}),
-    "items of a replay": ("list_items_of_replay", {}),
     "items of an action": ("list_items_of_action", {}),
     "circuits": ("list_circuits", {}),
     "metrics": ("get_metrics", {}),
@@ -86,8 +83,7 @@ ONES: Final[dict[str, dict[str, str]]] = {
     "get_event": {"event_id": "op-events.3"},
     "get_batch": {"batch_id": "batch-1"},
     "get_saga": {"saga_id": SAGA_ID},
-    "get_replay_of_many": {"replay_id": REPLAY_ID},
-    "get_action_on_many": {"action_id": REPLAY_ID},
+    "get_action_on_many": {"action_id": ACTION_ID},
     "get_circuit": {"dependency": "payments"},
     "get_order_lane": {"order_key": "order-7"},
     "get_dead_letter_group": {"group": of_operation("", an_entry("op-open"), NOON).group},
@@ -133,7 +129,7 @@ async def rows() -> AsyncIterator[TablesInMemory]:
     with account() as held:
         await write_every_row()
         await write_entries("worker-2", [(OperationList.ALL, ENTRY), (OperationList.FAILED, ENTRY)])
-        for kind, instance_id in zip(LISTED, (SAGA_ID, REPLAY_ID, REPLAY_ID), strict=True):
+        for kind, instance_id in zip(LISTED, (SAGA_ID, ACTION_ID), strict=True):
             await note_created(kind, instance_id, to_rfc3339(NOON))
         yield held
 
@@ -154,25 +150,26 @@ def app(functions: dict[str, Any], hub: DamagedHub, rows: TablesInMemory) -> Ite
 
 
 def whole_instances() -> list[Any]:
-    """Return an operation, a saga and a bulk replay, as they are while they run."""
+    """Return an operation, a saga and a bulk action, as they are while they run."""
     operation = an_operation(
         operation_id=OPERATION_ID, key="key-1", correlation_id="order-42", created_at=NOON
     )
     saga = Saga(saga_id=SAGA_ID, steps=(SagaStep(name="one", operation=operation),), created_at=NOON)
-    given = {
-        "replay_id": REPLAY_ID,
-        "filter": DeadLetterFilter().to_json(),
-        "rate_per_second": 5.0,
-        "note": None,
-        "matched": 1,
-        "created_at": to_rfc3339(NOON),
-    }
-    progress = progress_document(given, ReplayState.RUNNING, ReplayProgress()).to_json()
+    given = BulkInput(
+        action_id=ACTION_ID,
+        action=BulkAction.REPLAY,
+        filter=DeadLetterFilter().to_json(),
+        rate_per_second=5.0,
+        matched=1,
+        created_at=NOON,
+    )
     return [
         an_instance(OPERATION_ID, serialized_input=json.dumps({"operation": operation.to_json()})),
         an_instance(SAGA_ID, serialized_input=json.dumps({"saga": saga.to_json()})),
         an_instance(
-            REPLAY_ID, serialized_input=json.dumps(given), serialized_custom_status=json.dumps(progress)
+            ACTION_ID,
+            serialized_input=json.dumps(given.to_json()),
+            serialized_custom_status=json.dumps(BulkProgress().to_json()),
         ),
         an_instance(
             DIAGNOSIS_ID,
@@ -297,7 +294,7 @@ async def test_a_damaged_entity_makes_no_list_fail(app: App, hub: DamagedHub, na
             await answered(app, function, **params)
 
 
-IDS: Final = ("event_id", "id", "batch_id", "saga_id", "replay_id", "action_id", "operation_id")
+IDS: Final = ("event_id", "id", "batch_id", "saga_id", "action_id", "operation_id")
 
 
 def ids_of(items: list[dict[str, Any]]) -> list[str]:
@@ -337,8 +334,7 @@ async def test_a_row_that_cannot_be_read_is_shown_with_its_id(
     [
         ("operations", OPERATION_ID),
         ("sagas", SAGA_ID),
-        ("replays", REPLAY_ID),
-        ("bulk actions", REPLAY_ID),
+        ("bulk actions", ACTION_ID),
         ("search", OPERATION_ID),
     ],
 )

@@ -84,10 +84,10 @@ async def test_both_clients_ask_for_the_same_and_read_what_is_described(route: s
 def test_any_request_has_its_query_and_body_and_returns_json() -> None:
     api = Api(answered({"matched": 3}), answered({"items": []}))
     body = {"filter": {"dependency": "payments"}, "dry_run": True}
-    assert api.client.request("POST", "/dead-letters/replays", body=body) == {"matched": 3}
+    assert api.client.request("POST", "/bulk-actions", body=body) == {"matched": 3}
     assert api.client.request("GET", "order-lanes", query={"order_key": "a/b"}) == {"items": []}
     assert next(api.bodies()) == body
-    assert api.requests[0].url.path == "/api/dead-letters/replays"
+    assert api.requests[0].url.path == "/api/bulk-actions"
     assert str(api.requests[1].url) == "http://app/api/order-lanes?order_key=a%2Fb"
     with pytest.raises(RefusedError, match="404"):
         Api(answered({}, 404)).client.request("GET", "nowhere")

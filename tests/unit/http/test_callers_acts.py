@@ -67,21 +67,19 @@ def test_an_answer_without_the_id_is_no_act(acts: list[PersonActed]) -> None:
 def test_what_is_done_to_many_says_what_and_of_which_dependency() -> None:
     change = [{"op": "remove", "path": "/request/json/amount"}]
     chosen = {"dependency": "payments"}
-    assert said("dead-letters/replays", filter={}) == "began to replay many dead letters"
-    assert (
-        said("dead-letters/replays", filter={}, patch=change)
-        == "began to change and replay many dead letters"
-    )
+    assert said("bulk-actions", action="replay", filter={}) == "began to replay many dead letters"
+    changed = said("bulk-actions", action="replay", filter={}, patch=change)
+    assert changed == "began to change and replay many dead letters"
     assert said("bulk-actions", action="retry_now", filter=chosen) == "began to retry now many operations"
 
 
 def test_the_dependency_of_many_is_that_of_their_filter(acts: list[PersonActed]) -> None:
     chosen = {"dependency": "payments"}
-    for path, body in (
-        ("dead-letters/replays", {"filter": chosen}),
-        ("bulk-actions", {"action": "archive", "filter": chosen}),
-        ("bulk-actions", {"action": "archive", "ids": ["dl-1"]}),
+    for body in (
+        {"action": "replay", "filter": chosen},
+        {"action": "archive", "filter": chosen},
+        {"action": "archive", "ids": ["dl-1"]},
     ):
-        act, checked = declared(path, **body)
+        act, checked = declared("bulk-actions", **body)
         answered(act, {act.id_in_answer or "": "bulk-1"}, body=checked)
     assert [act.dependency for act in acts] == ["payments", "payments", None]

@@ -1,35 +1,27 @@
-"""What people see of bulk replays and bulk actions."""
+"""What people see of bulk actions."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, fields
-from datetime import datetime
-from typing import Annotated, Any
+from dataclasses import fields
+from enum import StrEnum
+from typing import Annotated, Any, Final, Self
 
 from pydantic import ConfigDict, Field
 
 from durable_retry.engine.base.answers import Answer, Instant, left_out
-from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.json_forms import is_none
+from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import EventState, OperationState
-from durable_retry.engine.base.unreadable import Unreadable
-from durable_retry.engine.base.validation import Problem
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
+from durable_retry.engine.base.text import cut_text
+from durable_retry.engine.base.unreadable import Unreadable, read_or
+from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.dead_letters.record import EditedValue
 from durable_retry.engine.operations.pause import PauseOptions
-from durable_retry_console.bulk.shapes import (
-    BulkAction,
-    ItemOutcome,
-    ReplayProgress,
-    ReplayState,
-    UnfinishedFilter,
-)
+from durable_retry_console.bulk.shapes import BulkAction, BulkFailure, BulkInput, BulkProgress, BulkState
 
 
-class BulkFailure(Answer):
-    """One that the action could not be done to."""
+class BulkPause(PauseOptions):
+    """How a bulk action pauses each operation."""
 
-    id: str
-    detail: str
+    model_config = ConfigDict(extra="ignore")  # a later version may have stored more
 
 
 type Ended = Annotated[
@@ -41,156 +33,157 @@ type Ended = Annotated[
 ]
 
 
-class BulkPause(PauseOptions):
-    """How a bulk action pauses each operation."""
+class BulkActionDocument(Answer):
+    """How far a bulk action is."""
 
-    model_config = ConfigDict(extra="ignore")  # a later version may have stored more
-
-
-class BulkProgress(Answer):
-    """How far something that is done to many got."""
-
-    status: ReplayState
-    filter: Annotated[
-        dict[str, Any],
-        Field(
-            description="Which: for dead letters as for their list, for operations that have not ended "
-            "`status`, `dependency`, `created_after` and `created_before`. null means any."
-        ),
-    ]
+    action_id: str
+    action: BulkAction
+    status: BulkState
+    filter: Annotated[dict[str, Any] | None, Field(description="Which are meant; null for a selection.")]
     rate_per_second: float
     note: str | None
     matched: int
-    skipped: int = 0
-    failed: int = 0
-    failures: tuple[BulkFailure, ...]
-    started: Annotated[int, Field(description="Were replayed, or acted on.")]
-    succeeded: Ended = 0
-    failed_again: Ended = 0
-    under_way: Ended = 0
+    started: Annotated[int, Field(description="Were acted on.")]
+    succeeded: Ended
+    failed_again: Ended
+    under_way: Ended
     refused: Annotated[int, Field(description="`skipped` and `failed` together.")]
+    skipped: int
+    failed: int
+    failures: tuple[BulkFailure, ...]
+    remaining: Annotated[int, Field(description="Whose turn has not come.")]
     counted_at: Annotated[
         Instant | None, Field(description="When the ends were last counted; null before the first time.")
-    ] = None
-    remaining: int = 0
+    ]
     waiting_until: Annotated[
         Instant | None, Field(description="When it next checks the circuit that it waits for.")
-    ] = None
+    ]
     created_at: Instant
-    by: Annotated[str | None, Field(description="Who began it; null where it is not known.")] = None
+    by: Annotated[str | None, Field(description="Who began it; null where it is not known.")]
     patch: Annotated[list[dict[str, Any]] | None, left_out("The change that each gets, secrets masked.")] = (
         None
     )
     pause: Annotated[BulkPause | None, left_out("How each is paused; of a pause only.")] = None
+    error: Annotated[str | None, left_out("Why the platform ended it before it was over.")] = None
     unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
 
-
-class BulkReplayDocument(BulkProgress):
-    """How far a bulk replay got: also what its orchestration shows and returns."""
-
-    replay_id: str
-    replayed: int
-
-    def stored(self) -> dict[str, Any]:
-        """Return what an orchestration writes: who began it and the patch stand in the input."""
-        return self.model_dump(mode="json", exclude={"by"})
-
-
-class BulkActionDocument(BulkProgress):
-    """How far a bulk action got."""
-
-    action_id: str
-    action: BulkAction
-    selected: int
-    done: int
+    @classmethod
+    def of(cls, given: BulkInput, progress: BulkProgress, **more: str | None) -> Self:
+        """Return the document of a bulk action."""
+        done = {each.name: getattr(progress, each.name) for each in fields(progress)}
+        left = given.matched - progress.started - progress.refused
+        return cls.taken_from(
+            given,
+            **done,
+            refused=progress.refused,
+            remaining=max(0, left),
+            patch=read_or(lambda: [_shown_step(step) for step in given.options["patch"]], lambda _: None),
+            pause=_pause_of(given),
+            **more,
+        )
 
 
-def progress_document(
-    given: Mapping[str, Any],
-    state: ReplayState,
-    progress: ReplayProgress,
-    *,
-    waiting_until: datetime | None = None,
-) -> BulkReplayDocument:
-    """Return the document of `GET /api/dead-letters/replays/{id}`.
-
-    Args:
-        waiting_until: When it next checks the circuit that it waits for; None when it does not wait.
-    """
-    done = progress.replayed + progress.skipped + progress.failed
-    return BulkReplayDocument.taken_from(
-        progress,
-        **{name: given[name] for name in ("replay_id", "rate_per_second", "note", "matched")},
-        filter=_shown_filter(given),
-        status=state,
-        failures=tuple(BulkFailure(**failure) for failure in progress.failures),
-        started=progress.replayed,
-        refused=progress.skipped + progress.failed,
-        **asdict(progress.ends),
-        remaining=max(0, given["matched"] - done),
-        waiting_until=waiting_until,
-        created_at=from_rfc3339(given["created_at"]),
-        by=given.get("by"),
-    )
+def _shown_step(step: dict[str, Any]) -> dict[str, Any]:
+    # The dependencies' own rules are not known here: what is known everywhere is masked.
+    return step | ({"value": MASKED.value_at(step["path"], step["value"])} if "value" in step else {})
 
 
-def _shown_filter(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the conditions of a bulk action, those that were not given among them."""
-    action = BulkAction(given.get("action", BulkAction.REPLAY))
-    kind = DeadLetterFilter if action.is_of_dead_letters else UnfinishedFilter
-    return {condition.name: given["filter"].get(condition.name) for condition in fields(kind)}
+def _pause_of(given: BulkInput) -> BulkPause | None:
+    if given.action is not BulkAction.PAUSE:
+        return None
+    return read_or(lambda: BulkPause.model_validate(given.options), lambda _: None)
 
 
-def action_document(progress: BulkReplayDocument, given: Mapping[str, Any]) -> BulkActionDocument:
-    """Return the document of `GET /api/bulk-actions/{id}`."""
-    return BulkActionDocument.taken_from(
-        progress,
-        action_id=progress.replay_id,
-        action=BulkAction(given.get("action", BulkAction.REPLAY)),
-        selected=given.get("selected", 0),
-        done=progress.replayed,
-    )
+class ItemOutcome(StrEnum):
+    """What a bulk action did to one item."""
+
+    DONE = "done"
+    SKIPPED = "skipped"
+    FAILED = "failed"
 
 
-class BulkItemDocument(Answer):
-    """What a bulk replay or a bulk action did to one, and what became of it."""
+GONE: Final = "there is no such dead letter"
+"""Why an item is skipped that is not there any more."""
+
+_DETAIL_CHARS: Final = 200
+_KEPT_ERRORS: Final = 10
+
+
+class BulkItem(Answer):
+    """What a bulk action did to one, and what became of it."""
 
     id: Annotated[str, Field(description="Of the dead letter or the operation.")]
-    outcome: ItemOutcome
-    detail: Annotated[str | None, Field(description="Why it was skipped or failed; null otherwise.")]
-    operation_id: Annotated[str | None, Field(description="Replays the dead letter, or was acted on.")]
-    event_id: Annotated[str | None, Field(description="The event that was sent again.")]
-    at: Annotated[Instant | None, Field(description="When its turn came.")]
+    outcome: Annotated[
+        ItemOutcome,
+        Field(description="`skipped`: its state did not allow it. `failed`: it could not be done."),
+    ]
+    detail: Annotated[str | None, Field(description="Why it was skipped or failed; null otherwise.")] = None
+    operation_id: Annotated[str | None, Field(description="Replays the dead letter, or was acted on.")] = None
+    event_id: Annotated[str | None, Field(description="The event that was sent again.")] = None
+    at: Annotated[Instant | None, Field(description="When its turn came.")] = None
+    succeeded: Annotated[
+        bool | None, Field(description="Whether what it started ended well; null before it was seen to end.")
+    ] = None
     status: Annotated[
         OperationState | EventState | None,
         Field(description="Of the operation or the event now; null when there is none, or none any more."),
-    ]
-    failed_again: Annotated[str | None, Field(description="The dead letter that the replay ended as.")]
+    ] = None
+    failed_again: Annotated[str | None, Field(description="The dead letter that the replay ended as.")] = None
     errors: Annotated[
         tuple[Problem, ...] | None, left_out("What is wrong with the content of one that failed.")
     ] = None
     unreadable: Annotated[Unreadable, Field(exclude_if=is_none)] = None
 
+    @classmethod
+    def skipped(cls, item_id: str, why: str) -> Self:
+        """Return one whose state does not allow it."""
+        return cls(id=item_id, outcome=ItemOutcome.SKIPPED, detail=why)
+
+    @classmethod
+    def failed(cls, item_id: str, error: Exception | str) -> Self:
+        """Return one that it could not be done to, with a detail and errors that fit a row and a line."""
+        errors = error.problems[:_KEPT_ERRORS] if isinstance(error, InvalidInputError) else None
+        return cls(
+            id=item_id,
+            outcome=ItemOutcome.FAILED,
+            detail=_short(str(error) or type(error).__name__),
+            errors=None
+            if errors is None
+            else tuple(Problem(each.pointer, _short(each.detail)) for each in errors),
+        )
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether nobody has seen how that ended which it started."""
+        return self.outcome is ItemOutcome.DONE and self.succeeded is None
+
+
+def _short(detail: str) -> str:
+    return cut_text(detail, _DETAIL_CHARS)
+
 
 class EditPreview(Answer):
-    """What a patch would change in one dead letter, or why it does not fit it."""
+    """What the replay of one dead letter would change, or why it would be refused."""
 
     id: str
     changes: Annotated[tuple[EditedValue, ...], Field(description="Each place, as people see it.")] = ()
     errors: Annotated[tuple[Problem, ...], Field(description="Why it would not be replayed.")] = ()
 
 
-class MatchedDeadLetters(Answer):
-    """How many open dead letters a filter finds."""
+class BulkMatches(Answer):
+    """How many an action would meet."""
 
     matched: int
+    complete: Annotated[bool, Field(description="False when there may be more, which nobody looked at.")]
     preview: Annotated[
         tuple[EditPreview, ...] | None,
-        left_out("What a patch would change in the newest three; left out without a patch."),
+        left_out("What would become of the newest three dead letters; of a replay only."),
     ] = None
 
 
-class BulkMatches(MatchedDeadLetters):
-    """How many an action would meet; `complete` is false when there may be more, which nobody looked at."""
+class StartedBulkAction(Answer):
+    """A bulk action that was started."""
 
-    complete: bool
+    action_id: str
+    matched: int
+    status_url: str

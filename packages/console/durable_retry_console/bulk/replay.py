@@ -1,12 +1,11 @@
-"""Replaying many dead letters: one orchestration each, whose activities list and replay them a few at a time.
+"""Replaying many dead letters, a few at a time.
 
 A few are replayed at once, unless their circuits are open (`held_until`): each would only wait there as an
-orchestration of its own. A dead letter names the bulk replay that replayed it, so a repeated activity finds
+orchestration of its own. A dead letter names the bulk action that replayed it, so a repeated activity finds
 what an earlier execution did, and finishes what that one began.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, cast
 
@@ -20,7 +19,6 @@ from durable_retry.engine.base.errors import (
     StorageRefusedError,
     TaskHubUnavailableError,
 )
-from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.circuit.messages import snapshot_of
@@ -46,9 +44,8 @@ from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.dead_letters.records import find_dead_letter, find_dead_letters
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry_console.bulk.document import EditPreview
-from durable_retry_console.bulk.shapes import BulkItem, ItemOutcome
-from durable_retry_console.bulk.store import keep_items
+from durable_retry_console.bulk.document import GONE, BulkItem, EditPreview, ItemOutcome
+from durable_retry_console.bulk.shapes import BatchInput
 
 RECHECK: Final = timedelta(seconds=15)
 """When to look again at an open circuit without a time at which it may close."""
@@ -90,60 +87,39 @@ _REFUSALS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchResult:
-    """What became of some dead letters.
-
-    Attributes:
-        left: Ids of those that have to wait for a circuit.
-        held_until: For how long; None when none has to wait.
-    """
-
-    items: tuple[BulkItem, ...]
-    left: tuple[str, ...]
-    held_until: datetime | None
-
-
 async def replay_some(
-    hub: TaskHub,
-    ids: Sequence[str],
-    *,
-    replay_id: str,
-    body: ReplayBody,
-    asked_at: datetime,
-    by: str | None,
-) -> BatchResult:
+    hub: TaskHub, given: BatchInput
+) -> tuple[list[BulkItem], tuple[str, ...], datetime | None]:
     """Replay some dead letters, unless their circuits are open. Idempotent.
 
-    Args:
-        body: What each is replayed with.
-        asked_at: When this was asked for, by the clock that `held_until` is to be read by: clocks of machines
-            differ.
+    Returns:
+        What became of each; the ids of those that have to wait for a circuit, and until when, by the clock of
+        `given.now`: clocks of machines differ. None when none has to.
 
     Raises:
         TaskHubUnavailableError: The rest could not be started.
     """
-    difference = asked_at - clock.now()
-    records = await find_dead_letters(ids)
+    difference = given.now - clock.now()
+    records = await find_dead_letters(given.ids)
     until = await _held_until_by_dependency(hub, records)
-    free: list[tuple[int, KeptDeadLetter | str]] = []
-    left: list[str] = []
-    for place, (dead_letter_id, record) in enumerate(zip(ids, records, strict=True)):
-        if record is not None and record.status is Status.OPEN and record.dependency in until:
-            left.append(dead_letter_id)
-        else:
-            free.append((place, record or dead_letter_id))
-    items = await _replay_records(hub, [found for _, found in free], body, replay_id, by)
-    await keep_items(
-        replay_id,
-        to_rfc3339(asked_at),
-        zip((place for place, _ in free), items, strict=True),
-    )
-    return BatchResult(
-        items=tuple(items),
-        left=tuple(left),
-        held_until=min(until.values()) + difference if left else None,
-    )
+    left = [
+        record.id
+        for record in records
+        if record is not None and record.status is Status.OPEN and record.dependency in until
+    ]
+    body = ReplayBody.model_validate({**given.options, "note": given.note})
+
+    async def one(pair: tuple[str, KeptDeadLetter | None]) -> BulkItem:
+        dead_letter_id, record = pair
+        if record is None:
+            return BulkItem.skipped(dead_letter_id, GONE)
+        if record.unreadable is not None:
+            return BulkItem.failed(record.id, record.detail)
+        return await _replay_record(hub, record, body, given)
+
+    pairs = zip(given.ids, records, strict=True)
+    items = await map_bounded(one, (pair for pair in pairs if pair[0] not in left), _AT_ONCE)
+    return items, tuple(left), min(until.values()) + difference if left else None
 
 
 async def _held_until_by_dependency(
@@ -154,26 +130,14 @@ async def _held_until_by_dependency(
     return {name: until for name, until in found.items() if until is not None}
 
 
-async def _replay_records(
-    hub: TaskHub, found: Iterable[KeptDeadLetter | str], body: ReplayBody, replay_id: str, by: str | None
-) -> list[BulkItem]:
-    async def one(each: KeptDeadLetter | str) -> BulkItem:
-        if isinstance(each, str):
-            return BulkItem(id=each, outcome=ItemOutcome.SKIPPED, detail="there is no such dead letter")
-        if each.unreadable is not None:
-            return BulkItem(id=each.id, outcome=ItemOutcome.FAILED, detail=each.detail)
-        return await _replay_record(hub, each, body, replay_id, by)
-
-    return await map_bounded(one, found, _AT_ONCE)
-
-
 async def _replay_record(
-    hub: TaskHub, record: KeptDeadLetter, body: ReplayBody, replay_id: str, by: str | None
+    hub: TaskHub, record: KeptDeadLetter, body: ReplayBody, given: BatchInput
 ) -> BulkItem:
+    now, action_id = clock.now(), given.action_id
     try:
-        started = await replay_dead_letter(hub, record.id, body, clock.now(), replay_id=replay_id, by=by)
+        started = await replay_dead_letter(hub, record.id, body, now, action_id=action_id, by=given.by)
     except (NoSuchDeadLetterError, WrongStatusError) as error:
-        return await _item_replayed_before(hub, record, replay_id, str(error))
+        return await _item_replayed_before(hub, record, action_id, str(error))
     except _REFUSALS as error:
         return BulkItem.failed(record.id, error)
     return _replayed_item(record, started.operation_id)
@@ -183,56 +147,53 @@ def _replayed_item(record: KeptDeadLetter, operation_id: str) -> BulkItem:
     is_event = record.reason is DeadLetterReason.OUTBOX_UNDELIVERABLE
     return BulkItem(
         id=record.id,
-        outcome=ItemOutcome.REPLAYED,
+        outcome=ItemOutcome.DONE,
         operation_id=operation_id,
         event_id=event_id_of(record) if is_event else None,
     )
 
 
-async def _item_replayed_before(hub: TaskHub, record: KeptDeadLetter, replay_id: str, why: str) -> BulkItem:
-    """Return the item of a dead letter that is not open: this bulk replay or somebody else replayed it.
+async def _item_replayed_before(hub: TaskHub, record: KeptDeadLetter, action_id: str, why: str) -> BulkItem:
+    """Return the item of a dead letter that is not open: this bulk action or somebody else replayed it.
 
     An execution that was cut short may have marked the dead letter and not started its operation. The start
-    is made here: `triggers.timers` would make it minutes later, after the bulk replay ended.
+    is made here: `triggers.timers` would make it minutes later, after the bulk action ended.
     """
-    if await part_of(replay_id, record.id) is None:
-        return BulkItem(id=record.id, outcome=ItemOutcome.SKIPPED, detail=why)
+    if await part_of(action_id, record.id) is None:
+        return BulkItem.skipped(record.id, why)
     await finish_changes(hub, record.id)
-    mine = await part_of(replay_id, record.id)
+    mine = await part_of(action_id, record.id)
     if mine is None:
-        why = "it could not be started and is open again"
-        return BulkItem(id=record.id, outcome=ItemOutcome.FAILED, detail=why)
+        return BulkItem.failed(record.id, "it could not be started and is open again")
     return _replayed_item(record, mine.operation_id)
 
 
-async def part_of(replay_id: str, dead_letter_id: str) -> Replay | None:
-    """Return the replay of a dead letter that a bulk replay made; None when it made none."""
+async def part_of(action_id: str, dead_letter_id: str) -> Replay | None:
+    """Return the replay of a dead letter that a bulk action made; None when it made none."""
     record = await find_dead_letter(dead_letter_id)
     replays = () if record is None else record.replays
-    return next((replay for replay in reversed(replays) if replay.replay_id == replay_id), None)
+    return next((replay for replay in reversed(replays) if replay.action_id == action_id), None)
 
 
 _MOST_PREVIEWED: Final = 3
 
 
-async def preview_patch(
-    wanted: DeadLetterFilter | None, selection: Sequence[str], body: ReplayOptions
-) -> tuple[EditPreview, ...] | None:
-    """Return what a patch would change in the first dead letters that are meant; None without a patch."""
-    if body.patch is None:
-        return None
+async def preview_replay(
+    wanted: DeadLetterFilter | None, selection: Sequence[str], options: ReplayOptions
+) -> tuple[EditPreview, ...]:
+    """Return what the replay would change in the first dead letters that are meant, or why it is refused."""
     ids = selection[:_MOST_PREVIEWED]
     if wanted is not None:
         page = await list_dead_letters(wanted, limit=_MOST_PREVIEWED, cursor=None)
         ids = [record.id for record in page.records]
     records = await find_dead_letters(ids)
-    edits = ReplayBody.model_validate(body.options)
+    edits = ReplayBody.model_validate(options.options)
     return tuple(_preview_of_record(*pair, edits) for pair in zip(ids, records, strict=True))
 
 
 def _preview_of_record(dead_letter_id: str, record: KeptDeadLetter | None, edits: ReplayBody) -> EditPreview:
     if record is None or record.status is not Status.OPEN:
-        detail = "there is no such dead letter" if record is None else str(WrongStatusError(record.status))
+        detail = GONE if record is None else str(WrongStatusError(record.status))
         return EditPreview(id=dead_letter_id, errors=(Problem("", detail),))
     try:
         changes = prepare(record, edits, clock.now()).changes

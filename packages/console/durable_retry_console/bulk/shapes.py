@@ -1,28 +1,23 @@
-"""Doing something to many: to which dead letters or operations, at what rate, and how far it got."""
+"""Bulk actions: what is done to many, what their orchestration is given, and how far it is."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from math import ceil
-from typing import Annotated, Any, Final, Self
+from typing import Any, Final, Self
 
-from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape
+from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.text import cut_text
-from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.turn_names import TurnNames
 
 MAX_BATCH: Final = 25
-"""Dead letters that one activity replays: far below `functionTimeout`, and the rate stays smooth."""
+"""Items that one activity acts on: far below `functionTimeout`, and the rate stays smooth."""
 
 BATCHES_PER_PAGE: Final = 20
 """Batches per read of the list; then the orchestration continues as new, which keeps its history short."""
 
 KEPT_FAILURES: Final = 20
-_KEPT_ERRORS: Final = 10
-_DETAIL_CHARS: Final = 200
 
 
 class BulkAction(StrEnum):
@@ -48,12 +43,16 @@ class BulkAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedFilter(TurnNames, JsonShape):
-    """Conditions on operations that have not ended; None means any. See `OperationsBody`."""
+    """Conditions on operations that have not ended; None means any."""
 
     status: OperationState | None = None
     dependency: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
+
+    def until(self, instant: datetime) -> Self:
+        """Return the filter limited to operations accepted before an instant."""
+        return replace(self, created_before=min(self.created_before or instant, instant))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,179 +71,124 @@ class BatchPace:
 
     @property
     def page(self) -> int:
-        """How many dead letters to read at once."""
+        """How many items to read at once."""
         return self.batch * BATCHES_PER_PAGE
 
 
-class ItemOutcome(StrEnum):
-    """What a bulk action did to one item."""
+class BulkState(StrEnum):
+    """The state of a bulk action; it is completed once all that it started has ended."""
 
-    REPLAYED = "replayed"
-    DONE = "done"
-    SKIPPED = "skipped"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BulkItem(JsonShape):
-    """What a bulk action did to one dead letter or operation.
-
-    Attributes:
-        outcome: `replayed` or `done` when it was done; `skipped` when its state did not allow it; `failed`
-            when it could not be done.
-        detail: Why it was skipped or failed; None otherwise.
-        errors: What is wrong with its content, place by place; None where that is not why.
-        operation_id: The operation that replays the dead letter, or that was acted on; None when there is
-            none.
-        unreadable: Why its row cannot be read, of what is shown in its place; it is never stored.
-    """
-
-    id: str
-    outcome: ItemOutcome
-    detail: str | None = None
-    operation_id: str | None = None
-    event_id: str | None = None
-    errors: tuple[Problem, ...] | None = None
-    unreadable: Annotated[str | None, NOT_STORED] = None
-
-    @property
-    def is_started(self) -> bool:
-        """Whether it was replayed or acted on."""
-        return self.outcome in {ItemOutcome.REPLAYED, ItemOutcome.DONE}
-
-    @classmethod
-    def failed(cls, item_id: str, error: Exception) -> Self:
-        """Return one that could not be done."""
-        return cls(
-            id=item_id,
-            outcome=ItemOutcome.FAILED,
-            detail=str(error) or type(error).__name__,
-            errors=error.problems if isinstance(error, InvalidInputError) else None,
-        )
-
-    def shortened(self) -> Self:
-        """Return it with a detail and errors that fit a row and a line."""
-        errors = None if self.errors is None else tuple(map(_shortened_problem, self.errors[:_KEPT_ERRORS]))
-        detail = None if self.detail is None else cut_text(self.detail, _DETAIL_CHARS)
-        return replace(self, detail=detail, errors=errors)
-
-
-def _shortened_problem(problem: Problem) -> Problem:
-    return replace(problem, detail=cut_text(problem.detail, _DETAIL_CHARS))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ItemEnd(JsonShape):
-    """How that ended which a bulk action started.
-
-    Attributes:
-        succeeded: Whether it ended as it should: a replay sent the event or succeeded, a cancelled operation
-            is cancelled.
-        status: The status of the operation or the event; None where that was not looked up, or is gone.
-        dead_letter_id: The dead letter that a replay ended as.
-    """
-
-    succeeded: bool
-    status: str | None = None
-    dead_letter_id: str | None = None
-
-
-def counts_of(items: Sequence[BulkItem]) -> dict[str, Any]:
-    """Return `replayed`, `skipped` and `failures` of a batch, as its orchestration adds them up."""
-    outcomes = Counter(item.outcome for item in items)
-    return {
-        "replayed": outcomes[ItemOutcome.REPLAYED] + outcomes[ItemOutcome.DONE],
-        "skipped": outcomes[ItemOutcome.SKIPPED],
-        "failures": [
-            {"id": item.id, "detail": item.detail} for item in items if item.outcome is ItemOutcome.FAILED
-        ],
-    }
-
-
-class ReplayState(StrEnum):
-    """The state of a bulk replay."""
-
-    PENDING = "pending"
     RUNNING = "running"
-    WAITING_CIRCUIT = "waiting_circuit"
     COMPLETED = "completed"
     CANCELLED = "cancelled"
-    FAILED = "failed"
 
 
-FINISHED_REPLAY: Final = frozenset({ReplayState.COMPLETED, ReplayState.CANCELLED, ReplayState.FAILED})
+@dataclass(frozen=True, slots=True)
+class BulkFailure(JsonShape):
+    """One that the action could not be done to."""
+
+    id: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndCounts(JsonShape):
-    """How what a bulk action started has ended.
+class BulkProgress(JsonShape):
+    """How far a bulk action is: what its orchestration shows, continues with and returns.
 
     Attributes:
-        counted_at: When it was counted; what was started since is under way. None before the first time.
+        started: How many were acted on.
+        skipped: How many were in a state that does not allow it when their turn came.
+        failed: How many it could not be done to.
+        failures: The latest of these.
+        succeeded: How many of those started ended as they should; those started after `counted_at` do not
+            count yet.
+        failed_again: How many ended otherwise.
+        under_way: How many have not ended.
+        counted_at: When the ends were counted; None before the first time.
+        waiting_until: When it next checks the circuit that it waits for; None when it does not wait.
     """
 
+    status: BulkState = BulkState.RUNNING
+    started: int = 0
+    skipped: int = 0
+    failed: int = 0
+    failures: tuple[BulkFailure, ...] = ()
     succeeded: int = 0
     failed_again: int = 0
     under_way: int = 0
     counted_at: datetime | None = None
+    waiting_until: datetime | None = None
 
-    def plus(self, started: int) -> Self:
-        """Add what was started since."""
-        return replace(self, under_way=self.under_way + started)
+    @property
+    def refused(self) -> int:
+        """How many were skipped or failed."""
+        return self.skipped + self.failed
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayProgress(JsonShape):
-    """The progress of a bulk replay.
-
-    Attributes:
-        replayed: Dead letters whose replay started.
-        skipped: Dead letters that were no longer open when their turn came.
-        failed: Dead letters that could not be started, and stay open.
-        failures: `{"id", "detail"}` of the latest of these.
-        cursor: Where to continue reading the list; None at the beginning.
-        ends: How what was replayed has ended.
-    """
-
-    replayed: int = 0
-    skipped: int = 0
-    failed: int = 0
-    failures: tuple[Mapping[str, Any], ...] = ()
-    cursor: str | None = None
-    ends: EndCounts = field(default_factory=EndCounts)
-
-    def plus(self, step: Mapping[str, Any]) -> Self:
-        """Add the result of one batch: `replayed`, `skipped` and `failures`."""
-        failures = [
-            {"id": one["id"], "detail": cut_text(one["detail"], _DETAIL_CHARS)} for one in step["failures"]
-        ]
+    def plus(self, batch: "BatchResult") -> Self:
+        """Add the result of one batch."""
         return replace(
             self,
-            replayed=self.replayed + step["replayed"],
-            skipped=self.skipped + step["skipped"],
-            failed=self.failed + len(failures),
-            ends=self.ends.plus(step["replayed"]),
-            failures=(*self.failures, *failures)[-KEPT_FAILURES:],
+            started=self.started + batch.started,
+            skipped=self.skipped + batch.skipped,
+            failed=self.failed + len(batch.failures),
+            under_way=self.under_way + batch.started,
+            failures=(*self.failures, *batch.failures)[-KEPT_FAILURES:],
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Given(JsonShape):
-    """What the app reads of a bulk action's input."""
+class BulkInput(JsonShape):
+    """What the orchestration of a bulk action is given at its start, and where it continues as new.
 
-    replay_id: str
-    filter: Mapping[str, Any]
+    Attributes:
+        filter: Of dead letters or of operations, as it is stored; None for a selection.
+        options: What was given of `ReplayOptions` or `PauseOptions`, beside the note.
+        restarts: How often upkeep started it anew.
+        ids: The rest of a page, or of a selection; without it, the next page is read.
+        cursor: Of the next page; None for the first, and beside the rest of the last one.
+        is_over: Whether there is nothing more to begin: only ends are left to count.
+    """
+
+    action_id: str
+    action: BulkAction
+    filter: Mapping[str, Any] | None = None
     rate_per_second: float
-    note: str | None = None
     matched: int
     created_at: datetime
+    note: str | None = None
+    by: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    restarts: int = 0
+    ids: tuple[str, ...] = ()
+    cursor: str | None = None
+    is_over: bool = False
+    progress: BulkProgress = field(default_factory=BulkProgress)
 
 
-def checked_input(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the input of a bulk action, if it is one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchInput(JsonShape):
+    """What an activity does to some; `now` is the instant of the orchestrator. See `BulkInput`."""
 
-    Raises:
-        ValueError: Nobody can read it as one.
+    action_id: str
+    action: BulkAction
+    ids: tuple[str, ...]
+    note: str | None = None
+    by: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResult(JsonShape):
+    """What an activity did to some.
+
+    Attributes:
+        left: Ids of dead letters that have to wait for a circuit.
+        held_until: For how long, by the clock of `BatchInput.now`; None when none has to wait.
     """
-    _Given.from_json(given)
-    return given
+
+    started: int = 0
+    skipped: int = 0
+    failures: tuple[BulkFailure, ...] = ()
+    left: tuple[str, ...] = ()
+    held_until: datetime | None = None

@@ -39,7 +39,7 @@ class FoundType(StrEnum):
     EVENT = "event"
     BATCH = "batch"
     SAGA = "saga"
-    REPLAY = "replay"
+    BULK_ACTION = "bulk_action"
     ACTIVITY = "activity"
     """Something that a person did, or that happened: its id is that of its target, its status the kind."""
 

@@ -1,4 +1,4 @@
-"""A question to the lists of operations, dead letters, events, workflows, bulk replays and activity.
+"""A question to the lists of operations, dead letters, events, workflows, bulk actions and activity.
 
 A cursor is what a page of its answer gives the next one, as a text that callers do not read.
 """

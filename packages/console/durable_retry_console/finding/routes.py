@@ -99,7 +99,7 @@ async def list_operations(req: func.HttpRequest, query: Query, hub: TaskHub) -> 
     ),
 )
 async def search_everything(req: func.HttpRequest, query: Query, hub: TaskHub) -> func.HttpResponse:
-    """Find operations, dead letters, outbox events, batches, sagas, bulk replays and activity."""
+    """Find operations, dead letters, outbox events, batches, sagas, bulk actions and activity."""
     question = query.into(Question, words=query[WORDS], kind=query[TYPE])
     tenant, limit, cursor = tenant_of(req), query[LIMIT], query[CURSOR]
     return json_answer(await search(hub, question, tenant=tenant, limit=limit, cursor=cursor))

@@ -1,4 +1,4 @@
-"""Find anything by one question: operations, dead letters, events, batches, sagas, bulk replays, activity.
+"""Find anything by one question: operations, dead letters, events, batches, sagas, bulk actions, activity.
 
 Each kind has a list of its own, the newest first, that reads a bounded number of rows per page. A page of
 the search takes a page of every list that can answer, and shows the newest that match. Its cursor has the
@@ -26,10 +26,10 @@ from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.outbox.events import find_event, list_pending
 from durable_retry.stores.outbox.index import list_ended
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.stores.workflows import list_created
 from durable_retry_console.activity.find import find_activity
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityKind
-from durable_retry_console.bulk.actions import replay_of_instance
+from durable_retry_console.bulk.actions import list_bulk_actions
+from durable_retry_console.bulk.shapes import BulkState
 from durable_retry_console.finding.found import (
     NAMES,
     FoundItem,
@@ -157,11 +157,11 @@ def _lists_for_question(hub: TaskHub, question: Question, tenant: str) -> dict[s
     lists |= {
         "batches": (FoundType.BATCH, None, frozenset({"key"}), partial(_list_of_batches, question, tenant)),
         "sagas": (FoundType.SAGA, None, frozenset({"key"}), partial(_list_of_sagas, hub, question, tenant)),
-        "replays": (
-            FoundType.REPLAY,
-            None,
+        "bulk_actions": (
+            FoundType.BULK_ACTION,
+            BulkState,
             frozenset({"dependency"}),
-            partial(_list_of_replays, hub, question),
+            partial(_list_of_bulk_actions, hub, question),
         ),
         "activity": (
             FoundType.ACTIVITY,
@@ -251,17 +251,17 @@ async def _list_of_sagas(
     ], following
 
 
-async def _list_of_replays(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> _Items:
-    size, items = min(limit, _WORKFLOWS_READ), []
-    replays, following = await list_created(
-        hub, FoundType.REPLAY, replay_of_instance, limit=size, cursor=cursor
-    )
-    for replay in replays:
-        error = "\n".join(failure.detail for failure in replay.failures) or None
-        if question.has_words(replay.replay_id, replay.status, error, replay.note, *replay.filter.values()):
-            more = {"id": replay.replay_id, "dependency": replay.filter["dependency"], "error": error}
-            items.append(FoundItem.taken_from(replay, type=FoundType.REPLAY, **more))
-    return items, following
+async def _list_of_bulk_actions(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> _Items:
+    page = await list_bulk_actions(hub, min(limit, _WORKFLOWS_READ), cursor)
+    items = []
+    for action in page.items:
+        error = "\n".join(failure.detail for failure in action.failures) or None
+        chosen = action.filter or {}
+        names = (action.action_id, action.action, action.status, action.note, *chosen.values())
+        if question.has_words(error, *names):
+            more = {"id": action.action_id, "dependency": chosen.get("dependency"), "error": error}
+            items.append(FoundItem.taken_from(action, type=FoundType.BULK_ACTION, **more))
+    return items, page.next_cursor
 
 
 async def _list_of_activity(

@@ -12,7 +12,7 @@ from durable_retry.services.dead_letters.replay import replay_dead_letter
 from durable_retry.services.outbox import resend
 from durable_retry.stores.dead_letters.records import find_dead_letter, move_dead_letter
 from durable_retry.triggers.http.submissions import submit_operation
-from durable_retry_console.bulk.routes import start_action_on_many, start_replay_of_many
+from durable_retry_console.bulk.routes import start_action_on_many
 from tests.fault.app.crash.flow import Expected, Flow, accepted, body, events_of_operation, operation_id
 from tests.fault.app.crash.places import Place
 from tests.fault.app.crash.small_app import SmallApp
@@ -71,15 +71,20 @@ class SingleReplay(ReplayFlow):
             await replay_dead_letter(app.binding, app.letters[subject], ReplayBody(), clock.now())
 
 
+async def act_on_all(app: SmallApp, action: str, dependency: str) -> None:
+    """Begin to act on all open dead letters of a dependency."""
+    asked = {"action": action, "filter": {"dependency": dependency}, "rate_per_second": 100}
+    await accepted(start_action_on_many, app, asked)
+
+
 class BulkReplay(FoundByFilter, ReplayFlow):
-    """It is found and replayed by a bulk replay."""
+    """It is found and replayed by a bulk action."""
 
     name = "bulk"
 
     async def ask(self, app: SmallApp, subject: str) -> None:
         app.places.names[app.letters[subject]] = subject
-        asked = {"filter": {"dependency": self.dependency_of(subject)}, "rate_per_second": 100}
-        await accepted(start_replay_of_many, app, asked)
+        await act_on_all(app, "replay", self.dependency_of(subject))
 
 
 class Archived(LetterFlow):
@@ -106,12 +111,7 @@ class BulkArchived(FoundByFilter, Archived):
     @override
     async def ask(self, app: SmallApp, subject: str) -> None:
         app.places.names[app.letters[subject]] = subject
-        asked = {
-            "action": "archive",
-            "filter": {"dependency": self.dependency_of(subject)},
-            "rate_per_second": 100,
-        }
-        await accepted(start_action_on_many, app, asked)
+        await act_on_all(app, "archive", self.dependency_of(subject))
 
 
 class Resent(Flow):

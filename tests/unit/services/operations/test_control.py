@@ -12,9 +12,10 @@ from durable_retry.services.operations import control
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import facts
 from durable_retry.triggers.http.operations import cancel_operation, pause_operation, retry_operation_now
-from durable_retry_console.bulk import actions
-from durable_retry_console.bulk.actions import do_some
-from durable_retry_console.bulk.shapes import BulkAction, BulkItem, ItemOutcome
+from durable_retry_console.bulk import items
+from durable_retry_console.bulk.document import BulkItem, ItemOutcome
+from durable_retry_console.bulk.items import do_some
+from durable_retry_console.bulk.shapes import BatchInput, BulkAction
 from tests.support.builders import NOON
 from tests.support.http import call
 
@@ -56,16 +57,15 @@ class Hub:
 def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     hub = Hub()
     monkeypatch.setattr(control, "find_status", hub.find_status)
-    monkeypatch.setattr(actions, "find_status", hub.find_status)
+    monkeypatch.setattr(items, "find_status", hub.find_status)
     monkeypatch.setattr(TaskHub, "raise_event", hub.raise_event)
     monkeypatch.setattr(facts, "_receivers", {ActedOn: [hub.acted_on.append]})
     return hub
 
 
 async def bulk(action: BulkAction, **options: Any) -> BulkItem:
-    (item,) = await do_some(
-        HUB, action, ["op-1"], note=None, by="ada", asked_at=NOON, options=options or None
-    )
+    given = BatchInput(action_id="bulk-1", action=action, ids=("op-1",), by="ada", now=NOON, options=options)
+    (item,) = await do_some(HUB, given)
     return item
 
 

@@ -31,9 +31,9 @@ const VIEWS = [
   [/^dead-letters$/, deadLettersView],
   [/^dead-letters\/([^/]+)$/, deadLetterView],
   [/^causes\/([^/]+)$/, causeView],
-  [/^replays$/, bulkActionsView],
-  [/^replays\/new$/, newBulkActionView],
-  [/^replays\/([^/]+)$/, bulkActionView],
+  [/^bulk-actions$/, bulkActionsView],
+  [/^bulk-actions\/new$/, newBulkActionView],
+  [/^bulk-actions\/([^/]+)$/, bulkActionView],
   [/^circuits$/, circuitsView],
   [/^circuits\/([^/]+)$/, circuitView],
   [/^metrics$/, metricsView],
@@ -54,7 +54,7 @@ const IDS = [
   [/^op-[a-z2-7]{32}$/, "operations"],
   [/^op-[a-z2-7]{32}(\.\d+)?\.\d+$/, "outbox"],
   [/^dl-[0-9a-f]{32}$/, "dead-letters"],
-  [/^(?:replay|bulk)-[0-9a-f]{32}$/, "replays"],
+  [/^bulk-[0-9a-f]{32}$/, "bulk-actions"],
   [/^batch-[a-z2-7]{32}$/, "batches"],
   [/^saga-[a-z2-7]{32}$/, "sagas"],
 ];
@@ -132,7 +132,7 @@ function nowhere(path) {
 }
 
 function markTab(name) {
-  const tab = ["replays", "causes"].includes(name) ? "dead-letters" : name;
+  const tab = ["bulk-actions", "causes"].includes(name) ? "dead-letters" : name;
   for (const link of document.querySelectorAll("#tabs a")) {
     if (link.dataset.tab === tab) {
       if (link.ariaCurrent) continue; // It is drawn again and again, and a person may have scrolled on.

@@ -59,10 +59,12 @@ def test_an_act_is_noted_with_who_did_it_to_what_and_why(notes: Notes) -> None:
 
 
 def test_what_is_done_to_many_has_a_kind_of_its_own(notes: Notes) -> None:
-    report(PersonActed(None, "began a bulk replay", TargetType.BULK_ACTION, "replay-1", None, None))
+    report(
+        PersonActed(None, "began to replay many dead letters", TargetType.BULK_ACTION, "bulk-1", None, None)
+    )
     report(PersonActed(None, "sent a test of the alerts", TargetType.ALERT, "test", None, None))
     assert [each["kind"] for each in notes.items] == ["bulk", "action"]
-    assert [each["target"]["url"] for each in notes.items] == ["/api/bulk-actions/replay-1", "/api/alerts"]
+    assert [each["target"]["url"] for each in notes.items] == ["/api/bulk-actions/bulk-1", "/api/alerts"]
 
 
 def changed(

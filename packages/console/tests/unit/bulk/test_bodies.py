@@ -1,4 +1,4 @@
-"""What bulk replays and bulk actions are asked for with."""
+"""What bulk actions are asked for with."""
 
 from datetime import timedelta
 from typing import Any
@@ -10,26 +10,29 @@ from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry_console.bulk.bodies import BulkActionBody, BulkReplayBody
+from durable_retry_console.bulk.bodies import BulkActionBody
 from durable_retry_console.bulk.shapes import BulkAction, UnfinishedFilter
 from tests.support.builders import NOON, after
 
 STEP = {"op": "replace", "path": "/request/json/amount", "value": 6}
 
 
-def test_a_bulk_replay_never_meets_what_fails_after_its_start() -> None:
-    body = validated(BulkReplayBody, {"filter": {"dependency": "payments"}})
-    wanted = body.filter.wanted(NOON)
-    assert (wanted.status, wanted.created_before, wanted.dependency) == (Status.OPEN, NOON, "payments")
-    earlier = {"filter": {"created_before": "2026-11-20T00:00:00Z"}}
-    assert validated(BulkReplayBody, earlier).filter.wanted(NOON).created_before == NOON - timedelta(hours=36)
+def an_action(**body: Any) -> BulkActionBody:
+    return validated(BulkActionBody, body)
+
+
+def test_a_replay_never_meets_what_fails_after_its_start() -> None:
+    wanted = an_action(action="replay", filter={"dependency": "payments", "status": "open"}).wanted(NOON)
+    assert wanted == DeadLetterFilter(status=Status.OPEN, dependency="payments", created_before=NOON)
+    earlier = an_action(action="replay", filter={"created_before": "2026-11-20T00:00:00Z"}).wanted(NOON)
+    assert earlier is not None
+    assert earlier.created_before == NOON - timedelta(hours=36)
 
 
 @pytest.mark.parametrize(
     ("body", "pointer"),
     [
-        ({}, "/filter"),
-        ({"filter": {"status": "archived"}}, "/filter/status"),
+        ({"filter": {"status": "ended"}}, "/filter/status"),
         ({"filter": {"reason": "Sad"}}, "/filter/reason"),
         ({"filter": {"category": "Sad"}}, "/filter/category"),
         ({"filter": {"order_key": ""}}, "/filter/order_key"),
@@ -43,12 +46,8 @@ def test_a_bulk_replay_never_meets_what_fails_after_its_start() -> None:
 )
 def test_every_mistake_is_reported_with_its_pointer(body: dict[str, Any], pointer: str) -> None:
     with pytest.raises(InvalidInputError) as refusal:
-        validated(BulkReplayBody, body)
+        an_action(action="replay", **body)
     assert [problem.pointer for problem in refusal.value.problems] == [pointer]
-
-
-def an_action(**body: Any) -> BulkActionBody:
-    return validated(BulkActionBody, body)
 
 
 def test_an_action_on_dead_letters_takes_the_filter_of_a_replay() -> None:
@@ -112,6 +111,13 @@ def test_a_selection_has_no_filter() -> None:
         ({"action": "archive", "filter": {}, "note": "why", "patch": [STEP]}, ["/patch"]),
         ({"action": "cancel", "filter": {}, "downstream_key": "new"}, ["/downstream_key"]),
         ({"action": "cancel", "filter": {"group": "g"}}, ["/filter/group"]),
+        (
+            {
+                "action": "pause",
+                "filter": {"status": "open", "reason": "PoisonMessage", "category": "malformed"},
+            },
+            ["/filter/status", "/filter/reason", "/filter/category"],
+        ),
         ({"action": "replay", "filter": {}, "reason": "why"}, ["/reason"]),
         (
             {"action": "resume", "ids": ["op-1"], "for_seconds": 60, "from_step": "a", "note": "why"},
@@ -119,8 +125,8 @@ def test_a_selection_has_no_filter() -> None:
         ),
         ({"action": "pause", "ids": ["op-1"], "reason": "why", "downstream_key": "new"}, ["/downstream_key"]),
         (
-            {"action": "replay", "filter": {"status": "archived", "reason": "x"}},
-            ["/filter/status", "/filter/reason"],
+            {"action": "replay", "filter": {"status": "running", "dependency": "x"}, "reason": "why"},
+            ["/filter/status", "/reason"],
         ),
     ],
 )
@@ -130,11 +136,9 @@ def test_what_does_not_fit_an_action_is_refused(body: dict[str, Any], pointers: 
     assert [problem.pointer for problem in refusal.value.problems] == pointers
 
 
-def test_a_selection_names_each_once_and_a_replay_of_many_has_none() -> None:
-    replay = validated(BulkReplayBody, {"filter": {}})
-    assert (replay.what, replay.selection) == (BulkAction.REPLAY, [])
+def test_a_selection_names_each_once() -> None:
     archive = an_action(action="archive", ids=["dl-2", "dl-1", "dl-2"])
-    assert (archive.what, archive.selection) == (BulkAction.ARCHIVE, ["dl-2", "dl-1"])
+    assert (archive.what, archive.selection) == (BulkAction.ARCHIVE, ("dl-2", "dl-1"))
 
 
 def test_the_options_of_a_replay_are_kept_as_they_were_written() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import CANCEL_REPLAY_EVENT
+from durable_retry.engine.base.names import CANCEL_BULK_EVENT
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry_console.bulk.orchestration import replay
-from durable_retry_console.bulk.shapes import BatchPace
+from durable_retry_console.bulk.orchestration import bulk_action
+from durable_retry_console.bulk.shapes import BatchPace, BulkAction, BulkInput
 from tests.support.builders import NOON, an_operation
 from tests.support.stage import Stage
 
@@ -33,7 +33,7 @@ class Letters:
             return ConnectionError("storage is gone")
         if name == "bulk_ends":
             return self._ends(given["cursor"])
-        return self._page(given) if name == "replay_page" else self._batch(given["ids"])
+        return self._page(given) if name == "bulk_page" else self._batch(given["ids"])
 
     def _ends(self, cursor: str | None) -> dict[str, Any]:
         """Count those replayed: the first three at once, the others in a second part."""
@@ -62,8 +62,7 @@ class Letters:
         if done:
             self.replayed.append((now, done))
         return {
-            "replayed": len(done),
-            "skipped": 0,
+            "started": len(done),
             "failures": [{"id": one, "detail": "no"} for one in ids if one in self.failing],
             "left": left,
             "held_until": to_rfc3339(min(self.held[one] for one in left)) if left else None,
@@ -75,16 +74,16 @@ class Letters:
 
 
 def staged(letters: Letters, rate: float = 5) -> Stage:
-    given = {
-        "replay_id": "replay-1",
-        "filter": DeadLetterFilter().to_json(),
-        "rate_per_second": rate,
-        "matched": len(letters.ids),
-        "note": None,
-        "created_at": to_rfc3339(NOON),
-    }
-    stage = Stage(an_operation(), letters, orchestrator=replay)
-    stage._begin(json.dumps(given))
+    given = BulkInput(
+        action_id="bulk-1",
+        action=BulkAction.REPLAY,
+        filter=DeadLetterFilter().to_json(),
+        rate_per_second=rate,
+        matched=len(letters.ids),
+        created_at=NOON,
+    )
+    stage = Stage(an_operation(), letters, orchestrator=bulk_action)
+    stage._begin(json.dumps(given.to_json()))
     stage.executions = 1
     letters.stage = stage
     return stage
@@ -104,7 +103,7 @@ def test_no_batch_goes_early_where_timers_fire_early() -> None:
 def test_every_dead_letter_is_replayed_once(count: int) -> None:
     letters = Letters(count)
     document = staged(letters).run()
-    assert (document["status"], document["replayed"], document["remaining"]) == ("completed", count, 0)
+    assert (document["status"], document["started"]) == ("completed", count)
     assert letters.all_replayed == letters.ids
 
 
@@ -122,7 +121,7 @@ def test_the_history_stays_short_however_long_a_circuit_is_open(minutes: int) ->
     stage = staged(letters)
     stage.answer = lambda name, given: _seen_every_15_seconds(letters(name, given), stage)
     document = stage.run()
-    assert (document["status"], document["replayed"]) == ("completed", 12)
+    assert (document["status"], document["started"]) == ("completed", 12)
     assert letters.all_replayed == letters.ids
     assert stage.longest_history < 250
 
@@ -146,7 +145,7 @@ def test_what_cannot_be_replayed_is_reported_and_holds_nothing_up() -> None:
     letters = Letters(10)
     letters.failing = {"dl-3"}
     document = staged(letters).run()
-    assert (document["replayed"], document["failed"]) == (9, 1)
+    assert (document["started"], document["failed"]) == (9, 1)
     assert document["failures"] == [{"id": "dl-3", "detail": "no"}]
 
 
@@ -158,8 +157,8 @@ def test_it_waits_while_a_circuit_is_open_and_loses_nothing() -> None:
     stage.before_turn = lambda at: seen.append(at.custom_status)
     document = stage.run()
     assert sorted(letters.all_replayed) == sorted(letters.ids)
-    assert document["replayed"] == 10
-    waits = [shown["waiting_until"] for shown in seen if shown and shown["status"] == "waiting_circuit"]
+    assert document["started"] == 10
+    waits = [shown["waiting_until"] for shown in seen if shown and "waiting_until" in shown]
     assert waits == ["2026-11-21T12:05:00Z"]
 
 
@@ -169,20 +168,20 @@ def test_a_cancellation_ends_it_after_the_batch_under_way() -> None:
 
     def cancel(at: Stage) -> None:
         if len(letters.replayed) == 2:
-            at.raise_event(CANCEL_REPLAY_EVENT, {})
+            at.raise_event(CANCEL_BULK_EVENT, {})
             at.before_turn = lambda _stage: None
 
     stage.before_turn = cancel
     document = stage.run()
-    assert (document["status"], document["replayed"], document["remaining"]) == ("cancelled", 10, 40)
+    assert (document["status"], document["started"]) == ("cancelled", 10)
 
 
 def test_a_cancellation_during_the_wait_for_a_circuit_ends_it() -> None:
     letters = Letters(1)
     letters.held = {"dl-0": NOON + timedelta(days=1)}
     stage = staged(letters)
-    assert stage.run_until_waiting()["status"] == "waiting_circuit"
-    stage.raise_event(CANCEL_REPLAY_EVENT, {})
+    assert stage.run_until_waiting()["waiting_until"] == to_rfc3339(NOON + timedelta(days=1))
+    stage.raise_event(CANCEL_BULK_EVENT, {})
     assert stage.run_until_waiting()["status"] == "cancelled"
     assert stage.now == NOON
 
@@ -193,7 +192,7 @@ def test_a_cancellation_survives_into_the_next_execution() -> None:
 
     def cancel(at: Stage) -> None:
         if len(letters.all_replayed) == 100 and at.executions == 1:
-            at.raise_event(CANCEL_REPLAY_EVENT, {})
+            at.raise_event(CANCEL_BULK_EVENT, {})
             at.before_turn = lambda _stage: None
 
     stage.before_turn = cancel
@@ -204,7 +203,7 @@ def test_a_cancellation_survives_into_the_next_execution() -> None:
 def test_storage_that_is_gone_for_a_while_only_delays() -> None:
     letters = Letters(5)
     letters.broken = 3
-    assert staged(letters).run()["replayed"] == 5
+    assert staged(letters).run()["started"] == 5
 
 
 def counts(document: dict[str, Any]) -> tuple[str, int, int, int, int]:
@@ -219,7 +218,7 @@ def test_the_summary_says_how_what_was_replayed_ended() -> None:
     letters.failing_again = set(letters.ids) - {"dl-0"}
     document = staged(letters).run()
     assert counts(document) == ("completed", 69, 1, 68, 0)
-    assert (document["refused"], document["remaining"]) == (1, 0)
+    assert document["failed"] == 1
 
 
 @pytest.mark.parametrize("minutes", [3, 4_000])
@@ -245,7 +244,7 @@ def test_a_cancelled_one_goes_on_counting_what_it_replayed() -> None:
 
     def cancel(at: Stage) -> None:
         if len(letters.replayed) == 2:
-            at.raise_event(CANCEL_REPLAY_EVENT, {})
+            at.raise_event(CANCEL_BULK_EVENT, {})
             at.before_turn = lambda _stage: None
 
     stage.before_turn = cancel
@@ -254,7 +253,7 @@ def test_a_cancelled_one_goes_on_counting_what_it_replayed() -> None:
         stage.run_until_waiting()
     assert counts(stage.custom_status) == ("cancelled", 10, 0, 0, 10)
     document = stage.run()
-    assert (*counts(document), document["remaining"]) == ("cancelled", 10, 10, 0, 0, 40)
+    assert counts(document) == ("cancelled", 10, 10, 0, 0)
 
 
 def test_a_cancellation_while_it_only_counts_is_shown() -> None:
@@ -266,6 +265,6 @@ def test_a_cancellation_while_it_only_counts_is_shown() -> None:
         stage._fire_next_timer()
         stage.run_until_waiting()
     assert counts(stage.custom_status) == ("running", 5, 0, 0, 5)
-    stage.raise_event(CANCEL_REPLAY_EVENT, {})
+    stage.raise_event(CANCEL_BULK_EVENT, {})
     assert counts(stage.run_until_waiting()) == ("cancelled", 5, 0, 0, 5)
     assert counts(stage.run()) == ("cancelled", 5, 5, 0, 0)

@@ -1,30 +1,30 @@
-"""The rules of a bulk replay: pace, filter, progress."""
+"""The rules of a bulk action: pace, progress, document, items."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry_console.bulk.document import BulkReplayDocument, action_document, progress_document
+from durable_retry_console.bulk.document import BulkActionDocument, BulkItem, ItemOutcome
 from durable_retry_console.bulk.shapes import (
     KEPT_FAILURES,
     BatchPace,
+    BatchResult,
     BulkAction,
-    BulkItem,
-    ItemOutcome,
-    ReplayProgress,
-    ReplayState,
-    checked_input,
-    counts_of,
+    BulkFailure,
+    BulkInput,
+    BulkProgress,
 )
+from tests.support.builders import NOON
 
-GIVEN = {
-    "replay_id": "replay-1",
-    "filter": {},
+GIVEN: dict[str, Any] = {
+    "action_id": "bulk-1",
+    "action": BulkAction.ARCHIVE,
     "rate_per_second": 5,
     "matched": 10,
-    "note": None,
-    "created_at": "2026-11-21T09:00:00Z",
+    "created_at": NOON,
+    "by": "ada",
 }
 
 
@@ -43,71 +43,56 @@ def test_a_pace_is_never_faster_than_asked(rate: float) -> None:
 
 
 def test_progress_adds_up_and_keeps_the_latest_failures() -> None:
-    failures = [{"id": f"dl-{number}", "detail": "no" * 500} for number in range(KEPT_FAILURES + 1)]
-    progress = ReplayProgress().plus({"replayed": 2, "skipped": 1, "failures": []})
-    progress = progress.plus({"replayed": 0, "skipped": 0, "failures": failures})
-    assert (progress.replayed, progress.skipped, progress.failed) == (2, 1, KEPT_FAILURES + 1)
-    assert [failure["id"] for failure in progress.failures] == [one["id"] for one in failures[1:]]
-    assert ReplayProgress.from_json(progress.to_json()) == progress
+    failures = tuple(BulkFailure(f"dl-{number}", "no") for number in range(KEPT_FAILURES + 1))
+    progress = BulkProgress().plus(BatchResult(started=2, skipped=1)).plus(BatchResult(failures=failures))
+    assert (progress.started, progress.under_way, progress.skipped) == (2, 2, 1)
+    assert (progress.failed, progress.refused) == (KEPT_FAILURES + 1, KEPT_FAILURES + 2)
+    assert progress.failures == failures[1:]
+    assert BulkProgress.from_json(progress.to_json()) == progress
 
 
-def test_the_items_of_a_batch_are_counted_by_their_outcomes() -> None:
-    items = [
-        BulkItem(id="dl-1", outcome=ItemOutcome.REPLAYED, operation_id="op-1"),
-        BulkItem(id="dl-2", outcome=ItemOutcome.DONE),
-        BulkItem(id="dl-3", outcome=ItemOutcome.SKIPPED, detail="it is archived"),
-        BulkItem.failed("dl-4", ValueError("no such dependency")),
-        BulkItem.failed("dl-5", TimeoutError()),
-    ]
-    failures = [{"id": "dl-4", "detail": "no such dependency"}, {"id": "dl-5", "detail": "TimeoutError"}]
-    assert counts_of(items) == {"replayed": 2, "skipped": 1, "failures": failures}
-    assert [BulkItem.from_json(item.to_json()) for item in items] == items
-
-
-def test_an_item_is_stored_with_a_short_detail() -> None:
-    item = BulkItem.failed("dl-1", ValueError("no" * 500)).shortened()
-    assert len(item.detail or "") <= 200
-    done = BulkItem(id="dl-2", outcome=ItemOutcome.DONE)
-    assert done.shortened() == done
+def test_an_item_that_failed_has_a_short_detail() -> None:
+    assert len(BulkItem.failed("dl-1", ValueError("no" * 500)).detail or "") <= 200
+    assert BulkItem.failed("dl-1", TimeoutError()).detail == "TimeoutError"
 
 
 def test_an_item_says_what_does_not_fit_place_by_place() -> None:
     problems = [Problem(f"/input/{number}", "no" * 500) for number in range(20)]
-    item = BulkItem.failed("dl-1", InvalidInputError(problems)).shortened()
+    item = BulkItem.failed("dl-1", InvalidInputError(problems))
     assert [each.pointer for each in item.errors or ()] == [f"/input/{number}" for number in range(10)]
     assert all(len(each.detail) <= 200 for each in item.errors or ())
-
-
-def test_the_document_says_what_remains() -> None:
-    document = progress_document(GIVEN, ReplayState.RUNNING, ReplayProgress(replayed=3, skipped=1, failed=1))
-    assert (document.remaining, document.status, document.waiting_until) == (5, "running", None)
-
-
-def test_the_document_of_an_action_has_its_own_names() -> None:
-    given = GIVEN | {"action": "archive", "by": "ada", "selected": 3}
-    progress = progress_document(given, ReplayState.RUNNING, ReplayProgress(replayed=2, skipped=1))
-    document = action_document(progress, given).to_json()
-    assert (document["action"], document["by"], document["selected"]) == ("archive", "ada", 3)
-    assert (document["done"], document["skipped"]) == (2, 1)
-    assert document.keys().isdisjoint({"replay_id", "replayed"})
-    assert action_document(progress, GIVEN).action == "replay"
-
-
-def test_the_input_and_the_document_of_an_action_are_such_or_an_error() -> None:
-    progress = progress_document(GIVEN, ReplayState.RUNNING, ReplayProgress())
-    assert checked_input(GIVEN) is GIVEN
-    shown = progress.to_json()
-    assert BulkReplayDocument.read(shown) == progress
-    with pytest.raises(ValueError, match="rate_per_second"):
-        checked_input(GIVEN | {"rate_per_second": "fast"})
-    with pytest.raises(ValueError, match="status"):
-        BulkReplayDocument.read(shown | {"status": "?"})
+    assert BulkItem.read(item.to_json()) == item
 
 
 @pytest.mark.parametrize("outcome", list(ItemOutcome))
-def test_what_was_replayed_or_done_is_started(outcome: ItemOutcome) -> None:
+def test_what_was_done_is_under_way_until_its_end_was_seen(outcome: ItemOutcome) -> None:
     item = BulkItem(id="dl-1", outcome=outcome)
-    assert item.is_started is (outcome in {ItemOutcome.REPLAYED, ItemOutcome.DONE})
+    assert item.is_under_way is (outcome is ItemOutcome.DONE)
+    assert not item.model_copy(update={"succeeded": False}).is_under_way
+
+
+def test_the_document_says_what_remains() -> None:
+    progress = BulkProgress(started=3, skipped=1, failed=1)
+    document = BulkActionDocument.of(BulkInput(**GIVEN), progress).to_json()
+    assert (document["action"], document["by"], document["filter"]) == ("archive", "ada", None)
+    assert (document["remaining"], document["refused"], document["status"]) == (5, 2, "running")
+    assert document.keys().isdisjoint({"patch", "pause", "error", "unreadable"})
+
+
+def test_the_document_shows_a_patch_without_its_secrets() -> None:
+    step = {"op": "add", "path": "/request/headers/Authorization", "value": "Bearer x"}
+    moved = {"op": "move", "from": "/request/json/a", "path": "/request/json/b"}
+    given = BulkInput(**GIVEN | {"action": BulkAction.REPLAY, "options": {"patch": [step, moved]}})
+    assert BulkActionDocument.of(given, BulkProgress()).patch == [step | {"value": "***"}, moved]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"), [({"reason": "moving", "of_a_later_version": 1}, "moving"), ({"reason": 7}, None)]
+)
+def test_the_document_of_a_pause_says_why(options: dict[str, Any], reason: str | None) -> None:
+    given = BulkInput(**GIVEN | {"action": BulkAction.PAUSE, "options": options})
+    pause = BulkActionDocument.of(given, BulkProgress()).pause
+    assert (pause and pause.reason) == reason
 
 
 def test_replays_and_cancellations_end_later() -> None:

@@ -19,6 +19,7 @@ from durable_retry.services.operations.submit import named_ids
 from durable_retry.stores.dead_letters.list import DeadLetterPage
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind, ActivityTarget
+from durable_retry_console.bulk.document import BulkActionDocument
 from durable_retry_console.finding import search as module
 from durable_retry_console.finding.found import FoundType
 from durable_retry_console.finding.operations import OperationSearchPage
@@ -96,11 +97,9 @@ class Lists:
         items, following = paged([one for one in self.activity if wanted.matches(one)], limit, cursor)
         return Page[ActivityItem](items=tuple(items), next_cursor=following)
 
-    async def list_created(
-        self, _hub: TaskHub, kind: str, *_: Any, **__: Any
-    ) -> tuple[list[dict[str, Any]], str | None]:
-        self.asked[kind] += 1
-        return [], None
+    async def list_bulk_actions(self, *_: object) -> Page[BulkActionDocument]:
+        self.asked["bulk_action"] += 1
+        return Page[BulkActionDocument](items=())
 
     async def find_event(self, _event_id: str) -> None:
         return None
@@ -162,7 +161,7 @@ def lists(monkeypatch: pytest.MonkeyPatch) -> Lists:
     lists = Lists()
     for name in (
         *("find_operations", "list_dead_letters", "list_ended", "list_pending", "list_batches"),
-        *("list_created", "find_event", "batches_of_key", "list_sagas", "sagas_of_key", "find_activity"),
+        *("list_bulk_actions", "find_event", "batches_of_key", "list_sagas", "sagas_of_key", "find_activity"),
     ):
         monkeypatch.setattr(module, name, getattr(lists, name))
     return lists
@@ -223,12 +222,12 @@ async def test_a_list_that_looks_far_goes_on_where_it_was(lists: Lists) -> None:
         (Question(order_key="lane-7"), {"operations", "dead_letters"}),
         (
             Question(dependency="payments"),
-            {"operations", "dead_letters", "pending", "sent", "failed", "replay", "activity"},
+            {"operations", "dead_letters", "pending", "sent", "failed", "bulk_action", "activity"},
         ),
         (Question(status="sent", kind=FoundType.EVENT), {"pending", "sent", "failed"}),
         (Question(status="open", kind=FoundType.DEAD_LETTER), {"dead_letters"}),
         (Question(status="bulk", kind=FoundType.ACTIVITY), {"activity"}),
-        (Question(status="nowhere"), {"batches", "saga", "replay"}),
+        (Question(status="nowhere"), {"batches", "saga"}),
     ],
 )
 async def test_only_lists_that_can_answer_are_read(lists: Lists, question: Question, asked: set[str]) -> None:

@@ -36,7 +36,7 @@ function targetLink({ target: { type, id } }) {
     case "event": return eventLink(id, short(id));
     case "circuit": return circuitLink(id);
     case "saga": return sagaLink(id, short(id));
-    case "bulk_action": return h("a", { href: `#/replays/${encodeURIComponent(id)}` }, short(id));
+    case "bulk_action": return h("a", { href: `#/bulk-actions/${encodeURIComponent(id)}` }, short(id));
     case "cause": return causeLink(id, short(id));
     case "alert": return h("a", { href: "#/alerts" }, named(id));
     default: return "the app";

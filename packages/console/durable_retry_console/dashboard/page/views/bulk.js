@@ -54,9 +54,9 @@ export function onAll(query, actions) {
   const isOver = filter.status && !UNFINISHED.some(([state]) => state === filter.status);
   if (isOver || Object.keys(filter).some((name) => !known.includes(name))) return null;
   const isPlain = Object.keys(filter).length === 0;
-  const to = (action) => h("a", { class: "button", href: link("replays/new", { ...(action === "replay" ? {} : { action }), ...filter }) },
+  const to = (action) => h("a", { class: "button", href: link("bulk-actions/new", { ...(action === "replay" ? {} : { action }), ...filter }) },
     `${ACTIONS[action].verb} ${isPlain ? "many" : "all that match"}…`);
-  return h("p", { class: "actions", data: { key: "bulk" } }, actions.map(to), isPlain ? h("a", { class: "button quiet", href: link("replays") }, "Bulk actions so far") : null);
+  return h("p", { class: "actions", data: { key: "bulk" } }, actions.map(to), isPlain ? h("a", { class: "button quiet", href: link("bulk-actions") }, "Bulk actions so far") : null);
 }
 
 /** Check boxes for a table, and the line that acts on what is checked. */
@@ -72,16 +72,16 @@ export function selection(idOf, nameOf, actions, reload) {
     const ids = items.map(idOf).filter((id) => chosen.has(id));
     if (!ids.length) return null;
     // Read when it is pressed: a box may have been checked since this was drawn.
-    const to = (action) => button(`${ACTIONS[action].verb} selected…`, () => go("replays/new", { action, ids: [...chosen].join(",") }));
+    const to = (action) => button(`${ACTIONS[action].verb} selected…`, () => go("bulk-actions/new", { action, ids: [...chosen].join(",") }));
     return h("p", { class: "actions", data: { key: "selected" }, role: "status" }, h("strong", {}, `${number(ids.length)} selected`), actions.map(to));
   };
   return { column: { name: "Select", cell: box, isBare: true }, bar };
 }
 
-const ENDED = ["completed", "cancelled", "failed"];
+const ENDED = ["completed", "cancelled"];
 const COLUMNS = [
   { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
-  { name: "Action", class: "wide", cell: (one) => h("a", { href: link(`replays/${segment(one.action_id)}`), title: one.action_id }, ACTIONS[one.action].verb), text: (one) => one.action },
+  { name: "Action", class: "wide", cell: (one) => h("a", { href: link(`bulk-actions/${segment(one.action_id)}`), title: one.action_id }, ACTIONS[one.action].verb), text: (one) => one.action },
   { name: "Matched", class: "number", cell: (one) => number(one.matched), text: (one) => one.matched },
   { name: "Succeeded", class: "number", cell: (one) => number(one.succeeded), text: (one) => one.succeeded },
   { name: "Failed again", class: "number", cell: (one) => number(one.failed_again), text: (one) => one.failed_again },
@@ -122,9 +122,9 @@ export function newBulkActionView({ path, query }) {
     }),
     render: (count) => [
       h("p", { class: "dim" }, ACTIONS[action].says),
-      filters(path, query, [...(ids || batch ? [] : known), { name: "rate", label: "Per second (5)" }]),
+      filters(path, query, [...(ids || batch ? [] : known), { name: "rate", label: "Rate, per second (default 5)" }]),
       action === "replay" ? changeCard(path, patch) : null,
-      count.error ? notice(count.error) : [dryRun(count, action, body, Number(rate)), previewCard(count.preview)],
+      count.error ? notice(count.error) : [dryRun(count, action, body, Number(rate)), previewCard(count.preview, patch)],
     ],
   };
 }
@@ -138,7 +138,7 @@ function dryRun({ matched, complete }, action, body, rate) {
     if (!given) return;
     try {
       const { action_id: id } = await post("bulk-actions", { ...body, rate_per_second: rate, ...optionsOf(given) });
-      go(`replays/${segment(id)}`);
+      go(`bulk-actions/${segment(id)}`);
     } catch (error) {
       toast([error.message, ...error.lines].join(" "), "bad");
     }
@@ -190,7 +190,7 @@ export function bulkActionView({ parameters: [id], path: address, query, reload 
       items.ask(signal, () => update(one));
       return one;
     },
-    render: (one) => [headline(one, path, reload), progress(one), patchCard(one.patch), failures(one), results(items.value, address, query), about(one)],
+    render: (one) => [headline(one, path, reload), one.error ? notice({ message: one.error }) : null, progress(one), patchCard(one.patch), failures(one), results(items.value, address, query), about(one)],
   };
 }
 
@@ -225,8 +225,8 @@ function progress(one) {
   return card("Progress", [
     h("p", { class: "lead" }, h("strong", {}, number(done)), ` of ${number(one.matched)} (${percent(ratio)})`),
     h("progress", { max: "1", value: String(ratio), "aria-label": "Progress of the bulk action" }),
-    facts([[ACTIONS[one.action].did, number(one.done)], ["Succeeded", number(one.succeeded)], ["Failed again", number(one.failed_again)], ["Under way", number(one.under_way)], ["Counted", one.counted_at ? ago(one.counted_at) : null],
-      ["Skipped, its state did not allow it", number(one.skipped)], ["Failed", number(one.failed)], ["Remaining", number(one.remaining)]]),
+    facts([[ACTIONS[one.action].did, number(one.started)], ["Succeeded", number(one.succeeded)], ["Failed again", number(one.failed_again)], ["Under way", number(one.under_way)], ["Counted", one.counted_at ? ago(one.counted_at) : null],
+      ["Skipped", number(one.skipped)], ["Failed", number(one.failed)], ["Remaining", number(one.remaining)]]),
   ]);
 }
 
@@ -237,9 +237,9 @@ function failures(one) {
 }
 
 function about(one) {
-  const filter = one.selected ? [] : Object.entries(one.filter).filter(([, value]) => value !== null && value !== "");
+  const filter = Object.entries(one.filter ?? {});
   return card("About", facts([
-    ["Started", when(one.created_at)], ["By", one.by], ["Rate", `${one.rate_per_second} a second`], ["Note", one.note], ...pauseFacts(one.pause), ["Selected", one.selected || null],
+    ["Started", when(one.created_at)], ["By", one.by], ["Rate", `${one.rate_per_second} a second`], ["Note", one.note], ...pauseFacts(one.pause), ["Selected", one.filter ? null : number(one.matched)],
     ...filter.map(([name, value]) => [words(name), name.startsWith("created_") ? at(value) : value]),
   ]));
 }

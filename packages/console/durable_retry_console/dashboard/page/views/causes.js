@@ -28,7 +28,7 @@ export function manyRow(key, { count, kind, href, name, of, mark = null, note, a
 export const causeRows = (groups) => h("ul", { class: "causes" }, groups.map((one) => manyRow(one.group, {
   count: one.count, kind: "is-dead_lettered", href: link(`causes/${encodeURIComponent(one.group)}`), mark: standing(one), name: words(one.sample.reason), of: one.sample.dependency ?? "no dependency",
   note: h("span", { title: one.sample.detail }, one.sample.detail), ages: ["first ", ago(one.first_seen_at), ", last ", ago(one.last_seen_at)],
-  act: h("div", { class: "actions" }, h("a", { class: "button", href: link("replays/new", { group: one.group }) }, "Replay…"), h("a", { class: "button quiet", href: link("replays/new", { action: "archive", group: one.group }) }, "Archive…")),
+  act: h("div", { class: "actions" }, h("a", { class: "button", href: link("bulk-actions/new", { group: one.group }) }, "Replay…"), h("a", { class: "button quiet", href: link("bulk-actions/new", { action: "archive", group: one.group }) }, "Archive…")),
 })));
 
 export const othersWords = (count) => `and ${plural(count, "more cause")}, `;
@@ -60,7 +60,7 @@ function headline(one, place, reload) {
 }
 
 function remedies({ group, count, first_seen_at: first, last_seen_at: last }) {
-  const to = (query, text) => h("a", { class: "button", href: link("replays/new", { ...query, group }) }, text);
+  const to = (query, text) => h("a", { class: "button", href: link("bulk-actions/new", { ...query, group }) }, text);
   return card(plural(count, "open dead letter"), [h("p", {}, "The first was made ", ago(first), ", the latest ", ago(last), "."),
     count ? h("div", { class: "actions" }, to({}, "Replay or change them…"), to({ action: "archive" }, "Archive them…"), h("a", { class: "button quiet", href: link("dead-letters", { status: "open", group }) }, "Look at them")) : null], { key: "remedies" });
 }

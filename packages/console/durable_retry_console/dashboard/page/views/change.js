@@ -53,14 +53,14 @@ function words({ op, path, from, value }) {
   return [op === "test" ? "Only where " : "Set ", mono(path), op === "test" ? " is " : " to ", mono(JSON.stringify(value))];
 }
 
-/** What the change does to the newest that match; nothing without a change. */
-export function previewCard(preview) {
-  if (!preview) return null;
+/** What the replay does to the newest that match; nothing where it changes none and is not refused. */
+export function previewCard(preview, patch) {
+  if (!patch?.length && !preview?.some((one) => one.errors.length)) return null;
   const change = (one) => h("li", {}, mono(one.pointer), " ", one.before === undefined ? null : h("del", {}, JSON.stringify(one.before)), " → ", one.after === undefined ? h("span", { class: "dim" }, "nothing") : h("ins", {}, JSON.stringify(one.after)));
   const line = (one) => h("li", { class: "stack", data: { key: one.id } }, deadLetterLink(one.id, short(one.id)),
     one.errors.length ? h("ul", { class: "problem" }, one.errors.map((error) => h("li", {}, `Would not be replayed: ${error.pointer} ${error.detail}`))) : one.changes.length ? h("ul", {}, one.changes.map(change)) : h("span", { class: "dim" }, "stays as it is"));
   return card("What it does to the newest", preview.length ? h("ul", { class: "lines" }, preview.map(line)) : h("p", { class: "empty" }, "Nothing matches."), { key: "preview" });
 }
 
-/** The patch of a bulk replay that was started. */
+/** The patch of a bulk action that was started. */
 export const patchCard = (patch) => (patch?.length ? card("Change", json(patch), { key: "patch" }) : null);

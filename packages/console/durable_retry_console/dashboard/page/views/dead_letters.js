@@ -178,7 +178,7 @@ function replays(one) {
   const change = (edit) => h("li", {}, mono(edit.pointer), " ", h("del", {}, JSON.stringify(edit.before)), " → ", h("ins", {}, JSON.stringify(edit.after)));
   const line = (replay) => h("li", { class: "stack" },
     h("span", {}, operationLink(replay.operation_id, "Operation"), " ", ago(replay.requested_at), replay.by ? ` by ${replay.by}` : "", replay.note ? ` · ${replay.note}` : "",
-      replay.replay_id ? [" · ", h("a", { href: link(`replays/${segment(replay.replay_id)}`) }, "bulk replay")] : null,
+      replay.action_id ? [" · ", h("a", { href: link(`bulk-actions/${segment(replay.action_id)}`) }, "bulk action")] : null,
       replay.dead_letter_id && replay.dead_letter_id !== one.id ? [" · ", deadLetterLink(replay.dead_letter_id, "failed again")] : null),
     replay.changes.length ? h("ul", {}, replay.changes.map(change)) : null);
   return card("Replays", h("ul", { class: "lines" }, one.replays.map(line)));

@@ -6,8 +6,8 @@ import { ago, until, words } from "../format.js";
 import { filters, pageQuery, pager, SHARED, table } from "../lists.js";
 import { badge, card, circuitLink, correlationLink, cutLink, deadLetterLink, operationLink, short, STATES, untilWords } from "../pieces.js";
 
-const TYPES = [["operation", "Operations"], ["dead_letter", "Dead letters"], ["event", "Events"], ["batch", "Batches"], ["saga", "Sagas"], ["replay", "Replays"], ["activity", "Activity"]];
-const PLACES = { operation: "operations", dead_letter: "dead-letters", batch: "batches", saga: "sagas", replay: "replays" };
+const TYPES = [["operation", "Operations"], ["dead_letter", "Dead letters"], ["event", "Events"], ["batch", "Batches"], ["saga", "Sagas"], ["bulk_action", "Bulk actions"], ["activity", "Activity"]];
+const PLACES = { operation: "operations", dead_letter: "dead-letters", batch: "batches", saga: "sagas", bulk_action: "bulk-actions" };
 /** The states of every type that is found. */
 const STATUSES = [...STATES, "open", "replayed", "archived", "sent", "failed", "completed", "compensating", "compensated", "compensation_failed", "stopped", "action", "bulk", "circuit", "deployment", "settings"];
 const FILTERS = [

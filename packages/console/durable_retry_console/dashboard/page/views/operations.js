@@ -151,7 +151,7 @@ function replays(one) {
   const line = (each) => h("li", { class: "stack", data: { key: `${each.dead_letter_id} ${each.requested_at}` } },
     h("span", {}, each.status ? badge(each.status) : h("span", { class: "dim" }, "Not known any more"), " replay of ", deadLetterLink(each.dead_letter_id, words(each.reason)),
       each.failed_again ? [" · ", deadLetterLink(each.failed_again, "failed again")] : null,
-      each.replay_id ? [" · ", h("a", { href: link(`replays/${segment(each.replay_id)}`) }, "bulk replay")] : null),
+      each.action_id ? [" · ", h("a", { href: link(`bulk-actions/${segment(each.action_id)}`) }, "bulk action")] : null),
     h("small", { class: "dim" }, ago(each.requested_at), each.by ? ` by ${each.by}` : "", each.note ? ` · ${each.note}` : ""));
   return card("Replays", h("ul", { class: "lines" }, one.replays.map(line)), { key: "replays" });
 }

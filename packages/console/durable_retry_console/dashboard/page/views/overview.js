@@ -148,7 +148,7 @@ function waits({ counted, circuits }) {
     return manyRow(`${dependency} ${state}`, {
       count, kind: `is-${state}`, href: link("operations", { status: state, dependency }), name: words(state), of: dependency,
       note: first ? [operationLink(first.operation_id, first.key), count > 1 ? " first" : ""] : null, ages: next ? ["next ", until(next)] : null,
-      act: h("a", { class: "button", href: link("replays/new", { action: "retry_now", status: state, dependency }) }, "Retry now…"),
+      act: h("a", { class: "button", href: link("bulk-actions/new", { action: "retry_now", status: state, dependency }) }, "Retry now…"),
     });
   };
   return card("Waiting", h("ul", { class: "causes" }, rows.map(row)));

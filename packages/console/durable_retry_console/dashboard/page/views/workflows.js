@@ -52,7 +52,7 @@ export function batchView({ parameters: [id], path, query }) {
     load: (signal) => get(`batches/${segment(id)}`, {}, signal),
     render: (batch) => [
       h("div", { class: "headline" }, h("div", { class: "headline-words" }, badge(batch.status ?? "running"), batch.key ? h("strong", { class: "key" }, batch.key) : null, mono(batch.batch_id)),
-        batch.counts.dead_lettered ? h("div", { class: "actions" }, h("a", { class: "button", href: link("replays/new", { batch_id: batch.batch_id }) }, "Replay the failed…")) : null),
+        batch.counts.dead_lettered ? h("div", { class: "actions" }, h("a", { class: "button", href: link("bulk-actions/new", { batch_id: batch.batch_id }) }, "Replay the failed…")) : null),
       verdict(batch),
       progress(batch.counts),
       h("div", { class: "figures", data: { key: "figures" } }, STATES.filter((state) => batch.counts[state]).map((state) =>

@@ -1,6 +1,7 @@
-"""One batch of a bulk replay, with the circuits of its dependencies in a task hub."""
+"""One batch of a bulk action, with the circuits of its dependencies in a task hub."""
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -29,9 +30,10 @@ from durable_retry.stores.dead_letters.records import (
 )
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry_console.bulk.activities import bulk_batch, bulk_ends, replay_batch, replay_page
+from durable_retry_console.bulk.activities import bulk_batch, bulk_ends, bulk_page
 from durable_retry_console.bulk.ends import items_page
 from durable_retry_console.bulk.replay import RECHECK, held_until
+from durable_retry_console.bulk.shapes import BatchInput, BatchResult, BulkAction
 from tests.support.builders import an_entry, an_operation, failing
 from tests.support.cuts import CutError, Cuts, Mode
 from tests.support.hub import TaskHubStage
@@ -55,11 +57,18 @@ async def kept(count: int, prefix: str = "op") -> list[str]:
     return [await keep_operation(entry, clock.now()) for entry in entries]
 
 
+async def act(hub: TaskHubStage, **asked: Any) -> BatchResult:
+    """Carry out one batch of a bulk action, of a replay unless another is named."""
+    given = {"action_id": "bulk-1", "action": BulkAction.REPLAY, "now": clock.now(), **asked}
+    request = BatchInput(**given | {"ids": tuple(given["ids"])}).to_json()
+    return BatchResult.from_json(await bulk_batch(request, hub.binding))
+
+
 async def batch(
-    hub: TaskHubStage, ids: list[str], replay_id: str = "replay-1", now: datetime | None = None
-) -> Any:
-    request = {"replay_id": replay_id, "ids": ids, "note": "all of them", "by": "ada"}
-    return await replay_batch(request | {"now": to_rfc3339(now or clock.now())}, hub.binding)
+    hub: TaskHubStage, ids: Iterable[str], action_id: str = "bulk-1", now: datetime | None = None
+) -> BatchResult:
+    more = {"note": "all of them", "by": "ada", "now": now or clock.now()}
+    return await act(hub, ids=ids, action_id=action_id, **more)
 
 
 async def status_of(dead_letter_id: str) -> Status:
@@ -68,22 +77,23 @@ async def status_of(dead_letter_id: str) -> Status:
     return record.status
 
 
-async def test_a_page_holds_the_newest_first() -> None:
+async def test_a_page_holds_the_newest_first(hub: TaskHubStage) -> None:
     ids = await kept(3)
-    request = {"filter": DeadLetterFilter(status=Status.OPEN).to_json(), "limit": 2, "cursor": None}
-    page = await replay_page(request)
+    request = {"action": "replay", "filter": DeadLetterFilter(status=Status.OPEN).to_json()}
+    page = await bulk_page(request | {"limit": 2, "cursor": None}, hub.binding)
     assert page["ids"] == [ids[2], ids[1]]
-    assert (await replay_page(request | {"cursor": page["cursor"]}))["ids"] == [ids[0]]
+    rest = await bulk_page(request | {"limit": 2, "cursor": page["cursor"]}, hub.binding)
+    assert rest["ids"] == [ids[0]]
 
 
 async def test_a_batch_is_replayed_with_its_note(hub: TaskHubStage) -> None:
     hub.answer = failing(0)
     ids = await kept(3)
     step = await batch(hub, ids)
-    assert (step["replayed"], step["skipped"], step["failures"], step["left"]) == (3, 0, [], [])
+    assert step == BatchResult(started=3)
     record = await find_dead_letter(ids[0])
     assert record is not None
-    assert [(replay.note, replay.replay_id) for replay in record.replays] == [("all of them", "replay-1")]
+    assert [(replay.note, replay.action_id) for replay in record.replays] == [("all of them", "bulk-1")]
 
 
 async def test_the_same_batch_again_counts_what_it_did_before_and_does_nothing(hub: TaskHubStage) -> None:
@@ -92,7 +102,7 @@ async def test_the_same_batch_again_counts_what_it_did_before_and_does_nothing(h
     first = await batch(hub, ids)
     again = await batch(hub, ids)
     assert again == first
-    assert (await batch(hub, ids, "replay-2"))["skipped"] == 3
+    assert (await batch(hub, ids, "bulk-2")).skipped == 3
 
 
 @pytest.mark.long
@@ -133,7 +143,7 @@ async def test_a_batch_that_is_cut_at_the_start_is_all_done_when_it_is_made_agai
 
 async def check_all_done(hub: TaskHubStage, ids: list[str]) -> None:
     """Make the batch again, as a host does: each is started, once, and on no list of open ones."""
-    assert (await batch(hub, ids))["replayed"] == len(ids)
+    assert (await batch(hub, ids)).started == len(ids)
     assert (await read_summary(clock.now())).open == 0
     assert (
         await list_dead_letters(DeadLetterFilter(status=Status.OPEN), limit=10, cursor=None)
@@ -153,20 +163,22 @@ async def test_what_is_gone_put_away_or_cannot_run_holds_nothing_up(hub: TaskHub
     bad = await keep_operation(an_entry("op-bad", dependency="gone"), clock.now())
     unknown = "dl-" + "0" * 32
     step = await batch(hub, [good, away, bad, unknown])
-    assert (step["replayed"], step["skipped"]) == (1, 2)
-    assert [failure["id"] for failure in step["failures"]] == [bad]
-    assert "gone" in step["failures"][0]["detail"]
+    assert (step.started, step.skipped) == (1, 2)
+    assert [failure.id for failure in step.failures] == [bad]
+    assert "gone" in step.failures[0].detail
     found = {each["id"]: (each["outcome"], each["detail"]) for each in await items(hub)}
     assert found == {
-        good: ("replayed", None),
+        good: ("done", None),
         away: ("skipped", "the dead letter is archived"),
-        bad: ("failed", step["failures"][0]["detail"]),
+        bad: ("failed", step.failures[0].detail),
         unknown: ("skipped", "there is no such dead letter"),
     }
 
 
-async def items(hub: TaskHubStage, replay_id: str = "replay-1") -> list[dict[str, Any]]:
-    page = await items_page(hub.binding, replay_id, limit=50, cursor=None)
+async def items(
+    hub: TaskHubStage, action_id: str = "bulk-1", action: BulkAction = BulkAction.REPLAY
+) -> list[dict[str, Any]]:
+    page = await items_page(hub.binding, action_id, action, limit=50, cursor=None)
     return [item.to_json() for item in page.items]
 
 
@@ -175,22 +187,21 @@ async def test_the_items_say_what_became_of_each_replay_the_latest_first(hub: Ta
     began = clock.now()
     for number, dead_letter_id in enumerate((good, bad)):
         hub.answer = failing(number, Category.MALFORMED, 422)
-        asked = {"replay_id": "replay-1", "ids": [dead_letter_id], "note": None, "by": None}
-        await replay_batch(asked | {"now": to_rfc3339(began + timedelta(seconds=number))}, hub.binding)
+        await act(hub, ids=[dead_letter_id], now=began + timedelta(seconds=number))
         await hub.binding.wait_for_end(f"op-{'bad' if number else 'good'}-0", 20)
     late, early = await items(hub)
     assert (early["id"], early["status"], early["failed_again"]) == (good, "succeeded", None)
     assert (late["id"], late["operation_id"], late["status"]) == (bad, "op-bad-0", "dead_lettered")
     assert late["failed_again"] is not None
     assert early["at"] == to_rfc3339(began)
-    page = await items_page(hub.binding, "replay-1", limit=1, cursor=None)
-    rest = await items_page(hub.binding, "replay-1", limit=1, cursor=page.next_cursor)
+    page = await items_page(hub.binding, "bulk-1", BulkAction.REPLAY, limit=1, cursor=None)
+    rest = await items_page(hub.binding, "bulk-1", BulkAction.REPLAY, limit=1, cursor=page.next_cursor)
     assert [item.to_json() for item in (*page.items, *rest.items)] == [late, early]
     assert rest.next_cursor is None
 
 
-async def ends(hub: TaskHubStage, **more: str) -> tuple[int, int, int]:
-    counted = await bulk_ends({"replay_id": "replay-1", "cursor": None, **more}, hub.binding)
+async def ends(hub: TaskHubStage, action: str = "replay") -> tuple[int, int, int]:
+    counted = await bulk_ends({"action_id": "bulk-1", "action": action, "cursor": None}, hub.binding)
     assert counted["cursor"] is None
     return counted["succeeded"], counted["failed_again"], counted["under_way"]
 
@@ -246,30 +257,29 @@ async def test_what_a_batch_did_before_it_was_cut_short_counts_as_done(
     async with asyncio.timeout(60):
         while (await find_status(hub.binding, "op-test") or {}).get("status") != "waiting_retry":  # noqa: ASYNC110 # asks over gRPC
             await asyncio.sleep(0.02)
-    asked: dict[str, Any] = {"note": None, "by": "ada", "now": to_rfc3339(clock.now())}
-    archive = asked | {"replay_id": "bulk-1", "action": "archive", "ids": [away, *ids]}
-    cancel = asked | {"replay_id": "bulk-2", "action": "cancel", "ids": ["op-test"]}
+    asked: dict[str, Any] = {"by": "ada", "now": clock.now()}
+    archive = asked | {"action": BulkAction.ARCHIVE, "ids": [away, *ids]}
+    cancel = asked | {"action_id": "bulk-2", "action": BulkAction.CANCEL, "ids": ["op-test"]}
 
     async def cut(*_: Any) -> None:
         raise CutError
 
     for request in (archive, cancel):
         with monkeypatch.context() as cut_short, suppress(CutError):
-            cut_short.setattr("durable_retry_console.bulk.actions.keep_items", cut)
-            await bulk_batch(request, hub.binding)
+            cut_short.setattr("durable_retry_console.bulk.items.keep_items", cut)
+            await act(hub, **request)
     await hub.binding.wait_for_end("op-test", 20)
-    step = await bulk_batch(archive, hub.binding)
-    assert (step["replayed"], step["skipped"]) == (2, 1)
-    outcomes = {each["id"]: each["outcome"] for each in await items(hub, "bulk-1")}
+    step = await act(hub, **archive)
+    assert (step.started, step.skipped) == (2, 1)
+    outcomes = {each["id"]: each["outcome"] for each in await items(hub)}
     assert outcomes == {away: "skipped", **dict.fromkeys(ids, "done")}
-    assert (await bulk_batch(cancel, hub.binding))["replayed"] == 1
-    assert (await bulk_batch(cancel | {"by": "bob"}, hub.binding))["skipped"] == 1
+    assert (await act(hub, **cancel)).started == 1
+    assert (await act(hub, **cancel | {"by": "bob"})).skipped == 1
 
 
 async def test_what_was_archived_is_over(hub: TaskHubStage) -> None:
-    asked = {"replay_id": "replay-1", "action": "archive", "ids": await kept(2), "note": None, "by": None}
-    await bulk_batch(asked | {"now": to_rfc3339(clock.now())}, hub.binding)
-    assert await ends(hub, action="archive") == (2, 0, 0)
+    await act(hub, action=BulkAction.ARCHIVE, ids=await kept(2))
+    assert await ends(hub, "archive") == (2, 0, 0)
 
 
 async def test_an_item_whose_operation_was_replayed_once_more_shows_its_own_end(hub: TaskHubStage) -> None:
@@ -292,17 +302,17 @@ async def test_a_batch_that_is_made_again_lists_its_items_once(hub: TaskHubStage
     ids, now = await kept(2), clock.now()
     for _ in range(2):
         await batch(hub, ids, now=now)
-    assert [(each["id"], each["outcome"]) for each in await items(hub)] == [
-        (each, "replayed") for each in ids
-    ]
+    assert [(each["id"], each["outcome"]) for each in await items(hub)] == [(each, "done") for each in ids]
 
 
 async def test_other_actions_have_items_too(hub: TaskHubStage) -> None:
     (good,) = await kept(1)
-    request = {"replay_id": "bulk-1", "note": None, "by": None, "now": to_rfc3339(clock.now())}
-    await bulk_batch(request | {"action": "archive", "ids": [good, "dl-gone"]}, hub.binding)
-    await bulk_batch(request | {"action": "cancel", "ids": ["op-gone"], "replay_id": "bulk-2"}, hub.binding)
-    found = [*(await items(hub, "bulk-1")), *(await items(hub, "bulk-2"))]
+    await act(hub, action=BulkAction.ARCHIVE, ids=[good, "dl-gone"])
+    await act(hub, action=BulkAction.CANCEL, ids=["op-gone"], action_id="bulk-2")
+    found = [
+        *(await items(hub, action=BulkAction.ARCHIVE)),
+        *(await items(hub, "bulk-2", BulkAction.CANCEL)),
+    ]
     assert [(each["id"], each["outcome"], each["detail"], each["status"]) for each in found] == [
         (good, "done", None, None),
         ("dl-gone", "skipped", "there is no such dead letter", None),
@@ -316,21 +326,21 @@ async def test_an_open_circuit_leaves_its_dead_letters_until_it_may_close(hub: T
     until = clock.now() + timedelta(minutes=10)
     await change_circuit(hub, ManualControl.OPEN, 600)
     step = await batch(hub, ids)
-    assert (step["replayed"], step["left"]) == (0, ids)
-    assert abs(datetime.fromisoformat(step["held_until"]) - until) < timedelta(seconds=1)
+    assert (step.started, step.left) == (0, tuple(ids))
+    assert step.held_until is not None
+    assert abs(step.held_until - until) < timedelta(seconds=1)
     assert await status_of(ids[0]) is Status.OPEN
     await change_circuit(hub, ManualControl.CLOSE)
-    assert (await batch(hub, step["left"]))["replayed"] == 2
+    assert (await batch(hub, step.left)).started == 2
 
 
 async def test_until_when_is_said_by_the_clock_of_the_orchestrator(hub: TaskHubStage) -> None:
     ids = await kept(1)
     await change_circuit(hub, ManualControl.OPEN, 600)
     behind = clock.now() - timedelta(seconds=30)
-    request = {"replay_id": "replay-1", "ids": ids, "note": None, "by": None, "now": to_rfc3339(behind)}
-    step = await replay_batch(request, hub.binding)
-    held = datetime.fromisoformat(step["held_until"]) - behind
-    assert timedelta(seconds=570) < held <= timedelta(seconds=600)
+    step = await act(hub, ids=ids, now=behind)
+    assert step.held_until is not None
+    assert timedelta(seconds=570) < step.held_until - behind <= timedelta(seconds=600)
 
 
 async def test_a_circuit_that_is_open_without_end_is_asked_again(hub: TaskHubStage) -> None:

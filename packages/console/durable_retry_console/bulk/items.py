@@ -1,0 +1,134 @@
+"""Acting on some dead letters or operations, as one activity of a bulk action does."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from durable_retry.engine.base.errors import (
+    ContendedError,
+    NoSuchDeadLetterError,
+    NoSuchOperationError,
+    StorageRefusedError,
+    UnreadableDeadLetterError,
+    WrongOperationStateError,
+)
+from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.circuit.snapshot import CLOCKS_APART
+from durable_retry.engine.dead_letters.record import FullError, WrongStatusError
+from durable_retry.engine.operations.pause import Pause
+from durable_retry.runtime.concurrency import map_bounded
+from durable_retry.services.dead_letters.records import annotate, archive
+from durable_retry.services.operations import control
+from durable_retry.stores.dead_letters.records import find_dead_letter
+from durable_retry.stores.operations.status import find_status
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.bulk.document import GONE, BulkItem, ItemOutcome
+from durable_retry_console.bulk.replay import replay_some
+from durable_retry_console.bulk.shapes import BatchInput, BatchResult, BulkAction, BulkFailure
+from durable_retry_console.bulk.store import keep_items, key_of_item
+
+_AT_ONCE: Final = 8
+
+
+async def act_on_some(hub: TaskHub, given: BatchInput) -> BatchResult:
+    """Do the action to some, and keep what became of each. Idempotent.
+
+    Raises:
+        TaskHubUnavailableError: The rest was not reached.
+    """
+    if given.action is BulkAction.REPLAY:
+        items, left, held_until = await replay_some(hub, given)
+    else:
+        items, left, held_until = await do_some(hub, given), (), None
+    places = {item_id: place for place, item_id in enumerate(given.ids)}
+    await keep_items(
+        given.action_id,
+        [
+            (key_of_item(given.now, places[item.id]), item.model_copy(update={"at": given.now}))
+            for item in items
+        ],
+    )
+    outcomes = Counter(item.outcome for item in items)
+    failed = (item for item in items if item.outcome is ItemOutcome.FAILED)
+    return BatchResult(
+        started=outcomes[ItemOutcome.DONE],
+        skipped=outcomes[ItemOutcome.SKIPPED],
+        failures=tuple(BulkFailure(item.id, item.detail or "") for item in failed),
+        left=left,
+        held_until=held_until,
+    )
+
+
+async def do_some(hub: TaskHub, given: BatchInput) -> list[BulkItem]:
+    """Do an action other than a replay to some; return what became of each, in their order."""
+    action = given.action
+    act = _function_by_action(hub, given)[action]
+    # One that is over at once ended well.
+    succeeded = None if action.has_later_end else True
+
+    async def one(item_id: str) -> BulkItem:
+        operation_id = None if action.is_of_dead_letters else item_id
+        try:
+            why_not = await act(item_id)
+        except (ContendedError, StorageRefusedError, FullError, UnreadableDeadLetterError) as error:
+            return BulkItem.failed(item_id, error)
+        if why_not is not None and not await _was_done_to_item(hub, given, item_id):
+            return BulkItem.skipped(item_id, why_not).model_copy(update={"operation_id": operation_id})
+        return BulkItem(id=item_id, outcome=ItemOutcome.DONE, operation_id=operation_id, succeeded=succeeded)
+
+    return await map_bounded(one, given.ids, _AT_ONCE)
+
+
+async def _was_done_to_item(hub: TaskHub, given: BatchInput, item_id: str) -> bool:
+    """Whether an execution of this batch that was cut short did it, as far as the item shows."""
+    since = given.now - CLOCKS_APART
+    if given.action.is_of_dead_letters:
+        record = await find_dead_letter(item_id)
+        if record is None or record.archived_at is None:
+            return False
+        return record.archived_at >= since and record.archived_by == given.by
+    document = await find_status(hub, item_id) or {}
+    return any(
+        (each["action"], each["by"]) == (given.action.value, given.by) and from_rfc3339(each["at"]) >= since
+        for each in document.get("actions", ())
+    )
+
+
+type _Act = Callable[[str], Awaitable[str | None]]
+
+
+def _function_by_action(hub: TaskHub, given: BatchInput) -> dict[BulkAction, _Act]:
+    """Return the function of each action.
+
+    It takes an id, and returns why the item's state does not allow the action; None when it was done.
+    """
+
+    async def put_away(dead_letter_id: str) -> str | None:
+        try:
+            await archive(hub, dead_letter_id, given.by)
+        except NoSuchDeadLetterError:
+            return GONE
+        except WrongStatusError as error:
+            return str(error)
+        if given.note is not None:
+            await annotate(dead_letter_id, given.note, given.by)
+        return None
+
+    def steered(steer: Callable[[TaskHub, str, str | None], Awaitable[object]]) -> _Act:
+        async def act(operation_id: str) -> str | None:
+            try:
+                await steer(hub, operation_id, given.by)
+            except (NoSuchOperationError, WrongOperationStateError) as error:
+                return str(error)
+            return None
+
+        return act
+
+    return {
+        BulkAction.ARCHIVE: put_away,
+        BulkAction.CANCEL: steered(control.cancel),
+        BulkAction.RETRY_NOW: steered(control.retry_now),
+        BulkAction.PAUSE: steered(partial(control.pause, request=Pause.of(given.options))),
+        BulkAction.RESUME: steered(control.resume),
+    }
