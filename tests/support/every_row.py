@@ -41,6 +41,7 @@ from durable_retry_console.alerts.rules import Alert, AlertDelivery
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome
 from durable_retry_console.bulk.store import keep_items
 from durable_retry_console.metrics import store as metrics
+from durable_retry_console.metrics.counts import of_attempt, of_end, of_limits, of_start, of_wait
 from durable_retry_console.metrics.minutes import Minutes
 from tests.support.builders import NOON, a_life, an_entry, an_operation, outcome
 from tests.support.tables import TablesInMemory
@@ -80,8 +81,6 @@ async def write_every_row() -> None:
     await _write_workflows()
     await _write_index()
     await _write_alerts()
-    _write_metrics()
-    await metrics.fold_hour(NOON)
     _write_metrics()
     _write_activity()
 
@@ -232,11 +231,14 @@ def _write_activity() -> None:
 
 def _write_metrics() -> None:
     minutes = Minutes()
-    minutes.started("payments")
-    minutes.attempted("payments", 2, "transient", 41.5, counted=True)
-    minutes.attempted("payments", 1, None, 3.0, counted=False)
-    minutes.ended("payments", "succeeded", 1.5)
-    minutes.waited("payments", "retry", 10.25, None)
-    minutes.opened("payments")
-    minutes.limited("payments", 8, 2.5)
+    for counts in (
+        of_start(None),
+        of_attempt(2, "transient", 41.5, counted=True),
+        of_attempt(1, None, 3.0, counted=False),
+        of_end("succeeded", 1.5, None, None),
+        of_wait("retry", 10.25, None, None),
+        {"openings": 1.0},
+        of_limits(8, 2.5),
+    ):
+        minutes.count("payments", counts)
     assert metrics.MetricsWriter(minutes).flush()

@@ -1,4 +1,4 @@
-"""Metrics in tables: written in the background, folded, read and removed."""
+"""Metrics in tables: written in the background, read and removed."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -8,17 +8,12 @@ import pytest
 from azure.core.exceptions import ServiceResponseError
 
 from durable_retry import clock
-from durable_retry.stores.storage import rounds, tables
+from durable_retry.stores.storage import tables
 from durable_retry_console.metrics import store as metrics
-from durable_retry_console.metrics.figures import summed
+from durable_retry_console.metrics.counts import of_attempt, of_limits
 from durable_retry_console.metrics.minutes import Minutes
-from durable_retry_console.metrics.series import (
-    FOLDED_AFTER,
-    fold_metrics,
-    metrics_between,
-    remove_old_metrics,
-)
-from durable_retry_console.metrics.store import MetricsWriter, read_cells, read_folded_until
+from durable_retry_console.metrics.series import metrics_between
+from durable_retry_console.metrics.store import MetricsWriter, remove_before
 from scripts.processes import eventually
 
 pytestmark = pytest.mark.usefixtures("any_tables")
@@ -41,8 +36,8 @@ class Worker:
     ) -> None:
         for instant in instants:
             Worker.now = instant
-            self.minutes.limited(dependency, 8, 0.0)
-            self.minutes.attempted(dependency, 1, category, 40.0, counted=True)
+            self.minutes.count(dependency, of_limits(8, 0))
+            self.minutes.count(dependency, of_attempt(1, category, 40.0, counted=True))
 
     def wrote_attempts(self, *instants: datetime, **more: Any) -> None:
         for instant in instants:
@@ -54,7 +49,6 @@ class Worker:
 def own_table(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     name = "".join(letter for letter in request.node.name if letter.isalnum())[:60]
     monkeypatch.setattr(metrics, "TABLE", name)
-    monkeypatch.setattr(rounds, "TABLE", f"{name[:55]}Place")
     with clock.reading(lambda: Worker.now):
         yield
 
@@ -64,7 +58,7 @@ def minutes_after(*numbers: int) -> list[datetime]:
 
 
 async def attempts_by_point(begin: datetime, end: datetime, *names: str) -> list[tuple[str, int]]:
-    found = await metrics_between(names or ("payments",), begin, end, end)
+    found = await metrics_between(names or ("payments",), begin, end)
     return [(f"{point.at:%H:%M}", point.attempts) for point in found.points if point.attempts]
 
 
@@ -88,14 +82,14 @@ async def test_a_range_over_midnight_and_two_dependencies() -> None:
     assert worker.writer.flush()
     begin, end = minutes_after(119, 121)
     assert await attempts_by_point(begin, end, "payments") == [("23:59", 1), ("00:00", 1)]
-    found = await metrics_between(("other", "payments"), begin, end, end)
+    found = await metrics_between(("other", "payments"), begin, end)
     assert found.total.attempts == 3
     assert [one.current_concurrency for one in (found.total, *found.points, *found.dependencies)] == [
         *(None,) * 3,
         8,
         8,
     ], "limits of several dependencies have no sum"
-    alone = await metrics_between(("payments",), begin, end, end)
+    alone = await metrics_between(("payments",), begin, end)
     assert [one.current_concurrency for one in (alone.total, *alone.points)] == [8, 8, 8]
     assert [(one.dependency, one.attempts) for one in found.dependencies] == [
         ("other", 1),
@@ -103,46 +97,26 @@ async def test_a_range_over_midnight_and_two_dependencies() -> None:
     ]
 
 
-async def test_folding_keeps_every_figure_and_leaves_one_row_for_an_hour() -> None:
+async def test_a_long_range_has_every_number_in_longer_steps() -> None:
     one, other = Worker(), Worker()
     for worker in (one, other):
         worker.wrote_attempts(*minutes_after(*range(0, 70, 3)), category="transient")
-        worker.wrote_attempts(*minutes_after(4), dependency="other")
-    end = EVENING + 2 * HOUR
-    before = await metrics_between(("other", "payments"), EVENING, end, end)
-    assert await fold_metrics(EVENING + HOUR + FOLDED_AFTER, 60.0) > 0
-    assert await read_folded_until(end) == EVENING + HOUR
-    folded = await metrics_between(("other", "payments"), EVENING, end, end)
-    assert folded.step_seconds == 300
-    assert (folded.total, folded.dependencies) == (before.total, before.dependencies)
-    page = await tables.rows_between(metrics.TABLE, "2026-03-04")
-    hours = [row["RowKey"] for row in page.rows if not row["RowKey"].startswith("m|payments|23")]
-    assert hours == ["h|other|22", "h|payments|22"]
-    assert await fold_metrics(EVENING + HOUR + FOLDED_AFTER, 60.0) == 0  # nothing more is due
+        worker.wrote_attempts(*minutes_after(71), dependency="other")
+    names = ("other", "payments")
+    short = await metrics_between(names, EVENING, EVENING + 2 * HOUR)
+    long = await metrics_between(names, EVENING - 4 * HOUR, EVENING + 2 * HOUR)
+    assert (short.step_seconds, long.step_seconds) == (60, 300)
+    assert (long.total, long.dependencies) == (short.total, short.dependencies)
+    assert (long.total.attempts, len(long.points)) == (50, 72)
 
 
-async def test_many_rows_of_an_hour_are_folded_in_several_steps_and_a_repeated_one_adds_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(metrics, "_AT_ONCE", 7)
-    worker = Worker()
-    worker.wrote_attempts(*minutes_after(*range(60)))
-    assert await metrics.fold_hour(EVENING) == 60
-    assert await metrics.fold_hour(EVENING) == 0
-    cells = await read_cells(["payments"], EVENING, EVENING + HOUR, EVENING + HOUR)
-    assert summed(figures for _, _, figures in cells).attempts == 60
-    assert len(cells) == 12
-
-
-async def test_old_days_are_removed_and_the_place_of_folding_stays() -> None:
+async def test_old_days_are_removed() -> None:
     worker = Worker()
     worker.wrote_attempts(*minutes_after(0, 1, 24 * 60))
-    await metrics.fold_hour(EVENING)
-    assert await remove_old_metrics(EVENING + HOUR) == 0
-    assert await remove_old_metrics(EVENING + timedelta(days=1)) == 1
-    assert await read_folded_until(EVENING) == EVENING + HOUR
+    assert await remove_before(EVENING + HOUR, 10) == 0
+    assert await remove_before(EVENING + timedelta(days=1), 10) == 3
     assert (await tables.rows_between(metrics.TABLE, "2026-03-04")).rows == []
-    assert len((await tables.rows_between(metrics.TABLE, "2026-03-05")).rows) == 1
+    assert len((await tables.rows_between(metrics.TABLE, "2026-03-05")).rows) == 2
 
 
 async def test_what_storage_did_not_take_is_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,10 +138,10 @@ async def test_a_thread_writes_by_itself_and_the_end_writes_the_rest(monkeypatch
     worker = Worker()
     worker.writer.begin()
     worker.attempts(*minutes_after(0))
-    eventually(lambda: not worker.minutes.unsaved(), "the thread has written")
+    eventually(lambda: not worker.minutes._changed, "the thread has written")
     monkeypatch.setattr(metrics, "FLUSH_SECONDS", 600.0)
     worker.attempts(*minutes_after(1, 2))
     worker.writer.end()
-    assert worker.minutes.unsaved() == []
+    assert worker.minutes.take() == []
     found = await attempts_by_point(EVENING, EVENING + 3 * MINUTE)
     assert found == [("22:00", 1), ("22:01", 1), ("22:02", 1)]

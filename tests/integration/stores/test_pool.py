@@ -17,6 +17,7 @@ from durable_retry.stores.operations.index import OperationList, buckets
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import queues, tables
 from durable_retry.stores.storage.clients import run_in_pool
+from durable_retry_console.metrics.counts import from_text
 from durable_retry_console.metrics.store import TABLE as METRICS
 from scripts.processes import ROOT
 from tests.support.azurite import Storage
@@ -106,7 +107,7 @@ from durable_retry_console.metrics.minutes import MINUTES
 
 WRITER.begin()
 for name in ("payments", "mail"):
-    MINUTES.started(name)
+    MINUTES.count(name, {"started": 1})
 given = dict(key="k", dependency="mail", handler=None, source="http", correlation_id="c")
 made = (OperationEntry(operation_id=f"op-{n}", created_at=datetime.now(UTC), **given) for n in (1, 2))
 
@@ -131,7 +132,7 @@ async def test_a_process_that_ends_writes_what_it_holds_without_a_complaint(stor
         check=True,
     )
     assert ended.stderr == ""
-    page = await tables.rows_between(METRICS, f"{datetime.now(UTC):%Y-%m-%d}", after="m|", before="m|~")
-    assert {row["RowKey"].split("|")[1] for row in page.rows} >= {"payments", "mail"}
+    page = await tables.rows_between(METRICS, f"{datetime.now(UTC):%Y-%m-%d}", after="1|", before="1|~")
+    assert {name for row in page.rows for name in from_text(row["counts_0"])} >= {"payments", "mail"}
     found = [entry.operation_id async for _, _, some in buckets([OperationList.ALL], None) for entry in some]
     assert {"op-1", "op-2"} <= set(found)

@@ -1,14 +1,13 @@
-"""What happens to each dependency, counted per minute in this process.
+"""What happens to each dependency, counted per minute in this process from the facts of the core.
 
-`console.metrics.store` writes it. Counting costs a few microseconds and never waits for storage. It may be
+`metrics.store` writes it. Counting costs a few microseconds and never waits for storage. It may be
 called from any thread.
 """
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from durable_retry import clock
@@ -25,184 +24,113 @@ from durable_retry.engine.facts import (
     Submitted,
     WaitEnded,
 )
-from durable_retry.engine.operations.debounce import DebounceOutcome, debounce_outcome
+from durable_retry.engine.operations.debounce import debounce_outcome
 from durable_retry.engine.operations.status import lasted_seconds
 from durable_retry.telemetry.facts import subscribe
 from durable_retry.telemetry.spans import dependency_label
-from durable_retry_console.metrics.figures import Figures, LimitKind
+from durable_retry_console.metrics.counts import (
+    Counts,
+    add,
+    of_attempt,
+    of_end,
+    of_limits,
+    of_start,
+    of_wait,
+    summed,
+    to_text,
+)
 
-MOST_SLOTS: Final = 2_000
-"""Minutes of dependencies that are kept while storage is away; the oldest go first."""
-KEPT_MINUTES: Final = 60
-"""An older minute is not written any more: `console.metrics.series` folds its hour soon after this time."""
+CELL_MINUTES: Final = 5
+"""Long ranges are read in cells of so many minutes."""
+KEPT_CELLS: Final = 12
+"""While storage is away, so many cells are kept, an hour."""
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Slot:
-    """One dependency's minute.
-
-    Attributes:
-        version: Goes up with each change.
-        saved: The version that was written last; 0 when none was.
-    """
-
-    figures: Figures = field(default_factory=Figures)
-    version: int = 0
-    saved: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Unsaved:
-    """A minute with changes that are not written yet.
+    """A minute or a cell that changed since it was written.
 
     Attributes:
-        minute: Minutes since 1970.
-        version: To be given back when it is written.
-        figures: All of the minute so far, as JSON.
+        minutes: Its length: 1 or `CELL_MINUTES`.
+        begin: Minutes since 1970.
+        counts: All of it so far, so that it may be written again; the stored form.
     """
 
-    minute: int
-    dependency: str
-    version: int
-    figures: str
+    minutes: int
+    begin: int
+    counts: str
 
 
 class Minutes:
-    """The minutes of one process."""
+    """The minutes of one process; those of a cell stay in memory until all of them are written."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._slots: dict[tuple[int, str], _Slot] = {}
-        self._is_changed = False
+        self._counts: dict[int, dict[str, Counts]] = {}  # by minute and dependency
+        self._changed: set[int] = set()  # minutes that are not written as they are now
         self._on_change: Callable[[], None] | None = None
 
     def when_changed(self, call: Callable[[], None] | None) -> None:
-        """Call a function at the first change after each `unsaved`; it must not block."""
+        """Call a function at the first change after each `take`; it must not block."""
         self._on_change = call
 
-    def started(self, dependency: str, priority: Priority | None = None) -> None:
-        """Count an operation that was accepted."""
+    def count(self, dependency: str, counts: Counts) -> None:
+        """Count what happened now."""
         with self._lock:
-            self._figures_of_dependency(dependency).count_start(priority)
-        self._note_change()
+            minute, is_first = _present_minute(), not self._changed
+            add(self._counts.setdefault(minute, {}).setdefault(dependency, {}), counts)
+            self._changed.add(minute)
+        if is_first and self._on_change is not None:
+            self._on_change()
 
-    def attempted(
-        self, dependency: str, number: int, category: str | None, duration_ms: float, *, counted: bool
-    ) -> None:
-        """Count an attempt, see `Figures.count_attempt`."""
+    def take(self) -> list[Unsaved]:
+        """Return what changed since the last call, and forget what is written and over, or too old."""
         with self._lock:
-            self._figures_of_dependency(dependency).count_attempt(
-                number, category, duration_ms, counted=counted
+            present = _present_minute() // CELL_MINUTES
+            lost = {minute for minute in self._changed if minute // CELL_MINUTES < present - KEPT_CELLS}
+            attempts = sum(
+                counts.get("attempts", 0) for minute in lost for counts in self._counts[minute].values()
             )
-        self._note_change()
-
-    def ended(
-        self,
-        dependency: str,
-        status: str,
-        seconds: float,
-        priority: Priority | None = None,
-        debounce: DebounceOutcome | None = None,
-    ) -> None:
-        """Count an operation that ended."""
-        with self._lock:
-            figures = self._figures_of_dependency(dependency)
-            figures.count_end(status, seconds, priority)
-            if debounce is not None:
-                figures.count_debounce(debounce)
-        self._note_change()
-
-    def waited(
-        self,
-        dependency: str,
-        kind: str,
-        seconds: float,
-        late_seconds: float | None,
-        priority: Priority | None = None,
-    ) -> None:
-        """Count a wait that is over, and how late unless something ended it before it was due."""
-        with self._lock:
-            figures = self._figures_of_dependency(dependency)
-            figures.count_wait(kind, seconds, priority)
-            if late_seconds is not None:
-                figures.count_late(late_seconds)
-        self._note_change()
-
-    def opened(self, dependency: str) -> None:
-        """Count the opening of a circuit."""
-        with self._lock:
-            self._figures_of_dependency(dependency).openings += 1
-        self._note_change()
-
-    def limited(self, dependency: str, concurrency: int, per_second: float) -> None:
-        """Note the limits of the moment; 0 is no limit."""
-        with self._lock:
-            figures = self._figures_of_dependency(dependency)
-            for kind, value in ((LimitKind.CONCURRENCY, concurrency), (LimitKind.RATE, per_second)):
-                if value > 0:
-                    figures.read_limit(kind, value)
-        self._note_change()
-
-    def unsaved(self) -> list[Unsaved]:
-        """Return every minute with unwritten changes, the oldest first, and forget those that are too old."""
-        with self._lock:
-            self._is_changed = False
-            present = self._present_minute()
-            late = [key for key in self._slots if key[0] < present - KEPT_MINUTES]
-            lost = sum(self._slots.pop(key).figures.attempts for key in late)
-            found = [
-                Unsaved(minute, dependency, slot.version, json.dumps(slot.figures.to_json()))
-                for (minute, dependency), slot in sorted(self._slots.items())
-                if slot.version != slot.saved
+            changed, self._changed = self._changed - lost, set()
+            cells = {minute // CELL_MINUTES for minute in changed}
+            self._counts = {
+                minute: counts
+                for minute, counts in self._counts.items()
+                if minute // CELL_MINUTES in cells | {present}
+            }
+            unsaved = [Unsaved(1, minute, to_text(self._counts[minute])) for minute in sorted(changed)]
+            unsaved += [
+                Unsaved(CELL_MINUTES, cell * CELL_MINUTES, self._text_of_cell(cell)) for cell in sorted(cells)
             ]
-        if late:
+        if lost:
             _log.warning(
                 "%s of metrics with %s could not be written and are lost",
-                counted(len(late), "minute"),
-                counted(lost, "attempt"),
+                counted(len(lost), "minute"),
+                counted(int(attempts), "attempt"),
             )
-        return found
+        return unsaved
 
-    def saved(self, written: Iterable[Unsaved]) -> None:
-        """Note what was written; minutes that are over and complete are forgotten."""
+    def put_back(self, unsaved: Iterable[Unsaved]) -> None:
+        """Take what could not be written as changed again."""
         with self._lock:
-            present = self._present_minute()
-            for one in written:
-                key = (one.minute, one.dependency)
-                slot = self._slots.get(key)
-                if slot is None:
-                    continue
-                slot.saved = max(slot.saved, one.version)
-                if one.minute < present and slot.saved == slot.version:
-                    del self._slots[key]
+            self._changed |= {one.begin for one in unsaved if one.minutes == 1}
 
     def clear(self) -> None:
         """Forget everything. For tests."""
         with self._lock:
-            self._slots.clear()
-            self._is_changed = False
+            self._counts.clear()
+            self._changed.clear()
 
-    def _figures_of_dependency(self, dependency: str) -> Figures:
-        # The caller holds the lock.
-        key = (self._present_minute(), dependency)
-        slot = self._slots.get(key)
-        if slot is None:
-            if len(self._slots) >= MOST_SLOTS:
-                del self._slots[min(self._slots)]
-            slot = self._slots[key] = _Slot()
-        slot.version += 1
-        return slot.figures
+    def _text_of_cell(self, cell: int) -> str:
+        minutes = [counts for minute, counts in self._counts.items() if minute // CELL_MINUTES == cell]
+        names = {name: None for counts in minutes for name in counts}
+        return to_text({name: summed(counts.get(name, {}) for counts in minutes) for name in names})
 
-    def _present_minute(self) -> int:
-        return int(clock.now().timestamp()) // 60
 
-    def _note_change(self) -> None:
-        if not self._is_changed:
-            self._is_changed = True
-            if self._on_change is not None:
-                self._on_change()
+def _present_minute() -> int:
+    return int(clock.now().timestamp()) // 60
 
 
 MINUTES: Final = Minutes()
@@ -217,48 +145,40 @@ def record_facts() -> None:
     subscribe(WaitEnded, _count_wait)
     subscribe(OperationEnded, _count_end)
     subscribe(CircuitChanged, _count_opening)
-    subscribe(LimitsRead, _note_limits)
+    subscribe(LimitsRead, _count_limits)
 
 
 def _count_submission(fact: Submitted) -> None:
     if fact.outcome is SubmissionOutcome.STARTED:
-        MINUTES.started(fact.operation.dependency, fact.operation.priority)
+        MINUTES.count(fact.operation.dependency, of_start(fact.operation.priority))
 
 
 def _count_attempt(fact: AttemptEnded | DeliveryEnded) -> None:
     outcome = fact.outcome
     category = None if outcome.category is None else outcome.category.value
-    MINUTES.attempted(
-        dependency_label(fact.operation.dependency),
-        outcome.number,
-        category,
-        outcome.duration_ms,
-        # A success is counted whatever its attempt says of itself.
-        counted=outcome.counted or category is None,
-    )
+    # A success is counted whatever its attempt says of itself.
+    is_counted = outcome.counted or category is None
+    counts = of_attempt(outcome.number, category, outcome.duration_ms, counted=is_counted)
+    MINUTES.count(dependency_label(fact.operation.dependency), counts)
 
 
 def _count_wait(fact: WaitEnded) -> None:
-    operation = fact.operation
-    MINUTES.waited(operation.dependency, fact.kind, fact.seconds, fact.late_seconds, operation.priority)
+    counts = of_wait(fact.kind, fact.seconds, fact.late_seconds, fact.operation.priority)
+    MINUTES.count(fact.operation.dependency, counts)
 
 
 def _count_end(fact: OperationEnded) -> None:
     document = fact.document
-    MINUTES.ended(
-        document["dependency"],
-        document["status"],
-        lasted_seconds(document),
-        None if document.get("priority") is None else Priority(document["priority"]),
-        debounce_outcome(document),
-    )
+    priority = None if document.get("priority") is None else Priority(document["priority"])
+    counts = of_end(document["status"], lasted_seconds(document), priority, debounce_outcome(document))
+    MINUTES.count(document["dependency"], counts)
 
 
 def _count_opening(fact: CircuitChanged) -> None:
     # A probe that fails opens it again: the outage was counted.
     if fact.before in FREE and fact.after not in FREE:
-        MINUTES.opened(fact.dependency)
+        MINUTES.count(fact.dependency, {"openings": 1})
 
 
-def _note_limits(fact: LimitsRead) -> None:
-    MINUTES.limited(fact.dependency, fact.concurrency, fact.per_second)
+def _count_limits(fact: LimitsRead) -> None:
+    MINUTES.count(fact.dependency, of_limits(fact.concurrency, fact.per_second))

@@ -12,8 +12,8 @@ from durable_retry.http.parameters import instant, text
 from durable_retry.http.routes import Query, Routes, shown
 from durable_retry.settings.configuration import dependencies
 from durable_retry.telemetry.spans import QUEUE
-from durable_retry_console.metrics.figures import LONGEST_RANGE, SHORTEST_RANGE, MetricsDocument
-from durable_retry_console.metrics.series import metrics_between
+from durable_retry_console.metrics.document import MetricsDocument
+from durable_retry_console.metrics.series import LONGEST_RANGE, SHORTEST_RANGE, metrics_between
 
 routes = Routes("metrics")
 
@@ -49,4 +49,4 @@ async def get_metrics(query: Query) -> func.HttpResponse:
         problems.append(Problem("/dependency", f"must be one of {', '.join(known)}"))
     if problems:
         raise InvalidInputError(problems)
-    return json_answer(await metrics_between([wanted] if wanted else known, begin, end, now))
+    return json_answer(await metrics_between([wanted] if wanted else known, begin, end))

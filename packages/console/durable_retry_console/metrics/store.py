@@ -1,27 +1,24 @@
-"""Metrics over time in a table, one partition for each day, UTC.
+"""Metrics over time in a table, one partition for each day, UTC; a row has all dependencies of one process.
 
-    m|DEPENDENCY|HHMM|WORKER   a minute in one process, written again while it goes on
-    h|DEPENDENCY|HH            an hour of all processes in cells of five minutes, folded from its minutes
+    1|HHMM|WORKER   a minute, written again while it goes on
+    5|HHMM|WORKER   five minutes, which long ranges are read from
 
-A process writes in the background, every few seconds while something happens, and once more at its end.
+A process writes both in the background, every few seconds while something happens, and once more at its end.
 """
 
 import asyncio
-import json
 import logging
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import batched, groupby
 from operator import methodcaller
-from typing import Any, Final, override
+from typing import Final, override
 
-from durable_retry.engine.base.errors import StorageRefusedError
-from durable_retry.engine.base.unreadable import read_or
-from durable_retry.stores.storage import contents, rounds, tables
+from durable_retry.stores.storage import contents, tables
 from durable_retry_console.background import BackgroundWriter
-from durable_retry_console.metrics.figures import CELL, Figures, floored
+from durable_retry_console.metrics.counts import Counts, from_text
 from durable_retry_console.metrics.minutes import MINUTES, Minutes, Unsaved
 
 TABLE: Final = "RetryMetrics"
@@ -31,12 +28,12 @@ FLUSH_SECONDS: Final = 5.0
 # Changes in one transaction; the service takes 100.
 _AT_ONCE: Final = 90
 
-_HOUR: Final = timedelta(hours=1)
+_DAY: Final = timedelta(days=1)
 
 _log = logging.getLogger(__name__)
 
-type Cell = tuple[str, datetime, Figures]
-"""Dependency, beginning of the minute or of the five minutes, and what happened."""
+type Cell = tuple[datetime, dict[str, Counts]]
+"""Beginning of a minute or of five, and what happened to each dependency in one process."""
 
 
 class MetricsWriter(BackgroundWriter):
@@ -54,16 +51,18 @@ class MetricsWriter(BackgroundWriter):
 
     @override
     def _write(self) -> bool:
-        unsaved = self._minutes.unsaved()
-        for day, of_day in groupby(unsaved, lambda one: _day_key(_instant_of_minute(one.minute))):
+        unsaved = self._minutes.take()
+        for day, of_day in groupby(
+            sorted(unsaved, key=lambda one: one.begin), lambda one: _day_key(_instant_of(one))
+        ):
             for some in batched(of_day, _AT_ONCE, strict=False):
                 try:
-                    self._write_rows([self._row_of_minute(day, one) for one in some])
+                    self._write_rows([self._row_of(day, one) for one in some])
                 except Exception as error:  # noqa: BLE001 - the minutes stay, and are written later
                     if not self.is_over(error):
                         _log.warning("metrics were not written: %s: %s", type(error).__name__, error)
+                    self._minutes.put_back(unsaved)
                     return False
-                self._minutes.saved(some)
         return True
 
     def _write_rows(self, rows: Sequence[tables.Row]) -> None:
@@ -73,127 +72,44 @@ class MetricsWriter(BackgroundWriter):
             changes = [("upsert", row, {"mode": tables.REPLACE}) for row in rows]
             tables.with_table(TABLE, methodcaller("submit_transaction", changes))
 
-    def _row_of_minute(self, day: str, one: Unsaved) -> tables.Row:
-        row_key = f"m|{one.dependency}|{_instant_of_minute(one.minute):%H%M}|{self._worker}"
-        return {"PartitionKey": day, "RowKey": row_key, "figures": one.figures}
+    def _row_of(self, day: str, one: Unsaved) -> tables.Row:
+        row_key = f"{one.minutes}|{_instant_of(one):%H%M}|{self._worker}"
+        return {"PartitionKey": day, "RowKey": row_key, **contents.packed("counts", one.counts)}
 
 
 WRITER: Final = MetricsWriter(MINUTES)
 """The writer of this process."""
 
 
-async def read_cells(
-    dependencies: Sequence[str], begin: datetime, end: datetime, folded_until: datetime
-) -> list[Cell]:
+async def read_cells(minutes: int, begin: datetime, end: datetime) -> list[Cell]:
     """Return what happened in a range, in no order.
 
     Args:
-        begin: Start of the range; an hour's cells are returned whole.
+        minutes: 1, or `CELL_MINUTES`.
+        begin: Start of the range, where a cell begins.
         end: Its end, exclusive.
-        folded_until: Minutes before this instant are folded.
     """
-    reads = []
-    for day in _days_between(begin, end):
-        if begin < folded_until:
-            reads.append(_cells_of_hours(day, dependencies))
-        first = max(begin, folded_until, day)
-        last = min(end, day + timedelta(days=1) - timedelta(minutes=1))
-        if first <= last:
-            reads.extend(_cells_of_minutes(day, dependency, first, last) for dependency in dependencies)
-    return [cell for cells in await asyncio.gather(*reads) for cell in cells]
+    first_day = begin.replace(hour=0, minute=0)
+    days = [first_day + number * _DAY for number in range(-((first_day - end) // _DAY))]
+    cells = await asyncio.gather(*(_cells_of_day(day, minutes, begin, end) for day in days))
+    return [cell for of_day in cells for cell in of_day]
 
 
-async def _cells_of_hours(day: datetime, dependencies: Sequence[str]) -> list[Cell]:
-    # One query for a few dependencies: their hours stand side by side.
-    after = f"h|{min(dependencies)}|" if dependencies else "h|"
-    before = f"h|{max(dependencies)}|~" if dependencies else "h|"
-    page = await tables.rows_between(TABLE, _day_key(day), after=after, before=before)
-    cells: list[Cell] = []
-    for of_hour in contents.readable(TABLE, page.rows, partial(_cells_of_row, day)):
-        cells.extend(cell for cell in of_hour if cell[0] in dependencies)
-    return cells
-
-
-def _cells_of_row(day: datetime, row: tables.Row) -> list[Cell]:
-    _, dependency, hour = row["RowKey"].split("|")
-    at = day + timedelta(hours=int(hour))
-    return [
-        (dependency, at + timedelta(minutes=int(minute)), figures)
-        for minute, figures in _figures_of_hour(row).items()
-    ]
-
-
-async def _cells_of_minutes(day: datetime, dependency: str, first: datetime, last: datetime) -> list[Cell]:
+async def _cells_of_day(day: datetime, minutes: int, begin: datetime, end: datetime) -> list[Cell]:
+    last = min(end, day + _DAY) - timedelta(microseconds=1)
     page = await tables.rows_between(
         TABLE,
         _day_key(day),
-        after=f"m|{dependency}|{first:%H%M}",
-        before=f"m|{dependency}|{last:%H%M}|~",
+        after=f"{minutes}|{max(begin, day):%H%M}",
+        before=f"{minutes}|{last:%H%M}|~",
     )
-    return contents.readable(
-        TABLE, page.rows, lambda row: (dependency, _minute_of_row(day, row), _figures_of_row(row))
-    )
+    return contents.readable(TABLE, page.rows, partial(_cell_of_row, day))
 
 
-_FOLDED: Final = "metrics"
-
-# How far back to look for minutes that were never folded, where nothing was folded yet.
-_UNKNOWN_SINCE: Final = timedelta(days=1)
-
-
-async def read_folded_until(now: datetime) -> datetime:
-    """Return the instant before which minutes are folded."""
-    text = (await rounds.read_round(_FOLDED)).after
-    unknown = floored(now - _UNKNOWN_SINCE, _HOUR)
-    return read_or(lambda: _instant_of_fold(text), lambda _: unknown)
-
-
-def _instant_of_fold(text: str) -> datetime:
-    until = datetime.fromisoformat(text)
-    if until.tzinfo is None:
-        raise ValueError(f"{text!r} has no offset")
-    return until
-
-
-async def fold_hour(hour: datetime) -> int:
-    """Fold the minutes of an hour into one row for each dependency, and note that they are.
-
-    Each transaction adds some minutes to the row and deletes them, so nothing counts twice after a crash.
-
-    Raises:
-        StorageRefusedError: Somebody else folds the same hour; the next run looks again.
-    """
-    page = await tables.rows_between(TABLE, _day_key(hour), after="m|", before="m|~", only=tables.KEYS)
-    places = contents.readable(TABLE, page.rows, lambda row: str(row["RowKey"]).split("|")[1:3])
-    names = {name for name, minute in places if minute[:2] == f"{hour:%H}"}
-    folded = sum([await _fold_hour_of_dependency(hour, name) for name in sorted(names)])
-    await rounds.write_round(_FOLDED, rounds.Round((hour + _HOUR).isoformat()))
-    return folded
-
-
-async def _fold_hour_of_dependency(hour: datetime, dependency: str) -> int:
-    begin = f"m|{dependency}|{hour:%H}"
-    page = await tables.rows_between(TABLE, _day_key(hour), after=begin, before=f"{begin}~")
-    for some in batched(page.rows, _AT_ONCE, strict=False):
-        await _fold_rows(hour, dependency, some)
-    return len(page.rows)
-
-
-async def _fold_rows(hour: datetime, dependency: str, rows: Iterable[tables.Row]) -> None:
-    keys = {"PartitionKey": _day_key(hour), "RowKey": f"h|{dependency}|{hour:%H}"}
-    stored = await tables.read_version(TABLE, *keys.values())
-    held = [] if stored is None else contents.readable(TABLE, [stored.row], _figures_of_hour)
-    merged = held[0] if held else {}
-    listed = list(rows)
-    minutes = contents.readable(TABLE, listed, lambda row: (_minute_of_row(hour, row), _figures_of_row(row)))
-    for at, figures in minutes:
-        merged.setdefault(str(floored(at, CELL).minute), Figures()).add(figures)
-    # Also those that cannot be read: they would be looked at again for ever.
-    deletions: list[tables.Change] = [("delete", tables.keys_of(row)) for row in listed]
-    text = json.dumps({minute: figures.to_json() for minute, figures in merged.items()})
-    written = {**keys, **contents.packed("cells", text)}
-    if not await tables.transact(TABLE, [tables.written_over(stored, written), *deletions]):
-        raise StorageRefusedError(f"{keys['RowKey']} was written meanwhile")
+def _cell_of_row(day: datetime, row: tables.Row) -> Cell:
+    time = row["RowKey"].split("|")[1]
+    at = day.replace(hour=int(time[:2]), minute=int(time[2:]))
+    return at, from_text(contents.unpacked("counts", row))
 
 
 async def remove_before(instant: datetime, limit: int) -> int:
@@ -206,28 +122,9 @@ async def remove_before(instant: datetime, limit: int) -> int:
     return len(old)
 
 
-def _days_between(begin: datetime, end: datetime) -> list[datetime]:
-    first = floored(begin, timedelta(days=1))
-    return [first + timedelta(days=number) for number in range((end - first) // timedelta(days=1) + 1)]
-
-
 def _day_key(instant: datetime) -> str:
     return f"{instant:%Y-%m-%d}"
 
 
-def _instant_of_minute(minute: int) -> datetime:
-    return datetime.fromtimestamp(minute * 60, UTC)
-
-
-def _minute_of_row(day: datetime, row: tables.Row) -> datetime:
-    text = row["RowKey"].split("|")[2]
-    return day.replace(hour=int(text[:2]), minute=int(text[2:]))
-
-
-def _figures_of_row(row: tables.Row) -> Figures:
-    return Figures.from_json_text(row["figures"])
-
-
-def _figures_of_hour(row: tables.Row) -> dict[str, Figures]:
-    cells: dict[str, Any] = json.loads(contents.unpacked("cells", row))
-    return {minute: Figures.from_json(figures) for minute, figures in cells.items()}
+def _instant_of(unsaved: Unsaved) -> datetime:
+    return datetime.fromtimestamp(unsaved.begin * 60, UTC)

@@ -21,7 +21,7 @@ from durable_retry.services.dead_letters.records import summarize
 from durable_retry.services.health import Health, read_health
 from durable_retry.triggers.http import circuits, dead_letters
 from durable_retry_console.alerts.board import raised_alerts
-from durable_retry_console.metrics.figures import MetricFigures
+from durable_retry_console.metrics.document import MetricFigures
 from durable_retry_console.overview.dependencies import DependencyGlance, by_trouble, read_circuits
 from durable_retry_console.overview.outbox import OutboxGlance, outbox_glance
 from durable_retry_console.overview.sharing import shared

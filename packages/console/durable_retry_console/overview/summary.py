@@ -32,8 +32,8 @@ from durable_retry.stores.operations.status import document_of
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry.spans import QUEUE
-from durable_retry_console.metrics.figures import MINUTE, MetricFigures, MetricsDocument, floored
-from durable_retry_console.metrics.series import metrics_between
+from durable_retry_console.metrics.document import MetricFigures, MetricsDocument
+from durable_retry_console.metrics.series import MINUTE, floored, metrics_between
 from durable_retry_console.metrics.store import WRITER
 from durable_retry_console.overview.sharing import shared
 
@@ -105,7 +105,7 @@ async def recent_metrics(window_seconds: int) -> MetricsDocument:
         await storage_clients.run_in_pool(WRITER.flush)
         now = clock.now()
         begin = floored(now - timedelta(seconds=window_seconds), MINUTE)
-        return await metrics_between([*sorted(dependencies().dependencies), QUEUE], begin, now, now)
+        return await metrics_between([*sorted(dependencies().dependencies), QUEUE], begin, now)
 
     return await shared(("metrics", window_seconds), read)
 

@@ -1,10 +1,8 @@
-"""Counting per minute in a process: what is unwritten, what is forgotten, and the bounds."""
+"""Counting per minute in a process: what is not written, what is forgotten, and the bounds."""
 
-import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -22,8 +20,15 @@ from durable_retry.engine.facts import (
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History, WaitKind
 from durable_retry.telemetry.facts import report
-from durable_retry_console.metrics import minutes as module
-from durable_retry_console.metrics.minutes import KEPT_MINUTES, MINUTES, Minutes, Unsaved, record_facts
+from durable_retry_console.metrics.counts import Counts, from_text, labelled
+from durable_retry_console.metrics.minutes import (
+    CELL_MINUTES,
+    KEPT_CELLS,
+    MINUTES,
+    Minutes,
+    Unsaved,
+    record_facts,
+)
 from tests.support.builders import NOON, an_operation
 
 
@@ -43,38 +48,58 @@ def manual_clock() -> Iterator[ManualClock]:
         yield manual_clock
 
 
-def figures(one: Unsaved) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(one.figures)
-    return found
+def counts_of(one: Unsaved) -> dict[str, Counts]:
+    return from_text(one.counts)
+
+
+def minutes_in(unsaved: Iterable[Unsaved]) -> list[dict[str, Counts]]:
+    return [counts_of(one) for one in unsaved if one.minutes == 1]
+
+
+def of_payments() -> Counts:
+    (minute,) = minutes_in(MINUTES.take())
+    return minute["payments"]
 
 
 @pytest.mark.usefixtures("manual_clock")
-def test_what_happened_is_unsaved_until_it_was_written() -> None:
+def test_what_happened_is_taken_once_as_a_minute_and_as_a_cell() -> None:
     minutes = Minutes()
-    minutes.started("payments")
-    minutes.attempted("payments", 1, "transient", 12.0, counted=True)
-    minutes.waited("payments", "retry", 2.0, 0.5)
-    minutes.waited("payments", "retry", 1.0, None)  # somebody ended it before it was due
-    minutes.opened("payments")
-    minutes.ended("other", "succeeded", 0.5)
-    other, payments = minutes.unsaved()
-    assert (other.dependency, other.minute) == ("other", int(NOON.timestamp()) // 60)
-    assert figures(payments)["failures"] == {"transient": 1}
-    assert figures(payments)["waits"] == {"retry": [2, 3.0]}
-    assert list(figures(payments)["late_times"].values()) == [1]
-    minutes.saved([other, payments])
-    assert minutes.unsaved() == []
+    minutes.count("payments", {"started": 1})
+    minutes.count("payments", {"started": 1, "attempt_seconds": 0.1})
+    minutes.count("other", {"started": 1})
+    minute, cell = minutes.take()
+    present = int(NOON.timestamp()) // 60
+    assert (minute.minutes, minute.begin, cell.minutes, cell.begin) == (1, present, CELL_MINUTES, present)
+    assert counts_of(minute) == {"payments": {"started": 2, "attempt_seconds": 0.1}, "other": {"started": 1}}
+    assert counts_of(cell) == counts_of(minute)
+    assert minutes.take() == []
 
 
 @pytest.mark.usefixtures("manual_clock")
 def test_a_change_during_the_write_is_written_the_next_time() -> None:
     minutes = Minutes()
-    minutes.started("payments")
-    written = minutes.unsaved()
-    minutes.started("payments")
-    minutes.saved(written)
-    (again,) = minutes.unsaved()
-    assert figures(again) == {"started": 2}  # the whole minute, so that the row may be written twice
+    minutes.count("payments", {"started": 1})
+    assert len(minutes.take()) == 2
+    minutes.count("payments", {"started": 1})
+    # The whole minute, so that the row may be written twice.
+    assert minutes_in(minutes.take()) == [{"payments": {"started": 2}}]
+
+
+@pytest.mark.usefixtures("manual_clock")
+def test_what_could_not_be_written_is_taken_again() -> None:
+    minutes = Minutes()
+    minutes.count("payments", {"started": 1})
+    minutes.put_back(minutes.take())
+    assert minutes_in(minutes.take()) == [{"payments": {"started": 1}}]
+
+
+def test_a_cell_adds_up_its_minutes_also_those_that_are_written(manual_clock: ManualClock) -> None:
+    minutes = Minutes()
+    for number in range(CELL_MINUTES + 1):
+        minutes.count("payments", {"started": 1})
+        *_, cell = minutes.take()
+        assert counts_of(cell)["payments"]["started"] == number % CELL_MINUTES + 1
+        manual_clock.now += timedelta(minutes=1)
 
 
 @pytest.mark.usefixtures("manual_clock")
@@ -91,8 +116,7 @@ def test_an_outage_counts_once_however_many_of_its_probes_fail() -> None:
     )
     for before, after in moves:
         report(CircuitChanged("payments", before, after, "", "circuit"))
-    (payments,) = MINUTES.unsaved()
-    assert figures(payments)["openings"] == 1
+    assert of_payments() == {"openings": 1}
     MINUTES.clear()
 
 
@@ -103,9 +127,16 @@ def test_limits_of_the_moment_are_noted_and_no_limit_is_none(manual_clock: Manua
     report(LimitsRead("payments", 6, 2.5))
     manual_clock.now += timedelta(minutes=1)
     report(LimitsRead("other", 0, 1.0))
-    payments, other = MINUTES.unsaved()
-    assert figures(payments) == {"limits": {"concurrency": [2, 14.0], "rate": [1, 2.5]}}
-    assert figures(other) == {"limits": {"rate": [1, 1.0]}}
+    first, second = minutes_in(MINUTES.take())
+    assert first == {
+        "payments": {
+            "limit|concurrency": 14,
+            "limit_readings|concurrency": 2,
+            "limit|rate": 2.5,
+            "limit_readings|rate": 1,
+        }
+    }
+    assert second == {"other": {"limit|rate": 1, "limit_readings|rate": 1}}
     MINUTES.clear()
 
 
@@ -120,57 +151,48 @@ def test_what_happens_to_an_operation_counts_for_its_priority_and_its_debounce_k
         operation=operation, state=OperationState.CANCELLED, history=History(), updated_at=NOON
     )
     report(OperationEnded(status.to_json() | {"replaced_by": "op-2"}, None))
-    (payments,) = MINUTES.unsaved()
-    found = figures(payments)
-    assert found["priorities"]["low"]["started"] == 1
-    assert found["priorities"]["low"]["waits"] == [1, 2.5]
-    assert list(found["priorities"]["low"]["operation_times"].values()) == [1]
-    assert found["debounce_replaced"] == 1
+    found = of_payments()
+    assert (found["low:started"], found["low:waits"], found["low:wait_seconds"]) == (1, 1, 2.5)
+    assert list(labelled(found, "low:operation_ms").values()) == [1]
+    assert found["debounce|replaced"] == 1
     MINUTES.clear()
 
 
-def test_a_minute_that_is_over_and_written_is_forgotten(manual_clock: ManualClock) -> None:
+def test_a_cell_that_is_over_and_written_is_forgotten(manual_clock: ManualClock) -> None:
     minutes = Minutes()
-    minutes.started("payments")
-    manual_clock.now += timedelta(minutes=1)
-    minutes.started("payments")
-    first, second = minutes.unsaved()
-    minutes.saved([first, second])
-    minutes.saved([first])  # a repeated note does no harm
-    assert list(minutes._slots) == [(second.minute, "payments")]
+    minutes.count("payments", {"started": 1})
+    minutes.take()
+    manual_clock.now += timedelta(minutes=CELL_MINUTES)
+    minutes.count("payments", {"started": 1})
+    minutes.take()
+    assert list(minutes._counts) == [int(manual_clock.now.timestamp()) // 60]
 
 
 def test_what_cannot_be_written_for_long_is_given_up_and_said(
     manual_clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     minutes = Minutes()
-    minutes.attempted("payments", 1, None, 1.0, counted=True)
-    manual_clock.now += timedelta(minutes=KEPT_MINUTES)
-    assert len(minutes.unsaved()) == 1
-    manual_clock.now += timedelta(minutes=1)
+    minutes.count("payments", {"attempts": 1})
+    manual_clock.now += timedelta(minutes=KEPT_CELLS * CELL_MINUTES)
+    unsaved = minutes.take()
+    assert len(unsaved) == 2
+    minutes.put_back(unsaved)
+    manual_clock.now += timedelta(minutes=CELL_MINUTES)
     with caplog.at_level(logging.WARNING):
-        assert minutes.unsaved() == []
+        assert minutes.take() == []
     assert "1 minute of metrics with 1 attempt could" in caplog.text
-
-
-def test_the_memory_is_bounded(manual_clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_SLOTS", 2)
-    minutes = Minutes()
-    for name in ("a", "b", "c"):
-        manual_clock.now += timedelta(minutes=1)
-        minutes.started(name)
-    assert [one.dependency for one in minutes.unsaved()] == ["b", "c"]
+    assert minutes._counts == {}
 
 
 @pytest.mark.usefixtures("manual_clock")
 def test_one_call_says_that_there_is_something_to_write() -> None:
     minutes, calls = Minutes(), []
     minutes.when_changed(lambda: calls.append(1))
-    minutes.started("payments")
-    minutes.started("payments")
+    minutes.count("payments", {"started": 1})
+    minutes.count("payments", {"started": 1})
     assert len(calls) == 1
-    minutes.unsaved()
-    minutes.started("payments")
+    minutes.take()
+    minutes.count("payments", {"started": 1})
     assert len(calls) == 2
     minutes.clear()
-    assert minutes.unsaved() == []
+    assert minutes.take() == []

@@ -16,6 +16,7 @@ from durable_retry.settings.configuration import using
 from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.metrics.counts import of_attempt, of_end, of_start
 from durable_retry_console.metrics.minutes import MINUTES
 from durable_retry_console.overview import sharing
 from durable_retry_console.overview import summary as overview
@@ -92,11 +93,11 @@ async def test_what_ended_is_counted_when_it_ended_and_what_goes_on_when_it_was_
     stage: Index,
 ) -> None:
     for seconds in (0.1, 0.2):
-        MINUTES.started("payments")
-        MINUTES.attempted("payments", 1, None, 5, counted=True)
-        MINUTES.ended("payments", "succeeded", seconds)
-    MINUTES.started("mail")
-    MINUTES.attempted("mail", 2, "transient", 5, counted=True)
+        MINUTES.count("payments", of_start(None))
+        MINUTES.count("payments", of_attempt(1, None, 5, counted=True))
+        MINUTES.count("payments", of_end("succeeded", seconds, None, None))
+    MINUTES.count("mail", of_start(None))
+    MINUTES.count("mail", of_attempt(2, "transient", 5, counted=True))
     await stage.waits("op-waits", age=timedelta(minutes=3))
     summary = await stage.summary()
     assert (summary["operations"], summary["attempts"], summary["amplification"]) == (3, 3, 1.5)
