@@ -12,7 +12,7 @@ from sphinx.application import Sphinx
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from docs.published import MADE, published  # noqa: E402 # from the folder that the line above adds
+from docs.published import MADE, contents_below, published  # noqa: E402 # from the folder that the line above adds
 
 project = "Durable Retry"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
@@ -94,7 +94,7 @@ def _lead_out_of_the_site(app: Sphinx, name: str, source: list[str]) -> None:
 
     source[0] = published(name, source[0])
     _write(app, f"{name}.md", source[0])
-    source[0] = _LINK.sub(led, source[0])
+    source[0] = _LINK.sub(led, source[0]) + contents_below(name)
 
 
 def _list_for_programs(app: Sphinx, error: Exception | None) -> None:
@@ -104,7 +104,8 @@ def _list_for_programs(app: Sphinx, error: Exception | None) -> None:
     env = app.env
     lines = [f"# {project}", "", f"> {_SUMMARY}"]
     for shelf in env.get_doctree("index").findall(addnodes.toctree):
-        pages = [name for _, name in shelf["entries"]]
+        names = [name for _, name in shelf["entries"]]
+        pages = [page for name in names for page in (name, *env.toctree_includes.get(name, ()))]
         lines += ["", f"## {shelf['caption']}", ""]
         lines += [f"- [{env.titles[name].astext()}]({name}.md)" for name in pages]
     _write(app, "llms.txt", "\n".join(lines) + "\n")

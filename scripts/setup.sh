@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv with Python 3.13+ and local.settings.json, installs the Python packages and Azurite.
+# Makes .venv with Python 3.13+, local.settings.json and mine/, installs the Python packages and Azurite.
 # Idempotent; a second run takes milliseconds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,6 +8,13 @@ if [ ! -e local.settings.json ]; then
     # Secrets go into this file: only its owner can read it, and git ignores it.
     (umask 077 && cat local.settings.example.json > local.settings.json)
     echo "setup: made local.settings.json from local.settings.example.json"
+fi
+if [ ! -e mine ]; then
+    # The quick start and the recipes write into this folder: git ignores it, so a later pull finds no changes.
+    mkdir mine
+    cat dependencies.toml > mine/dependencies.toml
+    echo '"""Functions that operations run."""' > mine/handlers.py
+    echo "setup: made mine/, with a copy of dependencies.toml"
 fi
 
 stamp=.venv/.installed

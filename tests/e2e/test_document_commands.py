@@ -67,6 +67,9 @@ def copied_to(folder: Path) -> Path:
             shutil.copy(ROOT / name, folder / name)
     example = folder / "local.settings.example.json"
     shutil.copy(example, folder / "local.settings.json")  # as `make setup` does
+    (folder / "mine").mkdir()
+    shutil.copy(folder / "dependencies.toml", folder / "mine")
+    (folder / "mine/handlers.py").touch()
     for made in (".venv", "packages/onebox/onebox/azurite/node_modules"):
         (folder / made).symlink_to(ROOT / made)
     return folder

@@ -10,6 +10,7 @@ import pytest
 from scripts.processes import ROOT
 
 NEEDED = [
+    "dependencies.toml",
     "local.settings.example.json",
     "requirements.txt",
     "requirements-dev.txt",
@@ -19,7 +20,7 @@ NEEDED = [
     "packages/retryctl/pyproject.toml",
     "packages/onebox/onebox/azurite/package-lock.json",
 ]
-COMMANDS = ["bash", "cat", "cksum", "dirname", "rm"]
+COMMANDS = ["bash", "cat", "cksum", "dirname", "mkdir", "rm"]
 
 
 @pytest.fixture
@@ -105,21 +106,26 @@ def test_a_first_setup_makes_local_settings_that_only_the_owner_reads(set_up: Pa
     assert made.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_first_setup_makes_a_folder_for_what_one_tries_out(set_up: Path) -> None:
+    assert (set_up / "mine/dependencies.toml").read_text() == (set_up / "dependencies.toml").read_text()
+    assert (set_up / "mine/handlers.py").exists()
+
+
 def test_a_later_setup_leaves_local_settings_as_they_are(set_up: Path, bare_path: Path) -> None:
     (set_up / "local.settings.json").write_text("edited")
     assert setup(set_up, str(bare_path)).returncode == 0
     assert (set_up / "local.settings.json").read_text() == "edited"
 
 
-def test_git_ignores_the_local_settings() -> None:
+def test_git_ignores_what_setup_makes_for_one_person() -> None:
     ignored = subprocess.run(
-        ["git", "check-ignore", "local.settings.json"],  # noqa: S607 # git as it is found
+        ["git", "check-ignore", "local.settings.json", "mine/handlers.py"],  # noqa: S607 # git as it is found
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert ignored.stdout == "local.settings.json\n"
+    assert ignored.stdout.split() == ["local.settings.json", "mine/handlers.py"]
 
 
 def test_a_second_setup_does_nothing_and_says_nothing(set_up: Path, bare_path: Path) -> None:

@@ -308,3 +308,13 @@ def test_a_page_has_a_short_title_and_opens_with_what_it_is_for(document: Docume
 
 def test_at_most_one_page_in_three_opens_with_what_a_reader_can_do_after_it() -> None:
     assert len([page for page in PAGES if "After this page " in page.text]) <= len(PAGES) / 3
+
+
+def test_the_sdk_still_decides_on_a_retry_by_the_wall_clock_while_it_replays() -> None:
+    """When this fails, the SDK was mended: then docs/coming-from.md should say from which version on."""
+    page = Document("docs/coming-from.md")
+    (block,) = (block for block in page.blocks("python") if "RetryableTask" in block.text)
+    names: dict[str, Any] = {}
+    exec(block.text, names)  # noqa: S102 # the page's own code
+    with pytest.raises(AssertionError):
+        names["test_a_replay_computes_the_delay_that_the_first_run_computed"]()
