@@ -127,9 +127,9 @@ def _why(circuit: Mapping[str, Any]) -> str | None:
     """Return why calls of a dependency do not go, with the error behind it; None where they go."""
     if circuit["first_opened_at"]:
         probes = circuit["failed_probes"]
-        failed = f", {plural(probes, 'probe')} failed" if probes else ""
+        failed = f"{plural(probes, 'probe')} failed " if probes else ""
         why = circuit["last_error"] or circuit["reason"]
-        return f"{why}, since {instant(circuit['first_opened_at'])}{failed}"
+        return f"{failed}since {instant(circuit['first_opened_at'])}: {why}"
     if circuit["throttled_until"]:
         return f"paused by {circuit['throttled_by']} until {instant(circuit['throttled_until'])}"
     return None

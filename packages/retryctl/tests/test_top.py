@@ -129,7 +129,7 @@ def test_what_ails_comes_first_with_what_waits_and_what_failed() -> None:
     assert "in 15 min: 20 attempts, 10 failed, 9 ended" in text
     assert "Open dead letters: 532  10 min ago" in text
     rows = {line.split("  ")[0]: " ".join(line.split()) for line in text.splitlines() if line}
-    why = "503: no backend, since 2026-11-21T08:56:00Z, 12 probes failed"
+    why = "12 probes failed since 2026-11-21T08:56:00Z: 503: no backend"
     assert rows["payments"] == f"payments open 7 532 50% of 10 1.50 in 2 min {why}"
     assert rows["search"] == "search closed 0 0 - 1.00 in 17 min paused by 429 until 2026-11-21T09:17:00Z"
     assert "\nhealthy: cards, mail\n" in text
@@ -151,7 +151,7 @@ def test_an_outage_without_a_probe_says_why_the_circuit_opened() -> None:
     out = io.StringIO()
     held = DOWN | {"state": "forced_open", "failed_probes": 0, "last_error": None, "reason": "drill"}
     run(OVERVIEW | {"circuits": [held]}, out=out)
-    assert "drill, since 2026-11-21T08:56:00Z\n" in out.getvalue()
+    assert "since 2026-11-21T08:56:00Z: drill\n" in out.getvalue()
     assert "\nhealthy:" not in out.getvalue()
 
 

@@ -32,7 +32,7 @@ def test_a_circuit_is_switched_with_a_reason_that_the_trail_keeps(window: Window
 
 def test_a_dependency_that_fails_moves_its_bar(window: Window, seen: System, key: str) -> None:
     window.open("circuits")
-    bar = window.page.locator(".circuit").filter(has_text="flaky").locator(".ratio-fill")
+    bar = window.page.locator(".circuit[data-key=flaky]").locator(".ratio-fill")
     seen.until(seen.accepted(f"{key}-0", "/fail/9"), "dead_lettered")
     expect(bar).not_to_have_css("width", "0px")
     before = bar.evaluate("bar => bar.style.width")
@@ -99,7 +99,7 @@ def test_an_open_circuit_shows_the_window_that_opened_it(window: Window, seen: S
     outages = window.page.get_by_role("table", name="Outages").locator("tbody tr")
     expect(outages).to_have_count(1)
     expect(outages).to_contain_text("the last error: 503")
-    expect(window.card("Waiting operations").get_by_role("link", name=f"{key}-0")).to_be_visible()
+    expect(window.card("Waiting circuit").get_by_role("link", name=f"{key}-0")).to_be_visible()
     expect(window.card("Window").get_by_text("Operations waiting").locator("..")).to_contain_text("4")
     window.open("circuits")
     expect(window.page.locator(".circuit").first).to_contain_text("brittle")  # unhealthy ones come first

@@ -38,7 +38,7 @@ def test_a_blocked_lane_shows_its_queue_and_goes_on_when_the_dead_letter_is_arch
     window.open(f"lanes/{key}")
 
     window.button("Archive").click()
-    expect(headline).to_contain_text("Nobody waits")
+    expect(headline).to_contain_text("No operation waits")
     for each in waiting:
         seen.until(each, "succeeded")
 
@@ -56,4 +56,4 @@ def test_a_blocked_lane_is_listed_and_goes_on_when_the_dead_letter_is_replayed(
     window.button("Replay").click()
     window.dialog().get_by_role("button", name="Replay").click()
     seen.until(behind, "succeeded")
-    expect(window.page.locator(".headline")).to_contain_text("Nobody waits")
+    expect(window.page.locator(".headline")).to_contain_text("No operation waits")

@@ -22,7 +22,7 @@ def test_the_overview_shows_states_circuits_causes_and_the_outbox(window: Window
         re.compile(r"[1-9]\d* waiting retry")
     )
     expect(window.card("Dependencies")).to_contain_text("patient")
-    refusing = window.page.locator(".circuit").filter(has_text="flaky")
+    refusing = window.page.locator(".circuit[data-key=flaky]")
     expect(refusing).to_contain_text(re.compile(r"\d dead letters?"))
     expect(window.page.locator(".healthy")).to_contain_text("limited")
     expect(window.card("Dead letters by cause")).to_contain_text("Rejected by dependency")
@@ -89,7 +89,7 @@ def test_an_operation_is_paused_with_a_reason_and_an_end(window: Window, seen: S
     window.dialog().get_by_label("Deadline").select_option("stops meanwhile")
     window.dialog().get_by_role("button", name="Pause it").click()
     expect(window.page.locator(".headline")).to_contain_text(re.compile(r"goes on in (9|10) min"))
-    expect(window.card("Done by people")).to_contain_text("the supplier moves")
+    expect(window.card("Actions")).to_contain_text("the supplier moves")
     assert seen.until(operation_id, "paused")["actions"][-1]["reason"] == "the supplier moves"
     window.button("Resume").click()
     expect(window.page.locator(".headline .badge")).to_have_text("Scheduled")
@@ -106,7 +106,7 @@ def test_an_operation_is_cancelled_after_asking(window: Window, seen: System, ke
     window.dialog().get_by_role("button", name="Cancel it").click()
     seen.until(operation_id, "cancelled")
     expect(window.page.locator(".headline .badge")).to_have_text("Cancelled")
-    expect(window.card("Done by people")).to_contain_text("Cancelled")
+    expect(window.card("Actions")).to_contain_text("Cancelled")
 
 
 def test_an_operation_shows_the_steps_of_its_handler(window: Window, seen: System, key: str) -> None:

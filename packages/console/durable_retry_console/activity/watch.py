@@ -1,5 +1,6 @@
 """Noting what happens: acts of people, outages of dependencies."""
 
+from datetime import datetime
 from hashlib import sha256
 
 from durable_retry import clock
@@ -11,6 +12,7 @@ from durable_retry.settings.configuration import api_path
 from durable_retry.telemetry.facts import subscribe
 from durable_retry_console.activity.shapes import ActivityItem, ActivityKind, ActivityTarget
 from durable_retry_console.activity.store import WRITER
+from durable_retry_console.alerts.rules import duration_text
 
 _PATHS = {
     TargetType.OPERATION: "operations/{}",
@@ -56,13 +58,13 @@ def _note_act(fact: PersonActed) -> None:
 def _note_outage(fact: CircuitChanged) -> None:
     if fact.opened_at is None:
         return
-    is_over = fact.after in FREE
+    ended_at = clock.now() if fact.after in FREE else None
     item = ActivityItem(
         at=fact.opened_at,
-        until=clock.now() if is_over else None,
+        until=ended_at,
         kind=ActivityKind.CIRCUIT,
         who=None if fact.by in {AUTOMATIC, UNNAMED} else fact.by,
-        what=_outage_words(fact.failed_probes, is_over=is_over),
+        what=_outage_words(fact.opened_at, ended_at, fact.failed_probes),
         target=target_of(TargetType.CIRCUIT, fact.dependency),
         reason=fact.evidence,
         dependency=fact.dependency,
@@ -71,7 +73,9 @@ def _note_outage(fact: CircuitChanged) -> None:
     WRITER.note(item, sha256(fact.dependency.encode()).hexdigest()[:8])
 
 
-def _outage_words(failed_probes: int, *, is_over: bool) -> str:
-    state = "was open" if is_over else "is open"
+def _outage_words(began_at: datetime, ended_at: datetime | None, failed_probes: int) -> str:
+    state = "is open"
+    if ended_at is not None:
+        state = f"was open for {duration_text((ended_at - began_at).total_seconds())}"
     probes = f"; {counted(failed_probes, 'probe')} failed" if failed_probes else ""
     return f"the circuit {state}{probes}"

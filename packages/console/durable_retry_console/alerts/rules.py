@@ -145,7 +145,7 @@ class Alert(JsonShape):
         value, threshold = _value_text(self.kind, self.value), _value_text(self.kind, self.threshold)
         if self.is_raised:
             return f"{self.title}: {value}, over the threshold of {threshold}."
-        lasted = _duration_text((self.since - self.raised_at).total_seconds())
+        lasted = duration_text((self.since - self.raised_at).total_seconds())
         return f"{self.title}: {value}, no longer over the threshold of {threshold}, after {lasted}."
 
     def document(self) -> dict[str, Any]:
@@ -257,10 +257,11 @@ _HOUR_SECONDS: Final = 3_600
 
 
 def _value_text(kind: str, value: float) -> str:
-    return _duration_text(value) if kind.endswith("_seconds") or kind == NOT_STARTING else f"{value:g}"
+    return duration_text(value) if kind.endswith("_seconds") or kind == NOT_STARTING else f"{value:g}"
 
 
-def _duration_text(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
+    """Return a duration for a person: `42 s`, `12 min`, `3 h 5 min`."""
     whole = int(seconds)
     if whole < _MINUTE_SECONDS:
         return f"{whole} s"

@@ -97,7 +97,7 @@ def test_an_outage_is_one_entry_from_its_first_opening_to_its_end(notes: Notes) 
         ("the circuit is open", None),
         ("the circuit is open; 1 probe failed", None),
         ("the circuit is open; 2 probes failed", None),
-        ("the circuit was open; 2 probes failed", "2026-11-21T12:00:00Z"),
+        ("the circuit was open for 10 min; 2 probes failed", "2026-11-21T12:00:00Z"),
     ]
     assert notes.items[0]["reason"] == "3 failures in a row; the last error: 503: no backend"
     assert {(item["dependency"], item["target"]["id"]) for item in notes.items} == {("payments", "payments")}

@@ -46,11 +46,11 @@ function headline(one, place, reload) {
   const noted = { name: "note", label: "Note", optional: true, hint: "Kept with the cause." };
   const body = (given) => (given.note ? { note: given.note } : {});
   const acknowledge = async () => {
-    const given = await ask({ title: "Acknowledge this cause?", words: "It says that somebody looks into it.", fields: [noted], action: "Acknowledge" });
+    const given = await ask({ title: "Acknowledge this cause?", words: "It shows that somebody works on it.", fields: [noted], action: "Acknowledge" });
     if (given) act(place, "acknowledge", body(given), "Acknowledged.", reload);
   };
   const resolve = async () => {
-    const given = await ask({ title: "Resolve this cause?", words: "It says that what caused it is mended. The open dead letters stay open: replay or archive them. If one fails again, the cause says that it came back.", fields: [noted], action: "Resolve" });
+    const given = await ask({ title: "Resolve this cause?", words: "It shows that the cause is fixed. Its open dead letters stay open: replay or archive them. If it fails again, it is marked Came back.", fields: [noted], action: "Resolve" });
     if (given) act(place, "resolve", body(given), "Resolved.", reload);
   };
   return h("div", { class: "headline", data: { key: "headline" } },

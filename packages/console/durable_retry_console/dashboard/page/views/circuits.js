@@ -174,7 +174,7 @@ async function load(path, name, slow, signal, update) {
 }
 
 const OUTAGES = [
-  { name: "When", cell: outageSpan, text: (one) => one.at },
+  { name: "When", cell: (one) => outageSpan(one), text: (one) => one.at },
   { name: "What", class: "wide", cell: (one) => one.what, text: (one) => one.what },
   { name: "Why", class: "wide", cell: (one) => one.reason ?? "–", text: (one) => one.reason },
   { name: "By", cell: (one) => one.who ?? "–", text: (one) => one.who },
@@ -186,10 +186,8 @@ function lately({ hour, dependency }) {
   return card("Last hour", hour ? notice(hour.error) : h("p", { class: "loading-part" }, "Loading…"));
 }
 
-/** When an outage was, and how long; or since when it goes on. */
-export function outageSpan({ at: began, until: ended }) {
-  return ended ? h("span", { title: ended }, span(Date.parse(began), Date.parse(ended)), " · ", duration(Math.round((Date.parse(ended) - Date.parse(began)) / 1_000))) : when(began);
-}
+/** When an outage was, or since when it goes on. */
+export const outageSpan = ({ at: began, until: ended }) => (ended ? h("time", { datetime: began, title: ended }, span(Date.parse(began), Date.parse(ended))) : when(began));
 
 function outages({ outages: found, dependency }) {
   const more = h("a", { href: link("activity", { kind: "circuit", dependency }) }, "All");
@@ -232,10 +230,10 @@ function limits({ limits: now, quota, counted, dependency }) {
   const running = counted?.unfinished.by_dependency[dependency]?.running ?? null;
   return card("Limits", facts([
     ["At once", now.max_concurrency ? `${number(now.max_concurrency)} attempts` : "no limit"],
-    ["In use", now.max_concurrency ? `${number(now.lent)} of ${number(now.max_concurrency - now.shared_concurrency)} lent, up to ${number(now.shared_concurrency)} more in the workers' shares` : null],
+    ["In use", now.max_concurrency ? `${number(now.lent)} of ${number(now.max_concurrency - now.shared_concurrency)}, and up to ${number(now.shared_concurrency)} more that workers share` : null],
     ["Operations running", running === null ? null : number(running)],
     ["Starts per second", startsText(now)],
-    ["Pace", now.pace], ["Left of its own limit", quota ? [`${number(quota.remaining)} of ${number(quota.limit)}, renewed `, until(quota.until)] : null],
+    ["Pace", now.pace], ["Left of the dependency's own limit", quota ? [`${number(quota.remaining)} of ${number(quota.limit)}, renewed `, until(quota.until)] : null],
     ["Waiting for a turn", `about ${number(now.waiting)}`],
   ]));
 }

@@ -133,7 +133,7 @@ function outcome(one) {
   const state = last.dead_letter_id ? "dead_lettered" : (event?.state ?? operation?.status);
   const attempts = operation && !event && !last.dead_letter_id ? plural(operation.attempt_count, "attempt") : null;
   return card("Outcome of the replay", h("p", { class: "replay-outcome", role: "status" },
-    state ? badge(state) : h("span", { class: "dim" }, "Not known any more"),
+    state ? badge(state) : h("span", { class: "dim" }, "No longer known"),
     attempts ? h("span", {}, attempts) : null,
     operation?.next_attempt_at ? h("span", { class: "countdown" }, "next attempt ", until(operation.next_attempt_at)) : null,
     operationLink(last.operation_id, "Look at the operation"),
@@ -159,7 +159,7 @@ function headline(one, place, path, query, reload) {
     one.unreadable ? null : h("div", { class: "actions" },
       // The editor has a button of its own that replays, so that what is sent is what is seen.
       isOpen && !query.edit ? button("Replay", () => replayAsItWas(one, place, reload), "main") : null,
-      isOpen ? h("a", { class: "button", href: link(path, query.edit ? {} : { edit: "1" }) }, query.edit ? "Leave the editor" : "Edit and replay") : null,
+      isOpen ? h("a", { class: "button", href: link(path, query.edit ? {} : { edit: "1" }) }, query.edit ? "Stop editing" : "Edit and replay") : null,
       one.status === "archived"
         ? button("Restore", () => act(place, "restore", {}, "Restored.", reload))
         : button("Archive", () => act(place, "archive", {}, "Archived.", reload), "quiet")));

@@ -61,7 +61,7 @@ function missing(error) {
 function headline({ dead, ...lane }, reload) {
   const place = dead && `dead-letters/${segment(dead.id)}`;
   return h("div", { class: "headline", data: { key: "headline" } },
-    h("div", { class: "headline-words" }, badge(stateOf(lane)), h("span", {}, lane.waiting ? `${plural(lane.waiting, "operation waits", "operations wait")} behind the one in front` : "Nobody waits."),
+    h("div", { class: "headline-words" }, badge(stateOf(lane)), h("span", {}, lane.waiting ? `${plural(lane.waiting, "operation waits", "operations wait")} behind the one in front` : "No operation waits."),
       h("a", { href: link("operations", { order_key: lane.order_key }) }, "All in this order")),
     dead?.status !== "open" || dead.unreadable ? null : h("div", { class: "actions" },
       button("Replay", () => replayAsItWas(dead, place, reload), "main"),
@@ -88,8 +88,8 @@ function queue({ queue: places, waiting }, path, query) {
   const rest = waiting - items.length;
   const columns = items.some((one) => one.dead_letter_id) ? [...QUEUE, ENDED] : QUEUE;
   return card("Queue", [
-    table("Queue", columns, items, { keyOf: (one) => one.operation_id, empty: "Nobody waits." }),
-    rest > 0 ? h("p", { class: "dim" }, `${plural(rest, "further operation waits", "further operations wait")} behind them.`) : null,
+    table("Queue", columns, items, { keyOf: (one) => one.operation_id, empty: "No operation waits." }),
+    rest > 0 ? h("p", { class: "dim" }, `${plural(rest, "more operation waits", "more operations wait")} behind them.`) : null,
     pager(path, query, { items, next_cursor: null }, columns, "lane"),
   ], { key: "queue" });
 }

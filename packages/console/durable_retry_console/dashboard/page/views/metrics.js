@@ -157,7 +157,7 @@ function circuits(happened, points, seconds) {
   const end = Math.min(now(), Date.parse(points.at(-1).at) + seconds * 1_000);
   const outages = (happened?.outages ?? []).map((one) => ({ ...one, from: Date.parse(one.at), to: one.until ? Date.parse(one.until) : end })).filter(({ to }) => to > begin);
   if (!outages.length) return null;
-  const outageSpan = ({ from, to, what, reason, until }) => ({ from, to, text: `${what} ${span(from, to)}, ${until ? "" : "so far "}${duration((to - from) / 1_000)}: ${reason}` });
+  const outageSpan = ({ from, to, what, reason, until }) => ({ from, to, text: `${what}, ${span(from, to)}${until ? "" : " so far"}: ${reason}` });
   const rows = [...Map.groupBy(outages, (one) => one.dependency)].sort(([a], [b]) => a.localeCompare(b)).map(([name, spans]) => [name, spans.map(outageSpan)]);
   return card("Outages", spanRows({ title: "Outages", begin, end, rows }), { key: "circuits" });
 }

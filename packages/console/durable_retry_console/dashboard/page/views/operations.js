@@ -142,14 +142,14 @@ const DONE = { cancel: "Cancelled", retry_now: "Retried now", pause: "Paused", r
 function actions(one) {
   if (!one.actions?.length) return null;
   const line = (each) => h("li", {}, h("span", {}, DONE[each.action], each.by ? ` by ${each.by}` : "", each.reason ? `: ${each.reason}` : ""), h("span", { class: "spread" }), ago(each.at));
-  return card("Done by people", h("ul", { class: "lines" }, one.actions.map(line)), { key: "actions" });
+  return card("Actions", h("ul", { class: "lines" }, one.actions.map(line)), { key: "actions" });
 }
 
 /** What became of the replays of its dead letters, the latest first. */
 function replays(one) {
   if (!one.replays?.length) return null;
   const line = (each) => h("li", { class: "stack", data: { key: `${each.dead_letter_id} ${each.requested_at}` } },
-    h("span", {}, each.status ? badge(each.status) : h("span", { class: "dim" }, "Not known any more"), " replay of ", deadLetterLink(each.dead_letter_id, words(each.reason)),
+    h("span", {}, each.status ? badge(each.status) : h("span", { class: "dim" }, "No longer known"), " replay of ", deadLetterLink(each.dead_letter_id, words(each.reason)),
       each.failed_again ? [" · ", deadLetterLink(each.failed_again, "failed again")] : null,
       each.action_id ? [" · ", h("a", { href: link(`bulk-actions/${segment(each.action_id)}`) }, "bulk action")] : null),
     h("small", { class: "dim" }, ago(each.requested_at), each.by ? ` by ${each.by}` : "", each.note ? ` · ${each.note}` : ""));

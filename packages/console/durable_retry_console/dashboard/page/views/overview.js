@@ -110,7 +110,7 @@ function operations({ counted }, minutes) {
   const by = counted.by_status;
   const legend = h("ul", { class: "legend" }, STATES.filter((state) => by[state]).map((state) =>
     h("li", { data: { key: state } }, h("a", { href: link("operations", { status: state, created_after: counted.from }) }, badge(state), h("strong", {}, number(by[state]))))));
-  return card("Operations", [h("p", { class: "dim" }, `${countedWords(counted)} A bar has what ended then, and what was accepted then and goes on. ${ratioWords(counted)}`),
+  return card("Operations", [h("p", { class: "dim" }, `${countedWords(counted)} Each bar shows what ended then, and what was accepted then and is not finished. ${ratioWords(counted)}`),
     isIdle(counted) ? firstStep("No operations in this period.") : stateBars(counted, (from, to) => go("operations", { created_after: from, created_before: to })), legend], { more: choice });
 }
 
