@@ -211,11 +211,11 @@ def test_a_saga_shows_what_was_undone_and_leads_to_its_operations(
     window.page.get_by_label("Find", exact=True).press("Enter")
     expect(window.page.locator(".headline .badge")).to_have_text("Undone: charge was refused (402)")
     lines = window.card("Steps").locator("li")
-    expect(lines.nth(0)).to_have_text(re.compile(r"Undone reserve was undone.*undoing reserve Succeeded"))
+    expect(lines.nth(0)).to_have_text(re.compile(r"Undone reserve.*undone by its compensation Succeeded"))
     expect(lines.nth(1)).to_have_text(re.compile(r"Dead lettered charge.*status 402"))
     expect(lines.nth(1).get_by_role("link", name="Its dead letter, to replay it")).to_be_visible()
     expect(lines.nth(2)).to_have_text("Not run ship")
-    lines.nth(0).get_by_role("link", name="undoing reserve").click()
+    lines.nth(0).get_by_role("link", name="its compensation").click()
     expect(window.page.locator(".key")).to_have_text(f"{key}-undo")
 
 
@@ -250,7 +250,7 @@ def test_a_compensation_that_waits_for_a_circuit_says_so(window: Window, seen: S
     saga_id = seen.client.post("/api/sagas", json={"steps": steps}).json()["saga_id"]
     window.open(f"sagas/{saga_id}")
     reserve = window.card("Steps").locator("li").first
-    expect(reserve).to_contain_text("to be undone by undoing reserve Waiting circuit")
+    expect(reserve).to_contain_text("to be undone by its compensation Waiting circuit")
     expect(reserve).to_contain_text("the circuit is held open: a test; next probe in")
     seen.client.post("/api/circuits/switched/close", json={"reason": "done"}).raise_for_status()
     expect(window.page.locator(".headline .badge")).to_have_text("Undone: charge was refused (402)")

@@ -129,7 +129,7 @@ export const sagasView = (route) => listView(route, {
   nothing: () => ["No saga was submitted. ", copier("Copy a curl that submits one", example("sagas", { steps: [{ name: "first", operation: TEST, compensation: TEST }] }))],
 });
 
-const EFFECTS = { stands: "still stands", undone: "was undone", unknown: "may or may not have taken effect" };
+const EFFECTS = { stands: "still stands", unknown: "may or may not have taken effect" };
 
 /** The states in which a saga can be run again. */
 const RESTARTABLE = ["compensated", "compensation_failed"];
@@ -198,11 +198,11 @@ async function withPresent(path, signal) {
 }
 
 function sagaStep(step, present) {
-  const effect = step.effect && step.effect !== "none" ? h("span", { class: "dim" }, ` ${EFFECTS[step.effect] ?? words(step.effect).toLowerCase()}`) : null;
+  const effect = EFFECTS[step.effect] ? h("span", { class: "dim" }, ` ${EFFECTS[step.effect]}`) : null;
   const undoing = step.compensation?.status ? step.compensation : null;
   return h("li", { class: "stack" },
     h("span", {}, partState({ ...step, status: stepState(step) }, present), " ", operationLink(step.operation_id, step.name), effect), waitOf(step, present),
-    undoing ? [h("small", {}, undoing.status === "succeeded" ? "undone by " : "to be undone by ", operationLink(undoing.operation_id, `undoing ${step.name}`), " ", partState(undoing, present)), waitOf(undoing, present)] : null,
+    undoing ? [h("small", {}, undoing.status === "succeeded" ? "undone by " : "to be undone by ", operationLink(undoing.operation_id, "its compensation"), " ", partState(undoing, present)), waitOf(undoing, present)] : null,
     failure(step), failure(undoing));
 }
 
