@@ -1,6 +1,7 @@
 """The circuit and the retry budget, from outside: what operations and the target see of them."""
 
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -107,13 +108,13 @@ def arrivals(target: Target, keys: list[str]) -> list[datetime]:
     return sorted(instant(one["received_at"]) for key in keys for one in target.received(key)["tries"])
 
 
-def until_held(system: System, dependency: str, key: str) -> str:
+def until_held(system: System, dependency: str, key: str, state: str = "waiting_circuit") -> str:
     """Post operations until one is held up: a worker may have an old copy, or fail open at its first read."""
     keys = (f"{key}-{number}" for number in count())
 
     def post_one() -> str | None:
         operation_id = system.accepted(next(keys), "/echo", dependency=dependency)
-        return operation_id if judged(system, operation_id) == "waiting_circuit" else None
+        return operation_id if judged(system, operation_id) == state else None
 
     return eventually(post_one, f"{dependency} holds an operation up")
 
@@ -135,7 +136,7 @@ def judged(system: System, operation_id: str) -> str:
 
     def look() -> str | None:
         state = str(system.status(operation_id)["status"])
-        return state if state in {"waiting_circuit", "succeeded"} else None
+        return state if state in {"waiting_circuit", "waiting_throttle", "succeeded"} else None
 
     return eventually(look, "it was judged")
 
@@ -156,7 +157,9 @@ def test_a_dependency_that_dies_is_left_alone_probed_and_flooded_by_nobody_when_
         assert again["reason"] == "a probe failed"
         probed_at = instant(again["opened_at"])
         assert instant(again["retry_at"]) - probed_at >= timedelta(seconds=4)
-        until_view(circuits, "dying", lambda view: opened_after(view, probed_at), "saw one more probe fail")
+        once_more = until_view(
+            circuits, "dying", lambda view: opened_after(view, probed_at), "saw one more probe fail"
+        )
         recovered_at = datetime.now(UTC)
     documents = [circuits.until(each, "succeeded", within_seconds=60) for each in ids]
 
@@ -165,8 +168,7 @@ def test_a_dependency_that_dies_is_left_alone_probed_and_flooded_by_nobody_when_
     probes = [at for at in came if probed_at < at < recovered_at]
     assert len(probes) >= 1
     # Each break is over before the circuit opens again, and twice as long as the one before.
-    eventually(lambda: len(openings(circuits, "dying")) >= 3, "three openings are listed")
-    opened_at = openings(circuits, "dying")
+    opened_at = [tripped_at, probed_at, instant(once_more["opened_at"])]
     apart = [later - earlier for earlier, later in pairwise(opened_at)]
     assert all(lasted >= timedelta(seconds=min(30, 2 * 2**n)) for n, lasted in enumerate(apart))
     if not any("The circuit of dying cannot be read" in log for log in worker_logs(circuits)):
@@ -179,17 +181,21 @@ def test_a_dependency_that_dies_is_left_alone_probed_and_flooded_by_nobody_when_
         assert_explained(document)
     assert sum(document["attempt_count"] for document in documents) == len(came)
     assert len(reporters(circuits, "dying")) == 2
+    ended = eventually(lambda: outage_of(circuits, "dying"), "the outage has ended in the activity")
+    assert (instant(ended["at"]), instant(ended["until"]) > recovered_at) == (tripped_at, True)
+    assert re.fullmatch(r"the circuit was open; \d+ probes failed", ended["what"])
 
 
 def opened_after(view: dict[str, Any], tripped_at: datetime) -> bool:
     return view["state"] == "open" and instant(view["opened_at"]) > tripped_at
 
 
-def openings(system: System, dependency: str) -> list[datetime]:
-    """When a circuit opened by itself, the first time first."""
-    query = {"kind": "circuit", "dependency": dependency, "limit": "200"}
+def outage_of(system: System, dependency: str) -> dict[str, Any] | None:
+    """Return the one entry that the activity has of an outage, once that is over."""
+    query = {"kind": "circuit", "dependency": dependency}
     items = system.client.get("/api/activity", params=query).raise_for_status().json()["items"]
-    return [instant(each["at"]) for each in reversed(items) if each["what"].endswith(" to open")]
+    assert len(items) <= 1
+    return next((each for each in items if each["until"]), None)
 
 
 def reporters(system: System, dependency: str) -> list[str]:
@@ -202,8 +208,9 @@ def reporters(system: System, dependency: str) -> list[str]:
 
 def assert_explained(document: dict[str, Any]) -> None:
     assert all(attempt["delay_reasons"] for attempt in document["attempts"][:-1])
-    for wait in document["waits"]:
-        assert wait["kind"] == "circuit"
+    held = [wait for wait in document["waits"] if wait["kind"] == "circuit"]
+    assert held
+    for wait in held:
         assert wait["before_attempt"] <= document["attempt_count"]
         assert wait["times"] >= 1
         assert instant(wait["began_at"]) < instant(wait["until"])
@@ -245,13 +252,18 @@ def test_one_429_pauses_the_dependency_for_everyone(circuits: System, own_target
     first = circuits.accepted(f"{key}-first", "/throttle/1?retry_after=6", dependency="throttling")
     paused = until_view(circuits, "throttling", lambda view: view["throttled_until"] is not None, "is paused")
     assert (paused["state"], paused["failures"]) == ("closed", 0)
-    held = until_held(circuits, "throttling", f"{key}-other")
+    held = until_held(circuits, "throttling", f"{key}-other", "waiting_throttle")
     waits = circuits.status(held)["waits"]
-    assert waits[-1]["delay_reasons"][0] == "the dependency asked to be left alone"
+    assert waits[-1]["delay_reasons"][0].startswith("paused by 429 until ")
     done = circuits.until(held, "succeeded")
     throttled_until = instant(paused["throttled_until"])
     assert arrivals(own_target, [done["key"]])[0] >= throttled_until
     circuits.until(first, "succeeded")
+
+
+def postponed_by_the_budget(circuits: System, ids: list[str]) -> list[dict[str, Any]]:
+    documents = map(circuits.status, ids)
+    return [each for each in documents if "retry_budget" in [wait["kind"] for wait in each.get("waits", ())]]
 
 
 def waiting_for_the_budget(circuits: System, ids: list[str]) -> dict[str, Any] | None:
@@ -276,7 +288,7 @@ def test_retries_beyond_the_budget_are_postponed(circuits: System, own_target: T
     keys = [f"{key}-{number}" for number in range(12)]
     with outage(own_target):
         ids = posted(circuits, "scarce", keys)
-        eventually(lambda: sum("waits" in circuits.status(each) for each in ids) >= 5, "some are postponed")
+        eventually(lambda: len(postponed_by_the_budget(circuits, ids)) >= 5, "some are postponed")
         postponed = eventually(lambda: waiting_for_the_budget(circuits, ids), "one is seen while it waits")
         assert "retry budget of scarce is spent" in postponed["waits"][-1]["delay_reasons"][0]
         came = arrivals(own_target, keys)

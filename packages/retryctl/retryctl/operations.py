@@ -223,7 +223,8 @@ def _why(item: Mapping[str, Any]) -> str:
     status = item["status"].replace("_", " ")
     why = item["why"] or item["error"]
     if item["next_attempt_at"] is not None:
-        return f"{why or status}; {next_text(item)}"
+        # First, because a column cuts a long error.
+        return f"{next_text(item)}; {why or status}"
     if item["type"] == "operation" and item["status"] == "succeeded" and not item["error"]:
         return f"succeeded at attempt {item['attempt_count']}"
     return str(why or status)

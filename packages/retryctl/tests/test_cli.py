@@ -183,8 +183,8 @@ def test_a_dead_letter_is_shown_with_who_did_what_to_it() -> None:
                 "saga_id": "saga-1",
                 "status": "running",
                 "steps": [
-                    {"name": "reserve", "status": "succeeded"},
-                    {"name": "charge", "status": "pending"},
+                    {"name": "reserve", "status": "succeeded", "effect": None},
+                    {"name": "charge", "status": "pending", "effect": None},
                 ],
                 "created_at": "2026-11-21T09:00:00Z",
             },

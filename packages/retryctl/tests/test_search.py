@@ -37,11 +37,11 @@ FOUND = {
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        ({}, "status 503; next attempt in 9 s"),
-        ({"error": None}, "waiting retry; next attempt in 9 s"),
+        ({}, "next attempt in 9 s; status 503"),
+        ({"error": None}, "next attempt in 9 s; waiting retry"),
         (
             {"status": "waiting_circuit", "why": "payments answers 503, since 12:00 UTC"},
-            "payments answers 503, since 12:00 UTC; next probe in 9 s",
+            "next probe in 9 s; payments answers 503, since 12:00 UTC",
         ),
         ({"status": "dead_lettered", "next_attempt_at": None}, "status 503"),
         ({"status": "running", "next_attempt_at": None, "error": None}, "running"),
