@@ -13,7 +13,7 @@ from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.order_lanes.lane import Lane
 from durable_retry.settings.alerts import AlertSettings
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry_console.alerts import watch
+from durable_retry_console.alerts import health, watch
 from durable_retry_console.alerts.rules import CIRCUIT_OPEN, DEAD_LETTERS, LANE_BLOCKED, Alert
 from durable_retry_console.alerts.store import TABLE
 from durable_retry_console.alerts.watch import check_alerts
@@ -66,7 +66,8 @@ class AlertWatch:
 
     def settings(self) -> Iterator[Any]:
         """Patches of the app: these thresholds, and nothing that it saw in the world before."""
-        yield patch.object(watch, "alert_settings", lambda: SETTINGS)
+        for module in (watch, health):
+            yield patch.object(module, "alert_settings", lambda: SETTINGS)
         yield patch.dict(watch._away_since, clear=True)
 
     async def check_often(self, people: People) -> None:
