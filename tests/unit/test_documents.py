@@ -23,7 +23,7 @@ NOT_RUN = Counter(
     {
         ("README.md", "covered-by=tests/e2e/test_document_commands.py,.ci/run"): 1,
         ("CONTRIBUTING.md", "covered-by=tests/e2e/test_document_commands.py,.ci/run"): 1,
-        ("docs/deploying.md", "needs=az"): 6,
+        ("docs/deploying.md", "needs=az"): 5,
         ("docs/deploying.md", "needs=azd"): 1,
         ("docs/deploying.md", "needs=func"): 2,
         ("docs/deploying.md", "covered-by=.github/workflows/hosts.yml"): 1,
