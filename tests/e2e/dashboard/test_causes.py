@@ -53,3 +53,34 @@ def test_one_change_to_many_is_seen_before_they_are_replayed(window: Window, see
     expect(window.card("Change")).to_contain_text("/request/path")
     for each in found:
         seen.until(shown(seen, each)["operation_id"], "succeeded")
+
+
+def test_a_change_that_is_filled_in_is_taken_along_and_said_before(
+    window: Window, seen: System, key: str
+) -> None:
+    request = {"method": "POST", "path": "/fail/1", "query": {"status": "414"}, "json": {"amuont": 5}}
+    found = dead_letter(seen, key, request=request)
+    window.open(f"bulk-actions/new?ids={found}")
+    replay = window.button("Replay 1…")
+    window.page.get_by_label("Change", exact=True).select_option("move")
+    window.button("/request/json/amuont").click()
+    window.page.get_by_label("Place").fill("amount")
+    replay.click()
+    expect(window.page.locator(".toast")).to_contain_text("Say the place of the change")
+    window.page.get_by_label("Place").fill("/request/json/amount")
+    replay.click()
+    expect(window.dialog()).to_contain_text("1 selected, with: move amuont to amount.")
+    window.dialog().get_by_role("button", name="Replay 1").click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Completed")
+    changes = shown(seen, found)["replays"][0]["changes"]
+    assert [each["pointer"] for each in changes] == ["/request/json/amount", "/request/json/amuont"]
+
+
+def test_all_that_a_list_shows_are_acted_on_by_one_menu(window: Window, seen: System, key: str) -> None:
+    group = shown(seen, dead_letter(seen, key, "/status/412"))["group"]
+    window.open(f"dead-letters?group={group}")
+    window.page.get_by_text("All matching").click()
+    window.page.get_by_role("link", name="Archive…").click()
+    expect(window.card("Dry run")).to_contain_text("1 open dead letter match")
+    window.button("Archive 1…").click()
+    expect(window.dialog()).to_contain_text("1 of status 412")

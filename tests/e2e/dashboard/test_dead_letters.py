@@ -116,7 +116,7 @@ def test_many_are_replayed_after_a_dry_run(window: Window, seen: System, key: st
 
 
 @pytest.mark.long
-def test_a_bulk_replay_is_cancelled_on_the_way(window: Window, seen: System, key: str) -> None:
+def test_a_bulk_action_is_cancelled_on_the_way(window: Window, seen: System, key: str) -> None:
     found = [dead_letter(seen, f"{key}-{number}", "/status/405") for number in range(3)]
     group = shown(seen, found[0])["group"]
     window.open(f"bulk-actions/new?group={group}&rate=0.01")

@@ -6,7 +6,7 @@ import { ago, at, atLeast, coarse, number, percent, until, when, words } from ".
 import { filters, pageQuery, pager, table, TURN } from "../lists.js";
 import { ask, badge, batchLink, button, card, deadLetterLink, eventLink, facts, FINISHED, notice, operationLink, STATES } from "../pieces.js";
 import { Paced } from "../poll.js";
-import { changeCard, patchCard, patchOf, previewCard } from "./change.js";
+import { changeCard, changeWords, patchCard, patchOf, previewCard, typedChange } from "./change.js";
 
 /** What an action is called, is done to, and does. */
 export const ACTIONS = {
@@ -43,7 +43,7 @@ const OPERATIONS = [
 ];
 const filtersOf = (action) => (ACTIONS[action].list === "operations" ? OPERATIONS : LETTERS);
 
-/** Links to act on all that a list shows, or null where an action cannot be narrowed as the list is. */
+/** The menu to act on all that a list shows, or null where an action cannot be narrowed as the list is. */
 export function onAll(query, actions) {
   const { cursor, ...filter } = query;
   if (ACTIONS[actions[0]].list === "dead-letters") {
@@ -53,10 +53,9 @@ export function onAll(query, actions) {
   const known = filtersOf(actions[0]).map((one) => one.name);
   const isOver = filter.status && !UNFINISHED.some(([state]) => state === filter.status);
   if (isOver || Object.keys(filter).some((name) => !known.includes(name))) return null;
-  const isPlain = Object.keys(filter).length === 0;
-  const to = (action) => h("a", { class: "button", href: link("bulk-actions/new", { ...(action === "replay" ? {} : { action }), ...filter }) },
-    `${ACTIONS[action].verb} ${isPlain ? "many" : "all that match"}…`);
-  return h("p", { class: "actions", data: { key: "bulk" } }, actions.map(to), isPlain ? h("a", { class: "button quiet", href: link("bulk-actions") }, "Bulk actions so far") : null);
+  const to = (action) => h("a", { class: "button", href: link("bulk-actions/new", { action, ...filter }) }, `${ACTIONS[action].verb}…`);
+  return h("details", { class: "menu", data: { key: "bulk" } }, h("summary", { class: "button" }, "All matching"),
+    h("div", { class: "actions" }, actions.map(to), h("a", { class: "button quiet", href: link("bulk-actions") }, "Bulk actions so far")));
 }
 
 /** Check boxes for a table, and the line that acts on what is checked. */
@@ -116,28 +115,52 @@ export function newBulkActionView({ path, query }) {
     title: `${ACTIONS[action].verb} many`,
     tab: ACTIONS[action].list,
     seconds: 15,
-    load: () => post("bulk-actions", { ...body, dry_run: true }).catch((error) => {
-      if (error.status === 0) throw error;
-      return { error };
-    }),
+    load: (signal) => dryRun(body, signal),
     render: (count) => [
       h("p", { class: "dim" }, ACTIONS[action].says),
       filters(path, query, [...(ids || batch ? [] : known), { name: "rate", label: "Rate, per second (default 5)" }]),
-      action === "replay" ? changeCard(path, patch) : null,
-      count.error ? notice(count.error) : [dryRun(count, action, body, Number(rate)), previewCard(count.preview, patch)],
+      action === "replay" ? changeCard(path, patch, count.sample) : null,
+      count.error ? notice(count.error) : [startCard(count, action, body, Number(rate)), previewCard(count.preview, patch)],
     ],
   };
 }
 
-function dryRun({ matched, complete }, action, body, rate) {
+/** What an action would meet, with one of the dead letters that would be replayed and the cause that is chosen. */
+async function dryRun(body, signal) {
+  const quietly = (error) => {
+    if (error.status === 0) throw error;
+    return { error };
+  };
+  const count = await post("bulk-actions", { ...body, dry_run: true }).catch(quietly);
+  const first = count.preview?.[0]?.id;
+  const sample = first ? await get(`dead-letters/${segment(first)}`, {}, signal).catch(quietly) : null;
+  const group = body.filter?.group;
+  const cause = group ? await get(`dead-letters/groups/${segment(group)}`, {}, signal).catch(quietly) : null;
+  return { ...count, sample: sample?.error ? null : sample, cause: cause?.sample?.detail ?? group };
+}
+
+/** Which are meant, in words: the cause where one is chosen, else what they have in common. */
+function whichWords({ filter, ids, batch_id: batch }, cause) {
+  if (batch) return `of the batch ${batch}`;
+  if (ids) return "selected";
+  const { group, ...rest } = filter;
+  const common = Object.entries(rest).map(([name, value]) => `${name.replaceAll("_", " ")} ${name.startsWith("created_") ? at(value) : value}`);
+  return ["of ", group ? h("em", {}, cause) : "all", common.length ? ` with ${common.join(", ")}` : ""];
+}
+
+function startCard({ matched, complete, cause }, action, body, rate) {
   const { verb, one, list, kind } = ACTIONS[action];
   const many = atLeast(matched, complete);
   const start = async () => {
+    const typed = action === "replay" ? typedChange() : null;
+    if (typed?.wrong) return toast(typed.wrong, "bad");
+    const patch = [...(body.patch ?? []), ...(typed ? [typed] : [])];
+    const meant = [`${words(many)} `, whichWords(body, cause), patch.length ? [", with: ", patch.map(changeWords).join(", then ")] : "", `. At most ${rate} a second. It can be cancelled on the way.`];
     const fields = ACTIONS[action].fields ?? (list === "operations" ? [] : [{ name: "note", label: "Note", optional: true, hint: "Kept with each dead letter." }]);
-    const given = await ask({ title: `${verb}: ${many} ${matched === 1 ? one : `${one}s`}?`, words: `At most ${rate} a second. It can be cancelled on the way.`, fields, action: `${verb} ${many}`, kind });
+    const given = await ask({ title: `${verb}: ${many} ${matched === 1 ? one : `${one}s`}?`, words: meant, fields, action: `${verb} ${many}`, kind });
     if (!given) return;
     try {
-      const { action_id: id } = await post("bulk-actions", { ...body, rate_per_second: rate, ...optionsOf(given) });
+      const { action_id: id } = await post("bulk-actions", { ...body, ...(patch.length ? { patch } : {}), rate_per_second: rate, ...optionsOf(given) });
       go(`bulk-actions/${segment(id)}`);
     } catch (error) {
       toast([error.message, ...error.lines].join(" "), "bad");

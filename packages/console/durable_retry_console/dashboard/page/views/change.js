@@ -1,6 +1,8 @@
 // One change to many dead letters before they are replayed: a JSON patch, put together place by place, and what it does.
 
 import { go, h, readRoute, toast } from "../dom.js";
+import { contentOf } from "../editor.js";
+import { number } from "../format.js";
 import { button, card, deadLetterLink, fieldOf, json, mono, short } from "../pieces.js";
 
 const KINDS = [["add", "Set a value"], ["remove", "Take away"], ["move", "Move from"]];
@@ -16,16 +18,24 @@ export function patchOf({ patch }) {
   }
 }
 
-/** The card in which a change is put together. */
-export function changeCard(path, patch) {
+/** What stands in the form and was not added yet, as a step of a patch; `{wrong}` where it is none, null where it is empty. */
+export function typedChange() {
+  const { op, place, value } = Object.fromEntries(new FormData(document.querySelector(".change-form")));
+  if (!place.trim() && !value.trim()) return null;
+  if (!place.startsWith("/")) return { wrong: "Say the place of the change, such as /request/json/amount, or take it out of the form." };
+  if (op === "move" && !value.startsWith("/")) return { wrong: "Say where from: a place such as /request/json/amuont." };
+  return { op, path: place, ...{ add: { value: valueOf(value) }, remove: {}, move: { from: value } }[op] };
+}
+
+/** The card in which a change is put together; `sample` is one of the dead letters, null while there is none. */
+export function changeCard(path, patch, sample) {
   const become = (changed) => go(path, { ...readRoute().query, patch: changed.length ? JSON.stringify(changed) : null });
   const add = (event) => {
     event.preventDefault();
-    const { op, place, value } = Object.fromEntries(new FormData(event.target));
-    if (op === "move" && !value.startsWith("/")) return toast("Say where from: a place such as /request/json/amuont.", "bad");
-    const more = { add: { value: valueOf(value) }, remove: {}, move: { from: value } }[op];
+    const change = typedChange();
+    if (change.wrong) return toast(change.wrong, "bad");
     event.target.reset();
-    become([...(patch ?? []), { op, path: place, ...more }]);
+    become([...(patch ?? []), change]);
   };
   const line = (change, index) => h("li", { data: { key: String(index) } }, h("span", {}, words(change)), button("Take it out", () => become(patch.filter((_, other) => other !== index)), "quiet"));
   return card("Change them first", [
@@ -36,7 +46,35 @@ export function changeCard(path, patch) {
       fieldOf({ name: "place", label: "Place", hint: "Such as /request/json/amount" }),
       fieldOf({ name: "value", label: "Value, or where from", optional: true, hint: "JSON, or else a text" }),
       h("button", { type: "submit" }, "Add the change")),
+    sample ? fieldsOf(sample) : null,
   ], { key: "change" });
+}
+
+const MOST_FIELDS = 40;
+
+/** The fields of one dead letter's content, to pick a place from. */
+function fieldsOf(sample) {
+  const { name, value } = contentOf(sample);
+  const fields = leaves(`/${name}`, name === "message" ? valueOf(value) : value);
+  const line = ([place, leaf]) => h("li", { data: { key: place } }, button(mono(place), () => pick(place, leaf), "quiet"), h("span", { class: "dim clip" }, JSON.stringify(leaf)));
+  return h("details", { open: true, data: { key: "fields" } }, h("summary", {}, "Pick a field of one of them"),
+    h("p", {}, deadLetterLink(sample.id, sample.key), fields.length > MOST_FIELDS ? ` The first ${MOST_FIELDS} of ${number(fields.length)} fields.` : null),
+    h("ul", { class: "lines fields" }, fields.slice(0, MOST_FIELDS).map(line)));
+}
+
+/** Each value in a document that holds no further ones, with its place. */
+function leaves(place, value) {
+  if (value === null || typeof value !== "object" || !Object.keys(value).length) return [[place, value]];
+  return Object.entries(value).flatMap(([name, part]) => leaves(`${place}/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`, part));
+}
+
+/** Put a field into the form: what is moved is moved from there. */
+function pick(place, leaf) {
+  const { op, place: to, value } = document.querySelector(".change-form").elements;
+  to.value = place;
+  if (op.value === "move") value.value = place;
+  else if (op.value === "add") value.value = JSON.stringify(leaf);
+  to.focus();
 }
 
 function valueOf(text) {
@@ -45,6 +83,16 @@ function valueOf(text) {
   } catch {
     return text;
   }
+}
+
+/** A place without what every place begins with. */
+const nameOf = (place) => place.replace(/^\/(request\/json|request|input|message)\/(?=.)/, "");
+
+/** A step of a patch in a few words. */
+export function changeWords({ op, path, from, value }) {
+  if (op === "move" || op === "copy") return `${op} ${nameOf(from)} to ${nameOf(path)}`;
+  if (op === "remove") return `remove ${nameOf(path)}`;
+  return op === "test" ? `only where ${nameOf(path)} is ${JSON.stringify(value)}` : `set ${nameOf(path)} to ${JSON.stringify(value)}`;
 }
 
 function words({ op, path, from, value }) {
