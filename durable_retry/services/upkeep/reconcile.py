@@ -146,23 +146,14 @@ async def add_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
     return added
 
 
-async def entries_in_list(
-    kind: OperationList, since: datetime | None, before: datetime | None = None
-) -> dict[str, OperationEntry]:
-    """Return the operations of a list, by their id, of those accepted in a window.
-
-    Args:
-        since: Where the window begins; None for all.
-        before: Where it ends, exclusive; None for now.
-    """
+async def _entries_since(kind: OperationList, since: datetime | None) -> dict[str, OperationEntry]:
+    """Return the operations of a list, by their id, of those accepted since an instant; None for all."""
     by_id: dict[str, OperationEntry] = {}
-    async for begin, _, entries in buckets([kind], before):
-        # A replay is listed once more, at its own time: the latest entry counts.
-        by_id = {
-            entry.operation_id: entry
-            for entry in entries
-            if (since is None or since <= entry.created_at) and (before is None or entry.created_at < before)
-        } | by_id
+    async for begin, _, entries in buckets([kind], None):
+        for entry in entries:
+            if since is None or since <= entry.created_at:
+                # A replay is listed once more, at its own time: the latest entry counts, which comes first.
+                by_id.setdefault(entry.operation_id, entry)
         if since is not None and begin <= since:
             break
     return by_id
@@ -171,8 +162,8 @@ async def entries_in_list(
 async def _compare_pages(hub: TaskHub, comparison: Comparison, seconds: float) -> tuple[int, Comparison]:
     """Go on with a comparison for so long; return how many operations were added, and where it goes on."""
     begun = page_begun = clock.monotonic_seconds()
-    failed = await entries_in_list(OperationList.FAILED, None)
-    listed_entries = await entries_in_list(OperationList.ALL, comparison.since)
+    failed = await _entries_since(OperationList.FAILED, None)
+    listed_entries = await _entries_since(OperationList.ALL, comparison.since)
     added, seen = 0, set[str]()
     while not comparison.is_over and page_begun - begun <= seconds:
         page = await hub.instance_page(comparison.selection, comparison.token)

@@ -166,6 +166,10 @@ async def close_gap(name: str) -> None:
     await tables.delete(TABLE, _WRITERS, name)
 
 
+# The name of a partition, and its rows.
+type _Partition = tuple[str, list[tables.Row]]
+
+
 async def buckets(
     kinds: Iterable[OperationList], before: datetime | None, words: str | None = None
 ) -> AsyncIterator[tuple[datetime, int, list[OperationEntry]]]:
@@ -175,20 +179,21 @@ async def buckets(
     of each operation the entry that was noted last. Rows without one of the words are left out, which costs
     less than to look at their entries.
     """
-    lists = [_partitions_before(kind, before) for kind in kinds]
-    heads = [await anext(partitions, None) for partitions in lists]
-    while present := [_begin_of(head[0]) for head in heads if head is not None]:
-        begin, rows = max(present), list[tables.Row]()
-        for number, head in enumerate(heads):
-            if head is not None and _begin_of(head[0]) == begin:
-                rows += head[1]
-                heads[number] = await anext(lists[number], None)
+    heads: dict[AsyncIterator[_Partition], _Partition] = {}
+    taken = [_partitions_before(kind, before) for kind in kinds]
+    while True:
+        for partitions in taken:
+            if (head := await anext(partitions, None)) is not None:
+                heads[partitions] = head
+        if not heads:
+            return
+        begin = max(_begin_of(name) for name, _ in heads.values())
+        taken = [partitions for partitions, (name, _) in heads.items() if _begin_of(name) == begin]
+        rows = [row for partitions in taken for row in heads.pop(partitions)[1]]
         yield begin, len(rows), _latest_entries(rows, words)
 
 
-async def _partitions_before(
-    kind: OperationList, before: datetime | None
-) -> AsyncIterator[tuple[str, list[tables.Row]]]:
+async def _partitions_before(kind: OperationList, before: datetime | None) -> AsyncIterator[_Partition]:
     prefix = f"{kind.value}-"
     after = prefix if before is None else _partition_of_bucket(kind, _bucket_of(before) + 1)
     limit = _FEWEST_ROWS

@@ -7,7 +7,6 @@ the custom status only: inputs and outputs are the largest part of an instance. 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -260,12 +259,8 @@ class OperationPreview:
     """Preview of one operation: what its custom status shows."""
 
     operation_id: str
-    created_at: datetime  # aware UTC instant of its start
     status: OperationState | None  # None when it is not in the custom status
     dependency: str | None  # None when it is not known
-    key: str | None  # None when it is not known
-    attempt_count: int  # attempts so far
-    next_attempt_at: str | None  # RFC 3339 instant; None while it does not wait
     turn_names: Mapping[str, str] | None  # see `turn_names_of`; None when they are not known
 
 
@@ -273,20 +268,13 @@ def preview_of(instance: OrchestrationState) -> OperationPreview:
     """Return the preview of an instance."""
     shown = json_object(instance.customStatus.value) or {}
     runtime = OrchestrationStatus(instance.orchestrationStatus)
+    dependency = shown.get("dependency")
     return OperationPreview(
         operation_id=instance.instanceId,
-        created_at=instance.createdTimestamp.ToDatetime(tzinfo=UTC),
         status=read_or(lambda: _state_of_instance(runtime, shown), lambda _: None),
-        dependency=_text_or_none(shown.get("dependency")),
-        key=_text_or_none(shown.get("key")),
-        attempt_count=count if isinstance(count := shown.get("attempt_count"), int) else 0,
-        next_attempt_at=_text_or_none(shown.get("next_attempt_at")),
+        dependency=dependency if isinstance(dependency, str) else None,
         turn_names=turn_names_of(shown) if "key" in shown else None,
     )
-
-
-def _text_or_none(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _state_of_instance(runtime: OrchestrationStatus, shown: Mapping[str, Any]) -> OperationState | None:

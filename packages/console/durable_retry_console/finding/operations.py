@@ -11,7 +11,7 @@ and shown if it does. One page reads a bounded number of each; its cursor contin
 While the task hub does not answer, the index does: what it has of an operation is shown, with the reason.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -80,17 +80,28 @@ async def find_operations(
         return await _find_at_hub(hub, wanted, tenant, limit, cursor)
     except TaskHubUnavailableError as error:
         with suppress(BadCursorError):
-            return await _found_in_index(hub, wanted, limit, cursor, str(error))
+            return await _page_of_index(hub, wanted, _place_of_cursor(wanted, cursor), limit, away=str(error))
         raise
 
 
-async def _found_in_index(
-    hub: TaskHub, wanted: Question, limit: int, cursor: str | None, away: str
+def _place_of_cursor(wanted: Question, cursor: str | None) -> IndexCursor:
+    return IndexCursor(before=wanted.created_before) if cursor is None else IndexCursor.read(cursor)
+
+
+async def _page_of_index(
+    hub: TaskHub,
+    wanted: Question,
+    place: IndexCursor,
+    limit: int,
+    *,
+    found: Sequence[dict[str, Any]] = (),
+    away: str | None = None,
 ) -> OperationSearchPage:
-    place = IndexCursor(before=wanted.created_before) if cursor is None else IndexCursor.read(cursor)
-    search = _Search(hub, wanted, limit, place, away)
+    """Return a page of the index, with what was found out of turn."""
+    search = _Search(hub, wanted, limit - len(found), place, away)
     following = await search.run()
-    return OperationSearchPage(search.found, None if following is None else following.text())
+    documents = sorted([*found, *search.found], key=_position_of, reverse=True)
+    return OperationSearchPage(documents, None if following is None else following.text())
 
 
 async def _find_at_hub(
@@ -99,26 +110,19 @@ async def _find_at_hub(
     name = next(filter(None, (getattr(wanted, name) for name in NAMED)), None)
     if wanted.key is None and name is not None and not _is_of_index(cursor):
         return await _page_of_name(hub, wanted, name, limit, cursor)
-    place = IndexCursor(before=wanted.created_before) if cursor is None else IndexCursor.read(cursor)
+    place, found = _place_of_cursor(wanted, cursor), list[dict[str, Any]]()
     if wanted.key is not None:
-        found = await _documents_of_ids(hub, named_ids(wanted.key, tenant))
-        return _page_of_documents([one for one in found if _is_wanted_document(wanted, one)], place, limit)
-    found = []
+        found = await _wanted_documents(hub, wanted, named_ids(wanted.key, tenant))
+        return _page_of_documents(found, place, limit)
     if wanted.words is not None and cursor is None:
-        found = await _documents_of_ids(
-            hub, [*named_ids(wanted.words, tenant), *await _ids_of_name(wanted.words)]
-        )
-        found = list(
-            {one["operation_id"]: one for one in found if _is_wanted_document(wanted, one)}.values()
-        )[:limit]
-        if any(one["operation_id"] == wanted.words for one in found):
+        named = await ids_of_name(wanted.words, limit=_MOST_NAMED, cursor=None)
+        ids = [*named_ids(wanted.words, tenant), *named.operation_ids]
+        found = (await _wanted_documents(hub, wanted, ids))[:limit]
+        shown = tuple(one["operation_id"] for one in found)
+        if wanted.words in shown:
             return OperationSearchPage(found, None)
-        place = replace(place, shown=tuple(one["operation_id"] for one in found))
-    search = _Search(hub, wanted, limit - len(found), place)
-    following = await search.run()
-    found += search.found
-    found.sort(key=_created_at, reverse=True)
-    return OperationSearchPage(found, None if following is None else following.text())
+        place = replace(place, shown=shown)
+    return await _page_of_index(hub, wanted, place, limit, found=found)
 
 
 def _is_of_index(cursor: str | None) -> bool:
@@ -126,10 +130,6 @@ def _is_of_index(cursor: str | None) -> bool:
     with suppress(BadCursorError):
         return cursor is not None and IndexCursor.read(cursor) is not None
     return False
-
-
-async def _ids_of_name(words: str) -> list[str]:
-    return (await ids_of_name(words, limit=_MOST_NAMED, cursor=None)).operation_ids
 
 
 async def _page_of_name(
@@ -140,8 +140,7 @@ async def _page_of_name(
     read = 0
     while True:
         page = await ids_of_name(name, limit=limit - len(found), cursor=place)
-        documents = await _documents_of_ids(hub, dict.fromkeys(page.operation_ids))
-        found += (document for document in documents if _is_wanted_document(wanted, document))
+        found += await _wanted_documents(hub, wanted, page.operation_ids)
         read, place = read + len(page.operation_ids), page.cursor
         if place is None or len(found) == limit or read >= _MAX_DOCUMENTS:
             return OperationSearchPage(found, None if place is None else cursor_text([_OF_NAME, place]))
@@ -150,27 +149,27 @@ async def _page_of_name(
 _OF_NAME: Final = "named"
 
 
-def _is_wanted_document(wanted: Question, document: Mapping[str, Any]) -> bool:
-    return wanted.is_in_time(_created_at(document)) and wanted.matches_operation(document)
-
-
-def _created_at(document: Mapping[str, Any]) -> datetime:
-    return from_rfc3339(document["created_at"])
+def _position_of(document: Mapping[str, Any]) -> tuple[datetime, str]:
+    return from_rfc3339(document["created_at"]), document["operation_id"]
 
 
 def _page_of_documents(
-    documents: Iterable[dict[str, Any]], place: "IndexCursor", limit: int
+    documents: Iterable[dict[str, Any]], place: IndexCursor, limit: int
 ) -> OperationSearchPage:
-    placed = sorted(
-        ((_created_at(document), document["operation_id"], document) for document in documents),
-        key=lambda entry: entry[:2],
-        reverse=True,
-    )
-    rest = [entry for entry in placed if place.is_before(*entry[:2])]
-    last = rest[limit - 1][:2] if len(rest) > limit else None
-    return OperationSearchPage(
-        [entry[2] for entry in rest[:limit]], None if last is None else IndexCursor(*last).text()
-    )
+    placed = sorted(documents, key=_position_of, reverse=True)
+    rest = [document for document in placed if place.is_before(*_position_of(document))]
+    page = rest[:limit]
+    following = IndexCursor(*_position_of(page[-1])).text() if len(rest) > limit else None
+    return OperationSearchPage(page, following)
+
+
+async def _wanted_documents(hub: TaskHub, wanted: Question, ids: Iterable[str]) -> list[dict[str, Any]]:
+    documents = await _documents_of_ids(hub, dict.fromkeys(ids))
+    return [
+        document
+        for document in documents
+        if wanted.is_in_time(_position_of(document)[0]) and wanted.matches_operation(document)
+    ]
 
 
 async def _documents_of_ids(hub: TaskHub, ids: Iterable[str]) -> list[dict[str, Any]]:
@@ -284,6 +283,6 @@ class _Search:
         read = await _documents_of_ids(self.hub, entries_by_id)
         documents = [_document_in_place(one, entries_by_id[one["operation_id"]]) for one in read]
         # A replay is accepted again: the index has its operation twice, and the later place counts.
-        present = {(_created_at(document), document["operation_id"]): document for document in documents}
+        present = {_position_of(document): document for document in documents}
         found = (present.get(entry.position) for entry in entries)
         return [one for one in found if one is not None and self.wanted.matches_operation(one)]

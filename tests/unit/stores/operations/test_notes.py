@@ -196,6 +196,28 @@ async def test_a_dead_letter_is_noted_with_its_error(storage: Storage) -> None:
     assert storage.rows("all-") == []
 
 
+async def test_of_what_is_noted_of_an_operation_in_a_second_only_what_counts_is_written(
+    storage: Storage,
+) -> None:
+    """Attempts can fail after a cancellation, also while storage is away."""
+    operation = an_operation(operation_id="op-1")
+    cancelled = OperationStatus(
+        operation=operation, state=OperationState.CANCELLED, history=History(), updated_at=NOON
+    )
+    storage.is_away = True
+    for number in range(3):
+        note_failure(operation, f"failure {number}")
+        await write_noted()
+    report(OperationEnded(cancelled.to_json(), None))
+    await write_noted()
+    note_failure(operation, "failure 3")
+    held = operation_notes._writers.get().held
+    assert [entry.status for entry in held.values()] == [OperationState.CANCELLED]
+    storage.is_away = False
+    await write_noted()
+    assert [entry.status for entry in await listed(OperationList.FAILED)] == [OperationState.CANCELLED]
+
+
 async def test_the_end_of_what_has_a_dead_letter_is_not_noted_again(storage: Storage) -> None:
     operation = an_operation(operation_id="op-1")
     report(DeadLetterKept(operation.to_json(), "422\nRejectedByDependency"))
