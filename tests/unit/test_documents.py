@@ -171,6 +171,22 @@ def test_every_name_in_the_readme_of_a_folder_is_in_its_code() -> None:
     assert [(page, name) for page, name in named if name not in words] == []
 
 
+@pytest.mark.parametrize(
+    "document", [page for page in documents() if page.name.startswith(FOLDERS)], ids=lambda page: page.name
+)
+def test_every_file_that_the_readme_of_a_folder_names_is_there(document: Document) -> None:
+    named = set(re.findall(r"`([\w/]+\.(?:py|sql|json))`", document.text))
+    files = {file.as_posix() for file in document.path.parent.rglob("*.*")}
+    places = (*document.path.parents, ROOT / "durable_retry")
+    missing = [
+        name
+        for name in named
+        if not any((place / name).exists() for place in places)
+        and not any(file.endswith(f"/{name}") for file in files)
+    ]
+    assert missing == []
+
+
 def test_each_numbered_row_is_shown_by_a_test_that_bears_its_number() -> None:
     """What fails, what onebox imitates of the host and what it tries again; no test bears another number."""
     text = Document("docs/failure-modes.md").text + Document("docs/onebox.md").text
