@@ -334,3 +334,44 @@ def test_the_sdk_still_decides_on_a_retry_by_the_wall_clock_while_it_replays() -
     exec(block.text, names)  # noqa: S102 # the page's own code
     with pytest.raises(AssertionError):
         names["test_a_replay_computes_the_delay_that_the_first_run_computed"]()
+
+
+@each_document
+def test_numbers_behind_a_setting_are_its_default(document: Document) -> None:
+    """`ALERT_NOT_STARTING_SECONDS` (120): in prose as in tables."""
+    defaults = {
+        setting.name: float(setting.default)
+        for group in GROUPS
+        for setting in group.described()
+        if setting.is_number
+    }
+    given = re.findall(r"`([A-Z_]+)`\s\((\d+)\)", document.text)
+    assert [pair for pair in given if pair[0] in defaults and defaults[pair[0]] != float(pair[1])] == []
+
+
+@pytest.fixture(scope="module")
+def words_of_the_code() -> set[str]:
+    """Names and headers, in lower case, of everything but documents and tests."""
+    files = [
+        file
+        for folder in (*FOLDERS, "infra", "examples")
+        if folder != "tests"
+        for pattern in ("*.py", "*.bicep", "*.json", "*.yaml", "*.sh")
+        for file in (ROOT / folder).rglob(pattern)
+        if "node_modules" not in file.parts
+    ]
+    files += [ROOT / name for name in ("Makefile", "host.json", "local.settings.example.json")]
+    return {word for file in files for word in re.findall(r"[\w-]+", file.read_text().lower())}
+
+
+OF_OTHERS = {"PIP_EXTRA_INDEX_URL", "PYTHON_THREADPOOL_THREAD_COUNT"}  # of pip, of the Functions worker
+"""What pages name in capitals and no code here reads."""
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda page: page.name)
+def test_settings_and_headers_that_a_page_names_are_in_the_code(
+    document: Document, words_of_the_code: set[str]
+) -> None:
+    named = re.findall(r"`([A-Z]+(?:_[A-Z0-9]+)+|X(?:-[A-Z][A-Za-z0-9]+)+)`", document.prose)
+    unknown = {name for name in named if name.lower() not in words_of_the_code}
+    assert unknown - OF_OTHERS == set()
