@@ -6,10 +6,11 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from threading import Thread
+from typing import Final
 
-import durable_retry
-import durable_retry_console
 from durable_retry.settings.configuration import APP_ROOT
+
+_INSTALLED: Final = ("durable_retry", "durable_retry_console")
 
 
 def begin() -> None:
@@ -32,8 +33,8 @@ def code_on_disk() -> Mapping[str, str]:
 
 
 def _roots() -> Iterator[tuple[str, Path]]:
-    for package in (durable_retry, durable_retry_console):
-        yield package.__name__, Path(package.__path__[0])
+    for name in _INSTALLED:
+        yield name, Path(sys.modules[name].__path__[0])
     for path in sorted(APP_ROOT.iterdir()):
         # Where a virtual environment or a build has code, it lies deeper.
         if path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py"))):
