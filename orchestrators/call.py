@@ -38,7 +38,7 @@ def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Tu
                 "since": input_["since"],
                 "key": key,
             }
-            # Which key it has is part of the history: the answer for a key may change while records expire.
+            # The key is part of the history: the answer for a key may change while records expire.
             started = yield from call_until_success(ctx, START_CALL, given)
             if not started.get("is_taken"):
                 break

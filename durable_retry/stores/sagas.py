@@ -178,6 +178,7 @@ async def write_restart(saga: Saga, token: str, before: LatestRestart | None) ->
             raise RestartedElsewhereError(saga.saga_id)
         return written
 
+    # The parts first: a run begins with whatever the row names, and must find all of it.
     await _write_parts(saga.saga_id, written, saga.to_json())
     await _change_restart(saga.saga_id, rule)
 
@@ -208,6 +209,7 @@ async def end_restart(saga_id: str, token: str, saga: dict[str, Any]) -> None:
     ended = LatestRestart(token=token, stage=RestartStage.ENDED)
 
     def rule(stored: LatestRestart | None) -> LatestRestart:
+        # A restart that was written since is still to run: the end of the run before it is not its end.
         return ended if stored is None or stored.token == token else stored
 
     await _write_parts(saga_id, ended, saga)

@@ -307,9 +307,12 @@ async def replay_dead_letter(
         by=by,
         from_step=edits.from_step,
     )
+    # The status before the start: a crash in between leaves an intent, from which the start is made up for.
+    # The other way round the dead letter would still be open, and somebody would replay it again.
     _, intent = await begin_move(dead_letter_id, lambda kept: replayed(kept, started), Purpose.REPLAY)
     try:
         await _case_of(record)(record, operation, now, edits.from_step).start(hub)
+    # Only what surely started nothing. After any other error it may run, so the intent stays.
     except _NOT_STARTED:
         await move_dead_letter(dead_letter_id, not_replayed)
         await finish_change(intent)

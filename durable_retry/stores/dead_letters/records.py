@@ -274,6 +274,7 @@ async def remove_archived(dead_letter_id: str, archived_at: datetime) -> bool:
     since = archived_at if record.unreadable is not None else record.archived_at
     if (record.status, since) != (Status.ARCHIVED, archived_at):
         return False
+    # By its version: whoever restores it at this moment keeps it.
     return await tables.delete_version(TABLE, dead_letter_id, _ROW_KEY, stored.etag)
 
 
@@ -281,6 +282,7 @@ async def _keep_record(record: KeptDeadLetter) -> None:
     try:
         is_new = await tables.insert_if_absent(TABLE, _row_of_record(record))
     except StorageRefusedError as error:
+        # Too large for a row. A person can act on one that is cut, and on none that isn't there.
         record = shortened(record, str(error))
         is_new = await tables.insert_if_absent(TABLE, _row_of_record(record))
     if is_new:

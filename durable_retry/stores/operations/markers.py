@@ -139,9 +139,11 @@ async def count_start(life: Life, attempt: int, now: datetime) -> Starts:
     """
     row = _keys_of_marker(life.owner, attempt) | {"marked_at": to_rfc3339(now)}
     mine = _Marker(life.run, life.owner)
+    # Inserted before it is read: most attempts begin once, and then this is their only request.
     while not await tables.insert_if_absent(TABLE, row | {"run": str(life.run), "starts": 1}):
         version = await tables.read_version(TABLE, row["PartitionKey"], row["RowKey"])
         if version is None:
+            # Removed between the two requests, so it can be inserted after all.
             continue
         marker = _read_marker(life.owner, version.row)
         run, before = _kept_or(mine, life, marker).run, int(version.row.get("starts", 0))

@@ -60,6 +60,8 @@ async def commit_success(
         new_event(run_id, number, event, correlation_id, now, trace=trace)
         for number, event in enumerate(events, start=1)
     ]
+    # Before the transaction: a crash in between costs the sweeper one look at nothing, whereas committed
+    # events that no index names would never be sent.
     if outbox:
         await write_location(run_id, location)
         await note_pending(run_id, location, now, events=len(outbox))
@@ -95,6 +97,7 @@ async def _transact_commit(run_id: str, location: OutboxLocation, changes: Seque
         if await _is_committed(run_id, location):
             return
         seen = await _read_fence(run_id, location)
+        # The fence did not move, so a row of the handler's own was in the way and would be again.
         if seen == fence:
             raise refusal
         if seen is not None and int(seen.row["run"]) > run_of(run_id):
@@ -105,6 +108,7 @@ async def _transact_commit(run_id: str, location: OutboxLocation, changes: Seque
 async def remove_commit(run_id: str, location: OutboxLocation) -> None:
     """Delete the commit row, and the fence unless a later run set it; a handler's own rows stay."""
     await tables.delete(location.table, location.partition_key, _commit_key(run_id))
+    # By its version: a later run that commits at this moment keeps the fence that it has set.
     fence = await _read_fence(run_id, location)
     if fence is not None and int(fence.row["run"]) <= run_of(run_id):
         row_key = _fence_keys(run_id, location)["RowKey"]
