@@ -1,4 +1,4 @@
-"""Row keys that sort by time."""
+"""Row keys that sort by time, and instants in sentences."""
 
 from datetime import timedelta
 
@@ -11,11 +11,17 @@ from durable_retry.engine.base.instants import (
     microseconds,
     newest_first,
     oldest_first,
+    time_text,
 )
 from durable_retry.stores.storage.contents import quoted
 from tests.support.builders import NOON
 
 LATER = NOON + timedelta(microseconds=1)
+
+
+def test_an_instant_in_a_sentence_has_its_day_where_that_is_another_one() -> None:
+    assert time_text(NOON, LATER) == "12:00 UTC"
+    assert time_text(NOON, NOON + timedelta(days=1)) == "2026-11-21 12:00 UTC"
 
 
 def test_keys_sort_by_the_microsecond_and_have_one_length() -> None:
