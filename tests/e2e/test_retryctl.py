@@ -303,7 +303,7 @@ def test_many_are_acted_on(shell: Shell, key: str) -> None:
     assert "give filters, or ids, or --batch, or --all" in shell.run("bulk", "start", "archive", code=2)
     assert "would meet 2" in shell.run("bulk", "start", "archive", *found, "--dry-run")
     shown = shell.run("bulk", "start", "archive", *found, "--note", "a test", "--rate", "50", "--watch")
-    assert "archive completed: 2 matched, 2 done" in shown
+    assert "archive completed: 2 matched, 2 started" in shown
     (action_id, *_) = shell.run("bulk", "list", "--ids").split()
     assert "completed" in shell.run("bulk", "show", action_id)
     shell.run("bulk", "watch", action_id)
