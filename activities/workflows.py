@@ -6,16 +6,9 @@ from durable_retry import clock
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.runtime.binding import TaskHub
+from durable_retry.services.calls import Call, begin_call, look_at
 from durable_retry.services.saga_restart import begin_run, end_run
-from durable_retry.services.workflows import (
-    Call,
-    advance_batch,
-    begin_call,
-    end_batch,
-    look_at,
-    refuse_item,
-    start_item,
-)
+from durable_retry.services.workflows import advance_batch, end_batch, refuse_item, start_item
 
 
 async def submit(request: dict[str, Any], hub: TaskHub) -> dict[str, Any]:

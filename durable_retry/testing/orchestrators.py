@@ -24,7 +24,7 @@ from durable_retry.engine.operations.submission import Naming, ParsedEnvelope, r
 from durable_retry.handlers.registry import registered_handlers, user_function
 from durable_retry.runtime.executor_guard import Execution, begin_execution
 from durable_retry.services.attempt.http_client import close_clients
-from durable_retry.services.workflows import CALL_SOURCE
+from durable_retry.services.calls import CALL_SOURCE
 from durable_retry.settings.configuration import function_name, targets
 from durable_retry.testing.fakes import FakeClock, FakeDependency, FakeStep
 from durable_retry.testing.handlers import HandlerRun, Play, world

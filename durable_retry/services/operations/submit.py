@@ -157,7 +157,7 @@ async def _answer_to_known_key(hub: TaskHub, operation: OperationInput) -> Submi
 
 _KAFKA: Final = "kafka"
 _WITHOUT_PLACE: Final = (TIMER, "event_grid")
-# Sources of our own (`services.workflows`): their scopes have no place at all.
+# Sources of our own (`services.workflows`, `services.calls`): their scopes have no place at all.
 _OWN_SOURCES: Final = ("batch", "saga", "call")
 
 

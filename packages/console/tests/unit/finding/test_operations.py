@@ -15,7 +15,7 @@ from durable_retry.engine.base.names import OperationState, Priority
 from durable_retry.engine.operations.document import ListedOperation
 from durable_retry.engine.operations.naming import explicit_scope, operation_id_for
 from durable_retry.engine.operations.status import last_error
-from durable_retry.services.workflows import CALL_SOURCE
+from durable_retry.services.calls import CALL_SOURCE
 from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
 from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables
