@@ -31,6 +31,7 @@ async def operation(monkeypatch: pytest.MonkeyPatch) -> OperationInput:
         "status": OperationState.SUCCEEDED.value,
         "dead_letter": None,
         "attempt_count": 1,
+        "attempts": [],
         "result": result,
     }
 
