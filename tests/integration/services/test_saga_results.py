@@ -26,7 +26,7 @@ async def operation(monkeypatch: pytest.MonkeyPatch) -> OperationInput:
     operation = an_operation()
     result = await store_apart(operation, 1, ANSWER, most_chars=4096, now=NOON)
     assert "json" not in result
-    document = {
+    document: dict[str, Any] = {
         "operation_id": operation.operation_id,
         "status": OperationState.SUCCEEDED.value,
         "dead_letter": None,
