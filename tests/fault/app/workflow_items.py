@@ -80,10 +80,10 @@ class PartHub:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        module = "durable_retry.services.workflows"
         with (
-            patch(f"{module}.submit", self.submit),
-            patch(f"{module}.find_status", self.find_status),
+            patch("durable_retry.services.workflows.submit", self.submit),
+            patch("durable_retry.services.calls.submit", self.submit),
+            patch("durable_retry.services.calls.find_status", self.find_status),
             patch.object(TaskHub, "read_instance", self.read_instance),
         ):
             yield
