@@ -125,7 +125,7 @@ export function ticksOf(begin, end) {
 export const tickText = (at, isDays) => (isDays ? formats().day : formats().minutes).format(at);
 
 /** All of an instant, with its zone. */
-const inFull = (instant) => formats().full.format(new Date(instant));
+export const inFull = (instant) => formats().full.format(new Date(instant));
 
 /** A `time` element that shows how long ago an instant was, and goes on doing so. */
 export function ago(instant) {

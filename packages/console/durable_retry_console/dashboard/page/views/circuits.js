@@ -4,7 +4,7 @@ import { act } from "../acting.js";
 import { get, getSeldom, segment } from "../api.js";
 import { callWindow } from "../charts.js";
 import { h, link } from "../dom.js";
-import { ago, at, duration, now, number, percent, plural, span, until, when, words } from "../format.js";
+import { ago, at, duration, inFull, now, number, percent, plural, span, until, when, words } from "../format.js";
 import { pager, table } from "../lists.js";
 import { ask, badge, button, card, circuitLink, facts, mono, notice, operationLink, unreadPart } from "../pieces.js";
 import { COUNT_SECONDS, countedOperations, countingNote, Paced, waitingIn, WINDOWS } from "../poll.js";
@@ -187,7 +187,7 @@ function lately({ hour, dependency }) {
 }
 
 /** When an outage was, or since when it goes on. */
-export const outageSpan = ({ at: began, until: ended }) => (ended ? h("time", { datetime: began, title: ended }, span(Date.parse(began), Date.parse(ended))) : when(began));
+export const outageSpan = ({ at: began, until: ended }) => (ended ? h("time", { datetime: began, title: `${inFull(began)} to ${inFull(ended)}` }, span(Date.parse(began), Date.parse(ended))) : when(began));
 
 function outages({ outages: found, dependency }) {
   const more = h("a", { href: link("activity", { kind: "circuit", dependency }) }, "All");
