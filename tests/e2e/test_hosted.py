@@ -73,7 +73,7 @@ def test_a_host_that_asks_for_keys_gets_the_one_of_each_path(
                 "tests/e2e/test_memory.py",
                 "tests/e2e/test_outbox.py",
             ),
-            *("-k", "test_a_purged_dead_letter or test_the_sweeper_sends_what"),
+            *("-k", "test_a_purged_operation or test_the_sweeper_sends_what"),
             E2E_URL=locked.url,
             E2E_STORAGE=storage.connection_string,
             E2E_TARGET_PORT=target.url.rpartition(":")[2],
