@@ -7,6 +7,7 @@ import logging
 
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import OperationState, Priority
+from durable_retry.engine.base.text import counted
 from durable_retry.engine.facts import (
     ActedOn,
     AttemptEnded,
@@ -174,11 +175,11 @@ def _record_end(fact: OperationEnded) -> None:
     }
     _log.log(
         logging.WARNING if status == OperationState.DEAD_LETTERED else logging.INFO,
-        "operation %s (key %s): %s after %d attempts in %.1f s",
+        "operation %s (key %s): %s after %s in %.1f s",
         document["operation_id"],
         document["key"],
         status,
-        document["attempt_count"],
+        counted(document["attempt_count"], "attempt"),
         seconds,
         extra=fields_in(document, details),
     )

@@ -376,7 +376,7 @@ async def _announce_writer(writer: _Writer, loop: asyncio.AbstractEventLoop) -> 
 
 def _warn_of_failure(writer: _Writer, error: Exception) -> None:
     _log.warning(
-        "the index of operations cannot be written: %s; %d entries wait",
+        "the index of operations cannot be written: %s; entries that wait: %d",
         type(error).__name__,
         len(writer.held),
     )

@@ -72,7 +72,9 @@ class ActivityWriter(BackgroundWriter):
             with self._lock:
                 self._held = rows | self._held
             if not self.is_over(error):
-                _log.warning("activity was not written: %s; %d entries wait", type(error).__name__, len(rows))
+                _log.warning(
+                    "activity was not written: %s; entries that wait: %d", type(error).__name__, len(rows)
+                )
             return False
         return True
 

@@ -332,7 +332,7 @@ async def test_storage_that_is_away_is_asked_less_and_less_often(
         pauses.append(planned(writer).when() - loop().time())
         note_accepted(an_operation())
     assert pauses == pytest.approx([2, 4, 8, 16, 30, 30, 30], abs=0.5)
-    warning = "the index of operations cannot be written: ServiceResponseError; 1 entries wait"
+    warning = "the index of operations cannot be written: ServiceResponseError; entries that wait: 1"
     assert caplog.messages[0] == warning
     storage.is_away = False
     await write_noted()
