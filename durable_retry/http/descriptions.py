@@ -320,7 +320,6 @@ _NULL: Final = frozenset(
             "dead_letter",
             "error",
             "expires_at",
-            "failed_again",
         ),
         *("finished_at", "next_attempt_at", "next_cursor", "quota", "replay_of", "resolved_at"),
         *("failed_again", "throttled_until", "tripped_by", "waiting_until"),

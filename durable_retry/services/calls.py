@@ -9,6 +9,7 @@ from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.naming import ScopedKey, operation_id_for, visible
+from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.engine.operations.submission import Naming, ParsedEnvelope, read_operation
 from durable_retry.services.operations.submit import KeyReused, Replayed, Started, submit
@@ -34,6 +35,21 @@ class Call:
     since: datetime
     key: str
 
+    @property
+    def own_name(self) -> ScopedKey:
+        """The name of an operation without a key of its own."""
+        return ScopedKey(f"source:{CALL_SOURCE}", visible(self.key))
+
+
+def operation_of_call(document: Any, call: Call, now: datetime) -> OperationInput:
+    """Return the operation of a call from its body, as `POST /api/operations` takes it.
+
+    Raises:
+        InvalidInputError: With every mistake.
+    """
+    naming = Naming(own=call.own_name)
+    return read_operation(ParsedEnvelope(document), naming, targets(), source=CALL_SOURCE, now=now)
+
 
 async def begin_call(hub: TaskHub, document: Any, call: Call, now: datetime) -> dict[str, Any]:
     """Start the operation of a call; it reports its end to the orchestration that waits. Idempotent.
@@ -48,16 +64,14 @@ async def begin_call(hub: TaskHub, document: Any, call: Call, now: datetime) -> 
     Raises:
         TaskHubUnavailableError: It is not known to be started; calling this again is safe.
     """
-    own = ScopedKey(f"source:{CALL_SOURCE}", visible(call.key))
     try:
-        envelope, naming = ParsedEnvelope(document), Naming(own=own)
-        operation = read_operation(envelope, naming, targets(), source=CALL_SOURCE, now=now)
+        operation = operation_of_call(document, call, now)
     except InvalidInputError as error:
         return {"problems": [problem.to_json() for problem in error.problems]}
     outcome = await submit(hub, replace(operation, reports_to=call.instance))
     if isinstance(outcome, Started):
         return {"operation_id": operation.operation_id}
-    if operation.operation_id == operation_id_for(own.scope, own.key):
+    if operation.operation_id == operation_id_for(call.own_name.scope, call.own_name.key):
         if await _is_of_another_call(hub, operation.operation_id, outcome, call):
             return {"is_taken": True}
     elif detail := await _why_refused(hub, outcome, call):

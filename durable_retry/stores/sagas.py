@@ -125,10 +125,10 @@ def _shortest(ending: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return an end without its texts, what the step says already, and what is empty."""
     if ending is None:
         return None
-    return {name: value for name, value in ending.items() if value and name not in _LONG}
+    return {name: value for name, value in ending.items() if value and name not in _LEFT_OUT}
 
 
-_LONG: Final = frozenset({"operation_id", "error", "dead_letter_id"})
+_LEFT_OUT: Final = frozenset({"operation_id", "error", "dead_letter_id"})
 
 
 _KEY: Final = "restart"

@@ -1,8 +1,8 @@
 """A handler's operation, run to its end by the rules of `engine.retry`; a wait moves the clock."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -101,22 +101,19 @@ async def run_handler(
     known_handler = _required_handler(handler)
     time = time or FakeClock()
     fakes = dependency if isinstance(dependency, Mapping) else {known_handler.dependency: dependency}
-    with world(time, fakes, {known_handler.dependency}, config, settings):
+    async with world(time, fakes, {known_handler.dependency}, config, settings):
         operation = _operation_for_handler(known_handler, given, key, submitted)
-        try:
-            return await Play(operation, time, steps).to_the_end()
-        finally:
-            await close_clients()
+        return await Play(operation, time, steps).to_the_end()
 
 
-@contextmanager
-def world(
+@asynccontextmanager
+async def world(
     time: FakeClock,
     fakes: Mapping[str, FakeDependency | None],
     needed: Iterable[str],
     config: str | Path | None,
     settings: Mapping[str, str] | None,
-) -> Iterator[None]:
+) -> AsyncIterator[None]:
     """Have a clock, dependencies and settings of a test inside the block; `needed` names dependencies."""
     text = _config_text(config, {*needed, *fakes})
     with ExitStack() as stack:
@@ -125,7 +122,10 @@ def world(
         stack.enter_context(
             sending_over(lambda called: (fakes.get(called.name) or FakeDependency()).transport(time))
         )
-        yield
+        try:
+            yield
+        finally:
+            await close_clients()
 
 
 def _config_text(config: str | Path | None, names: Iterable[str]) -> str:

@@ -18,14 +18,11 @@ from durabletask.entities import EntityInstanceId, EntityLock
 from durable_retry.engine.base.foreign import plain_json
 from durable_retry.engine.base.names import CALL
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.operations.naming import ScopedKey, visible
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.submission import Naming, ParsedEnvelope, read_operation
 from durable_retry.handlers.registry import registered_handlers, user_function
 from durable_retry.runtime.executor_guard import Execution, begin_execution
-from durable_retry.services.attempt.http_client import close_clients
-from durable_retry.services.calls import CALL_SOURCE
-from durable_retry.settings.configuration import function_name, targets
+from durable_retry.services.calls import Call, operation_of_call
+from durable_retry.settings.configuration import function_name
 from durable_retry.testing.fakes import FakeClock, FakeDependency, FakeStep
 from durable_retry.testing.handlers import HandlerRun, Play, world
 
@@ -99,22 +96,14 @@ async def run_orchestrator(
         if "problems" in given:
             return given
         needed = {handler.dependency for handler in registered_handlers().values()}
-        naming = Naming(own=ScopedKey(f"source:{CALL_SOURCE}", visible(given["keys"][0])))
-        with world(own_time, dependencies, needed, config, settings):
+        now = own_time.now()
+        async with world(own_time, dependencies, needed, config, settings):
+            call = Call(instance_id, now, given["keys"][0])
             try:
-                operation = read_operation(
-                    ParsedEnvelope(given["document"]),
-                    naming,
-                    targets(),
-                    source=CALL_SOURCE,
-                    now=own_time.now(),
-                )
+                operation = operation_of_call(given["document"], call, now)
             except InvalidInputError as error:
                 return {"problems": [problem.to_json() for problem in error.problems]}
-            try:
-                ended = await Play(operation, own_time, steps).to_the_end()
-            finally:
-                await close_clients()
+            ended = await Play(operation, own_time, steps).to_the_end()
         run.operations.append(ended)
         return {"document": _status_document(operation, ended)}
 

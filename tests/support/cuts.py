@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, override
 from unittest.mock import patch
 
+import pytest
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry import clock
 from durable_retry.stores.storage import queues, tables
+from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import Activities, an_operation
 from tests.support.stage import Stage
 
@@ -126,6 +128,20 @@ class Turns:
 
 async def _awaited[T](running: Awaitable[T]) -> T:
     return await running
+
+
+@contextmanager
+def cut_at_the_start(*, after: bool) -> Iterator[None]:
+    """Expect a crash in the block, before an operation is started or after."""
+    start = TaskHub.start_operation
+
+    async def cut(*given: Any, **more: Any) -> bool:
+        if after:
+            await start(*given, **more)
+        raise CutError
+
+    with patch.object(TaskHub, "start_operation", cut), pytest.raises(CutError):
+        yield
 
 
 @contextmanager

@@ -17,13 +17,13 @@ def counted(number: float, noun: str) -> str:
     return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"
 
 
-def error_text(status_code: int | None, error: str | None) -> str:
+def outcome_text(status_code: int | None, error: str | None) -> str:
     """Return what a call got: `503: no upstream`, `ReadTimeout`; "" where nothing is known."""
     return ": ".join(str(part) for part in (status_code, error) if part)
 
 
 def failing_text(error: str) -> str:
-    """Return an `error_text` to stand behind a name: `answers 503: no upstream`, `fails: ReadTimeout`."""
+    """Return an `outcome_text` to stand behind a name: `answers 503: no upstream`, `fails: ReadTimeout`."""
     if not error:
         return "fails"
     return f"answers {error}" if error[:3].isdigit() else f"fails: {error}"

@@ -6,15 +6,13 @@ joined to the others when the document is shown.
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 from durable_retry.engine.base.instants import from_rfc3339, time_text
 from durable_retry.engine.base.names import PAUSE_EVENT, WAITING, OperationState
-from durable_retry.engine.base.text import cut_text, error_text, failing_text
-from durable_retry.engine.retry.constraints import paused_text
+from durable_retry.engine.base.text import cut_text, failing_text, outcome_text
+from durable_retry.engine.retry.constraints import REASON_ERROR_CHARS, paused_text
 from durable_retry.engine.retry.history import PastAction, PastAttempt, PastWait, WaitKind, end_of, kind_after
-
-_ERROR_CHARS: Final = 160
 
 
 def waits_of(document: Mapping[str, Any]) -> tuple[PastWait, ...]:
@@ -36,13 +34,12 @@ def _pauses_of(document: Mapping[str, Any]) -> Iterator[PastWait]:
 def _pause_after(attempt: PastAttempt, document: Mapping[str, Any], since: datetime) -> PastWait:
     began_at, kind = end_of(attempt), kind_after(attempt.category)
     until = began_at + timedelta(seconds=attempt.next_delay_seconds or 0)
-    error = None if attempt.error is None else cut_text(attempt.error, _ERROR_CHARS)
+    error = None if attempt.error is None else cut_text(attempt.error, REASON_ERROR_CHARS)
     fails = document["dependency"]
     if attempt.status_code is None:
         fails = document.get("handler") or fails
-    why = (
-        f"{fails} {failing_text(error_text(attempt.status_code, error))}, since {time_text(since, began_at)}"
-    )
+    failing = failing_text(outcome_text(attempt.status_code, error))
+    why = f"{fails} {failing}, since {time_text(since, began_at)}"
     if kind is WaitKind.THROTTLE:
         why = paused_text(str(attempt.status_code or fails), until, began_at)
     return PastWait(

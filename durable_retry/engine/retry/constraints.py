@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from durable_retry.engine.base.instants import time_text
 from durable_retry.engine.base.names import Priority
-from durable_retry.engine.base.text import seconds_text
+from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import RECHECK, Refused, release_at
 from durable_retry.engine.limits.limiter import SlotPostponed
@@ -49,6 +49,9 @@ class Retryable(Protocol):
 
 
 _OWN_PACE: Final = RetryPolicy(initial_seconds=1.0, factor=2.0, max_seconds=300.0, jitter="equal")
+
+REASON_ERROR_CHARS: Final = 160
+"""The error behind a wait has no more in its reason."""
 
 _SOON: Final = timedelta(milliseconds=1)
 
@@ -124,7 +127,8 @@ def own_failure_constraint(
     within seconds of an outage.
     """
     wait = backoff(_OWN_PACE, f"{operation.operation_id}/own", history.own_failures + 1)
-    uncounted = f"attempt {history.next_attempt} failed on this side and is not counted: {error}"
+    shown = cut_text(error, REASON_ERROR_CHARS)
+    uncounted = f"attempt {history.next_attempt} failed on this side and is not counted: {shown}"
     return DelayConstraint(now + timedelta(seconds=wait.delay_seconds), (uncounted, *wait.reasons))
 
 

@@ -77,7 +77,6 @@ MAX_OWN_FAILURES: Final = 20
 
 _DETAIL_CHARS: Final = 500
 _ERROR_CHARS: Final = 1_000
-_SHOWN_CHARS: Final = 160
 
 LATE_AFTER: Final = timedelta(seconds=15)
 """Timers are up to 2 s late, more while a host is idle. What is later than this, our own side held up."""
@@ -154,7 +153,7 @@ def after_own_failure(operation: Retryable, history: History, error: str, now: d
     if failures >= MAX_OWN_FAILURES:
         detail = f"attempt {history.next_attempt} failed on this side {failures} times in a row: {error}"
         return _dead_letter(Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED, detail)
-    constraint = own_failure_constraint(operation, history, cut_text(error, _SHOWN_CHARS), now)
+    constraint = own_failure_constraint(operation, history, error, now)
     failed = f"attempt {history.next_attempt} failed on this side: {error}"
     return _wait_or_give_up(operation, [constraint], now, failed, kind=WaitKind.OWN_FAILURE)
 
@@ -170,9 +169,12 @@ def while_blocked(
     match blocked:
         case Refused():
             constraint = circuit_constraint(operation, blocked, now)
-            kind, refusal = WaitKind.CIRCUIT, f"the circuit of {operation.dependency} refuses attempts"
+            kind, refusal = (
+                kind_of_refusal(blocked),
+                f"the circuit of {operation.dependency} refuses attempts",
+            )
             if blocked.throttled:
-                kind, refusal = WaitKind.THROTTLE, f"{operation.dependency} asked for a pause"
+                refusal = f"{operation.dependency} asked for a pause"
             stops = blocked.stops_deadline is True
             return _wait_or_give_up(operation, [constraint], now, refusal, kind=kind, stops_deadline=stops)
         case BudgetPostponed():
@@ -185,6 +187,11 @@ def while_blocked(
             return _wait_or_give_up(operation, [constraint], now, reached, kind=WaitKind.LIMIT)
         case _ as never:
             assert_never(never)
+
+
+def kind_of_refusal(refused: Refused) -> WaitKind:
+    """Return why a refused attempt waits: for the end of a pause or for the circuit."""
+    return WaitKind.THROTTLE if refused.throttled else WaitKind.CIRCUIT
 
 
 def record(history: History, outcome: AttemptOutcome, decision: Decision) -> History:

@@ -35,6 +35,7 @@ from durable_retry.engine.retry.decide import (
     Wait,
     after_attempt,
     after_own_failure,
+    kind_of_refusal,
     record,
     while_blocked,
 )
@@ -123,9 +124,9 @@ def kind_of_block(blocked: Blocked | BlockedStep) -> WaitKind:
     match blocked:
         case BlockedStep():
             return kind_of_block(blocked.blocked)
-        case Refused() if blocked.throttled:
-            return WaitKind.THROTTLE
-        case Refused() | NeedsProbe():
+        case Refused():
+            return kind_of_refusal(blocked)
+        case NeedsProbe():
             return WaitKind.CIRCUIT
         case BudgetPostponed():
             return WaitKind.RETRY_BUDGET

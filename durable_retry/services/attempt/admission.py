@@ -12,7 +12,7 @@ from typing import Any
 
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.base.text import error_text
+from durable_retry.engine.base.text import outcome_text
 from durable_retry.engine.circuit.report import ERROR_CHARACTERS, CallHealth, call_health
 from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.config.dependency import Dependency
@@ -162,7 +162,7 @@ def failure_of(outcome: AttemptOutcome) -> str | None:
     """Return what went wrong in an attempt, such as `503: upstream connect error`; None for a success."""
     if outcome.category is None:
         return None
-    return error_text(outcome.status_code, outcome.error)[:ERROR_CHARACTERS]
+    return outcome_text(outcome.status_code, outcome.error)[:ERROR_CHARACTERS]
 
 
 def pause_asked_by(outcome: AttemptOutcome) -> str:

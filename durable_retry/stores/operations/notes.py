@@ -158,9 +158,9 @@ def _note_success(operation: OperationInput) -> None:
 
     So a success costs no request of its own; what the index does not show, the status document does.
     """
-    writer, entry = _writers.known(), _entry_of_operation(operation, status=OperationState.SUCCEEDED)
-    if writer is not None and (OperationList.ALL, entry.position) in writer.held:
-        writer.hold(OperationList.ALL, entry)
+    writer, position = _writers.known(), (operation.created_at, operation.operation_id)
+    if writer is not None and (OperationList.ALL, position) in writer.held:
+        writer.hold(OperationList.ALL, _entry_of_operation(operation, status=OperationState.SUCCEEDED))
 
 
 def _note_dead_letter(fact: DeadLetterKept) -> None:

@@ -29,13 +29,12 @@ from durable_retry.stores.dead_letters.records import (
     move_dead_letter,
 )
 from durable_retry.stores.operations.status import find_status
-from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.bulk.activities import bulk_batch, bulk_ends, bulk_page
 from durable_retry_console.bulk.ends import items_page
 from durable_retry_console.bulk.replay import RECHECK, held_until
 from durable_retry_console.bulk.shapes import BatchInput, BatchResult, BulkAction
 from tests.support.builders import an_entry, an_operation, failing
-from tests.support.cuts import CutError, Cuts, Mode
+from tests.support.cuts import CutError, Cuts, Mode, cut_at_the_start
 from tests.support.hub import TaskHubStage
 
 pytestmark = pytest.mark.usefixtures("own_tables")
@@ -123,21 +122,12 @@ async def test_a_batch_that_is_cut_at_any_write_is_all_done_when_it_is_made_agai
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_a_batch_that_is_cut_at_the_start_is_all_done_when_it_is_made_again(
-    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, *, after: bool
+    hub: TaskHubStage, *, after: bool
 ) -> None:
     hub.answer = failing(0)
     ids = await kept(3)
-    real = TaskHub.start_operation
-
-    async def cut(*given: Any, **more: Any) -> bool:
-        if after:
-            await real(*given, **more)
-        raise CutError
-
-    with monkeypatch.context() as crash:
-        crash.setattr(TaskHub, "start_operation", cut)
-        with pytest.raises(CutError):
-            await batch(hub, ids)
+    with cut_at_the_start(after=after):
+        await batch(hub, ids)
     await check_all_done(hub, ids)
 
 

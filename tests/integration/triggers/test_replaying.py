@@ -40,16 +40,13 @@ from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.http.dead_letters import replay_one_dead_letter
 from tests.support.builders import an_entry, an_operation, failing
+from tests.support.cuts import CutError, cut_at_the_start
 from tests.support.hub import TaskHubStage
 from tests.support.tables import refuse_large_rows
 
 pytestmark = pytest.mark.usefixtures("own_tables")
 
 NOTHING = ReplayBody()
-
-
-class CutError(Exception):
-    """Where the process would have died."""
 
 
 async def failed(hub: TaskHubStage, name: str = "one", **changes: Any) -> KeptDeadLetter:
@@ -232,21 +229,10 @@ async def test_a_crash_at_any_request_to_storage_ends_in_one_replay(
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_a_crash_around_the_start_ends_in_one_replay(
-    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, *, after: bool
-) -> None:
+async def test_a_crash_around_the_start_ends_in_one_replay(hub: TaskHubStage, *, after: bool) -> None:
     record = await failed(hub)
-    real = TaskHub.start_operation
-
-    async def cut(*given: Any, **more: Any) -> bool:
-        if after:
-            await real(*given, **more)
-        raise CutError
-
-    with monkeypatch.context() as crash:
-        crash.setattr(TaskHub, "start_operation", cut)
-        with pytest.raises(CutError):
-            await replay(hub, record)
+    with cut_at_the_start(after=after):
+        await replay(hub, record)
     await finish_left_over(hub.binding, clock.now() + timedelta(hours=1))
     await _check_one_replay(hub, record)
 
