@@ -125,8 +125,8 @@ async def replay_some(
 async def _held_until_by_dependency(
     hub: TaskHub, records: Iterable[KeptDeadLetter | None]
 ) -> dict[str, datetime]:
-    names = {record.dependency for record in records if record is not None} - {None}
-    found = {name: await held_until(hub, name) for name in sorted(name for name in names if name is not None)}
+    names = {record.dependency for record in records if record is not None}
+    found = {name: await held_until(hub, name) for name in sorted(filter(None, names))}
     return {name: until for name, until in found.items() if until is not None}
 
 
