@@ -24,8 +24,9 @@ class Plugin:
     Attributes:
         collections: Its routes, also more of a collection that the app has already.
         blueprints: Returns its durable functions.
-        subscribe: Subscribes it to facts of the core (`telemetry.facts`), and adds its steps to upkeep
-            (`services.upkeep.chores`). It may be called again, and has no effect then.
+        subscribe: Subscribes it to facts of the core (`telemetry.facts`), adds its steps to upkeep
+            (`services.upkeep.chores`) and its tables to what is made (`services.setup`). It may be called
+            again, and has no effect then.
         begin: Begins what it does in the background.
     """
 

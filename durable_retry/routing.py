@@ -36,6 +36,7 @@ CORE: Final = (
     Collection("outbox/{*rest}", ("durable_retry.triggers.http.outbox:routes",)),
     Collection("health", ("durable_retry.triggers.http.health:routes",), anonymous=True),
     Collection("diagnoses/{*rest}", ("durable_retry.triggers.http.diagnosis:routes",)),
+    Collection("setup", ("durable_retry.triggers.http.setup:routes",)),
     Collection("openapi.json", ("durable_retry.api:routes",), anonymous=True),
 )
 

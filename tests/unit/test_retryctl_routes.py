@@ -26,6 +26,7 @@ BY_HAND: Final = {
     "metrics": "GET metrics",
     "policy preview": "POST policies/preview",
     "doctor": "POST diagnoses",
+    "setup": "POST setup",
     "top": "GET overview",
 }
 """Routes of the commands that have a function of their own."""

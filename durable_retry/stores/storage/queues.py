@@ -92,6 +92,15 @@ async def exists(queue: str) -> bool:
     return True
 
 
+async def make(queue: str) -> bool:
+    """Make a queue; False when there is one of this name."""
+    if await exists(queue):
+        return False
+    # The service answers alike where another process made it meanwhile.
+    await run_in_pool(_queue_service().get_queue_client(queue).create_queue)
+    return True
+
+
 _TAKEN_AT_ONCE: Final = 32
 """The most messages that the service peeks at or gives out in one request."""
 

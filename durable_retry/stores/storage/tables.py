@@ -356,6 +356,15 @@ async def _run_on_table[T](table: str, action: Callable[["TableClient"], T]) -> 
     return await run_in_pool(partial(with_table, table, action))
 
 
+async def make(table: str) -> bool:
+    """Make a table; False when there is one of this name."""
+    try:
+        await run_in_pool(partial(storage_clients.table_service().create_table, table))
+    except ResourceExistsError:
+        return False
+    return True
+
+
 def with_table[T](table: str, action: Callable[["TableClient"], T]) -> T:
     """Do something with a table on the caller's thread; when it is missing, make it and do it again."""
     client = client_of(table)

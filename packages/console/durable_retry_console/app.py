@@ -9,6 +9,7 @@ from durable_retry.deferred import deferred
 from durable_retry.http.collection import Collection
 from durable_retry.plugins import Plugin
 from durable_retry.runtime.binding import add_activity
+from durable_retry.services.setup import TABLES
 from durable_retry.services.upkeep.chores import EACH_MINUTE, EACH_ROUND
 from durable_retry_console.activity import code
 from durable_retry_console.activity import watch as activity_watch
@@ -48,6 +49,11 @@ _EACH_ROUND: Final = (
     deferred("durable_retry_console.metrics.series:keep_metrics"),
     deferred("durable_retry_console.activity.changes:remove_old_activity"),
 )
+_TABLES: Final = (
+    "durable_retry_console.activity.store:TABLE",
+    "durable_retry_console.alerts.store:TABLE",
+    "durable_retry_console.metrics.store:TABLE",
+)
 
 
 def _blueprints() -> Iterator[df.Blueprint]:
@@ -61,6 +67,7 @@ def _blueprints() -> Iterator[df.Blueprint]:
 def _subscribe() -> None:
     minutes.record_facts()
     activity_watch.record_facts()
+    TABLES.update(_TABLES)
     if not set(_EACH_MINUTE) <= set(EACH_MINUTE):
         EACH_MINUTE.extend(_EACH_MINUTE)
         EACH_ROUND.extend(_EACH_ROUND)

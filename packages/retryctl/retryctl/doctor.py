@@ -33,9 +33,7 @@ REMEDIES: Final[Mapping[str, str]] = {
         "look at AzureWebJobsStorage: the account must be there, and an identity needs the roles Storage "
         "Blob Data Owner, Storage Queue Data Contributor and Storage Table Data Contributor"
     ),
-    "queues": (
-        "create the queue, as infra/ does (az storage queue create --name operations): its trigger does not"
-    ),
+    "queues": "run `retryctl setup`, which makes it: a trigger does not make its queue",
     "start": (
         "the task hub runs no orchestration: look in the host's log for the Durable extension (bundle 4.38 "
         "or later in host.json) and for functions that were not indexed"
