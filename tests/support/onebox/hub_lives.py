@@ -41,13 +41,18 @@ async def short_life(folder: Path, life: int, seconds: float, **env: str) -> lis
     await asyncio.sleep(seconds)  # the instant of the death is what the seed draws
     process.kill()
     out, _ = await process.communicate()
-    return [line.split()[1] for line in out.decode().splitlines() if line.startswith("accepted")]
+    return accepted_in(out.decode().splitlines())
+
+
+def accepted_in(lines: list[str]) -> list[str]:
+    """Return what a life had accepted, by the lines that it wrote."""
+    return [line.split()[1] for line in lines if line.startswith("accepted")]
 
 
 async def check(folder: Path, accepted: list[str], lives: int) -> None:
     """Run one more life to the end of all work, and check the results."""
     code, lines = await live(folder, lives)
-    accepted += [line.split()[1] for line in lines if line.startswith("accepted")]
+    accepted += accepted_in(lines)
     assert code == 0
     report = json.loads(lines[-1])
     outputs: dict[str, str | None] = report["outputs"]

@@ -1,11 +1,13 @@
 /* Preloaded into a life of the hub: records each write, truncation and sync of the files hub.db and hub.db-wal, in their
-   order, so that a test can tell what a power cut would have left. Records go to the file that RECORD names:
+   order, so that a test can tell what a power cut would have left. It dies after as many records as DIE_AFTER says, where
+   that is set: an instant would come too early or too late on a busy machine. Records go to the file that RECORD names:
 
    char kind ('W', 'T', 'S'), char is_wal, int64 offset (or length, for T), int64 size, then so many bytes. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +17,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int record_fd = -2;
+static int left = -1;
 
 /* 0 = the database, 1 = its log, -1 = any other file. */
 static int which(int fd) {
@@ -36,8 +39,12 @@ static void record(char kind, int file, int64_t offset, const void *bytes, int64
     memcpy(head + 10, &size, 8);
     struct iovec parts[2] = {{head, sizeof head}, {(void *)bytes, (size_t)size}};
     pthread_mutex_lock(&lock);
-    if (record_fd == -2) record_fd = open(getenv("RECORD"), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (record_fd == -2) {
+        record_fd = open(getenv("RECORD"), O_WRONLY | O_CREAT | O_APPEND, 0600);
+        if (getenv("DIE_AFTER") != NULL) left = atoi(getenv("DIE_AFTER"));
+    }
     if (writev(record_fd, parts, size > 0 ? 2 : 1) != (ssize_t)sizeof head + size) abort();
+    if (left > 0 && --left == 0) raise(SIGKILL);
     pthread_mutex_unlock(&lock);
 }
 

@@ -7,6 +7,7 @@ death its files are made anew: per file, all up to its last sync, and each later
 import os
 import random
 import shutil
+import signal
 import struct
 import subprocess
 from dataclasses import dataclass
@@ -15,12 +16,15 @@ from pathlib import Path
 import pytest
 
 from tests.long_checks import SAMPLE_SEED
-from tests.support.onebox.hub_lives import LONGEST_LIFE_SECONDS, SEED, check, live, short_life
+from tests.support.onebox.hub_lives import SEED, accepted_in, check, live
 
 COMPILER = shutil.which("cc")
 MOST_CUTS = 30
 CUTS = 5 if SAMPLE_SEED in os.environ else MOST_CUTS
 """The fewest; a sample goes on until a cut has lost something."""
+
+MOST_STEPS = 250
+"""A life has some more than that before it has nothing to do."""
 
 FILES = ("hub.db", "hub.db-wal")
 HEAD = struct.Struct("<cbqq")
@@ -109,7 +113,10 @@ async def test_nothing_accepted_is_lost_in_a_power_cut(tmp_path: Path, library: 
         record = tmp_path / f"record-{life}"
         before = {name: path.read_bytes() if (path := tmp_path / name).exists() else b"" for name in FILES}
         env = {"LD_PRELOAD": str(library), "RECORD": str(record), "CHECKPOINT_PAGES": "40"}
-        accepted += await short_life(tmp_path, life, draws.uniform(0, LONGEST_LIFE_SECONDS), **env)
+        env["DIE_AFTER"] = str(draws.randint(1, MOST_STEPS))
+        code, lines = await live(tmp_path, life, "wait", **env)
+        assert code == -signal.SIGKILL
+        accepted += accepted_in(lines)
         steps = steps_in(record.read_bytes())
         for number, name in enumerate(FILES):
             path = tmp_path / name
