@@ -17,8 +17,7 @@ import onebox.cli
 import onebox.environment
 import retryctl.api
 import scripts.run
-from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.config.tables import TABLES, DependencyTable
+from durable_retry.engine.config.dependency import TABLES, Dependency, DependencyTable
 from durable_retry.engine.retry.policy import PRESETS, RetryPolicy
 from durable_retry.settings.catalogue import GROUPS
 from durable_retry.settings.group import Setting

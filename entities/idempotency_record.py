@@ -1,6 +1,6 @@
 """The entity `idempotency_record`, one per key of a caller: how its operation ended.
 
-The rules are `engine.operations.idempotency`. Its key is the operation id. Every entity operation takes and
+The rules are `engine.operations.keys`. Its key is the operation id. Every entity operation takes and
 returns plain JSON; time comes in with the request.
 """
 
@@ -11,7 +11,7 @@ from durabletask.entities import DurableEntity
 
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import IDEMPOTENCY_RECORD
-from durable_retry.engine.operations.idempotency import (
+from durable_retry.engine.operations.keys import (
     KeyCompletion,
     KeyRecord,
     complete,

@@ -36,7 +36,7 @@ from durable_retry.engine.operations.completion import (
     written_operation,
 )
 from durable_retry.engine.operations.debounce import Debounce
-from durable_retry.engine.operations.idempotency import KeyCompletion
+from durable_retry.engine.operations.keys import KeyCompletion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import moving_parts
 from durable_retry.engine.retry.decide import DeadLetter, Decision, Done, Wait, overdue

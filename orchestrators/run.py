@@ -20,8 +20,8 @@ from durable_retry.engine.base.names import (
 )
 from durable_retry.engine.facts import WaitBegun, WaitEnded
 from durable_retry.engine.operations.operation import AttemptCall, OperationInput, digest_of
-from durable_retry.engine.operations.pause import Pause
 from durable_retry.engine.operations.status import WAITS_FOR, OperationStatus
+from durable_retry.engine.operations.waits import Pause
 from durable_retry.engine.retry.decide import Wait, is_owed
 from durable_retry.engine.retry.history import AttemptOutcome, PastAction, PastWait, WaitKind
 from durable_retry.engine.retry.loop import Action, LapResult, RetryState, after

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from durable_retry.engine.base.answers import ProblemDocument
 from durable_retry.engine.base.names import PriorityName
-from durable_retry.engine.operations.document import OperationDocument
 from durable_retry.engine.operations.request import Event
+from durable_retry.engine.operations.status import OperationDocument
 from durable_retry.handlers.registry import Function, handler_of
 
 

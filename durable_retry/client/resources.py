@@ -18,7 +18,7 @@ from durable_retry.client.methods import ListMethod, Method
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.dead_letters.document import DeadLetterDocument, StartedReplay
-from durable_retry.engine.operations.document import AcceptedOperation, OperationDocument, SteeredOperation
+from durable_retry.engine.operations.status import AcceptedOperation, OperationDocument, SteeredOperation
 from durable_retry.handlers.registry import Function
 
 _FIRST_LOOK_SECONDS = 0.25

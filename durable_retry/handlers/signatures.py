@@ -27,8 +27,7 @@ from pydantic import (
     ValidationError,
 )
 
-from durable_retry.engine.base.foreign import json_form, look, name_of, text_of
-from durable_retry.engine.base.json_input import json_problems
+from durable_retry.engine.base.foreign import json_form, json_problems, look, name_of, text_of
 from durable_retry.engine.base.validation import InvalidInputError, Problem, problems_of
 from durable_retry.handlers import Call, Outcome
 

@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 import azure.functions as func
 from pydantic import BaseModel
 
+from durable_retry.engine.base.foreign import read_checked
 from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.base.json_input import read_checked
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
 from durable_retry.http.answers import BodyTooLargeError, ForbiddenError, unless_known
 from durable_retry.http.callers import ANYBODY, Act, Caller, caller_of, report_act

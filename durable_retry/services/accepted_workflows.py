@@ -9,7 +9,7 @@ from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import BATCH, SAGA, OperationState
 from durable_retry.engine.base.validation import validated
 from durable_retry.engine.facts import SubmissionOutcome
-from durable_retry.engine.operations.naming import fingerprint, workflow_id_for
+from durable_retry.engine.operations.keys import fingerprint, workflow_id_for
 from durable_retry.engine.workflows.document import BatchDocument, BatchSummary, SagaDocument
 from durable_retry.engine.workflows.references import SAGA_SOURCE, SagaRequest
 from durable_retry.engine.workflows.shapes import BatchProgress, BatchRequest, Saga

@@ -10,8 +10,8 @@ from durable_retry import clock
 from durable_retry.engine.base.errors import NoSuchDependencyError, UnchangeableCircuitError
 from durable_retry.engine.base.validation import Strict, checked, with_example
 from durable_retry.engine.circuit.breaker import ManualControl
+from durable_retry.engine.circuit.messages import CircuitChange, view_of
 from durable_retry.engine.circuit.transitions import ManualAction
-from durable_retry.engine.circuit.view import CircuitChange, view_of
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.limits.limiter import LimitedCircuit, Limiter, ListedCircuit, limits_view
 from durable_retry.engine.limits.settings import limits_summary, shared_limits_at

@@ -14,6 +14,7 @@ from durable_retry.engine.base.validation import (
     refuse,
     with_example,
 )
+from durable_retry.engine.retry.backoff import PolicyPreview, limits_shown, preview
 from durable_retry.engine.retry.policy import (
     RetryOverride,
     Timeouts,
@@ -21,7 +22,6 @@ from durable_retry.engine.retry.policy import (
     policy_from,
     policy_problems,
 )
-from durable_retry.engine.retry.preview import PolicyPreview, limits_shown, preview
 from durable_retry.settings.configuration import find_dependency
 
 

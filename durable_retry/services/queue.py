@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE, DeadLetterReason
-from durable_retry.engine.operations.naming import (
+from durable_retry.engine.operations.keys import (
     EnvelopeName,
     ScopedKey,
     envelope_scope,

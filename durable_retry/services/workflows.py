@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.engine.base.json_input import json_problems, size_problem
+from durable_retry.engine.base.foreign import json_problems, size_problem
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import (
@@ -24,7 +24,7 @@ from durable_retry.engine.base.validation import (
 )
 from durable_retry.engine.config.dependency import UnknownTargetError
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.naming import ScopedKey
+from durable_retry.engine.operations.keys import ScopedKey
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.submission import Naming, ParsedEnvelope, read_operation
 from durable_retry.engine.workflows.references import (

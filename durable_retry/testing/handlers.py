@@ -13,7 +13,7 @@ from durable_retry.engine.base.foreign import plain_json
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.validation import validated
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.naming import ScopedKey, explicit_scope
+from durable_retry.engine.operations.keys import ScopedKey, explicit_scope
 from durable_retry.engine.operations.operation import OperationInput, operation_from
 from durable_retry.engine.operations.request import OperationRequest
 from durable_retry.engine.operations.steps import HEARTBEAT, RememberedStep, shown

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 import entities
 from durable_retry.engine.base.instants import to_ms
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
+from durable_retry.engine.circuit.calls import CallHealth, ProbeResult
 from durable_retry.engine.circuit.messages import PermitMessage, ReportMessage
-from durable_retry.engine.circuit.report import CallHealth, ProbeResult
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
 from durable_retry.engine.limits.limiter import Limiter, Slot, SlotRequest, acquire, give_back
 from durable_retry.engine.limits.settings import LimitSettings
-from durable_retry.engine.operations.idempotency import KeyCompletion, KeyRecord, complete, expire
+from durable_retry.engine.operations.keys import KeyCompletion, KeyRecord, complete, expire
 from durable_retry.engine.order_lanes.lane import Lane, Place, joined, left, passed_to, released, taken
 from tests.support.builders import NOON, after
 from tests.support.circuit import Desk

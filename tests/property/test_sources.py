@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.naming import visible
+from durable_retry.engine.operations.keys import visible
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.sources.arrivals import LagThresholds
 from durable_retry.services import sources as intake_module

@@ -31,7 +31,7 @@ from durable_retry.engine.circuit.messages import PermitAnswer, PermitMessage
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.operations.completion import Committed, Completion, Success
-from durable_retry.engine.operations.idempotency import KeyCompletion
+from durable_retry.engine.operations.keys import KeyCompletion
 from durable_retry.engine.operations.operation import AttemptCall, OperationInput
 from durable_retry.engine.order_lanes.lane import LaneMessage, Turn
 from durable_retry.engine.outbox import Delivery

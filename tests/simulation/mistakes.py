@@ -27,10 +27,10 @@ from durable_retry.engine.limits.limiter import Limiter, SlotLease, SlotPostpone
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations.debounce import Debounce, DebounceRequest, Series
 from durable_retry.engine.operations.debounce import begin as begin_debounced
-from durable_retry.engine.operations.idempotency import Life
+from durable_retry.engine.operations.keys import Life
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.pause import Pause
 from durable_retry.engine.operations.steps import begin, begin_heartbeats
+from durable_retry.engine.operations.waits import Pause
 from durable_retry.engine.order_lanes.lane import Lane, Place, Tail, Turn, taken
 from durable_retry.engine.retry import classify, loop
 from durable_retry.engine.retry.history import AttemptOutcome, History

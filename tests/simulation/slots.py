@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from durable_retry.engine.base.asks import KEPT_ASKS
 from durable_retry.engine.base.json_forms import union_from_json
-from durable_retry.engine.base.names import CALL_LIMITER, GIVE_BACK, Priority
-from durable_retry.engine.base.priority import counted_wait
+from durable_retry.engine.base.names import CALL_LIMITER, GIVE_BACK, Priority, counted_wait
 from durable_retry.engine.limits.limiter import (
     SHARED_GRACE_SECONDS,
     Limiter,

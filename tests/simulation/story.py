@@ -17,8 +17,8 @@ from durable_retry.engine.base.names import (
     ORDER_LANE,
     OperationState,
 )
+from durable_retry.engine.dead_letters.document import DeadLetterSummary
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.operations.operation import OperationInput

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.operations.idempotency import Life, apart_ms
+from durable_retry.engine.operations.keys import Life, apart_ms
 from durable_retry.engine.operations.operation import OperationInput, run_number
 from durable_retry.engine.retry.history import AttemptOutcome, History, PastAttempt
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts

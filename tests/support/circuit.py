@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass, field, replace
 
-from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
+from durable_retry.engine.circuit.calls import CallHealth, Counts, ProbeResult, Report, SlidingWindow
 from durable_retry.engine.circuit.messages import PermitMessage, ReportMessage, snapshot_of
-from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.snapshot import Permitted, Refused, Snapshot
 from durable_retry.engine.circuit.states import CircuitSettings

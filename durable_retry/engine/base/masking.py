@@ -72,7 +72,7 @@ class Show(StrEnum):
 
 MAX_SHOWN_DEPTH: Final = 100
 """Levels that are looked at and shown; objects and lists below them are masked. Accepted documents have fewer
-(`validation.MAX_DEPTH`), but the text of a dead letter may be JSON of any depth."""
+(`foreign.MAX_DEPTH`), but the text of a dead letter may be JSON of any depth."""
 
 
 def _field_problem(name: str) -> str | None:

@@ -1,10 +1,19 @@
 """The closed sets of names that histories, messages and clients see: never rename one.
 
-Durable functions, events and queues; categories, states and reasons.
+Durable functions, events and queues; categories, states, priorities and reasons.
+
+The rule for a slot is that of time-dependent priorities (Kleinrock 1964): whoever has waited for the longest
+goes first, where a minute counts fourfold for `high` and a quarter for `low`. So `low` is never starved: what
+has waited for four times as long as a `normal` one, or sixteen times as long as a `high` one, goes before it,
+however many come.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, Literal
+from math import sqrt
+from typing import Any, Final, Literal
 
 OPERATION: Final = "operation"
 STARTED_OPERATION: Final = OPERATION
@@ -202,3 +211,54 @@ class EventState(StrEnum):
     PENDING = "pending"
     SENT = "sent"
     FAILED = "failed"
+
+
+WEIGHTS: Final[Mapping[Priority, float]] = {Priority.HIGH: 4.0, Priority.NORMAL: 1.0, Priority.LOW: 0.25}
+"""What a second of waiting counts."""
+
+
+def counted_wait(due_at: datetime, priority: Priority | None, now: datetime) -> timedelta:
+    """Return for how long something has waited, as it counts; None is `normal`."""
+    return max(now - due_at, timedelta(0)) * WEIGHTS[priority or Priority.NORMAL]
+
+
+BUDGET_PATIENCE_SECONDS: Final = 60.0
+"""For so long a retry with the priority `low` leaves the retry budget to others; then it is as `normal`."""
+
+
+def released_at_fraction(fraction: float, priority: Priority | None) -> float:
+    """Return where in a release somebody goes, in times of its length, for a fraction drawn for it.
+
+    `normal` is spread evenly. `high` has the earlier of two draws: half of them go in the first 30 %. `low`
+    goes after the others, within as long again. So `low` never adds to the rate at which the others come.
+    """
+    if priority is Priority.HIGH:
+        return 1.0 - sqrt(1.0 - fraction)
+    return 1.0 + fraction if priority is Priority.LOW else fraction
+
+
+TURN_NAMES: Final = ("order_key", "priority", "debounce_key")
+
+
+def turn_names_of(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a status document has for each of `TURN_NAMES`, "" for a key that it has not."""
+    names = {name: document.get(name) or "" for name in TURN_NAMES}
+    return names | {"priority": names["priority"] or Priority.NORMAL.value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnNames:
+    """Conditions on these names, a part of a filter; None means any."""
+
+    order_key: str | None = None  # the whole order key
+    priority: Priority | None = None
+    debounce_key: str | None = None  # the whole debounce key
+
+    @property
+    def turn_names(self) -> dict[str, str]:
+        """The names that are asked for."""
+        return {name: value for name in TURN_NAMES if (value := getattr(self, name)) is not None}
+
+    def fits_names(self, names: Mapping[str, str]) -> bool:
+        """Return whether what has these names matches."""
+        return all(names[name] == value for name, value in self.turn_names.items())

@@ -6,15 +6,20 @@ with the first message that was made after it.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Self
+from typing import Annotated, Final, Self
 
-from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.circuit.breaker import FREE, Breaker, advanced
-from durable_retry.engine.circuit.report import Report
+from pydantic import Field
+
+from durable_retry.engine.base.answers import Answer, Instant, left_out
+from durable_retry.engine.base.json_forms import JsonShape, is_none
+from durable_retry.engine.base.unreadable import Unreadable
+from durable_retry.engine.circuit.breaker import FREE, AuditEntry, Breaker, ManualControl, advanced
+from durable_retry.engine.circuit.calls import Report, SlidingWindow
 from durable_retry.engine.circuit.retry_budget import HEARD_SECONDS, RetryBudgetSettings, budget_snapshot
 from durable_retry.engine.circuit.snapshot import Permitted, Refused, Snapshot
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import ProbeRequest, apply_report, probe_requested, probes_free
+from durable_retry.engine.pace import QuotaDocument, newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +121,136 @@ def _reopened_at(breaker: Breaker, now: datetime) -> datetime | None:
         return None
     ends = [end for end in (breaker.reopened_at, breaker.throttled_until) if end is not None]
     return max(ends, default=None)
+
+
+BY_SETTINGS: Final = "settings"
+"""`changed_by` of a circuit that the settings switch off."""
+
+
+class CallBucket(Answer):
+    """Calls that ended in one part of a circuit's window."""
+
+    begins_at: Annotated[Instant, Field(alias="from")]
+    calls: int
+    failures: int
+    slow_calls: int
+
+
+class CallWindow(Answer):
+    """The last seconds of a dependency in ten equal parts, the oldest first."""
+
+    bucket_seconds: float
+    buckets: tuple[CallBucket, ...]
+
+
+class CircuitFigures(Answer):
+    """Where the circuit of a dependency stands."""
+
+    dependency: str
+    state: CircuitState
+    calls: int
+    failures: int
+    failure_ratio: Annotated[float | None, Field(description="null while the window is empty")]
+    slow_calls: int
+    opened_at: Annotated[Instant | None, Field(description="Start of the latest break.")]
+    first_opened_at: Annotated[
+        Instant | None,
+        Field(description="Start of the first break since it was last closed: probes failed in between."),
+    ]
+    failed_probes: Annotated[int, Field(description="Since `first_opened_at`.")]
+    last_error: Annotated[
+        str | None,
+        Field(description="What the latest failed call got, such as `503: no backend`; null while closed."),
+    ]
+    retry_at: Instant | None
+    throttled_until: Instant | None
+    throttled_by: Annotated[str | None, Field(description="What asked for the pause, such as `429`.")] = None
+    reason: str | None
+    changed_by: str | None
+
+
+class CircuitDocument(CircuitFigures):
+    """The shared breaker of one dependency."""
+
+    window: CallWindow
+    tripped_by: Annotated[
+        CallWindow | None, Field(description="The window that last opened it; null when none did.")
+    ]
+    quota: Annotated[
+        QuotaDocument | None, Field(description="null unless workers reported it as low in this window")
+    ]
+    epoch: int
+    waiting: int
+    expires_at: Instant | None
+    audit: tuple[AuditEntry, ...]
+    stops_deadline: Annotated[
+        bool | None,
+        left_out("true while it is held open and deadlines stop meanwhile"),
+    ] = None
+    unreadable: Unreadable = Field(default=None, exclude_if=is_none)
+
+
+class CircuitChange(Answer):
+    """A manual change that was accepted."""
+
+    dependency: str
+    action: ManualControl
+    reason: str
+    for_seconds: float | None
+    stops_deadline: Annotated[
+        bool, Field(description="Whether deadlines of operations that wait for it stop meanwhile.")
+    ]
+
+
+def view_of(
+    dependency: str, breaker: Breaker, now: datetime, settings: CircuitSettings, unreadable: str | None = None
+) -> CircuitDocument:
+    """Return the document of `GET /api/circuits/{dependency}`.
+
+    `calls` counts what workers reported; while a dependency is healthy each holds back up to 20 calls.
+    `failure_ratio` is null while the window is empty. `retry_at` is when the circuit probes by itself, or the
+    end of a manual control; null for one without an end. `window` is what the counts add up from, and
+    `tripped_by` what the window held when the circuit last opened; null when it never did.
+    """
+    current = advanced(breaker, now)
+    clock = current.clock or now
+    counts = current.window.totals(clock)
+    # A circuit that the settings switch off is stored as closed.
+    is_off = not settings.enabled and current.state is CircuitState.CLOSED
+    blocks = current.state in {CircuitState.OPEN, CircuitState.FORCED_OPEN}
+    ends_at = current.retry_at if current.state is CircuitState.OPEN else current.expires_at
+    tripped_at = current.tripped_by.newest_at
+    return CircuitDocument(
+        dependency=dependency,
+        state=CircuitState.DISABLED if is_off else current.state,
+        calls=counts.calls,
+        failures=counts.failures,
+        failure_ratio=round(counts.failures / counts.calls, 4) if counts.calls else None,
+        slow_calls=counts.slow,
+        window=_window_view(current.window, clock),
+        tripped_by=None if tripped_at is None else _window_view(current.tripped_by, tripped_at),
+        opened_at=current.opened_at,
+        first_opened_at=current.closed_to_calls_since,
+        failed_probes=current.reopenings,
+        last_error=None if current.state in FREE else current.last_error,
+        retry_at=ends_at if blocks else None,
+        throttled_until=current.throttled_until if current.is_throttled(clock) else None,
+        throttled_by=current.throttled_by if current.is_throttled(clock) else None,
+        quota=None if (quota := newest(clock, current.quota)) is None else quota.to_view(),
+        reason="circuit.enabled is false" if is_off else current.reason,
+        changed_by=BY_SETTINGS if is_off else current.changed_by,
+        epoch=current.epoch,
+        waiting=current.remaining_waiting(clock),
+        expires_at=current.expires_at,
+        audit=current.audit.entries[::-1],
+        stops_deadline=current.holds_deadlines or None,
+        unreadable=unreadable,
+    )
+
+
+def _window_view(window: SlidingWindow, at: datetime) -> CallWindow:
+    buckets = tuple(
+        CallBucket(begins_at=begins_at, calls=held.calls, failures=held.failures, slow_calls=held.slow)
+        for begins_at, held in window.rows(at)
+    )
+    return CallWindow(bucket_seconds=window.bucket_ms / 1000, buckets=buckets)

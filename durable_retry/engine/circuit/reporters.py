@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
-from durable_retry.engine.base.sliding_window import BUCKETS, Counts, SlidingWindow
-from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report
+from durable_retry.engine.circuit.calls import BUCKETS, CallHealth, Counts, ProbeResult, Report, SlidingWindow
 from durable_retry.engine.circuit.snapshot import VALID, Snapshot, TakenHere, latest
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.pace import Quota

@@ -27,10 +27,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from durable_retry.engine.base.json_forms import JsonShape, MsInstant
-from durable_retry.engine.base.names import Priority
-from durable_retry.engine.base.priority import BUDGET_PATIENCE_SECONDS
-from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
+from durable_retry.engine.base.names import BUDGET_PATIENCE_SECONDS, Priority
 from durable_retry.engine.base.text import deterministic_fraction
+from durable_retry.engine.circuit.calls import Counts, SlidingWindow
 
 CREDIT_SECONDS = 10.0
 """The bucket holds this many seconds of supply at most, so that a quiet hour allows no burst."""

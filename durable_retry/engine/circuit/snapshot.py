@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Literal, assert_never
 
 from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape, MsInstant
-from durable_retry.engine.base.names import Priority
-from durable_retry.engine.base.priority import released_at_fraction
+from durable_retry.engine.base.names import Priority, released_at_fraction
 from durable_retry.engine.base.text import deterministic_fraction
 from durable_retry.engine.circuit.retry_budget import BudgetSnapshot
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
@@ -53,7 +52,7 @@ def release_at(
     deadline comes first. The instant of reopening is part of the hash, so that the operation that was last
     after one break is not last after every break. The release begins at `reopened_at`, the end of the break
     or the closing. Too small a number of `waiting` makes the rate higher. With a priority u is another, see
-    `engine.base.priority.released_at_fraction`.
+    `engine.base.names.released_at_fraction`.
     """
     drawn = deterministic_fraction("release", operation_id, reopened_at.isoformat())
     fraction = released_at_fraction(drawn, priority)

@@ -7,7 +7,6 @@ from typing import assert_never
 from durable_retry.engine.base.asks import is_repeated
 from durable_retry.engine.base.instants import from_ms, to_ms
 from durable_retry.engine.base.json_forms import JsonShape, MsInstant
-from durable_retry.engine.base.sliding_window import Counts, SlidingWindow
 from durable_retry.engine.base.text import counted
 from durable_retry.engine.circuit.breaker import (
     BY_CHARACTERS,
@@ -22,7 +21,7 @@ from durable_retry.engine.circuit.breaker import (
     moved,
     opened,
 )
-from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report
+from durable_retry.engine.circuit.calls import CallHealth, Counts, ProbeResult, Report, SlidingWindow
 from durable_retry.engine.circuit.retry_budget import Budget, RetryBudgetSettings, account
 from durable_retry.engine.circuit.snapshot import (
     ALL_PROBES_UNDER_WAY,

@@ -34,11 +34,12 @@ from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.config.dependency import (
     AlertThresholds,
     Auth,
+    DefaultsTable,
     Dependency,
+    DependencyTable,
     IdempotencySettings,
     Webhook,
 )
-from durable_retry.engine.config.tables import DefaultsTable, DependencyTable
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.retry.policy import (
     fitted_timeouts,

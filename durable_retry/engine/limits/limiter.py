@@ -4,7 +4,7 @@ Its state has a lease per attempt under way and the instant of the next start. A
 has its turn reserved: a backlog of any length costs one timer each, and goes in the order of asking.
 
 An attempt that finds no free slot has a place among those who wait, by how long it has waited since it was
-first due, which counts more with a higher priority (`engine.base.priority`), and asks again when a slot
+first due, which counts more with a higher priority (`engine.base.names`), and asks again when a slot
 should be free for it. A free slot is kept for the first of them, until it is late: it may have started in a
 worker's share, or have been cancelled. The instant comes with each request, so that an attempt without a
 place, or one that lost it, is in the same order.
@@ -22,10 +22,9 @@ from pydantic import Field
 
 from durable_retry.engine.base.asks import Ask, is_repeated, with_ask
 from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
-from durable_retry.engine.base.names import Priority
-from durable_retry.engine.base.priority import counted_wait
+from durable_retry.engine.base.names import Priority, counted_wait
 from durable_retry.engine.base.text import counted
-from durable_retry.engine.circuit.view import CircuitDocument
+from durable_retry.engine.circuit.messages import CircuitDocument
 from durable_retry.engine.limits.settings import LimitSettings, LimitsSummary, NeedsSlot, limits_summary
 from durable_retry.engine.pace import Pace
 

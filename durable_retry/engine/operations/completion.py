@@ -16,9 +16,9 @@ from durable_retry.engine.base.names import FINISHED, Category, DeadLetterReason
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import pointed_at
-from durable_retry.engine.operations.document import DeadLetterNote, ListedOperation
-from durable_retry.engine.operations.idempotency import KeyCompletion, Life
+from durable_retry.engine.operations.keys import KeyCompletion, Life
 from durable_retry.engine.operations.operation import run_number
+from durable_retry.engine.operations.status import DeadLetterNote, ListedOperation
 
 _DAY_SECONDS: Final = 86_400.0
 

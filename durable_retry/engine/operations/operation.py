@@ -33,9 +33,11 @@ from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import MAX_SECONDS, InvalidInputError, Problem, pointer_of
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.debounce import Debounce
-from durable_retry.engine.operations.idempotency import KeyCompletion, Life, apart_ms
-from durable_retry.engine.operations.naming import (
+from durable_retry.engine.operations.keys import (
+    KeyCompletion,
+    Life,
     ScopedKey,
+    apart_ms,
     debounce_entity_for,
     key_or_hash,
     operation_id_for,

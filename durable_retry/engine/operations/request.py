@@ -10,8 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from durable_retry.engine.base.foreign import plain_json
-from durable_retry.engine.base.json_input import json_problems
+from durable_retry.engine.base.foreign import json_problems, plain_json
 from durable_retry.engine.base.names import OrderOnFailureName, PriorityName
 from durable_retry.engine.base.validation import (
     HeaderName,
@@ -33,7 +32,7 @@ from durable_retry.engine.base.validation import (
 )
 from durable_retry.engine.config.dependency import Targets
 from durable_retry.engine.operations.debounce import LONGEST_WAIT, debounce_problems
-from durable_retry.engine.operations.naming import fingerprint
+from durable_retry.engine.operations.keys import fingerprint
 from durable_retry.engine.retry.policy import RetryOverride
 
 _UNSAFE_METHODS: Final = frozenset({"POST", "PATCH"})

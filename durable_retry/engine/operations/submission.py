@@ -25,12 +25,12 @@ from datetime import datetime
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
-from durable_retry.engine.base.json_input import read_json
+from durable_retry.engine.base.foreign import read_json
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.base.trace_context import TRACEPARENT, TRACESTATE, TraceContext, trace_in
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of
 from durable_retry.engine.config.dependency import Dependency, HandlerTarget, Targets, UnknownTargetError
-from durable_retry.engine.operations.naming import (
+from durable_retry.engine.operations.keys import (
     EnvelopeName,
     ScopedKey,
     envelope_key,

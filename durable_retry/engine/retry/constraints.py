@@ -31,21 +31,21 @@ class Retryable(Protocol):
     """
 
     @property
-    def operation_id(self) -> str: ...  # noqa: D102 - described above, like those below
+    def operation_id(self) -> str: ...
     @property
-    def run_id(self) -> str: ...  # noqa: D102
+    def run_id(self) -> str: ...
     @property
-    def dependency(self) -> str: ...  # noqa: D102
+    def dependency(self) -> str: ...
     @property
-    def policy(self) -> RetryPolicy: ...  # noqa: D102
+    def policy(self) -> RetryPolicy: ...
     @property
-    def timeouts(self) -> Timeouts: ...  # noqa: D102
+    def timeouts(self) -> Timeouts: ...
     @property
-    def deadline_at(self) -> datetime | None: ...  # noqa: D102
+    def deadline_at(self) -> datetime | None: ...
     @property
-    def handler(self) -> str | None: ...  # noqa: D102
+    def handler(self) -> str | None: ...
     @property
-    def priority(self) -> Priority | None: ...  # noqa: D102
+    def priority(self) -> Priority | None: ...
 
 
 _OWN_PACE: Final = RetryPolicy(initial_seconds=1.0, factor=2.0, max_seconds=300.0, jitter="equal")

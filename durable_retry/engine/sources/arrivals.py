@@ -16,11 +16,11 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final
 
-from durable_retry.engine.base.json_input import json_problems, read_checked
+from durable_retry.engine.base.foreign import json_problems, read_checked
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.operations.naming import ScopedKey, source_name, visible
+from durable_retry.engine.operations.keys import ScopedKey, source_name, visible
 
 DATA_PREFIX: Final = "data:application/octet-stream;base64,"
 

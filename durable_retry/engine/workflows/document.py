@@ -12,8 +12,8 @@ from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.base.text import counted
 from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.document import StatusCounts
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.status import StatusCounts
 from durable_retry.engine.workflows.shapes import (
     BatchState,
     Do,
@@ -125,10 +125,9 @@ class SagaDocument(Answer):
     ] = None
     effect: Annotated[
         Effect | None,
-        Field(
-            exclude_if=is_none,
-            description="What is left of one whose step failed, once it is over: `undone`, `none` (nothing "
-            "was to be undone), `unknown`, or `stands` (a compensation failed). Left out otherwise.",
+        left_out(
+            "What is left of one whose step failed, once it is over: `undone`, `none` (nothing "
+            "was to be undone), `unknown`, or `stands` (a compensation failed). Left out otherwise."
         ),
     ] = None
     steps: tuple[SagaStepDocument, ...] = ()

@@ -26,7 +26,7 @@ from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict, pointer_of, with_example
 from durable_retry.engine.dead_letters.replay import NoteText
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.naming import ScopedKey, operation_id_for, visible
+from durable_retry.engine.operations.keys import ScopedKey, operation_id_for, visible
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.workflows.references import SAGA_SOURCE
 from durable_retry.engine.workflows.shapes import (

@@ -27,8 +27,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field
 
+from durable_retry.engine.base.foreign import json_problems
 from durable_retry.engine.base.json_forms import JsonShape, is_none
-from durable_retry.engine.base.json_input import json_problems
 from durable_retry.engine.base.validation import Key, Strict
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput

@@ -13,7 +13,7 @@ from typing import Any
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import outcome_text
-from durable_retry.engine.circuit.report import ERROR_CHARACTERS, CallHealth, call_health
+from durable_retry.engine.circuit.calls import ERROR_CHARACTERS, CallHealth, call_health
 from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput

@@ -13,8 +13,7 @@ from typing import Any, Final
 import httpx
 
 from durable_retry import clock
-from durable_retry.engine.base.foreign import look, name_of, plain_text, text_of
-from durable_retry.engine.base.json_input import json_problems, read_json
+from durable_retry.engine.base.foreign import json_problems, look, name_of, plain_text, read_json, text_of
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import MASK, Secret
 from durable_retry.engine.base.validation import InvalidInputError

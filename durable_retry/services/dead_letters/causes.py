@@ -7,15 +7,16 @@ from durable_retry import clock
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.errors import NoSuchCauseError
 from durable_retry.engine.base.instants import microseconds
-from durable_retry.engine.dead_letters.cause import Cause, CauseStatus
-from durable_retry.engine.dead_letters.document import CauseDocument
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.numbers import (
+from durable_retry.engine.dead_letters.document import (
+    Cause,
+    CauseDocument,
+    CauseStatus,
     DeadLetterGroup,
     DeadLetterSample,
     LargestGroups,
     OtherGroups,
 )
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.services.dead_letters.records import shown_letter
 from durable_retry.stores.dead_letters.causes import change_cause, read_causes
 from durable_retry.stores.dead_letters.counts import Tally, count_group, open_counts

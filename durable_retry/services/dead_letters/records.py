@@ -13,9 +13,8 @@ from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.unreadable import read_or
-from durable_retry.engine.dead_letters.document import DeadLetterDocument
+from durable_retry.engine.dead_letters.document import DeadLetterDocument, DeadLetterSummary
 from durable_retry.engine.dead_letters.filters import EVERY, DeadLetterFilter, DeadLetterSearch
-from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
 from durable_retry.engine.dead_letters.record import (
     KeptDeadLetter,
     archived,
@@ -23,7 +22,7 @@ from durable_retry.engine.dead_letters.record import (
     restored,
     unreadable_record,
 )
-from durable_retry.engine.operations.document import OperationReplay
+from durable_retry.engine.operations.status import OperationReplay
 from durable_retry.services.order_lanes import release_archived
 from durable_retry.settings.configuration import masking_of
 from durable_retry.stores.dead_letters.counts import read_summary

@@ -46,7 +46,7 @@ from durable_retry.engine.dead_letters.replay import (
 )
 from durable_retry.engine.facts import SubmissionOutcome, Submitted
 from durable_retry.engine.operations.completion import written_operation
-from durable_retry.engine.operations.idempotency import is_live
+from durable_retry.engine.operations.keys import is_live
 from durable_retry.engine.operations.operation import OperationInput, without_credentials
 from durable_retry.engine.sources.arrivals import DATA_PREFIX, Arrival
 from durable_retry.engine.workflows.references import SAGA_SOURCE, refuse_unfilled

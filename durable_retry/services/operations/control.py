@@ -24,10 +24,9 @@ from durable_retry.engine.base.names import (
 )
 from durable_retry.engine.facts import ActedOn
 from durable_retry.engine.operations.completion import written_operation
-from durable_retry.engine.operations.document import OperationDocument, SteeredOperation
 from durable_retry.engine.operations.operation import OperationInput, content_of
-from durable_retry.engine.operations.pause import Pause
-from durable_retry.engine.operations.status import is_finished
+from durable_retry.engine.operations.status import OperationDocument, SteeredOperation, is_finished
+from durable_retry.engine.operations.waits import Pause
 from durable_retry.services.dead_letters.records import replays_of
 from durable_retry.settings.configuration import find_dependency, masking_of
 from durable_retry.stores.operations.status import find_status, whole_document_of, with_parts

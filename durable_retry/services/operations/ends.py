@@ -6,7 +6,7 @@ from typing import Any
 from durable_retry import clock
 from durable_retry.engine.base.errors import StorageRefusedError
 from durable_retry.engine.operations.completion import Committed, Success
-from durable_retry.engine.operations.naming import run_id_for
+from durable_retry.engine.operations.keys import run_id_for
 from durable_retry.engine.operations.steps import OvertakenError
 from durable_retry.stores.dead_letters.records import keep_operation, keep_unreadable
 from durable_retry.stores.operations.markers import take_commit

@@ -16,12 +16,12 @@ from durable_retry.engine.base.names import OPERATIONS_QUEUE, QUEUE_SOURCE
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.facts import StartUnanswered, SubmissionOutcome, Submitted
 from durable_retry.engine.operations.completion import written_operation
-from durable_retry.engine.operations.idempotency import is_live
-from durable_retry.engine.operations.naming import (
+from durable_retry.engine.operations.keys import (
     FIELDS_SCOPE,
     ScopedKey,
     envelope_scope,
     explicit_scope,
+    is_live,
     operation_id_for,
     source_scope,
 )

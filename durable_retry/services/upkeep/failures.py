@@ -49,7 +49,7 @@ from durable_retry.engine.operations.completion import (
     unreadable_document,
     written_operation,
 )
-from durable_retry.engine.operations.idempotency import KeyCompletion
+from durable_retry.engine.operations.keys import KeyCompletion
 from durable_retry.engine.operations.status import STEPS_RUN
 from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.services.upkeep.purges import purge_operation

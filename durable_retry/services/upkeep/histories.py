@@ -11,7 +11,7 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import DIAGNOSIS, ORCHESTRATIONS, RETENTION, outbox_instance
 from durable_retry.engine.operations.completion import written_operation
-from durable_retry.engine.operations.idempotency import KeyCompletion
+from durable_retry.engine.operations.keys import KeyCompletion
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.upkeep.failures import completion_of

@@ -23,7 +23,7 @@ from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import EventState, outbox_instance
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.operations.idempotency import is_live
+from durable_retry.engine.operations.keys import is_live
 from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.stores import workflows
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived

@@ -18,8 +18,8 @@ from typing import Final
 
 from durable_retry import clock
 from durable_retry.engine.base.names import Priority
+from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.circuit.messages import snapshot_of
-from durable_retry.engine.circuit.report import CallHealth
 from durable_retry.engine.circuit.reporters import ReportBuffer
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, budget_allows
 from durable_retry.engine.circuit.snapshot import AskForProbe, Permit, Permitted, Refused, Snapshot, permit

@@ -20,8 +20,8 @@ from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 
 from durable_retry import clock
 from durable_retry.engine.base.errors import InstanceEndedError
+from durable_retry.engine.base.foreign import json_object
 from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.json_input import json_object
 from durable_retry.engine.base.names import (
     CALL_LIMITER,
     CIRCUIT_BREAKER,
@@ -34,8 +34,8 @@ from durable_retry.engine.base.names import (
 )
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.circuit.breaker import Breaker
+from durable_retry.engine.circuit.calls import Report
 from durable_retry.engine.circuit.messages import ReportMessage
-from durable_retry.engine.circuit.report import Report
 from durable_retry.engine.circuit.reporters import ReportBuffer
 from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.states import CircuitSettings

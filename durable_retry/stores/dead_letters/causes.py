@@ -6,7 +6,7 @@ PK `cause`   RK <group>
 import json
 from collections.abc import Callable
 
-from durable_retry.engine.dead_letters.cause import Cause
+from durable_retry.engine.dead_letters.document import Cause
 from durable_retry.stores.dead_letters.index import TABLE
 from durable_retry.stores.storage import contents, tables
 

@@ -7,11 +7,11 @@ from datetime import datetime
 
 from durabletask.entities import EntityInstanceId
 
+from durable_retry.engine.base.foreign import json_object
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.json_input import json_object
 from durable_retry.engine.base.names import DEBOUNCE, IDEMPOTENCY_RECORD
 from durable_retry.engine.operations.debounce import Debounce
-from durable_retry.engine.operations.idempotency import KeyCompletion, KeyRecord
+from durable_retry.engine.operations.keys import KeyCompletion, KeyRecord
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.task_hub import TaskHub
 

@@ -14,18 +14,16 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 
 from durable_retry import clock
+from durable_retry.engine.base.foreign import json_object
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.json_input import json_object
-from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
+from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState, turn_names_of
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.trace_context import trace_in
 from durable_retry.engine.base.unreadable import CAUSES, marked, read_or, reason_of
 from durable_retry.engine.operations.completion import unreadable_document, written_operation, written_run
-from durable_retry.engine.operations.idempotency import is_live
-from durable_retry.engine.operations.naming import is_operation_id
+from durable_retry.engine.operations.keys import is_live, is_operation_id
 from durable_retry.engine.operations.operation import OperationInput, content_of
 from durable_retry.engine.operations.status import STEPS_RUN, checked_document, is_finished, running_document
-from durable_retry.engine.operations.turn_names import turn_names_of
 from durable_retry.engine.operations.waits import waits_of
 from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.settings.configuration import app_settings, masking_of

@@ -24,7 +24,7 @@ from typing import Any
 from durable_retry.engine.base.errors import StorageRefusedError
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.operations.naming import run_of
+from durable_retry.engine.operations.keys import run_of
 from durable_retry.engine.operations.steps import OvertakenError
 from durable_retry.stores.outbox.events import new_event, row_of
 from durable_retry.stores.outbox.index import (

@@ -7,8 +7,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.errors import ContendedError, NoSuchCauseError, StorageRefusedError
 from durable_retry.engine.base.validation import Strict, with_example
-from durable_retry.engine.dead_letters.document import CauseDocument
-from durable_retry.engine.dead_letters.numbers import DeadLetterGroup
+from durable_retry.engine.dead_letters.document import CauseDocument, DeadLetterGroup
 from durable_retry.engine.dead_letters.record import FullError
 from durable_retry.engine.dead_letters.replay import NoteText
 from durable_retry.engine.facts import TargetType

@@ -8,7 +8,7 @@ import azure.functions as func
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.errors import NoSuchDependencyError, UnchangeableCircuitError
 from durable_retry.engine.circuit.breaker import ManualControl
-from durable_retry.engine.circuit.view import CircuitChange
+from durable_retry.engine.circuit.messages import CircuitChange
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.limits.limiter import LimitedCircuit, ListedCircuit
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence

@@ -22,15 +22,16 @@ from durable_retry.engine.base.errors import (
 )
 from durable_retry.engine.base.names import Category, DeadLetterReason, Priority
 from durable_retry.engine.base.validation import Strict, refuse, with_example
-from durable_retry.engine.dead_letters.cause import CauseStatus
-from durable_retry.engine.dead_letters.document import DeadLetterDocument, StartedReplay
-from durable_retry.engine.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
-from durable_retry.engine.dead_letters.numbers import (
+from durable_retry.engine.dead_letters.document import (
     WITHOUT_DEPENDENCY,
+    CauseStatus,
     DeadLetterCount,
+    DeadLetterDocument,
     DeadLetterGroup,
     DeadLetterSummary,
+    StartedReplay,
 )
+from durable_retry.engine.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
 from durable_retry.engine.dead_letters.record import FullError, Status, WrongStatusError
 from durable_retry.engine.dead_letters.replay import NoteText, ReplayBody
 from durable_retry.engine.facts import TargetType

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Page
 from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.retry.preview import PolicyPreview
+from durable_retry.engine.retry.backoff import PolicyPreview
 from durable_retry.handlers.registry import registered_handlers
 from durable_retry.http.answers import json_answer
 from durable_retry.http.routes import OK, RouteAnswer, Routes, page

@@ -7,8 +7,8 @@ import azure.functions as func
 
 from durable_retry.engine.base.errors import NoSuchOperationError, WrongOperationStateError
 from durable_retry.engine.facts import TargetType
-from durable_retry.engine.operations.document import OperationDocument, SteeredOperation
-from durable_retry.engine.operations.pause import Pause
+from durable_retry.engine.operations.status import OperationDocument, SteeredOperation
+from durable_retry.engine.operations.waits import Pause
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
 from durable_retry.http.callers import Act, Caller
 from durable_retry.http.routes import Declaration, Routes, accepted, shown

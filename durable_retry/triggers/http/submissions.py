@@ -15,9 +15,9 @@ import azure.functions as func
 from durable_retry import clock
 from durable_retry.engine.base.errors import MessageRefusedError
 from durable_retry.engine.base.names import QUEUE_SOURCE, OperationState
-from durable_retry.engine.operations.document import AcceptedOperation, OperationDocument
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.request import OperationRequest
+from durable_retry.engine.operations.status import AcceptedOperation, OperationDocument
 from durable_retry.engine.operations.submission import Submission, SubmissionHeaders, parse, read_operation
 from durable_retry.http.answers import (
     REPLAYED,

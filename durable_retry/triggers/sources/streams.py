@@ -11,7 +11,7 @@ from typing import Any, Final, List  # noqa: UP035 - see the triggers' parameter
 
 import azure.functions as func
 
-from durable_retry.engine.base.json_input import read_json
+from durable_retry.engine.base.foreign import read_json
 from durable_retry.engine.base.trace_context import trace_in
 from durable_retry.engine.base.validation import InvalidInputError, pointed_at
 from durable_retry.engine.sources.arrivals import Arrival

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 import durable_retry
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.circuit.report import CallHealth
+from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES

@@ -9,12 +9,11 @@ import pytest
 
 import durable_retry
 from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.circuit.report import CallHealth
+from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.document import OperationDocument
 from durable_retry.engine.operations.operation import AttemptCall
-from durable_retry.engine.operations.status import running_document
+from durable_retry.engine.operations.status import OperationDocument, running_document
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import AdmissionState, BlockedStep, StepAdmission
 from durable_retry.handlers import Call, registry

@@ -22,7 +22,7 @@ import durable_retry
 from activities.operation import commit
 from durable_retry import clock
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.idempotency import Life, Met
+from durable_retry.engine.operations.keys import Life, Met
 from durable_retry.engine.operations.operation import AttemptCall, OperationInput
 from durable_retry.handlers import Call, Outcome, TableWrite, Transient, registry
 from durable_retry.services.attempt import attempt as attempts

@@ -12,7 +12,7 @@ from azure.core.exceptions import AzureError
 from durable_retry import clock
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.names import OrderOnFailure
-from durable_retry.engine.operations.naming import operation_id_for
+from durable_retry.engine.operations.keys import operation_id_for
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.operations.submit import Replayed, Started, submit
 from durable_retry.services.order_lanes import find_unseen

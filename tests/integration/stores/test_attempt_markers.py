@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 from azure.core.exceptions import HttpResponseError, ServiceResponseError
 
-from durable_retry.engine.operations.idempotency import Life, apart_ms
+from durable_retry.engine.operations.keys import Life, apart_ms
 from durable_retry.engine.operations.steps import OvertakenError
 from durable_retry.stores.operations.markers import (
     Marked,

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.operations.document import ListedOperation
+from durable_retry.engine.operations.status import ListedOperation
 from durable_retry.services.sources import http_admission
 from durable_retry.settings.configuration import app_settings
 from durable_retry.triggers.http.operations import cancel_operation, get_operation, retry_operation_now

@@ -8,7 +8,7 @@ import pytest
 
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.naming import (
+from durable_retry.engine.operations.keys import (
     EnvelopeName,
     envelope_key,
     explicit_scope,

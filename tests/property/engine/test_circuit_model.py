@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl, advanced
-from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report
+from durable_retry.engine.circuit.calls import CallHealth, ProbeResult, Report
 from durable_retry.engine.circuit.snapshot import CLOCKS_APART, AskForProbe, Permitted, Refused, permit
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from tests.support.builders import NOON, after

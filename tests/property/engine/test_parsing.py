@@ -13,8 +13,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from durable_retry.engine.base.foreign import read_json
 from durable_retry.engine.base.instants import from_age, from_rfc3339, optional_from_rfc3339
-from durable_retry.engine.base.json_input import read_json
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import (
     InvalidInputError,
@@ -27,7 +27,7 @@ from durable_retry.engine.base.validation import (
 )
 from durable_retry.engine.config.dependencies_file import ConfigError, parse_config
 from durable_retry.engine.dead_letters.record import failure_group
-from durable_retry.engine.operations.naming import canonical_json, fingerprint, operation_id_for
+from durable_retry.engine.operations.keys import canonical_json, fingerprint, operation_id_for
 from durable_retry.engine.operations.request import parse_operation
 from durable_retry.engine.operations.status import MAX_BYTES, fitted_status, size_bytes
 from durable_retry.engine.operations.submission import parse_key

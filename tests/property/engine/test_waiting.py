@@ -12,7 +12,7 @@ from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Refused
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.retry.backoff import backoff, bounds_of, ceiling_seconds
+from durable_retry.engine.retry.backoff import backoff, bounds_of, ceiling_seconds, preview
 from durable_retry.engine.retry.constraints import latest_start
 from durable_retry.engine.retry.decide import (
     DeadLetter,
@@ -25,7 +25,6 @@ from durable_retry.engine.retry.decide import (
 )
 from durable_retry.engine.retry.history import AttemptOutcome, History
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
-from durable_retry.engine.retry.preview import preview
 from durable_retry.engine.retry.retry_after import RetryHint
 from tests.support.builders import NOON, a_record, after, an_operation, an_outcome
 

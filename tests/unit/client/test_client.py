@@ -20,7 +20,7 @@ from durable_retry.client import (
 )
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.dead_letters.document import StartedReplay
-from durable_retry.engine.operations.document import AcceptedOperation
+from durable_retry.engine.operations.status import AcceptedOperation
 
 AT = "2026-01-02T03:04:05Z"
 ACCEPTED = {"operation_id": "op-1", "key": "k-1", "status": "pending", "status_url": "http://app/x"}

@@ -9,8 +9,8 @@ from durable_retry import clock
 from durable_retry.engine.base.json_forms import union_from_json
 from durable_retry.engine.base.names import CIRCUIT_BREAKER, MANUAL_CONTROL, PERMIT, REPORT
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
+from durable_retry.engine.circuit.calls import CallHealth, ProbeResult
 from durable_retry.engine.circuit.messages import PermitAnswer, PermitMessage, ReportMessage
-from durable_retry.engine.circuit.report import CallHealth, ProbeResult
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest

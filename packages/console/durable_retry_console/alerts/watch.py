@@ -23,8 +23,8 @@ from typing import Final
 
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.circuit.breaker import Breaker
+from durable_retry.engine.dead_letters.document import DeadLetterSummary
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
 from durable_retry.engine.order_lanes.document import NONE_BLOCKED, BlockedLanes
 from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.services.order_lanes import find_blocked

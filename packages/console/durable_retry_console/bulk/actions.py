@@ -18,10 +18,9 @@ from durable_retry import clock
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.errors import InstanceEndedError
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import BULK_ACTION, CANCEL_BULK_EVENT
+from durable_retry.engine.base.names import BULK_ACTION, CANCEL_BULK_EVENT, turn_names_of
 from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
-from durable_retry.engine.operations.turn_names import turn_names_of
 from durable_retry.stores import workflows
 from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters
 from durable_retry.stores.instances import ENDED_BADLY, Instance

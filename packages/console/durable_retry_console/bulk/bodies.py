@@ -19,7 +19,7 @@ from durable_retry.engine.base.validation import (
 )
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.replay import ReplayOptions
-from durable_retry.engine.operations.pause import PauseOptions
+from durable_retry.engine.operations.waits import PauseOptions
 from durable_retry_console.bulk.shapes import BulkAction, UnfinishedFilter
 
 

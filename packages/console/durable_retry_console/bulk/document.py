@@ -14,7 +14,7 @@ from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.unreadable import Unreadable, read_or
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.dead_letters.record import EditedValue
-from durable_retry.engine.operations.pause import PauseOptions
+from durable_retry.engine.operations.waits import PauseOptions
 from durable_retry_console.bulk.shapes import BulkAction, BulkFailure, BulkInput, BulkProgress, BulkState
 
 

@@ -16,7 +16,7 @@ from durable_retry.engine.base.errors import (
 from durable_retry.engine.base.instants import from_rfc3339
 from durable_retry.engine.circuit.snapshot import CLOCKS_APART
 from durable_retry.engine.dead_letters.record import FullError, WrongStatusError
-from durable_retry.engine.operations.pause import Pause
+from durable_retry.engine.operations.waits import Pause
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.dead_letters.records import annotate, archive
 from durable_retry.services.operations import control

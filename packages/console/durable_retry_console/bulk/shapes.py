@@ -8,8 +8,7 @@ from math import ceil
 from typing import Any, Final, Self
 
 from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.operations.turn_names import TurnNames
+from durable_retry.engine.base.names import OperationState, TurnNames
 
 MAX_BATCH: Final = 25
 """Items that one activity acts on: far below `functionTimeout`, and the rate stays smooth."""

@@ -22,7 +22,7 @@ from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.instants import from_microseconds, from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import FINISHED, HELD_UP, OperationState
 from durable_retry.engine.base.unreadable import UNREADABLE
-from durable_retry.engine.operations.document import ListedOperation
+from durable_retry.engine.operations.status import ListedOperation
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.operations.submit import named_ids
 from durable_retry.stores.operations.index import NAMED, OperationEntry, OperationList, buckets, ids_of_name

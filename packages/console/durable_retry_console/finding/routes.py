@@ -7,7 +7,7 @@ import azure.functions as func
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.names import OperationState, Priority
 from durable_retry.engine.base.validation import InvalidInputError, Problem
-from durable_retry.engine.operations.document import ListedOperation
+from durable_retry.engine.operations.status import ListedOperation
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import (
     CORRELATION_ID,

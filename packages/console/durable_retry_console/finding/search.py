@@ -15,10 +15,9 @@ from typing import Final
 
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.names import EventState, OperationState
+from durable_retry.engine.base.names import TURN_NAMES, EventState, OperationState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.operations.turn_names import TURN_NAMES
 from durable_retry.engine.workflows.document import SagaDocument, SagaPart
 from durable_retry.services.accepted_workflows import batches_of_key, list_batches, list_sagas, sagas_of_key
 from durable_retry.services.operations.submit import named_ids

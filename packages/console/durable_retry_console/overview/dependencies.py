@@ -8,9 +8,9 @@ from pydantic import Field
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.names import WAITING, OperationState
 from durable_retry.engine.base.unreadable import Unreadable
+from durable_retry.engine.circuit.messages import BY_SETTINGS, CircuitFigures
 from durable_retry.engine.circuit.states import CircuitState
-from durable_retry.engine.circuit.view import BY_SETTINGS, CircuitFigures
-from durable_retry.engine.dead_letters.numbers import DeadLetterSummary
+from durable_retry.engine.dead_letters.document import DeadLetterSummary
 from durable_retry.services.circuits import every_circuit
 from durable_retry.settings.configuration import dependencies
 from durable_retry.stores.task_hub import TaskHub

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Instant
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.dead_letters.numbers import DeadLetterSummary, LargestGroups
+from durable_retry.engine.dead_letters.document import DeadLetterSummary, LargestGroups
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import whole_number
 from durable_retry.http.routes import Query, Routes, shown

@@ -22,8 +22,13 @@ from durable_retry.engine.base.answers import Answer, Instant
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.instants import optional_from_rfc3339
 from durable_retry.engine.base.names import FINISHED, OperationState
-from durable_retry.engine.operations.document import StatusCounts, UnfinishedCounts
-from durable_retry.engine.operations.status import UNFINISHED, by_status, is_finished
+from durable_retry.engine.operations.status import (
+    UNFINISHED,
+    StatusCounts,
+    UnfinishedCounts,
+    by_status,
+    is_finished,
+)
 from durable_retry.runtime.concurrency import LoopOwned, map_bounded
 from durable_retry.settings.configuration import dependencies
 from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets

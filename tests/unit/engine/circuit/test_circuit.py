@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from durable_retry.engine.base.text import deterministic_fraction
-from durable_retry.engine.circuit.report import CallHealth
+from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.circuit.reporters import ReportBuffer
 from durable_retry.engine.circuit.snapshot import AskForProbe, Permit, Permitted, Refused, Snapshot, permit
 from durable_retry.engine.circuit.states import CircuitState

@@ -5,11 +5,10 @@ import pytest
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
-from durable_retry.engine.circuit.messages import PermitMessage, ReportMessage
-from durable_retry.engine.circuit.report import CallHealth, call_health
+from durable_retry.engine.circuit.calls import CallHealth, call_health
+from durable_retry.engine.circuit.messages import PermitMessage, ReportMessage, view_of
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
-from durable_retry.engine.circuit.view import view_of
 from tests.support.builders import after
 from tests.support.circuit import BUDGET, SETTINGS, Desk, tripped, with_settings
 

@@ -10,7 +10,7 @@ import pytest
 
 from durable_retry.engine.base.text import deterministic_fraction
 from durable_retry.engine.circuit.breaker import ManualControl
-from durable_retry.engine.circuit.report import CallHealth
+from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.circuit.snapshot import (
     RELEASE,
     AskForProbe,

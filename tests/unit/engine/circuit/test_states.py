@@ -1,7 +1,7 @@
 import pytest
 
 from durable_retry.engine.circuit.breaker import ManualControl, moved
-from durable_retry.engine.circuit.report import CallHealth
+from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.circuit.states import (
     CIRCUIT_MOVES,
     CircuitMove,

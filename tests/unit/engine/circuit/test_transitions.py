@@ -4,8 +4,8 @@ import pytest
 
 from durable_retry.engine.base.json_forms import union_from_json
 from durable_retry.engine.circuit.breaker import ManualControl
+from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.circuit.messages import PermitAnswer, PermitMessage
-from durable_retry.engine.circuit.report import CallHealth
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import ProbeRequest

@@ -8,8 +8,7 @@ import pytest
 
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import DeadLetterReason
-from durable_retry.engine.dead_letters.document import DeadLetterDocument
-from durable_retry.engine.dead_letters.numbers import DeadLetterSample
+from durable_retry.engine.dead_letters.document import DeadLetterDocument, DeadLetterSample
 from durable_retry.engine.dead_letters.record import (
     MAX_MESSAGE_CHARS,
     MAX_NOTES,

@@ -18,8 +18,8 @@ from durable_retry.engine.base.names import FINISHED, OrderOnFailure, Priority
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.config.dependency import Dependency, IdempotencySettings
-from durable_retry.engine.operations.idempotency import Life
-from durable_retry.engine.operations.naming import (
+from durable_retry.engine.operations.keys import (
+    Life,
     ScopedKey,
     debounce_entity_for,
     operation_id_for,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.json_input import MAX_DEPTH, read_json
+from durable_retry.engine.base.foreign import MAX_DEPTH, read_json
 from durable_retry.engine.base.validation import (
     MAX_HEADER_VALUE_CHARS,
     MAX_PATH_CHARS,
@@ -17,7 +17,7 @@ from durable_retry.engine.base.validation import (
     pointer_problem,
     validated,
 )
-from durable_retry.engine.operations.naming import canonical_json, fingerprint
+from durable_retry.engine.operations.keys import canonical_json, fingerprint
 from durable_retry.engine.operations.request import (
     MAX_QUEUE_DATA_BYTES,
     Event,

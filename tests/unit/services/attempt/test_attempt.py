@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.circuit.report import CallHealth
+from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.engine.retry.retry_after import RetryHint

@@ -13,7 +13,7 @@ from durable_retry import clock
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.facts import StartUnanswered
-from durable_retry.engine.operations.idempotency import KeyRecord
+from durable_retry.engine.operations.keys import KeyRecord
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services.operations import submit as submission
 from durable_retry.services.operations.submit import (

@@ -9,7 +9,7 @@ from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.operations.idempotency import KeyCompletion, KeyRecord
+from durable_retry.engine.operations.keys import KeyCompletion, KeyRecord
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
 from durable_retry.services.upkeep import histories as operation_index

@@ -3,7 +3,7 @@
 from collections import Counter
 from itertools import pairwise
 
-from durable_retry.engine.operations.naming import operation_id_for
+from durable_retry.engine.operations.keys import operation_id_for
 from durable_retry.services.upkeep.removal import BOUNDS
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from durable_retry.engine.circuit.breaker import ManualControl
-from durable_retry.engine.circuit.report import CallHealth
+from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
-from durable_retry.engine.circuit.report import CallHealth
+from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.dead_letters.numbers import DeadLetterSummary, open_dead_letters
+from durable_retry.engine.dead_letters.document import DeadLetterSummary, open_dead_letters
 from durable_retry.engine.order_lanes.document import BlockedLanes
 from durable_retry.engine.pace import Quota
 from durable_retry.settings.alerts import AlertSettings

@@ -12,9 +12,8 @@ from durable_retry import clock
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.instants import to_rfc3339
 from durable_retry.engine.base.names import OperationState, Priority
-from durable_retry.engine.operations.document import ListedOperation
-from durable_retry.engine.operations.naming import explicit_scope, operation_id_for
-from durable_retry.engine.operations.status import last_error
+from durable_retry.engine.operations.keys import explicit_scope, operation_id_for
+from durable_retry.engine.operations.status import ListedOperation, last_error
 from durable_retry.services.calls import CALL_SOURCE
 from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
 from durable_retry.stores.storage import clients as storage_clients

@@ -4,8 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from durable_retry.engine.base.names import Priority
-from durable_retry.engine.base.priority import counted_wait, released_at_fraction
+from durable_retry.engine.base.names import Priority, counted_wait, released_at_fraction
 from tests.support.builders import NOON, after
 
 

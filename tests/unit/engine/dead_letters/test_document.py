@@ -2,7 +2,8 @@
 
 import pytest
 
-from durable_retry.engine.dead_letters.cause import Cause, CauseStatus
+from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.engine.dead_letters.document import Cause, CauseStatus, DeadLetterGroup, DeadLetterSample
 from durable_retry.engine.dead_letters.record import MAX_NOTES, FullError
 from tests.support.builders import NOON, after
 
@@ -40,3 +41,30 @@ def test_a_cause_takes_a_bounded_number_of_notes() -> None:
 def test_a_cause_is_read_as_it_was_written() -> None:
     cause = NEW.acknowledged(NOON, "ada").noted("why", NOON, None)
     assert Cause.from_json(cause.to_json()) == cause
+
+
+GROUP = DeadLetterGroup(
+    group="g-1",
+    count=2,
+    first_seen_at=NOON,
+    last_seen_at=after(60),
+    sample=DeadLetterSample(
+        id="dl-1",
+        dependency="payments",
+        category=Category.TRANSIENT,
+        reason=DeadLetterReason.RETRIES_EXHAUSTED,
+        detail="503",
+    ),
+)
+
+
+def test_a_group_shows_what_people_did_about_its_cause() -> None:
+    cause = Cause(group="g-1").resolved(after(30), "ada").noted("mended", NOON, "ada")
+    shown = GROUP.with_cause(cause)
+    assert (shown.status, shown.came_back) == (CauseStatus.NEW, True)
+    assert (shown.resolved_by, shown.notes[0].text) == ("ada", "mended")
+
+
+def test_a_group_that_nobody_has_looked_into_is_new() -> None:
+    assert GROUP.with_cause(None) is GROUP
+    assert (GROUP.status, GROUP.came_back) == (CauseStatus.NEW, False)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.validation import InvalidInputError, Strict, validated
-from durable_retry.engine.dead_letters.patch import Patch, patched
+from durable_retry.engine.dead_letters.replay import Patch, patched
 
 MOST_BYTES = 1_000
 

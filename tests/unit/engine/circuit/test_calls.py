@@ -4,8 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from durable_retry.engine.base.sliding_window import Counts
-from durable_retry.engine.circuit.report import CallHealth, ProbeResult, Report
+from durable_retry.engine.circuit.calls import CallHealth, Counts, ProbeResult, Report
 from durable_retry.engine.circuit.reporters import ReportBuffer
 from durable_retry.engine.circuit.snapshot import TakenHere
 from durable_retry.engine.circuit.states import CircuitState

@@ -7,24 +7,22 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.validation import InvalidInputError
-from durable_retry.engine.operations.idempotency import (
+from durable_retry.engine.operations.keys import (
+    EnvelopeName,
     KeyCompletion,
     KeyRecord,
     Life,
     Met,
     apart_ms,
     complete,
-    expire,
-    is_live,
-    removes_itself,
-)
-from durable_retry.engine.operations.naming import (
-    EnvelopeName,
     envelope_key,
+    expire,
     explicit_scope,
     fields_name,
+    is_live,
     is_operation_id,
     operation_id_for,
+    removes_itself,
     source_name,
 )
 from durable_retry.engine.operations.operation import run_number
