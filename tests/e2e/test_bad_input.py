@@ -45,17 +45,6 @@ def test_the_deepest_body_is_sent_and_a_deeper_one_is_refused_where_it_is(system
     assert pointers(answer) == {"/request/json" + "/0" * 46}
 
 
-def test_a_saga_has_the_mistakes_of_its_references_and_its_steps_reported_at_once(system: System) -> None:
-    request = {"method": "POST", "json": {"id": {"$result": "later#/json/id"}}}
-    steps = [
-        {"name": "first", "operation": {"dependency": "flaky", "request": request}},
-        {"name": "later", "operation": {"dependency": "nowhere", "request": {"method": "GET"}}},
-    ]
-    answer = system.client.post("/api/sagas", json={"steps": steps})
-    assert_problem(answer, 400)
-    assert pointers(answer) == {"/steps/0/operation/request/json/id", "/steps/1/operation/dependency"}
-
-
 OUT_OF_RANGE = ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00"]
 """Instants that their own offset moves out of the calendar."""
 

@@ -64,13 +64,6 @@ def test_bad_items_are_reported_by_themselves_and_the_others_go_on(system: Syste
     assert document["status"] == "failed"
 
 
-def test_as_many_failures_as_are_tolerated_leave_a_batch_successful(system: System, key: str) -> None:
-    items = [operation(f"{key}-good", "/echo"), operation(f"{key}-bad", "/status/422")]
-    document = over(system, submitted(system, items, tolerated_failures=1).json()["batch_id"])
-    assert document["status"] == "succeeded"
-    assert document["items"][1]["error"].startswith("RejectedByDependency")
-
-
 def test_a_repeated_batch_redoes_nothing(system: System, key: str) -> None:
     items = [operation(f"{key}-{number}", "/echo") for number in range(5)]
     first = over(system, submitted(system, items).json()["batch_id"])
@@ -110,22 +103,6 @@ def test_a_batch_with_a_key_is_one_batch_and_items_without_keys_get_theirs_from_
     ]
 
 
-def test_no_more_run_at_once_than_allowed(system: System, key: str) -> None:
-    wait = {"initial_seconds": 1}
-    items = [operation(f"{key}-{number}", "/fail/1", dependency="patient", retry=wait) for number in range(6)]
-    batch_id = submitted(system, items, max_concurrency=2).json()["batch_id"]
-    most = 0
-
-    def look() -> bool:
-        nonlocal most
-        document = document_of(system, batch_id)
-        most = max(most, document["counts"]["running"])
-        return bool(document["status"] != "running")
-
-    eventually(look, "the batch is over", within_seconds=60)
-    assert most == 2
-
-
 def test_a_key_that_stands_for_another_request_is_a_failure_of_its_item(system: System, key: str) -> None:
     system.until(system.accepted(key, "/echo"), "succeeded")
     item = operation(key, "/echo", request={"json": {"amount": 6}})
@@ -147,13 +124,6 @@ def test_a_large_batch_with_3_bad_items_finishes_all_others(system: System, key:
     assert (document["counts"]["succeeded"], document["counts"]["dead_lettered"]) == (size - 3, 3)
     totals = system.target.totals()
     assert {totals[f"{key}-{number}"] for number in range(size) if number not in bad} == {1}
-
-
-def test_a_batch_that_is_none_is_refused(system: System) -> None:
-    assert submitted(system, []).status_code == 400
-    assert submitted(system, [{}] * 1_001).status_code == 400
-    assert submitted(system, [{}], max_concurrency=0).status_code == 400
-    assert system.client.get("/api/batches/batch-nothing").status_code == 404
 
 
 def test_an_operation_that_was_submitted_elsewhere_is_waited_for(system: System, of_another: str) -> None:

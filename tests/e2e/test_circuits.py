@@ -340,28 +340,3 @@ def test_a_circuit_that_is_switched_off_shows_so_and_takes_no_manual_control(cir
     answer = circuits.client.post("/api/circuits/flaky/open", json={"reason": "why not"})
     assert answer.status_code == 409
     assert answer.headers["content-type"].startswith("application/problem+json")
-
-
-def test_a_dependency_that_never_reported_shows_closed_and_an_unknown_one_is_a_404(circuits: System) -> None:
-    listed = circuits.client.get("/api/circuits").json()
-    assert listed["next_cursor"] is None
-    assert {each["dependency"] for each in listed["items"]} >= {"dying", "flaky"}
-    assert circuits.client.get("/api/circuits/nobody").status_code == 404
-    assert circuits.client.post("/api/circuits/nobody/open", json={"reason": "x"}).status_code == 404
-
-
-@pytest.mark.parametrize(
-    ("body", "pointer"),
-    [
-        ({}, "/reason"),
-        ({"reason": " "}, "/reason"),
-        ({"reason": "x", "for_seconds": 0}, "/for_seconds"),
-        ({"reason": "x", "until": "noon"}, "/until"),
-    ],
-)
-def test_a_manual_control_needs_a_reason_and_a_sensible_time(
-    circuits: System, body: dict[str, Any], pointer: str
-) -> None:
-    answer = circuits.client.post("/api/circuits/dying/open", json=body)
-    assert answer.status_code == 400
-    assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]

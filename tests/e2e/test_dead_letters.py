@@ -65,17 +65,6 @@ def test_a_poison_message_is_kept_with_its_text(system: System, storage: Storage
     assert letter["source"] == "queue"
 
 
-def test_unknown_dead_letters_and_bad_queries_are_refused(system: System) -> None:
-    assert system.client.get("/api/dead-letters/nothing").status_code == 404
-    assert system.client.post("/api/dead-letters/dl-0/replay", json={}).status_code == 404
-    answer = system.client.get("/api/dead-letters?status=gone&limit=0&cursor=x&reason=y&what=1")
-    assert answer.status_code == 400
-    pointers = {error["pointer"] for error in answer.json()["errors"]}
-    assert pointers == {"/status", "/limit", "/reason", "/what", "/cursor"}
-    assert system.client.get("/api/dead-letters?cursor=x").status_code == 400
-    assert system.client.get("/api/bulk-actions/bulk-0").status_code == 404
-
-
 def test_a_replay_of_many_counts_first_and_then_replays_what_matches(system: System, key: str) -> None:
     letters = [failed(system, f"{key}-{number}", "/fail/1?status=507") for number in range(6)]
     wanted = {"group": letters[0]["group"]}

@@ -83,15 +83,3 @@ def test_an_outage_leaves_its_trace_over_restarts(tmp_path: Path, target: Target
             "steady": 1,
         }
         assert sum(point["openings"] for point in whole["points"]) == 1
-
-
-def test_what_no_range_can_be_is_refused_with_every_mistake(tmp_path: Path, target: Target) -> None:
-    (tmp_path / "dependencies.toml").write_text(SETTINGS)
-    system = System(tmp_path, target, DEPENDENCIES_FILE=str(tmp_path / "dependencies.toml"))
-    with system.running():
-        query = {"dependency": "nobody", "from": "2026-01-01T00:00:00Z", "to": "2026-02-01T00:00:00Z"}
-        answer = system.client.get("/api/metrics", params=query)
-        assert answer.status_code == 400
-        assert [error["pointer"] for error in answer.json()["errors"]] == ["/from", "/dependency"]
-        answer = system.client.get("/api/metrics", params={"since": "1h", "to": "today"})
-        assert [error["pointer"] for error in answer.json()["errors"]] == ["/since", "/to"]

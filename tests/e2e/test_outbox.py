@@ -166,4 +166,3 @@ def test_an_event_shows_its_data_its_attempts_the_next_one_and_why_it_is_not_sen
     letter = system.client.get(f"/api/dead-letters/{failed['dead_letter_id']}").json()
     assert (failed["attempt_count"], failed["attempts"]) == (1, letter["attempts"])
     assert "status 422" in failed["detail"]
-    assert system.client.get("/api/outbox/op-unknown.1").status_code == 404

@@ -120,24 +120,6 @@ def test_a_repeated_saga_is_the_same_saga(system: System, key: str) -> None:
         ]
 
 
-def test_every_mistake_in_a_saga_is_reported_with_its_pointer(system: System, key: str) -> None:
-    bad = step("b")
-    bad["operation"]["dependency"] = "nobody"
-    bad["compensation"]["request"]["method"] = "BREW"
-    answer = submitted(system, key, step("a"), bad)
-    assert answer.status_code == 400
-    assert {error["pointer"] for error in answer.json()["errors"]} == {
-        "/steps/1/operation/dependency",
-        "/steps/1/compensation/request/method",
-    }
-    assert submitted(system, key, step("a"), step("a")).status_code == 400
-    assert submitted(system, key).status_code == 400
-
-
-def test_an_unknown_saga_is_not_found(system: System) -> None:
-    assert system.client.get("/api/sagas/saga-nothing").status_code == 404
-
-
 def with_result(name: str, value: Any, undo: Any = None) -> dict[str, Any]:
     def sending(sent: Any) -> dict[str, Any]:
         return {"dependency": "flaky", "request": {"method": "POST", "path": "/echo", "json": sent}}
@@ -234,13 +216,6 @@ def test_a_compensated_saga_is_restarted_and_what_was_undone_has_new_keys(system
     assert restart(system, saga_id).status_code == 409
     acts = system.client.get("/api/activity").json()["items"]
     assert ("restarted the saga", saga_id) in [(each["what"], each["target"]["id"]) for each in acts]
-
-
-def test_only_a_saga_that_is_there_and_failed_is_restarted(system: System, key: str) -> None:
-    assert restart(system, "saga-nothing").status_code == 404
-    saga_id = over(system, submitted(system, key, step("reserve")).json()["saga_id"])["saga_id"]
-    refused = restart(system, saga_id)
-    assert (refused.status_code, "succeeded" in refused.json()["detail"]) == (409, True)
 
 
 def test_a_step_whose_dead_letter_was_replayed_since_stands(system: System, key: str) -> None:

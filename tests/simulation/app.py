@@ -26,7 +26,7 @@ from activities import workflows as workflow_steps
 from durable_retry import clock
 from durable_retry.app import harden_runtime
 from durable_retry.engine.base import names
-from durable_retry.engine.base.names import CIRCUIT_BREAKER, RELEASE_WAITING, WAKE_WAITING
+from durable_retry.engine.base.names import WAKE_WAITING
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations import operation as operations
 from durable_retry.handlers import Call as HandlerCall
@@ -43,13 +43,6 @@ from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.storage import tables, whole_tables
 from durable_retry.telemetry import facts
 from durable_retry_console.bulk import activities as bulk_steps
-from durable_retry_console.bulk.orchestration import bulk_action
-from entities.call_limiter import CallLimiter
-from entities.circuit_breaker import CircuitBreaker
-from entities.debounce import Debounce
-from entities.idempotency_record import IdempotencyRecord
-from entities.order_lane import OrderLane
-from orchestrators import batch, call, operation, order_lane, outbox, saga, wake_waiting
 from tests.simulation.activities import Activity
 from tests.simulation.client import Client
 from tests.simulation.hub import Hub
@@ -57,6 +50,7 @@ from tests.simulation.regulars import REGULAR, regular
 from tests.simulation.targets import Network, Queues, Target
 from tests.simulation.turns import Turns
 from tests.simulation.world import Worker, World, acting
+from tests.support.parts import AROUND_OPERATIONS, ENTITIES, OPERATIONS
 from tests.support.tables import TablesInMemory
 
 DEPENDENCIES: Final = """
@@ -246,7 +240,7 @@ class App:
         self.hub = Hub(
             world=self.world,
             turns=Turns(_ORCHESTRATORS),
-            entities=_ENTITIES,
+            entities=ENTITIES,
             activities=_ACTIVITIES,
         )
 
@@ -366,24 +360,7 @@ _HANDLERS: Final = {
     )
 }
 CONFIG: Final = parse_config(DEPENDENCIES, {})
-_ORCHESTRATORS: Final = {
-    names.OPERATION: operation.operation,
-    names.OUTBOX: outbox.outbox,
-    names.BATCH: batch.batch,
-    names.SAGA: saga.saga,
-    names.BULK_ACTION: bulk_action,
-    RELEASE_WAITING: wake_waiting.release_waiting,
-    names.CALL: call.call_operation,
-    names.PASS_TURN: order_lane.pass_turn,
-    REGULAR: regular,
-}
-_ENTITIES: Final = {
-    names.IDEMPOTENCY_RECORD: IdempotencyRecord,
-    CIRCUIT_BREAKER: CircuitBreaker,
-    names.CALL_LIMITER: CallLimiter,
-    names.ORDER_LANE: OrderLane,
-    names.DEBOUNCE: Debounce,
-}
+_ORCHESTRATORS: Final = OPERATIONS | AROUND_OPERATIONS | {REGULAR: regular}
 _ACTIVITIES: Final[dict[str, Activity]] = {
     names.ATTEMPT: operation_steps.attempt,
     names.COMMIT: _without_hub(operation_steps.commit),

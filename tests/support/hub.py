@@ -20,80 +20,19 @@ from durabletask.worker import TaskHubGrpcWorker
 
 from activities.wake_waiting import wake_waiting
 from durable_retry.app import harden_runtime
-from durable_retry.engine.base.names import (
-    ATTEMPT,
-    BATCH,
-    BATCH_CLOSE,
-    BATCH_STEP,
-    BEGIN_RESTART,
-    BULK_ACTION,
-    BULK_BATCH,
-    BULK_ENDS,
-    BULK_PAGE,
-    CALL,
-    CALL_LIMITER,
-    CIRCUIT_BREAKER,
-    COMMIT,
-    DEAD_LETTER,
-    DEBOUNCE,
-    DIAGNOSE,
-    DIAGNOSIS,
-    END_RESTART,
-    IDEMPOTENCY_RECORD,
-    LOOK_AT_CALL,
-    LOOK_AT_LANE,
-    OPERATION,
-    ORDER_LANE,
-    OUTBOX,
-    OUTBOX_GIVE_UP,
-    OUTBOX_PENDING,
-    PASS_TURN,
-    PUBLISH,
-    RELEASE_WAITING,
-    REMOVE_PAST,
-    RETENTION,
-    SAGA,
-    START_CALL,
-    SUBMIT,
-    WAKE_WAITING,
-)
+from durable_retry.engine.base import names
+from durable_retry.engine.base.names import WAKE_WAITING
 from durable_retry.stores.task_hub import TaskHub, close_clients
-from durable_retry_console.bulk.orchestration import bulk_action
-from entities.call_limiter import CallLimiter
-from entities.circuit_breaker import CircuitBreaker
-from entities.debounce import Debounce
-from entities.idempotency_record import IdempotencyRecord
-from entities.order_lane import OrderLane
-from orchestrators.batch import batch
-from orchestrators.call import call_operation
-from orchestrators.diagnosis import diagnosis
-from orchestrators.operation import operation
-from orchestrators.order_lane import pass_turn
-from orchestrators.outbox import outbox
-from orchestrators.saga import saga
-from orchestrators.upkeep import retention
-from orchestrators.wake_waiting import release_waiting
 from scripts.processes import free_port
 from tests.support.builders import Activities, failing
+from tests.support.parts import AROUND_OPERATIONS, ENTITIES, OPERATIONS
 
-_ORCHESTRATORS: dict[str, Any] = {
-    OPERATION: operation,
-    RELEASE_WAITING: release_waiting,
-    RETENTION: retention,
-    DIAGNOSIS: diagnosis,
-    PASS_TURN: pass_turn,
-}
-_PARTS: dict[str, Any] = {
-    OUTBOX: outbox,
-    BATCH: batch,
-    SAGA: saga,
-    BULK_ACTION: bulk_action,
-    CALL: call_operation,
-}
 _ACTIVITIES = (
-    *(ATTEMPT, COMMIT, DEAD_LETTER, OUTBOX_PENDING, PUBLISH, OUTBOX_GIVE_UP),
-    *(SUBMIT, BATCH_STEP, BATCH_CLOSE, BULK_PAGE, BULK_BATCH),
-    *(BULK_ENDS, BEGIN_RESTART, END_RESTART, START_CALL, LOOK_AT_CALL, LOOK_AT_LANE, REMOVE_PAST, DIAGNOSE),
+    *(names.ATTEMPT, names.COMMIT, names.DEAD_LETTER),
+    *(names.OUTBOX_PENDING, names.PUBLISH, names.OUTBOX_GIVE_UP),
+    *(names.SUBMIT, names.BATCH_STEP, names.BATCH_CLOSE, names.BEGIN_RESTART, names.END_RESTART),
+    *(names.BULK_PAGE, names.BULK_BATCH, names.BULK_ENDS, names.START_CALL, names.LOOK_AT_CALL),
+    *(names.LOOK_AT_LANE, names.REMOVE_PAST, names.DIAGNOSE),
 )
 
 _QUIET = logging.getLogger("durabletask.quiet")
@@ -143,17 +82,14 @@ def task_hub_stage(*, parts: bool = False, instead: Mapping[str, Any] = {}) -> I
     worker = TaskHubGrpcWorker(
         host_address=f"127.0.0.1:{port}", logger=_QUIET, data_converter=DEFAULT_FUNCTIONS_DATA_CONVERTER
     )
-    orchestrators = _ORCHESTRATORS | (_PARTS if parts else {})
+    orchestrators = OPERATIONS | (AROUND_OPERATIONS if parts else {})
     for name, orchestrator in {**orchestrators, **instead}.items():
         worker.add_orchestrator(_named(orchestrator, name))
     for name in _ACTIVITIES:
         worker.add_activity(_activity(stage, name))
     worker.add_activity(_wake_waiting(stage))
-    worker.add_entity(IdempotencyRecord, name=IDEMPOTENCY_RECORD)
-    worker.add_entity(CircuitBreaker, name=CIRCUIT_BREAKER)
-    worker.add_entity(CallLimiter, name=CALL_LIMITER)
-    worker.add_entity(OrderLane, name=ORDER_LANE)
-    worker.add_entity(Debounce, name=DEBOUNCE)
+    for name, entity in ENTITIES.items():
+        worker.add_entity(entity, name=name)
     worker.start()  # type: ignore[no-untyped-call] # the SDK leaves it unannotated
     try:
         yield stage

@@ -21,7 +21,6 @@ OWN_TERMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "test_categories": ("a_failure_ends_as_its_category_says", "a_passing_trouble_is_retried_"),
         "test_circuits": ("a_dependency_that_dies_", "retries_beyond_the_budget_", "the_intake_of_a_"),
         "test_crash": ("what_waits_and_what_is_in_an_attempt_", "a_duplicate_after_a_kill_"),
-        "test_find": ("one_question_finds_",),
         "test_handlers": (
             *("the_shipped_handler_keeps_its_order_", "a_step_is_remembered_while_"),
             "a_replay_keeps_the_results_of_finished_steps_",

@@ -1,9 +1,7 @@
 """What only a task hub on disk has: restarts, leases, and what happens to work in flight."""
 
 import asyncio
-import sqlite3
 from collections.abc import Generator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +69,6 @@ async def test_a_result_that_comes_after_the_failure_is_there_after_the_rewind(t
         await hub.settled()
         await hub.tasks.rewind("overtaken", None)
         assert (await hub.tasks.wait_finished("overtaken")).output == '"late"'
-
-
-async def test_a_store_of_a_later_form_is_left_alone(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "hub.db")) as db:
-        db.execute("PRAGMA user_version = 999")
-    with pytest.raises(StoreUnusableError, match="later version"):
-        await Hub(tmp_path / "hub.db", AppInvoker(make_app()), SystemClock()).start()
 
 
 async def test_a_file_that_is_no_store_is_left_alone(tmp_path: Path) -> None:

@@ -1,0 +1,34 @@
+"""The app's own orchestrators and entities by their durable names, for task hubs that tests run."""
+
+from typing import Any, Final
+
+from durable_retry.engine.base import names
+from durable_retry_console.bulk.orchestration import bulk_action
+from entities.call_limiter import CallLimiter
+from entities.circuit_breaker import CircuitBreaker
+from entities.debounce import Debounce
+from entities.idempotency_record import IdempotencyRecord
+from entities.order_lane import OrderLane
+from orchestrators import batch, call, diagnosis, operation, order_lane, outbox, saga, upkeep, wake_waiting
+
+OPERATIONS: Final[dict[str, Any]] = {
+    names.OPERATION: operation.operation,
+    names.RELEASE_WAITING: wake_waiting.release_waiting,
+    names.RETENTION: upkeep.retention,
+    names.DIAGNOSIS: diagnosis.diagnosis,
+    names.PASS_TURN: order_lane.pass_turn,
+}
+AROUND_OPERATIONS: Final[dict[str, Any]] = {
+    names.OUTBOX: outbox.outbox,
+    names.BATCH: batch.batch,
+    names.SAGA: saga.saga,
+    names.BULK_ACTION: bulk_action,
+    names.CALL: call.call_operation,
+}
+ENTITIES: Final[dict[str, Any]] = {
+    names.IDEMPOTENCY_RECORD: IdempotencyRecord,
+    names.CIRCUIT_BREAKER: CircuitBreaker,
+    names.CALL_LIMITER: CallLimiter,
+    names.ORDER_LANE: OrderLane,
+    names.DEBOUNCE: Debounce,
+}
