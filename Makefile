@@ -1,5 +1,5 @@
 # Durable Retry. Each target sets up what it needs first; `make setup` is quick when nothing changed.
-.PHONY: setup run test test-long demo screenshots bench docs release format
+.PHONY: setup run test test-long demo screenshots bench crash drill docs release format
 .DEFAULT_GOAL := test
 export PYTHON
 
@@ -29,6 +29,14 @@ screenshots: setup
 
 bench: setup
 	@$(PY) -m bench $(ARGS)
+
+# kill -9 under load, or less of it: make crash ARGS="--operations 2000 --kills 4 --seed 7"
+crash: setup
+	@$(PY) -m bench.crash $(ARGS)
+
+# An outage on this project and its peers, which it installs into .bench/ with npm; takes ten minutes.
+drill: setup
+	@$(PY) -m bench $(ARGS) drill
 
 # With what draws the diagrams, which a site that is only checked does without.
 docs: setup

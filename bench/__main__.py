@@ -2,17 +2,13 @@
 
 import argparse
 import asyncio
-import os
-import platform
-import sysconfig
 import tempfile
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import cost, guard, start, throughput
-from bench.numbers import Table, with_tables
+from bench import cost, drill, guard, start, throughput
+from bench.numbers import Table, describe_machine, with_tables
 from bench.peers import benchmark as peers
 
 type Benchmark = Callable[[Path, int], Coroutine[Any, Any, list[Table]]]
@@ -23,10 +19,11 @@ BENCHMARKS: dict[str, Benchmark] = {
     "start": start.measure,
     "peers": peers.measure,
     "workers": peers.measure_workers,
+    "drill": drill.measure,
     "guard": guard.compare,
     "guard-record": guard.record,
 }
-BY_NAME_ONLY = {"peers", "workers", "guard", "guard-record"}
+BY_NAME_ONLY = {"peers", "workers", "drill", "guard", "guard-record"}
 """Run only when named: the peers must be installed first, and the guard is a check."""
 
 HELP = f"of {', '.join(BENCHMARKS)}; the default is all but {', '.join(sorted(BY_NAME_ONLY))}"
@@ -59,14 +56,6 @@ def measure(names: list[str], operations: int) -> list[Table]:
                 print(f"{table.markdown()}\n", flush=True)
                 found.append(table)
     return found
-
-
-def describe_machine() -> str:
-    """Returns where and when this runs, in one line."""
-    optimized = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
-    build = f"{platform.python_compiler()}{', optimized by profile' if optimized else ''}"
-    machine = f"Python {platform.python_version()} ({build}), {os.cpu_count()} cores, {platform.system()}"
-    return f"{machine}, {datetime.now(UTC).date()}; load average before the start {os.getloadavg()[0]:.1f}."
 
 
 def main() -> None:

@@ -23,14 +23,31 @@ MAX_ATTEMPTS = 6
 
 
 class PlainFunctions:
-    """The orchestrator and its activity, bound to one target and one delay."""
+    """The orchestrator and its activity, bound to one target and one policy.
 
-    def __init__(self, target_url: str, delay_seconds: float) -> None:
+    Args:
+        target_url: What it calls.
+        delay_seconds: Before the second attempt.
+        factor: By which the delay grows from attempt to attempt.
+        longest_seconds: The longest delay; less than the first: it does not grow.
+        attempts: How many at most.
+    """
+
+    def __init__(
+        self,
+        target_url: str,
+        delay_seconds: float,
+        *,
+        factor: float = 1.0,
+        longest_seconds: float = 0.0,
+        attempts: int = MAX_ATTEMPTS,
+    ) -> None:
         self.client = httpx.Client(base_url=target_url, timeout=30)
         self.policy = task.RetryPolicy(
             first_retry_interval=timedelta(seconds=delay_seconds),
-            max_number_of_attempts=MAX_ATTEMPTS,
-            max_retry_interval=timedelta(seconds=delay_seconds),
+            max_number_of_attempts=attempts,
+            backoff_coefficient=factor,
+            max_retry_interval=timedelta(seconds=max(longest_seconds, delay_seconds)),
         )
 
     def call(self, request: dict[str, Any]) -> dict[str, Any]:

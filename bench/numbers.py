@@ -1,8 +1,12 @@
 """Percentiles and the tables that the benchmarks print."""
 
 import itertools
+import os
+import platform
+import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 _HEADING = "## "
 
@@ -90,6 +94,14 @@ def with_tables(document: str, tables: Sequence[Table], machine: str) -> str:
 def _is_of_a_table(line: str) -> bool:
     """Whether a line of a section is one of those that `Table.markdown` writes."""
     return not line or line.startswith(("|", "- ", "Python "))
+
+
+def describe_machine() -> str:
+    """Returns where and when this runs, in one line."""
+    optimized = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    build = f"{platform.python_compiler()}{', optimized by profile' if optimized else ''}"
+    machine = f"Python {platform.python_version()} ({build}), {os.cpu_count()} cores, {platform.system()}"
+    return f"{machine}, {datetime.now(UTC).date()}; load average before the start {os.getloadavg()[0]:.1f}."
 
 
 def milliseconds(seconds: float) -> str:

@@ -24,13 +24,13 @@ from bench.peers.systems import (
     set_up,
     target,
 )
+from bench.peers.target import UNAVAILABLE, Call
 from scripts.processes import LOG_END, ROOT
 
 FAILURES = (0, 0, 0, 1, 1, 2)
 """How often the jobs fail, in turn: half succeed at once, a third fail once, a sixth twice."""
 HEALTHY = (0,)
 LINE_BYTES = 2**24  # the client answers in one line
-FAILED = 503
 ROUNDS = 3
 WARM_UP_JOBS = 4 * len(FAILURES)
 PACE_PER_SECOND = 25.0
@@ -84,16 +84,6 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One call that the target saw; times in seconds of the target's clock."""
-
-    key: str
-    arrival: float
-    answer: float
-    status: int
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """What one piece of work took.
 
@@ -112,26 +102,24 @@ class Outcome:
     cpu_seconds: dict[str, float]
 
 
+type Ask = Callable[..., Awaitable[dict[str, Any]]]
 type Run = Callable[[Work], Awaitable[Outcome]]
 type Quantity = Callable[[Outcome], float]
 
 
 @asynccontextmanager
-async def client_of(
-    name: str, system: Running, target_url: str, log: Path, python: Path | str = PYTHON
-) -> AsyncIterator[Run]:
-    """Starts the system's client; gives what does a piece of work and measures it.
+async def client_of(name: str, system: Running, log: Path, python: Path | str = PYTHON) -> AsyncIterator[Ask]:
+    """Starts the system's client; gives what has it do jobs and returns its answer.
 
     Args:
-        name: The system's.
+        name: The system's; what follows a comma in it is for the reader.
         system: Where it serves.
-        target_url: The target that its jobs call.
         log: The file that the client's errors are appended to.
         python: Has the libraries that the client needs.
     """
     with log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
-            *(str(python), "-m", "bench.peers.client", name, system.address),
+            *(str(python), "-m", "bench.peers.client", name.partition(",")[0], system.address),
             cwd=ROOT,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -139,23 +127,21 @@ async def client_of(
             limit=LINE_BYTES,
         )
 
-    async def run(work: Work) -> Outcome:
+    async def ask(jobs: list[tuple[str, str]], per_second: float = 0.0, at_once: int = 1) -> dict[str, Any]:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("the client has no pipes")
-        before = system.cpu_seconds()
-        asked = {"jobs": work.paths(), "per_second": work.per_second, "at_once": work.at_once}
+        asked = {"jobs": jobs, "per_second": per_second, "at_once": at_once}
         process.stdin.write(f"{json.dumps(asked)}\n".encode())
         await process.stdin.drain()
         line = await process.stdout.readline()
-        after = system.cpu_seconds()
         if not line:
             said = await asyncio.to_thread(log.read_text)
             raise RuntimeError(f"the client of {name} gave up:\n{said[-LOG_END:]}")
-        used = {group: (after[group] - before.get(group, 0.0)) / work.jobs for group in after}
-        return outcome(work, json.loads(line), await _calls(target_url), used)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     try:
-        yield run
+        yield ask
     finally:
         if process.returncode is None:
             process.kill()
@@ -179,7 +165,7 @@ def outcome(work: Work, answer: dict[str, Any], seen: list[Call], cpu_seconds: d
         later.arrival - earlier.answer - BACKOFF_SECONDS
         for calls in by_key.values()
         for earlier, later in itertools.pairwise(calls)
-        if earlier.status == FAILED
+        if earlier.status == UNAVAILABLE
     ]
     return Outcome(
         jobs_per_second=work.jobs / answer["seconds"],
@@ -190,7 +176,8 @@ def outcome(work: Work, answer: dict[str, Any], seen: list[Call], cpu_seconds: d
     )
 
 
-async def _calls(target_url: str) -> list[Call]:
+async def calls_of(target_url: str) -> list[Call]:
+    """Returns what the target has seen, in the order of arrival."""
     async with httpx.AsyncClient(timeout=60) as target:
         return [Call(*each) for each in (await target.get(f"{target_url}/log")).json()]
 
@@ -265,8 +252,18 @@ async def running(
     async with (
         target(folder) as target_url,
         served(folder, target_url) as system,
-        client_of(name.partition(",")[0], system, target_url, folder / "client.log", python) as do,
+        client_of(name, system, folder / "client.log", python) as ask,
     ):
+
+        async def do(work: Work) -> Outcome:
+            before = system.cpu_seconds()
+            answer = await ask(work.paths(), work.per_second, work.at_once)
+            after = system.cpu_seconds()
+            if answer["failed"]:
+                raise RuntimeError(f"jobs of {name} failed: {answer['failed']}")
+            used = {group: (after[group] - before.get(group, 0.0)) / work.jobs for group in after}
+            return outcome(work, answer, await calls_of(target_url), used)
+
         await do(warm_up)
         yield do
 

@@ -6,10 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import httpx
 
@@ -106,11 +107,16 @@ class Running:
         sums: dict[str, float] = {}
         for group, pids in self.groups.items():
             for pid in family(pids):
-                command = _command(pid)
+                command = command_of(pid)
                 shown = next((apart for word, apart in APART.items() if word in command), group)
                 sums[shown] = sums.get(shown, 0.0) + _cpu_seconds(pid)
         return sums
 
+
+type Policy = Mapping[str, str]
+"""Variables of a peer's environment that say when it repeats a call; see `bench.peers.workers`."""
+
+DEFAULT: Policy = MappingProxyType({})
 
 type System = Callable[[Path, str], AbstractAsyncContextManager[Running]]
 
@@ -164,7 +170,8 @@ async def _serving(server: ServerProcess) -> AsyncIterator[int]:
         await asyncio.to_thread(server.stop)
 
 
-def _onebox(folder: Path, app: Path, **env: str) -> tuple[ServerProcess, str]:
+def onebox(folder: Path, app: Path, **env: str) -> tuple[ServerProcess, str]:
+    """Returns an onebox with its data in the folder, not yet started, and its URL."""
     url = f"http://127.0.0.1:{(port := free_port())}"
     command = [sys.executable, "-m", "onebox", "start", "--app", str(app), "--port", str(port)]
     server = ServerProcess(
@@ -176,19 +183,20 @@ def _onebox(folder: Path, app: Path, **env: str) -> tuple[ServerProcess, str]:
     return server, url
 
 
-def durable_retry(processes: int) -> System:
-    """This project on onebox, at its defaults but for processes, the wait and a circuit that stays closed.
+def durable_retry(processes: int, dependencies: str = DEPENDENCIES) -> System:
+    """This project on onebox.
 
     Args:
         processes: How many worker processes run the functions; 0: onebox's own process does.
+        dependencies: The app's file: defaults but for the wait and a circuit that stays closed, if not given.
     """
 
     @asynccontextmanager
     async def run(folder: Path, target_url: str) -> AsyncIterator[Running]:
-        text = DEPENDENCIES.format(target_url=target_url, backoff_seconds=BACKOFF_SECONDS)
+        text = dependencies.format(target_url=target_url, backoff_seconds=BACKOFF_SECONDS)
         (file := folder / "dependencies.toml").write_text(text)
         settings = {"DEPENDENCIES_FILE": str(file), "FUNCTIONS_WORKER_PROCESS_COUNT": str(processes)}
-        server, url = _onebox(folder, ROOT, **settings)
+        server, url = onebox(folder, ROOT, **settings)
         async with _serving(server) as pid:
             yield Running(url, {"worker": (pid,)})
 
@@ -196,15 +204,16 @@ def durable_retry(processes: int) -> System:
 
 
 @asynccontextmanager
-async def retry_policy(folder: Path, target_url: str) -> AsyncIterator[Running]:
+async def retry_policy(folder: Path, target_url: str, policy: Policy = DEFAULT) -> AsyncIterator[Running]:
     """An orchestrator with the SDK's `RetryPolicy` and an activity on onebox, and nothing of this project."""
-    server, url = _onebox(folder, PLAIN_APP, FLAKY_TARGET_URL=target_url, DELAY_SECONDS=str(BACKOFF_SECONDS))
+    settings = {"FLAKY_TARGET_URL": target_url, "DELAY_SECONDS": str(BACKOFF_SECONDS), **policy}
+    server, url = onebox(folder, PLAIN_APP, **settings)
     async with _serving(server) as pid:
         yield Running(url, {"worker": (pid,)})
 
 
 @asynccontextmanager
-async def restate(folder: Path, target_url: str) -> AsyncIterator[Running]:
+async def restate(folder: Path, target_url: str, policy: Policy = DEFAULT) -> AsyncIterator[Running]:
     """Restate's server, one node with its default 24 partitions, and a service in Python."""
     ingress, admin, node, service = (str(free_port()) for _ in range(4))
     env = {
@@ -226,7 +235,7 @@ async def restate(folder: Path, target_url: str) -> AsyncIterator[Running]:
         log=folder / "restate.log",
         env=env,
     )
-    async with _serving(server) as store, _worker(folder, target_url, "restate", service) as worker:
+    async with _serving(server) as store, _worker(folder, target_url, "restate", service, **policy) as worker:
         await _register(admin, service)
         yield Running(f"http://127.0.0.1:{ingress}", {"worker": (worker,), "store": (store,)})
 
@@ -240,10 +249,10 @@ async def _register(admin: str, service: str) -> None:
 
 
 @asynccontextmanager
-async def dbos(folder: Path, target_url: str) -> AsyncIterator[Running]:
+async def dbos(folder: Path, target_url: str, policy: Policy = DEFAULT) -> AsyncIterator[Running]:
     """DBOS on SQLite with the library's defaults; its client writes to the same file."""
     url = f"sqlite:///{folder}/dbos.sqlite"
-    async with _worker(folder, target_url, "dbos", url) as worker:
+    async with _worker(folder, target_url, "dbos", url, **policy) as worker:
         yield Running(url, {"worker": (worker,)})
 
 
@@ -285,10 +294,10 @@ WORKERS: dict[str, System] = {
 
 @asynccontextmanager
 async def _worker(
-    folder: Path, target_url: str, name: str, address: str, python: Path | str = PYTHON
+    folder: Path, target_url: str, name: str, address: str, python: Path | str = PYTHON, **env: str
 ) -> AsyncIterator[int]:
     arguments = ("bench.peers.workers", name, address)
-    async with spoken(folder / f"{name}.log", python, *arguments, TARGET_URL=target_url) as (pid, _):
+    async with spoken(folder / f"{name}.log", python, *arguments, TARGET_URL=target_url, **env) as (pid, _):
         yield pid
 
 
@@ -315,7 +324,8 @@ def _cpu_seconds(pid: int) -> float:
     return (int(stat[11]) + int(stat[12])) / TICKS_PER_SECOND if stat else 0.0
 
 
-def _command(pid: int) -> str:
+def command_of(pid: int) -> str:
+    """Returns the command line of a process; "" when it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:

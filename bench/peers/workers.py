@@ -1,8 +1,8 @@
 """The peers' apps: `python -m bench.peers.workers NAME ADDRESS`, run by the peers' own Python.
 
 Each does the same job with its own means: call a path of the flaky target, and call again 0.2 s after each
-failure, at most 6 times. TARGET_URL in the environment says where the target is. A worker prints "ready"
-once it serves; ADDRESS is a port, or for DBOS the URL of its database.
+failure, at most 6 times, unless the environment says otherwise. TARGET_URL in it says where the target is. A
+worker prints "ready" once it serves; ADDRESS is a port, or for DBOS the URL of its database.
 """
 
 import asyncio
@@ -19,8 +19,10 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-BACKOFF = timedelta(seconds=0.2)
-MAX_ATTEMPTS = 6
+BACKOFF = timedelta(seconds=float(os.environ.get("DELAY_SECONDS", "0.2")))
+FACTOR = float(os.environ.get("DELAY_FACTOR", "1"))
+LONGEST_BACKOFF = timedelta(seconds=float(os.environ.get("LONGEST_DELAY_SECONDS", "0.2")))
+MAX_ATTEMPTS = int(os.environ.get("MAX_ATTEMPTS", "6"))
 AT_ONCE = 32
 OK = 200
 EVERY_REQUEST = 10**9
@@ -31,7 +33,11 @@ _THREAD = threading.local()
 
 
 class FlakyError(Exception):
-    """The target did not answer 200."""
+    """The target did not answer 200. `retry_after` is the wait in seconds that it asked for, or None."""
+
+    def __init__(self, message: str, retry_after: str | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 @functools.cache
@@ -49,7 +55,7 @@ async def call(path: str) -> Any:
     async with session().get(path) as answer:
         body = await answer.json()
         if answer.status != OK:
-            raise FlakyError(str(answer.status))
+            raise FlakyError(str(answer.status), answer.headers.get("Retry-After"))
         return body
 
 
@@ -112,7 +118,7 @@ async def dbos(database_url: str) -> None:
         retries_allowed=True,
         interval_seconds=BACKOFF.total_seconds(),
         max_attempts=MAX_ATTEMPTS,
-        backoff_rate=1.0,
+        backoff_rate=FACTOR,
     )(call)
 
     async def job(path: str) -> Any:
@@ -141,17 +147,26 @@ async def restate(port: str) -> None:
     import restate
     from hypercorn.asyncio import serve
     from hypercorn.config import Config
+    from restate.exceptions import RetryableError
 
     options = restate.RunOptions(
         max_attempts=MAX_ATTEMPTS,
         initial_retry_interval=BACKOFF,
-        max_retry_interval=BACKOFF,
-        retry_interval_factor=1.0,
+        max_retry_interval=LONGEST_BACKOFF,
+        retry_interval_factor=FACTOR,
     )
     service = restate.Service("Jobs")
 
+    async def step(path: str) -> Any:
+        try:
+            return await call(path)
+        except FlakyError as error:
+            if error.retry_after is None:
+                raise
+            raise RetryableError(str(error), retry_after=timedelta(seconds=int(error.retry_after))) from error
+
     async def job(context: restate.Context, path: str) -> Any:
-        return await context.run_typed("call", call, options, path)
+        return await context.run_typed("call", step, options, path)
 
     service.handler()(job)
     config = Config()
@@ -176,7 +191,10 @@ def durabletask_worker(port: str) -> None:
     from durabletask import task, worker
 
     policy = task.RetryPolicy(
-        first_retry_interval=BACKOFF, max_number_of_attempts=MAX_ATTEMPTS, backoff_coefficient=1.0
+        first_retry_interval=BACKOFF,
+        max_number_of_attempts=MAX_ATTEMPTS,
+        backoff_coefficient=FACTOR,
+        max_retry_interval=LONGEST_BACKOFF,
     )
 
     def activity(_context: task.ActivityContext, path: str) -> str:

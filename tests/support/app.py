@@ -6,8 +6,6 @@ import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -15,7 +13,6 @@ from urllib.parse import parse_qsl
 import httpx
 import pytest
 
-from durable_retry.engine.retry.loop import SHOWN_LATE_AFTER
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
 from tests.support.onebox.process import IN_ONE_PROCESS
 from tests.support.target import Target
@@ -30,8 +27,6 @@ key of `/admin` and `/runtime/webhooks`, where the host asks for them.
 RUN = secrets.token_hex(4)
 """What tells this run's names from those of an earlier one against the same app."""
 DEPENDENCIES = ROOT / "tests" / "e2e" / "dependencies.toml"
-UNEXPLAINED_SECONDS = SHOWN_LATE_AFTER.total_seconds() + 0.01
-"""What is later has a reason; figures of a document are rounded."""
 FINISHED = {"succeeded", "dead_lettered", "cancelled"}
 
 
@@ -172,21 +167,3 @@ def dead_letter(system: System, key: str, path: str = "/status/422", **more: Any
 def shown(system: System, dead_letter_id: str) -> dict[str, Any]:
     document: dict[str, Any] = system.client.get(f"/api/dead-letters/{dead_letter_id}").json()
     return document
-
-
-def unexplained(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the attempts of a status document that began late without a reason that says why."""
-    held_up = {wait["before_attempt"] for wait in document.get("waits", ()) if wait["delay_reasons"]}
-    return [
-        after
-        for before, after in pairwise(document["attempts"])
-        if _late_seconds(before, after) > UNEXPLAINED_SECONDS
-        and after["number"] not in held_up
-        and not any("nothing here worked" in reason for reason in before["delay_reasons"])
-    ]
-
-
-def _late_seconds(before: dict[str, Any], after: dict[str, Any]) -> float:
-    began, again = (datetime.fromisoformat(attempt["started_at"]) for attempt in (before, after))
-    waited: float = before["duration_ms"] / 1_000 + before["next_delay_seconds"]
-    return (again - began).total_seconds() - waited

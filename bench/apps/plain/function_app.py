@@ -7,9 +7,15 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask import task
 
-from bench.baseline import PlainFunctions
+from bench.baseline import MAX_ATTEMPTS, PlainFunctions
 
-functions = PlainFunctions(os.environ["FLAKY_TARGET_URL"], float(os.environ["DELAY_SECONDS"]))
+functions = PlainFunctions(
+    os.environ["FLAKY_TARGET_URL"],
+    float(os.environ["DELAY_SECONDS"]),
+    factor=float(os.environ.get("DELAY_FACTOR", "1")),
+    longest_seconds=float(os.environ.get("LONGEST_DELAY_SECONDS", "0")),
+    attempts=int(os.environ.get("MAX_ATTEMPTS", MAX_ATTEMPTS)),
+)
 app = df.DFApp()
 
 

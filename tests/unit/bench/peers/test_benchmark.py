@@ -3,6 +3,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -11,10 +12,10 @@ from unittest.mock import Mock
 import pytest
 
 from bench.peers import systems
-from bench.peers.benchmark import HEALTHY, Call, Work, outcome
+from bench.peers.benchmark import HEALTHY, Work, outcome
 from bench.peers.client import run
 from bench.peers.systems import Running, family
-from bench.peers.target import Connection, Ledger
+from bench.peers.target import Call, Connection, Ledger
 
 ANSWER = {"seconds": 2.0, "submit_seconds": [0.01, 0.02], "cpu_seconds": 0.3}
 
@@ -70,10 +71,29 @@ def test_clients_share_the_jobs_and_every_result_is_read_back() -> None:
 
 def test_the_target_fails_the_first_calls_of_a_key() -> None:
     ledger = Ledger()
-    answers = [ledger.answer(path)[0] for path in ("/fails/2/a",) * 3 + ("/fails/0/b",)]
-    assert answers == [503, 503, 200, 200]
-    assert [key for key, *_ in ledger.log] == ["a", "a", "a", "b"]
-    assert all(earlier[1] <= earlier[2] <= later[1] for earlier, later in pairwise(ledger.log))
+    calls = [ledger.note(path) for path in ("/fails/2/a",) * 3 + ("/fails/0/b",)]
+    assert [call.status for call in calls] == [503, 503, 200, 200]
+    assert [call.key for call in ledger.log] == ["a", "a", "a", "b"]
+    assert all(earlier.arrival <= later.arrival for earlier, later in pairwise(ledger.log))
+
+
+def test_the_target_fails_the_attempts_that_the_path_says_however_often_each_is_made() -> None:
+    ledger = Ledger()
+    assert [ledger.note("/attempts/1/a", attempt).status for attempt in (1, 1, 2, 2)] == [503, 503, 200, 200]
+
+
+def test_the_target_is_down_between_two_instants_and_says_for_how_long_to_wait() -> None:
+    written = bytearray()
+    connection = Connection(Ledger())
+    transport = Mock(spec=asyncio.Transport)
+    transport.write.side_effect = written.extend
+    connection.connection_made(transport)
+    now = time.monotonic()
+    connection.data_received(f"GET /down/{now - 1}/{now + 60}/a HTTP/1.1\r\n\r\n".encode())
+    assert written.startswith(b"HTTP/1.1 503 Failed\r\nRetry-After: 5\r\n")
+    written.clear()
+    connection.data_received(f"GET /down/{now + 60}/{now + 90}/a HTTP/1.1\r\n\r\n".encode())
+    assert written.startswith(b"HTTP/1.1 200 OK\r\nContent-Type")
 
 
 def test_a_call_that_is_to_be_refused_gets_its_status_each_time() -> None:
