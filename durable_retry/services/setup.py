@@ -24,7 +24,6 @@ TABLES: Final = {
     "durable_retry.stores.operations.index:NAMES_TABLE",
     "durable_retry.stores.operations.index:TABLE",
     "durable_retry.stores.operations.markers:TABLE",
-    "durable_retry.stores.operations.results:TABLE",
     "durable_retry.stores.operations.steps:TABLE",
     "durable_retry.stores.order_lanes:TABLE",
     "durable_retry.stores.outbox.index:INDEX_TABLE",

@@ -28,7 +28,7 @@ from durable_retry.stores.circuit.cache import close_circuits
 from durable_retry.stores.dead_letters.counts import read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets
-from durable_retry.stores.operations.results import TABLE as RESULTS_TABLE
+from durable_retry.stores.operations.results import TABLE_PREFIX as RESULTS_TABLE
 from durable_retry.stores.operations.results import remove_results, with_stored
 from durable_retry.stores.storage import contents
 from durable_retry.stores.workflows import document_of_batch, find_batch

@@ -196,7 +196,7 @@ def test_events_and_tables_keep_their_names() -> None:
     assert (names.CANCEL_EVENT, names.RETRY_NOW_EVENT) == ("cancel", "retry_now")
     assert names.CIRCUIT_EVENT == "circuit_changed"
     assert (markers.TABLE, steps.TABLE) == ("AttemptMarkers", "HandlerSteps")
-    assert (results.TABLE, results.STORED) == ("OperationResults", "stored")
+    assert (results.TABLE_PREFIX, results.STORED) == ("OperationResults", "stored")
     assert (dead_letters.TABLE, dead_letter_keys.TABLE) == ("DeadLetters", "DeadLetterIndex")
     assert (outbox_place.OUTBOX_TABLE, outbox_index.INDEX_TABLE) == ("Outbox", "OutboxIndex")
     assert rounds.TABLE == "Upkeep"

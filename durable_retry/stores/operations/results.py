@@ -21,7 +21,7 @@ from durable_retry.engine.operations.completion import VALUES
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.stores.storage import contents, lists, tables, whole_tables
 
-TABLE: Final = "OperationResults"
+TABLE_PREFIX: Final = "OperationResults"
 """Begins the names of the tables of days."""
 
 STORED: Final = "stored"
@@ -92,7 +92,9 @@ def _keys_of(stored: Any) -> tuple[str, str]:
 async def remove_results(now: datetime, kept_for: timedelta) -> int:
     """Drop the tables that are over, and return how many; `kept_for` is how long histories are kept."""
     today = now.date()
-    passed = await whole_tables.tables_between(f"{TABLE}0", f"{TABLE}{_compact_day(today.isoformat())}")
+    passed = await whole_tables.tables_between(
+        f"{TABLE_PREFIX}0", f"{TABLE_PREFIX}{_compact_day(today.isoformat())}"
+    )
     over = [table for table in passed if _is_over(table, today, kept_for)]
     for table in over:
         await whole_tables.drop_table(table)
@@ -101,7 +103,7 @@ async def remove_results(now: datetime, kept_for: timedelta) -> int:
 
 def _is_over(table: str, today: date, kept_for: timedelta) -> bool:
     """Whether nobody needs a table of a day that has passed."""
-    days = _DAYS.fullmatch(table.removeprefix(TABLE))
+    days = _DAYS.fullmatch(table.removeprefix(TABLE_PREFIX))
     if days is None:
         return False
     kept = max(timedelta(days=int(days[2])), timedelta(days=ceil(kept_for / timedelta(days=1))))
@@ -113,7 +115,7 @@ def _table_of(partition: str) -> str:
     days = _PARTITION.fullmatch(partition)
     if days is None:
         raise ValueError(f"{partition!r} is no partition of results")
-    return TABLE + _compact_day(days[1])
+    return TABLE_PREFIX + _compact_day(days[1])
 
 
 def _compact_day(day: str) -> str:

@@ -134,7 +134,7 @@ def test_every_operation_is_in_one_end_state(aftermath: Aftermath) -> None:
 
 
 async def test_every_large_result_is_stored_apart(aftermath: Aftermath) -> None:
-    days = await tables_between(f"{results.TABLE}0", f"{results.TABLE}:")
+    days = await tables_between(f"{results.TABLE_PREFIX}0", f"{results.TABLE_PREFIX}:")
     rows = [row for day in days for row in await rows_after(day, "0", limit=1_000)]
     large = {subject for subject in aftermath.cuts if flow_of(subject).name == "large"} | {"large-0"}
     assert {row["RowKey"].partition(".")[0] for row in rows} == set(map(operation_id, large))

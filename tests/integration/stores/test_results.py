@@ -25,7 +25,9 @@ LARGE: dict[str, Any] = {"status_code": 200, "headers": {"a": "b"}, "json": {"te
 
 @pytest.fixture(autouse=True)
 def table_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "TABLE", f"Results{sha256(request.node.name.encode()).hexdigest()[:16]}")
+    monkeypatch.setattr(
+        results, "TABLE_PREFIX", f"Results{sha256(request.node.name.encode()).hexdigest()[:16]}"
+    )
 
 
 async def stored(result: dict[str, Any], *, at: datetime = NOON, ttl: timedelta = timedelta()) -> Any:
@@ -98,7 +100,7 @@ async def test_what_names_no_row_of_results_is_unreadable(partition: str) -> Non
 
 async def days() -> list[str]:
     """Return the tables of days that there are."""
-    return await whole_tables.tables_between(f"{results.TABLE}0", f"{results.TABLE}:")
+    return await whole_tables.tables_between(f"{results.TABLE_PREFIX}0", f"{results.TABLE_PREFIX}:")
 
 
 @pytest.mark.parametrize("error", [AzureError("away"), StorageRefusedError("EntityTooLarge")])
