@@ -15,6 +15,7 @@ from durable_retry.engine.base.names import (
     REPLACED_EVENT,
     RESUME_EVENT,
     RETRY_NOW_EVENT,
+    TRY_EVENT,
     TURN_EVENT,
     OperationState,
 )
@@ -221,6 +222,7 @@ class Run:
         # The SDK returns the first that is complete, and its order is part of what a replay repeats.
         names = [CANCEL_EVENT, RETRY_NOW_EVENT, CIRCUIT_EVENT, PAUSE_EVENT]
         names += [TURN_EVENT] if in_order else []
+        names += [TRY_EVENT] if state is OperationState.WAITING_CIRCUIT else []
         names += [REPLACED_EVENT] if self.waits_for_quiet else []
         while True:
             awaited = {name: self.signals.awaited(name) for name in names}
@@ -243,8 +245,8 @@ class Run:
         data = self.signals.take(name)
         if name == TURN_EVENT:
             return self._takes_turn(data)
-        if name == RETRY_NOW_EVENT:
-            return self._is_retried_now(data)
+        if name in {RETRY_NOW_EVENT, TRY_EVENT}:
+            return self._is_sent_now(name, data)
         if name == REPLACED_EVENT:
             return self._is_replaced(data)
         return state in _HELD_ELSEWHERE and _has_circuit_changed(data, began_at)
@@ -297,11 +299,14 @@ class Run:
             self.replaced_by = self.operation.debounce.replaced_by(request)
         return self.replaced_by is not None
 
-    def _is_retried_now(self, request: Any) -> bool:
+    def _is_sent_now(self, name: str, request: Any) -> bool:
         # An earlier wait may have ended before its request arrived.
         if not isinstance(request, dict) or request.get("attempt") != self.state.history.next_attempt:
             return False
-        self.note_action(RETRY_NOW_EVENT, request)
+        self.note_action(name, request)
+        if name == TRY_EVENT:
+            is_own = self.waits_for == self.operation.dependency
+            self.state = self.state.with_canary(None if is_own else self.waits_for)
         return True
 
 

@@ -98,7 +98,7 @@ class ActedOn:
     """Somebody asked an operation to end, or to wait no longer; it has not done so yet."""
 
     document: Mapping[str, Any]  # the status document before
-    action: str  # `cancel`, `retry_now`, `pause` or `resume`
+    action: str  # `cancel`, `retry_now`, `try`, `pause` or `resume`
     by: str | None
 
 

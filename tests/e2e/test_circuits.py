@@ -239,6 +239,28 @@ def test_a_circuit_held_open_by_hand_holds_operations_up_and_closing_it_lets_the
     ]
 
 
+def test_one_attempt_is_let_through_a_circuit_that_stays_as_it_is(
+    circuits: System, own_target: Target, key: str
+) -> None:
+    change_circuit(circuits, "tried", "open", reason="maintenance", for_seconds=600)
+    until_state(circuits, "tried", "forced_open")
+    held = [until_held(circuits, "tried", f"{key}-{name}") for name in ("tried", "other")]
+    path = f"/api/operations/{held[0]}/try"
+    assert circuits.client.post(path, json={}).status_code == 400
+    answer = circuits.client.post(path, json={"reason": "the supplier says that it works"})
+    assert answer.status_code == 202, answer.text
+    done = circuits.until(held[0], "succeeded")
+    assert done["attempts"][-1]["delay_reasons"] == [
+        "sent past the circuit, which does not count it and stays as it is"
+    ]
+    last = done["actions"][-1]
+    assert (last["action"], last["reason"]) == ("try", "the supplier says that it works")
+    assert own_target.totals()[done["key"]] == 1
+    view = circuit(circuits, "tried")
+    assert (view["state"], circuits.status(held[1])["status"]) == ("forced_open", "waiting_circuit")
+    assert circuits.client.post(path, json={"reason": "again"}).status_code == 409
+
+
 def test_a_change_of_an_epoch_that_is_over_is_a_409(circuits: System) -> None:
     seen = circuit(circuits, "freed")["epoch"]
     body = {"reason": "as I saw it", "epoch": seen + 1}

@@ -33,6 +33,7 @@ ROUTES = {
     "submit": submissions.submit_operation,
     "cancel": operations.cancel_operation,
     "hurry": operations.retry_operation_now,
+    "try": operations.try_operation,
     "show": operations.get_operation,
     "pause": operations.pause_operation,
     "resume": operations.resume_operation,
@@ -198,7 +199,10 @@ class People:
             self.world.mistake(f"the key key-{number} was used for something else: {status}")
 
     async def steer(self, operation_id: str) -> None:
-        """Cancel an operation, retry it now, or leave it alone. Who is impatient clicks more than once."""
+        """Cancel an operation, retry it now, also past its circuit, or leave it alone.
+
+        Who is impatient clicks more than once.
+        """
         rng = self.world.rng
         if self.world.chances.patient and rng.random() < 0.5:
             await self.hold(operation_id)
@@ -239,7 +243,10 @@ class People:
 
     async def _hurry(self, operation_id: str) -> None:
         asked_at = self.world.now()
-        await self.call("hurry", operation_id=operation_id)
+        if self.world.rng.random() < 0.5:
+            await self.call("try", {"reason": "it may work again"}, operation_id=operation_id)
+        else:
+            await self.call("hurry", operation_id=operation_id)
         self.hurried.setdefault(operation_id, []).append((asked_at, self.world.now()))
 
     def body_of(self, number: int) -> dict[str, Any]:

@@ -50,6 +50,7 @@ ROUTES = {
     "get_operation": ("GET", "operations/{operation_id}"),
     "cancel_operation": ("POST", "operations/{operation_id}/cancel"),
     "retry_operation_now": ("POST", "operations/{operation_id}/retry-now"),
+    "try_operation": ("POST", "operations/{operation_id}/try"),
     "preview_policy": ("POST", "policies/preview"),
     "list_dependencies": ("GET", "dependencies"),
     "list_handlers": ("GET", "handlers"),

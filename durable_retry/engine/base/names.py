@@ -88,6 +88,7 @@ FORGET: Final = "forget"
 
 CANCEL_EVENT: Final = "cancel"
 RETRY_NOW_EVENT: Final = "retry_now"
+TRY_EVENT: Final = "try"
 PAUSE_EVENT: Final = "pause"
 RESUME_EVENT: Final = "resume"
 CIRCUIT_EVENT: Final = "circuit_changed"

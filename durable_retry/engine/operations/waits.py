@@ -41,6 +41,14 @@ class PauseOptions(Strict):
     ] = False
 
 
+class Try(Strict):
+    """The body of an attempt past the circuit, which ends the wait for it."""
+
+    model_config = with_example(reason="The supplier says that it works again.")
+
+    reason: Annotated[str, Field(min_length=1, max_length=200, description="Why, for whoever looks at it.")]
+
+
 class Pause(PauseOptions):
     """The body of a pause."""
 

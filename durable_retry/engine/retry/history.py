@@ -92,10 +92,10 @@ class PastAction(JsonShape):
     """One item of a status document's `actions`: what a person did to the operation.
 
     Attributes:
-        action: `cancel`, `retry_now`, `pause` or `resume`.
+        action: `cancel`, `retry_now`, `try`, `pause` or `resume`.
         at: When it took effect.
         by: Name of the person or of the key; None when it is not known.
-        reason: In the words of whoever paused it; None when there are none.
+        reason: In the words of whoever did it; None when there are none.
     """
 
     action: str
@@ -252,6 +252,11 @@ class History(JsonShape):
         """Add a counted attempt; beyond `KEPT_ATTEMPTS` the oldest is dropped."""
         kept = (*self.attempts, record)[-KEPT_ATTEMPTS:]
         return replace(self, attempts=kept, attempt_count=record.number, own_failures=0, failure=failure)
+
+    def with_first_reason(self, reason: str) -> Self:
+        """Put a reason in front of those of the latest attempt."""
+        *before, last = self.attempts
+        return replace(self, attempts=(*before, replace(last, delay_reasons=(reason, *last.delay_reasons))))
 
     def with_unclear_end(self) -> Self:
         """Note that an attempt ended without a clear refusal."""

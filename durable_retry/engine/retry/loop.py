@@ -45,6 +45,10 @@ TRANSPORT_SECONDS: Final = 5.0
 """Added to an attempt's time limit for a probe's lease: the way from the permit to the call, and back."""
 
 
+PAST_THE_CIRCUIT: Final = "sent past the circuit, which does not count it and stays as it is"
+"""Reason of an attempt that somebody let through by hand."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdmissionState(JsonShape):
     """What an operation has reached in the admission of its next attempt."""
@@ -63,6 +67,8 @@ class AdmissionState(JsonShape):
     slot_since: datetime | None = None
     # How many older attempts waited for a slot when it last asked; None when not known.
     ahead: int | None = None
+    # Whether somebody lets it past its circuit, limits and budget, which do not count it; None for not.
+    is_canary: bool | None = None
     # The executions of this attempt that sent nothing and may have left its marker.
     unsent: tuple[str, ...] | None = None
 
@@ -165,6 +171,19 @@ class RetryState(JsonShape):
         """Whether the call may have taken effect: a handler that a step holds up has begun."""
         return self.history.may_have_acted is True or self.step is not None
 
+    @property
+    def is_canary(self) -> bool:
+        """Whether somebody let the next attempt past a circuit."""
+        at_step = self.step is not None and self.step.admission.is_canary is True
+        return at_step or self.admission.is_canary is True
+
+    def with_canary(self, step_at: str | None) -> "RetryState":
+        """Return the state in which the next attempt passes the circuit of its dependency, or of a step's."""
+        admission = replace(self.admission_at(step_at), is_canary=True)
+        if step_at is None:
+            return replace(self, admission=admission)
+        return replace(self, step=StepAdmission(step_at, admission))
+
     def admission_at(self, step_at: str | None) -> AdmissionState:
         """Return what it has reached at a step's dependency; None means the operation's own."""
         if step_at is None:
@@ -212,8 +231,12 @@ def _uncounted(admission: AdmissionState, unsent: str | None = None) -> Admissio
 
 
 def _is_counted_waiting(admission: AdmissionState) -> bool:
-    """Whether the circuit goes on to count the operation after its attempt: a probe releases nobody."""
-    return admission.waiting and admission.permit is not None and admission.permit.lease_id is not None
+    """Whether the circuit goes on to count the operation after its attempt: a probe releases nobody.
+
+    Nor does a canary.
+    """
+    is_probe = admission.permit is not None and admission.permit.lease_id is not None
+    return admission.waiting and (is_probe or admission.is_canary is True)
 
 
 def after(
@@ -247,6 +270,7 @@ def _after(
         case AttemptOutcome():
             decision = after_attempt(operation, state.history, result, now, state.due_at)
             history = record(_with_late_start(state, result), result, _with_late_turn(decision, result, now))
+            history = _with_its_way(history, state, result)
             if result.counted and not result.is_clear_refusal(operation.handler):
                 history = history.with_unclear_end()
             left = AdmissionState(waiting=_is_counted_waiting(state.admission))
@@ -274,6 +298,11 @@ def _after(
             return _after_refusal(operation, state, result, now)
         case _ as never:
             assert_never(never)
+
+
+def _with_its_way(history: History, state: RetryState, outcome: AttemptOutcome) -> History:
+    is_past = state.is_canary and outcome.counted
+    return history.with_first_reason(PAST_THE_CIRCUIT) if is_past else history
 
 
 SHOWN_LATE_AFTER: Final = timedelta(seconds=2)

@@ -72,6 +72,8 @@ class StepGate:
         if self.hub is None or is_own or not dependency.needs_admission:
             return await call()
         admission = held_admission(self.held, dependency.name)
+        if admission.is_canary:
+            return await call()
         circuit, answer = await enter_circuit(
             self.hub,
             dependency,
@@ -110,7 +112,7 @@ async def attempt_if_admitted(
     Args:
         dependency: What it calls; None when it is not configured any more: then the attempt says so.
     """
-    if dependency is None or not dependency.needs_admission:
+    if dependency is None or not dependency.needs_admission or admission.is_canary:
         return await attempt()
     circuit, answer = await enter_circuit(
         hub, dependency, operation.operation_id, number, admission, priority=operation.priority

@@ -19,6 +19,7 @@ from durable_retry.engine.base.names import (
     PAUSE_EVENT,
     RESUME_EVENT,
     RETRY_NOW_EVENT,
+    TRY_EVENT,
     WAITING,
     OperationState,
 )
@@ -72,6 +73,18 @@ async def retry_now(hub: TaskHub, operation_id: str, by: str | None) -> SteeredO
     # The wish names the attempt that it is for: should this wait end first, the next one must not end early.
     attempt = document["attempt_count"] + 1
     return await _send_wish(hub, document, RETRY_NOW_EVENT, {"attempt": attempt, "by": by})
+
+
+async def try_once(hub: TaskHub, operation_id: str, by: str | None, reason: str) -> SteeredOperation:
+    """Let an operation that its circuit holds up make one attempt, which the circuit does not count.
+
+    What the dependency itself asked for, a pause by `Retry-After`, is not passed. Errors as `cancel`.
+    """
+    document = await _required_status(hub, operation_id)
+    if document["status"] != OperationState.WAITING_CIRCUIT:
+        raise _wrong_operation_state(document, "does not wait for a circuit")
+    attempt = document["attempt_count"] + 1
+    return await _send_wish(hub, document, TRY_EVENT, {"attempt": attempt, "by": by, "reason": reason})
 
 
 async def pause(hub: TaskHub, operation_id: str, by: str | None, request: Pause) -> SteeredOperation:

@@ -8,7 +8,7 @@ import azure.functions as func
 from durable_retry.engine.base.errors import NoSuchOperationError, WrongOperationStateError
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.operations.status import OperationDocument, SteeredOperation
-from durable_retry.engine.operations.waits import Pause
+from durable_retry.engine.operations.waits import Pause, Try
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
 from durable_retry.http.callers import Act, Caller
 from durable_retry.http.routes import Declaration, Routes, accepted, shown
@@ -35,6 +35,7 @@ def _steered(what: str) -> Declaration:
     return {"act": Act(what, TargetType.OPERATION), "answers": answers}
 
 
+_TRIED: Final[Declaration] = {**_steered("tried the operation past its circuit"), "body": Try}
 _PAUSED: Final[Declaration] = {**_steered("paused the operation"), "body": Pause}
 
 
@@ -48,6 +49,14 @@ async def cancel_operation(operation_id: str, hub: TaskHub, who: Caller) -> func
 async def retry_operation_now(operation_id: str, hub: TaskHub, who: Caller) -> func.HttpResponse:
     """End the present wait of an operation."""
     return json_answer(await control.retry_now(hub, operation_id, who.known_name), HTTPStatus.ACCEPTED)
+
+
+@routes.post("operations/{operation_id}/try", **_TRIED)
+async def try_operation(operation_id: str, body: Try, hub: TaskHub, who: Caller) -> func.HttpResponse:
+    """Send one attempt past an open circuit or a hold, which does not count it and stays as it is."""
+    return json_answer(
+        await control.try_once(hub, operation_id, who.known_name, body.reason), HTTPStatus.ACCEPTED
+    )
 
 
 @routes.post("operations/{operation_id}/pause", **_PAUSED)

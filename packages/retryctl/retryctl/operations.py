@@ -256,6 +256,7 @@ COMMANDS: Final = (
         for act, words, takes in (
             ("cancel", "cancel an operation", "id"),
             ("retry-now", "let a waiting operation make its next attempt at once", "id"),
+            ("try", "send one attempt past an open circuit, which does not count it", "id reason"),
             ("pause", "let an operation do nothing for a while", "id reason pause"),
             ("resume", "let a paused operation go on", "id"),
         )

@@ -115,6 +115,16 @@ async def test_a_refused_step_ends_the_attempt_that_is_not_counted_and_goes_on_l
     ]
 
 
+async def test_a_step_that_somebody_lets_past_its_circuit_is_not_counted_there(
+    circuits: dict[str, Circuit],
+) -> None:
+    circuits["warehouse"].answer = OPEN
+    held = StepAdmission("warehouse", AdmissionState(waiting=True, is_canary=True))
+    assert (await run(order, held)).category is None
+    assert (circuits["warehouse"].asked, circuits["warehouse"].seen) == ([], [])
+    assert circuits["payments"].seen == [CallHealth.SUCCESS]
+
+
 async def test_a_failed_step_is_its_own_dependencys_by_its_table_and_its_policy(
     circuits: dict[str, Circuit],
 ) -> None:

@@ -227,6 +227,41 @@ def test_retry_now_asks_the_circuit_which_still_decides() -> None:
     assert shown["waits"][0]["times"] == 2
 
 
+PAST: Final = "sent past the circuit, which does not count it and stays as it is"
+
+
+def tried(stage: Stage, attempt: int = 1) -> dict[str, Any]:
+    stage.run_until_waiting()
+    stage.raise_event("try", {"attempt": attempt, "by": "ada", "reason": "it is back"})
+    shown: dict[str, Any] = stage.run_until_waiting()
+    return shown
+
+
+def test_one_attempt_is_let_past_the_circuit_and_says_that_it_was() -> None:
+    stage = Stage(an_operation(), blocked(OPEN))
+    shown = tried(stage)
+    assert [each.get("is_canary") for each in admissions(stage)] == [None, True]
+    assert (shown["status"], shown["attempts"][0]["delay_reasons"], stage.now) == ("succeeded", [PAST], NOON)
+    (act,) = shown["actions"]
+    assert (act["action"], act["by"], act["reason"]) == ("try", "ada", "it is back")
+
+
+def test_after_one_that_failed_the_circuit_decides_again_and_still_counts_who_waits() -> None:
+    stage = Stage(an_operation(), blocked(OPEN, None, OPEN, then=failing(9)))
+    failed = tried(stage)
+    assert (failed["status"], failed["attempts"][0]["delay_reasons"][0]) == ("waiting_retry", PAST)
+    stage.raise_event("retry_now", {"attempt": 2})
+    held = stage.run_until_waiting()
+    assert (held["status"], held["attempt_count"]) == ("waiting_circuit", 1)
+    assert (admissions(stage)[2]["waiting"], "is_canary" in admissions(stage)[2]) == (True, False)
+
+
+def test_a_try_for_an_earlier_attempt_lets_nothing_through() -> None:
+    stage = Stage(an_operation(), blocked(OPEN))
+    assert tried(stage, attempt=2)["status"] == "waiting_circuit"
+    assert stage.made("attempt") == 1
+
+
 def test_a_wait_for_the_circuit_can_be_cancelled() -> None:
     stage = Stage(an_operation(), blocked(OPEN))
     stage.run_until_waiting()
@@ -272,6 +307,14 @@ def test_a_step_that_another_dependency_refuses_makes_the_operation_wait_for_tha
         None,
         ("warehouse", True),
     ]
+
+
+def test_a_step_that_another_dependency_refuses_is_let_past_that_circuit() -> None:
+    stage = Stage(an_operation(handler="ship", request=None), at_step(OPEN))
+    shown = tried(stage)
+    assert (shown["status"], shown["attempts"][0]["delay_reasons"]) == ("succeeded", [PAST])
+    last = [given for name, given in stage.activities if name == "attempt"][-1]
+    assert ("is_canary" in last["admission"], last["step"]["admission"]["is_canary"]) == (False, True)
 
 
 def test_a_step_probes_and_takes_a_slot_at_its_own_dependency() -> None:

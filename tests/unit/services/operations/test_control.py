@@ -11,7 +11,12 @@ from durable_retry.in_process import Operations
 from durable_retry.services.operations import control
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import facts
-from durable_retry.triggers.http.operations import cancel_operation, pause_operation, retry_operation_now
+from durable_retry.triggers.http.operations import (
+    cancel_operation,
+    pause_operation,
+    retry_operation_now,
+    try_operation,
+)
 from durable_retry_console.bulk import items
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome
 from durable_retry_console.bulk.items import do_some
@@ -72,6 +77,19 @@ async def bulk(action: BulkAction, **options: Any) -> BulkItem:
 async def test_a_retry_now_names_the_attempt_that_the_operation_waits_for(hub: Hub) -> None:
     await control.retry_now(HUB, "op-1", by="ada")
     assert hub.raised == [("op-1", "retry_now", {"attempt": 3, "by": "ada"})]
+
+
+async def test_one_attempt_past_the_circuit_names_its_attempt_and_its_reason(hub: Hub) -> None:
+    hub.document = {**WAITING, "status": "waiting_circuit"}
+    await call(try_operation, TaskHub("{}"), operation_id="op-1", body={"reason": "it is back"})
+    (sent,) = hub.raised
+    assert sent[1:] == ("try", {"attempt": 3, "by": None, "reason": "it is back"})
+
+
+async def test_what_no_circuit_holds_up_is_not_tried(hub: Hub) -> None:
+    answer = await call(try_operation, TaskHub("{}"), operation_id="op-1", body={"reason": "it is back"})
+    assert (answer.status, hub.raised) == (409, [])
+    assert answer.body["detail"] == "The operation does not wait for a circuit: its status is waiting_retry."
 
 
 @pytest.mark.parametrize("act", [control.cancel, control.retry_now])
