@@ -41,7 +41,6 @@ class Debounce(DurableEntity):
         self._forget_later(request)
 
     def forget(self, request: dict[str, Any]) -> None:
-        """Forget a series that is over."""
         self._store_series(forget(self._stored_series(), DebounceRequest.from_json(request)))
 
     def _kept(self, series: Series, place: DebouncePlace, request: dict[str, Any]) -> dict[str, Any]:

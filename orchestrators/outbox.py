@@ -69,7 +69,6 @@ class Sending:
         return self.ctx.current_utc_datetime.replace(tzinfo=UTC)
 
     def carried_on(self) -> dict[str, Any]:
-        """Return the input of the execution that continues this one."""
         return {
             **self.scope,
             "place": dict(self.place),
@@ -77,7 +76,6 @@ class Sending:
         }
 
     def without(self, ended: Delivery) -> None:
-        """Remove a delivery."""
         self.deliveries = [delivery for delivery in self.deliveries if delivery.event_id != ended.event_id]
 
     def put_back(self, delivery: Delivery) -> None:

@@ -82,7 +82,6 @@ class Run:
         )
 
     def carried_on(self) -> dict[str, Any]:
-        """Return the input of the execution that continues this one."""
         written = self.operation.to_json()
         return {
             "operation": written,
@@ -141,7 +140,6 @@ class Run:
         self.state = replace(self.state, history=self.state.history.with_action(action))
 
     def status(self, state: OperationState, **more: Any) -> OperationStatus:
-        """Return the status of this moment."""
         return OperationStatus(
             operation=self.operation,
             state=state,

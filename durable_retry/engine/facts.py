@@ -67,8 +67,6 @@ class DeliveryEnded:
 
 @dataclass(frozen=True, slots=True)
 class WaitBegun:
-    """An operation waits."""
-
     operation: OperationInput
     kind: WaitKind
     until: datetime  # when the wait should end
@@ -180,8 +178,6 @@ class CircuitBypassed:
 
 @dataclass(frozen=True, slots=True)
 class RetryPostponed:
-    """The retry budget postponed a retry."""
-
     dependency: str
 
 

@@ -87,12 +87,10 @@ class Delivery(JsonShape):
 
     @property
     def event_id(self) -> str:
-        """The event's id."""
         return self.operation.operation_id
 
     @property
     def lane(self) -> str:
-        """The destination."""
         return self.operation.dependency
 
     @property
@@ -198,8 +196,6 @@ def next_due_at(deliveries: Iterable[Delivery]) -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEvent(JsonShape):
-    """An event as the outbox keeps it."""
-
     event_id: str  # the same for ever
     event: Mapping[str, Any]  # the JSON form of `engine.operations.request.Event`
     state: EventState
@@ -251,7 +247,6 @@ class EventFilter:
     created_before: datetime | None = None  # created before this instant
 
     def matches(self, event: "OutboxEvent") -> bool:
-        """Return whether an event matches."""
         is_of = self.operation_ids is None or event.operation_id in self.operation_ids
         is_late = self.created_after is None or event.created_at >= self.created_after
         is_early = self.created_before is None or event.created_at < self.created_before

@@ -42,7 +42,6 @@ class Answer(BaseModel):
         return cls.model_validate(document, strict=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document."""
         return self.model_dump(mode="json", by_alias=True)
 
 

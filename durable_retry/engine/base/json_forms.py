@@ -92,7 +92,6 @@ class JsonShape(_Stored):
     __slots__ = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the stored object."""
         document: dict[str, Any] = self._written()
         return document
 
@@ -127,7 +126,6 @@ class JsonRow(_Stored):
     __slots__ = ()
 
     def to_json(self) -> list[Any]:
-        """Return the stored row."""
         row: list[Any] = self._written()
         return row
 

@@ -257,7 +257,6 @@ class TurnNames:
 
     @property
     def turn_names(self) -> dict[str, str]:
-        """The names that are asked for."""
         return {name: value for name in TURN_NAMES if (value := getattr(self, name)) is not None}
 
     def fits_names(self, names: Mapping[str, str]) -> bool:

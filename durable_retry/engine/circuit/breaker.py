@@ -181,7 +181,6 @@ class Breaker(JsonShape):
         return f"{failing_text(self.last_error)}, since {time_text(since, now)}"
 
     def is_throttled(self, now: datetime) -> bool:
-        """Whether a throttling pause is in force."""
         return self.throttled_until is not None and now < self.throttled_until
 
     def remaining_waiting(self, now: datetime) -> int:

@@ -148,8 +148,6 @@ def _health_by_status(status_code: int | None) -> CallHealth:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult(JsonRow):
-    """The end of a probe."""
-
     lease_id: str
     epoch: int  # in which it was permitted
     health: CallHealth  # SILENT returns the lease: the call never left, or was throttled

@@ -72,7 +72,6 @@ class Reporters(JsonShape):
         return reporter is not None and reporter.has(sequence)
 
     def with_report(self, name: str, sequence: int, at: datetime) -> "Reporters":
-        """Return the reporters with a report that counts now."""
         earlier = self._reporter_of_name(name)
         fresh = Reporter(name[:NAME_CHARACTERS], sequence, 1, at)
         updated = fresh if earlier is None else earlier.with_number(sequence, at)
@@ -89,7 +88,6 @@ class Reporters(JsonShape):
         return sum(reporter.seen_at >= since for reporter in self.remembered)
 
     def is_active(self, name: str, since: datetime) -> bool:
-        """Return whether a reporter reported since an instant."""
         reporter = self._reporter_of_name(name)
         return reporter is not None and reporter.seen_at >= since
 

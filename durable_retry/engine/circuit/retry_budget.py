@@ -91,8 +91,6 @@ class BudgetAllowed:
 
 @dataclass(frozen=True, slots=True)
 class BudgetPostponed(JsonShape):
-    """The retry waits."""
-
     until: MsInstant  # when it may go
     # True: its token is taken now, and it goes at `until` without asking again. False: nothing is taken, and
     # it asks again.

@@ -163,8 +163,6 @@ class ConfigError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The content of the file."""
-
     dependencies: Mapping[str, Dependency]  # by name
     warnings: tuple[Problem, ...] = ()  # what is allowed and may not be meant
     masking: Masking = MASKED  # the masking of what belongs to no dependency

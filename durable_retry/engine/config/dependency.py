@@ -230,12 +230,10 @@ class Targets:
         return self.handlers[name]
 
     def missing_dependency(self, name: str) -> Problem:
-        """Return the mistake of a body that names a dependency that is not there."""
         guess = did_you_mean(name, list(self.dependencies))
         return Problem("/dependency", f"no dependency has the name {name}{guess}")
 
     def missing_handler(self, name: str) -> Problem:
-        """Return the mistake of a body that names a handler that is not there."""
         return Problem("/handler", f"no handler has the name {name}{did_you_mean(name, list(self.handlers))}")
 
 

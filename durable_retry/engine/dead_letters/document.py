@@ -69,7 +69,6 @@ class Cause(JsonShape):
         return CauseStatus.RESOLVED if is_over else CauseStatus.NEW
 
     def acknowledged(self, now: datetime, by: str | None) -> Self:
-        """Return it as somebody's work from now on."""
         return replace(self, acknowledged_at=now, acknowledged_by=by)
 
     def resolved(self, now: datetime, by: str | None) -> Self:
@@ -101,7 +100,6 @@ class DeadLetterSample(Answer):
 
     @classmethod
     def of(cls, record: KeptDeadLetter) -> Self:
-        """Return what is kept of a dead letter."""
         return cls.taken_from(record, detail=record.detail[:_DETAIL_CHARS])
 
 

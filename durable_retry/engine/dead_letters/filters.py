@@ -30,11 +30,9 @@ class DeadLetterFilter(TurnNames, JsonShape):
 
     @property
     def facets(self) -> dict[str, str]:
-        """The facets that are asked for."""
         return {name: value for name in FACETS if (value := getattr(self, name)) is not None}
 
     def matches(self, facets: Facets) -> bool:
-        """Return whether a dead letter with these facets matches."""
         return all(value == getattr(facets, name) for name, value in self.facets.items())
 
     def may_match_names(self, row: Mapping[str, Any]) -> bool:
@@ -49,7 +47,6 @@ class DeadLetterFilter(TurnNames, JsonShape):
         return fits_names and self.status in (None, record.status)
 
     def until(self, instant: datetime) -> Self:
-        """Return the filter limited to dead letters created before an instant."""
         return replace(self, created_before=min(self.created_before or instant, instant))
 
 

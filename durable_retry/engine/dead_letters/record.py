@@ -112,8 +112,6 @@ class Note(JsonShape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptDeadLetter(JsonShape):
-    """One dead letter."""
-
     id: str  # derived from what failed, so that keeping it twice leaves one
     operation_id: str | None = None  # None for a message that never became an operation
     key: str  # idempotency key of the operation, or the source's id of the message
@@ -300,7 +298,6 @@ class Facets:
 
     @classmethod
     def of(cls, record: KeptDeadLetter) -> Self:
-        """Return the facets of a dead letter."""
         return cls(
             reason=record.reason.value,
             category=record.category.value,
@@ -373,7 +370,6 @@ def not_replayed(record: KeptDeadLetter) -> KeptDeadLetter:
 
 
 def failed_again(record: KeptDeadLetter, dead_letter_id: str) -> KeptDeadLetter:
-    """Return the dead letter with the id of the dead letter that its latest replay became."""
     if not record.replays:
         return record
     last = replace(record.replays[-1], dead_letter_id=dead_letter_id)

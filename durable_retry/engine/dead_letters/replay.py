@@ -211,7 +211,6 @@ class ReplayBody(ReplayOptions):
 
     @property
     def edits(self) -> frozenset[str]:
-        """The names of the parts that are edited."""
         return frozenset(self.model_fields_set) - _OPTIONS
 
 

@@ -39,7 +39,6 @@ class LimitSettings(JsonShape):
 
     @property
     def is_on(self) -> bool:
-        """Whether there is a limit."""
         return self.max_concurrency > 0 or self.rate_per_second > 0
 
     @property

@@ -90,7 +90,6 @@ class DebounceRequest(JsonShape):
 
     @property
     def due_at(self) -> datetime:
-        """When it has waited."""
         return self.accepted_at + timedelta(seconds=self.seconds)
 
     def latest_in(self, began_at: datetime) -> datetime:

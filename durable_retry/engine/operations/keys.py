@@ -263,7 +263,6 @@ class KeyCompletion(JsonShape):
 
     @property
     def expires_at(self) -> datetime:
-        """When the key answers no more."""
         return self.now + timedelta(seconds=self.ttl_seconds)
 
 

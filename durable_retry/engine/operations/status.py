@@ -139,7 +139,6 @@ class ListedOperation(Answer):
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has ended."""
         return self.status in FINISHED
 
 
@@ -235,8 +234,6 @@ WAITS_FOR: Final = "waits_for"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationStatus:
-    """The status document of one operation."""
-
     operation: OperationInput
     state: OperationState
     history: History
@@ -378,7 +375,6 @@ def last_error(document: Mapping[str, Any]) -> str:
 
 
 def is_finished(document: Mapping[str, Any]) -> bool:
-    """Return whether a status document is the last one of its operation."""
     return OperationState(document["status"]) in FINISHED
 
 

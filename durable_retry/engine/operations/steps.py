@@ -65,8 +65,6 @@ class OvertakenError(StepStoppedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberedStep(JsonShape):
-    """One step of one operation."""
-
     name: str  # unique in its handler
     run: int  # number of the run that wrote it last
     execution: str  # token of the execution that wrote it last
@@ -79,14 +77,11 @@ class RememberedStep(JsonShape):
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether its result is known."""
         return self.state is StepState.SUCCEEDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """One execution of a step."""
-
     name: str
     run: int  # number of the operation's run
     token: str  # names this execution alone

@@ -48,8 +48,6 @@ _CORRELATION: Final = "correlationid"
 
 @dataclass(frozen=True, slots=True)
 class ParsedEnvelope:
-    """The content of an envelope."""
-
     payload: Any  # the operation's body, not validated yet
     name: EnvelopeName | None = None  # None when there was no envelope
     place: str = ""  # JSON pointer of the payload in the document
@@ -226,8 +224,6 @@ class Naming:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A parsed submission."""
-
     request: OperationRequest  # validated in its form
     name: ScopedKey  # what the operation's id is derived from
     # The body as it was sent, and the event that it came in; None when it was made here.

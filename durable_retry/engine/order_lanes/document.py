@@ -28,7 +28,6 @@ class LanePlace(Answer):
 
     @classmethod
     def of(cls, lane: Lane, place: Place) -> Self:
-        """Return what people see of a place."""
         return cls(
             operation_id=place.operation_id,
             accepted_at=place.accepted_at,
@@ -81,7 +80,6 @@ class OrderLane(ListedOrderLane):
 
     @classmethod
     def with_queue(cls, lane: Lane) -> Self:
-        """Return what people see of a lane."""
         waiting = islice(lane.places(), 1, 1 + SHOWN_PLACES)
         queue = tuple(LanePlace.of(lane, place) for place in waiting)
         return cls(**(dict(ListedOrderLane.of(lane)) | {"queue": queue}))

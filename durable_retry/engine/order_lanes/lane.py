@@ -93,7 +93,6 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, message: LaneMessage) -> Self:
-        """Return the place of a message."""
         return cls(message.operation_id, to_ms(message.accepted_at), message.run, message.number or 0)
 
     @classmethod
@@ -104,7 +103,6 @@ class Place(NamedTuple):
 
     @property
     def accepted_at(self) -> datetime:
-        """When its operation was accepted."""
         return from_ms(self.accepted_ms)
 
     def is_of(self, other: Self) -> bool:
@@ -227,7 +225,6 @@ class Lane(JsonShape):
         return self if left == (self.missing or {}) else replace(self, missing=left or None)
 
     def without_wait(self, operation_id: str) -> Self:
-        """Return the lane in which an operation waits for nobody that was not seen."""
         left = {name: after for name, after in (self.missing or {}).items() if name != operation_id}
         return self if left == (self.missing or {}) else replace(self, missing=left or None)
 
@@ -243,13 +240,11 @@ class Lane(JsonShape):
         return replace(lane, dead_letters={**lane.dead_letters, place.operation_id: dead_letter_id})
 
     def with_leave(self, place: Place) -> Self:
-        """Return the lane that remembers the end of a run."""
         others = tuple(leave for leave in self.leaves if leave.operation_id != place.operation_id)
         lane = replace(self, leaves=(*others, Leave(place.operation_id, place.run))[-KEPT_LEAVES:])
         return lane.without_missing(place.operation_id)
 
     def without(self, place: Place) -> Self:
-        """Return the lane without a place."""
         lane = self.with_run(place, place.run).without_wait(place.operation_id)
         return replace(lane, queue=lane.queue.replace(str(place), "", 1))
 

@@ -69,7 +69,6 @@ def ceiling_seconds(policy: RetryPolicy, attempt: int) -> float:
 
 
 def bounds_of(policy: RetryPolicy, attempt: int) -> Bounds:
-    """Return the bounds of the wait after an attempt."""
     ceiling = ceiling_seconds(policy, attempt)
     match policy.jitter:
         case "none":

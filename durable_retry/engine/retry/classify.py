@@ -60,8 +60,6 @@ class Sent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """What a failure is."""
-
     category: Category  # what kind of failure it is; decides what follows
     sent: Sent = Sent.MAYBE  # whether the request can have reached the dependency
     counted: bool = True  # False when the failure is this side's own: it costs no attempt

@@ -86,7 +86,6 @@ class DelayConstraint:
 
 
 def reasons_of(constraints: Iterable[DelayConstraint]) -> tuple[str, ...]:
-    """Return the reasons of all constraints in their order."""
     return tuple(reason for constraint in constraints for reason in constraint.reasons)
 
 
@@ -203,6 +202,5 @@ def budget_constraint(operation: Retryable, postponed: BudgetPostponed, now: dat
 
 
 def limit_constraint(operation: Retryable, postponed: SlotPostponed, now: datetime) -> DelayConstraint:
-    """Return this attempt's turn by the limits of its dependency."""
     reached = f"the limit of {operation.dependency} is reached: {postponed.reason}"
     return DelayConstraint(now + timedelta(seconds=postponed.seconds), (reached,))

@@ -29,7 +29,6 @@ class WaitKind(StrEnum):
 
     @property
     def state(self) -> OperationState:
-        """The state of an operation that waits so."""
         return _STATES.get(self, OperationState.WAITING_RETRY)
 
 
@@ -41,7 +40,6 @@ _STATES: Final = {
 
 
 def kind_after(category: Category | None) -> WaitKind:
-    """Return the kind of the wait after an attempt that failed so."""
     return WaitKind.THROTTLE if category is Category.THROTTLED else WaitKind.RETRY
 
 
@@ -275,7 +273,6 @@ class History(JsonShape):
         return replace(self, own_failures=self.own_failures + 1)
 
     def with_circuit_wait(self) -> Self:
-        """Add a wait for the circuit."""
         return replace(self, circuit_waits=self.circuit_waits + 1)
 
     def with_wait(self, wait: PastWait) -> Self:

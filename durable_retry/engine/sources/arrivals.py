@@ -41,7 +41,6 @@ class Arrival:
 
     @property
     def name(self) -> ScopedKey:
-        """The source's own name for it."""
         return source_name(self.source, self.place, self.message_id)
 
     @property

@@ -124,8 +124,6 @@ def _croniter_part(part: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledOperation:
-    """One operation and its schedule."""
-
     name: str  # unique; part of the key
     schedule: Ncrontab  # when it is due
     expression: str  # the schedule as written; the host's timer reads it
@@ -149,7 +147,6 @@ class ScheduledOperation:
         return sorted(instants) or [self.schedule.due_until(until)]
 
     def key(self, due: datetime) -> str:
-        """Return the key of one run."""
         return f"{self.name}@{to_rfc3339(due)}"
 
 

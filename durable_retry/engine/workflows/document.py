@@ -67,7 +67,6 @@ class BatchDocument(BatchSummary):
 
 
 def counts_of(statuses: Iterable[OperationState]) -> BatchCounts:
-    """Count items by status."""
     listed = list(statuses)
     return BatchCounts(total=len(listed), **{state.value: listed.count(state) for state in OperationState})
 
@@ -82,7 +81,6 @@ def why_batch_failed(counts: BatchCounts, tolerated_failures: int) -> str:
 
 
 def batch_state_of(counts: BatchCounts, tolerated_failures: int) -> BatchState:
-    """Return the state of a batch by its counts."""
     failures = counts.dead_lettered + counts.cancelled
     if counts.succeeded + failures < counts.total:
         return BatchState.RUNNING

@@ -135,7 +135,6 @@ def references_of(request: "SagaRequest") -> tuple[References, list[Problem]]:
 
 
 def references_in_operation(document: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return pointer and text of the references in the body of an operation."""
     request = document.get("request")
     body = request.get("json") if isinstance(request, Mapping) else None
     return [*references_in(body, "/request/json"), *references_in(document.get("input"), "/input")]

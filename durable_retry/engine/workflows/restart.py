@@ -176,7 +176,6 @@ def _renamed(operation: OperationInput, name: str, *, downstream_key: str | None
 
 
 def answer_of(saga: Saga) -> RestartedSaga:
-    """Return the answer to the latest restart of a saga."""
     latest = (saga.restarts or ())[-1]
     return RestartedSaga(
         saga_id=saga.saga_id,

@@ -79,7 +79,6 @@ class BatchProgress(JsonShape):
 
     @property
     def startable(self) -> list[int]:
-        """The items to start now."""
         room = self.max_concurrency - len(self.running)
         return list(range(self.next_index, min(self.total, self.next_index + max(0, room))))
 
@@ -133,8 +132,6 @@ type ConfirmedEffect = Literal["stands", "undone"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SagaStep(JsonShape):
-    """One step."""
-
     name: str  # unique in its saga
     operation: OperationInput  # the step's operation
     # The operation that undoes it; None when nothing can or needs to.
@@ -172,7 +169,6 @@ class SagaStep(JsonShape):
         return self.undone is not None and self.undone.may_have_acted
 
     def ended(self, done: Completion | None, undone: Completion | None) -> Self:
-        """Return the step with the ends of its operations."""
         return replace(self, done=done, undone=undone)
 
 
@@ -221,8 +217,6 @@ class SagaRestart(JsonShape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saga(JsonShape):
-    """A saga and its progress."""
-
     saga_id: str  # `saga-...`, also the orchestration's instance id
     steps: tuple[SagaStep, ...]
     created_at: datetime
@@ -238,7 +232,6 @@ class Saga(JsonShape):
 
     @property
     def failed(self) -> bool:
-        """Whether a step failed."""
         return self.failed_step is not None
 
     @property
@@ -260,7 +253,6 @@ class Saga(JsonShape):
 
     @property
     def state(self) -> SagaState:
-        """The state of the saga."""
         over = isinstance(self.next_action, Over)
         if not self.failed:
             return SagaState.SUCCEEDED if over else SagaState.RUNNING
@@ -310,7 +302,6 @@ class Saga(JsonShape):
         return values[reference.pointer]
 
     def after(self, action: Do | Undo, completion: Completion) -> Self:
-        """Return the saga after an action's operation has ended."""
         step = self.steps[action.index]
         changed = (
             replace(step, done=completion) if isinstance(action, Do) else replace(step, undone=completion)
@@ -318,5 +309,4 @@ class Saga(JsonShape):
         return self.with_steps((*self.steps[: action.index], changed, *self.steps[action.index + 1 :]))
 
     def with_steps(self, steps: tuple[SagaStep, ...]) -> Self:
-        """Return the saga with these steps."""
         return replace(self, steps=steps)
