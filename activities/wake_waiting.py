@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.circuits import wake_some
 

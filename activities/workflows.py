@@ -3,7 +3,7 @@
 from typing import Any
 
 from durable_retry import clock
-from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.calls import Call, begin_call, look_at

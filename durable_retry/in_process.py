@@ -21,7 +21,7 @@ from durable_retry import clock
 from durable_retry.client.documents import OperationFailed, OperationFields, operation_document
 from durable_retry.engine.base.errors import NoSuchOperationError, WrongOperationStateError
 from durable_retry.engine.base.foreign import plain_json, size_problem
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import CALL, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.keys import visible

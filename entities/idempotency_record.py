@@ -9,7 +9,7 @@ from typing import Any
 import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import IDEMPOTENCY_RECORD
 from durable_retry.engine.operations.keys import (
     KeyCompletion,

@@ -15,7 +15,7 @@ from typing import Any, Final, assert_never
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import CIRCUIT_EVENT, OUTBOX, OUTBOX_GIVE_UP, OUTBOX_PENDING, PUBLISH
 from durable_retry.engine.outbox import Delivery, due_of, heads_of, next_due_at, shown_of
 from durable_retry.engine.retry.decide import DeadLetter, Done, Wait

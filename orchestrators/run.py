@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 from durabletask import task
 
-from durable_retry.engine.base.instants import from_rfc3339, optional_to_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339, optional_to_rfc3339
 from durable_retry.engine.base.names import (
     CANCEL_EVENT,
     CIRCUIT_EVENT,

@@ -7,7 +7,7 @@ from typing import Any, Final
 import azure.durable_functions as df
 from durabletask import task
 
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import MANUAL_CONTROL, RELEASE_WAITING, WAKE_WAITING
 from durable_retry.runtime.turns import Turns, call_entity, call_until_success
 from durable_retry.stores.circuit.entity import circuit_id

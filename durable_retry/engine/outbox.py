@@ -28,12 +28,10 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant
-from durable_retry.engine.base.instants import to_rfc3339
-from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape, is_none
+from durable_retry.engine.base.answers import Answer, Instant, Unreadable
+from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape, is_none, to_rfc3339
 from durable_retry.engine.base.names import EventState
 from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput, deadline_of, run_number
 from durable_retry.engine.retry.history import PastAttempt, WaitKind

@@ -14,8 +14,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Instant
-from durable_retry.engine.base.instants import from_ms, to_ms
-from durable_retry.engine.base.json_forms import JsonShape, MsInstant
+from durable_retry.engine.base.json_forms import JsonShape, MsInstant, from_ms, to_ms
 from durable_retry.engine.base.text import deterministic_fraction
 
 LONGEST_WINDOW: Final = timedelta(days=1)

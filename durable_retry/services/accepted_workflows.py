@@ -5,7 +5,7 @@ from typing import Any
 
 from durable_retry import clock
 from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import BATCH, SAGA, OperationState
 from durable_retry.engine.base.validation import validated
 from durable_retry.engine.facts import SubmissionOutcome

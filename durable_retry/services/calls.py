@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.keys import ScopedKey, operation_id_for, visible

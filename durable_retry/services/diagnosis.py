@@ -19,11 +19,10 @@ from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer
+from durable_retry.engine.base.answers import Answer, read_or
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.names import DIAGNOSIS, OPERATIONS_QUEUE, QUEUE_SOURCE
-from durable_retry.engine.base.unreadable import read_or
 from durable_retry.settings.configuration import registration
 from durable_retry.settings.group import SettingsError
 from durable_retry.stores.instances import Instance

@@ -14,11 +14,10 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.answers import Page, read_or
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import UnreadableRecordError
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished

@@ -13,11 +13,10 @@ from typing import Any, Final
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
-from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.answers import Page, read_or
 from durable_retry.engine.base.errors import MessageRefusedError, NoSuchEventError
-from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import OUTBOX, Category, DeadLetterReason, EventState, outbox_instance
-from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.config.dependency import Dependency, signing_key
 from durable_retry.engine.facts import DeliveryEnded
 from durable_retry.engine.outbox import (

@@ -16,7 +16,7 @@ from durable_retry.engine.operations.keys import (
 )
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.submission import ParsedEnvelope, Submission, resolve
-from durable_retry.engine.sources.arrivals import Arrival
+from durable_retry.engine.sources import Arrival
 from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.services.sources import Refusal, keep_refused
 from durable_retry.settings.configuration import targets

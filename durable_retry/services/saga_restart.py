@@ -9,11 +9,10 @@ from functools import partial
 from typing import Any, Final
 
 from durable_retry import clock
+from durable_retry.engine.base.answers import CAUSES, reason_of
 from durable_retry.engine.base.errors import NoSuchDeadLetterError, NoSuchSagaError, WrongSagaStateError
-from durable_retry.engine.base.instants import from_rfc3339
-from durable_retry.engine.base.json_forms import UnreadableRecordError
+from durable_retry.engine.base.json_forms import UnreadableRecordError, from_rfc3339
 from durable_retry.engine.base.names import SAGA
-from durable_retry.engine.base.unreadable import CAUSES, reason_of
 from durable_retry.engine.dead_letters.record import Status, WrongStatusError
 from durable_retry.engine.operations.completion import Completion, values_at
 from durable_retry.engine.operations.operation import OperationInput

@@ -7,7 +7,7 @@ result.
 Backpressure: while the task hub or a dependency is far behind, a source's message waits before it is started.
 An HTTP caller would wait too, so beyond its limits a submission is refused at once (`HttpAdmission`).
 `BackpressureMonitor` samples one started operation per dependency, the probe: it reads its status at most
-once a second while more operations arrive. `engine.sources.arrivals` judges that status.
+once a second while more operations arrive. `engine.sources` judges that status.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependency import UnknownTargetError
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.submission import Naming, parse_envelope, read_operation
-from durable_retry.engine.sources.arrivals import (
+from durable_retry.engine.sources import (
     Arrival,
     Backpressure,
     LagThresholds,

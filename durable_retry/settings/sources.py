@@ -13,8 +13,7 @@ from azure.functions.decorators.kafka import BrokerAuthenticationMode, BrokerPro
 from pydantic import AfterValidator, BeforeValidator
 
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_problem
-from durable_retry.engine.sources.arrivals import LagThresholds
-from durable_retry.engine.sources.schedules import ScheduledOperation, parse_schedules
+from durable_retry.engine.sources import LagThresholds, ScheduledOperation, parse_schedules
 from durable_retry.settings.configuration import APP_ROOT
 from durable_retry.settings.group import SettingsGroup, seconds, setting
 from durable_retry.settings.mistakes import HOST_JSON

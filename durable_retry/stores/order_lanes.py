@@ -16,11 +16,11 @@ from azure.core.exceptions import AzureError
 from durabletask.entities import EntityInstanceId
 
 from durable_retry import clock
+from durable_retry.engine.base.answers import read_or
 from durable_retry.engine.base.errors import ContendedError, TaskHubUnavailableError
 from durable_retry.engine.base.foreign import json_object
-from durable_retry.engine.base.instants import from_ms
+from durable_retry.engine.base.json_forms import from_ms
 from durable_retry.engine.base.names import DROP, JOIN, LEAVE, ORDER_LANE, RELEASE
-from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.order_lanes.lane import Lane, LaneMessage, Place, Tail, lane_of_state, tail_after
 from durable_retry.runtime.concurrency import LoopOwned

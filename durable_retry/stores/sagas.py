@@ -26,8 +26,8 @@ from typing import Any, Final
 
 from durabletask.client import OrchestrationStatus
 
+from durable_retry.engine.base.answers import read_or
 from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import MAX_BYTES, size_bytes

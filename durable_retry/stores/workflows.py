@@ -23,17 +23,17 @@ from functools import partial
 from itertools import batched
 from typing import Final
 
+from durable_retry.engine.base.answers import read_or
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.instants import (
-    age,
-    from_age,
+from durable_retry.engine.base.json_forms import (
     from_ms,
+    from_newest_first,
     from_rfc3339,
+    newest_first,
     optional_from_rfc3339,
     to_rfc3339,
 )
 from durable_retry.engine.base.names import FINISHED, DeadLetterReason, OperationState
-from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.workflows.document import (
@@ -109,7 +109,7 @@ async def keep_batch(batch: Batch, items: Sequence[Item]) -> None:
     }
     if batch.key is not None:
         row["key"] = batch.key
-    listed = {"PartitionKey": CREATED, "RowKey": f"{age(batch.created_at)}-{batch.batch_id}"}
+    listed = {"PartitionKey": CREATED, "RowKey": f"{newest_first(batch.created_at)}-{batch.batch_id}"}
     await tables.merge(TABLE, listed)
     await tables.insert_if_absent(TABLE, row)
 
@@ -300,7 +300,7 @@ LISTED: Final = (SAGA, BULK_ACTION)
 
 async def note_created(kind: str, instance_id: str, created_at: str) -> None:
     """List an instance, one of `LISTED`, under an RFC 3339 instant, always the same for it. Idempotent."""
-    keys = {"PartitionKey": kind, "RowKey": f"{age(from_rfc3339(created_at))}-{instance_id}"}
+    keys = {"PartitionKey": kind, "RowKey": f"{newest_first(from_rfc3339(created_at))}-{instance_id}"}
     await tables.merge(LISTS_TABLE, keys | {"created_at": created_at})
 
 
@@ -322,4 +322,4 @@ async def _listed_instance(hub: TaskHub, row: tables.Row) -> Instance | None:
     try:
         return await hub.read_instance(instance_id)
     except TaskHubUnavailableError as error:
-        return unseen_instance(instance_id, from_age(digits), str(error))
+        return unseen_instance(instance_id, from_newest_first(digits), str(error))

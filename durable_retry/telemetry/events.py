@@ -5,7 +5,7 @@ Log lines carry the ids as attributes (`extra`) for searching.
 
 import logging
 
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState, Priority
 from durable_retry.engine.base.text import counted
 from durable_retry.engine.facts import (

@@ -35,7 +35,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.trace_context import TRACEPARENT, TraceContext, trace_in
 from durable_retry.engine.operations.operation import OperationInput

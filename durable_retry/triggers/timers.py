@@ -17,8 +17,7 @@ import azure.functions as func
 from durable_retry import clock
 from durable_retry.deferred import deferred
 from durable_retry.engine.base.names import QUEUE_SOURCE
-from durable_retry.engine.sources.arrivals import Arrival
-from durable_retry.engine.sources.schedules import ScheduledOperation
+from durable_retry.engine.sources import Arrival, ScheduledOperation
 from durable_retry.runtime.binding import TaskHub, bind_hub
 from durable_retry.runtime.concurrency import run_each
 from durable_retry.services.upkeep.chores import EACH_MINUTE

@@ -18,7 +18,7 @@ import pytest
 from azure.storage.queue import QueueClient, TextBase64DecodePolicy, TextBase64EncodePolicy
 
 from durable_retry.client import AsyncClient, Client, OperationFailed
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
 from tests.support.azurite import Storage
 from tests.support.documents import Document

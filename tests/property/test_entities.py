@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import entities
-from durable_retry.engine.base.instants import to_ms
+from durable_retry.engine.base.json_forms import to_ms
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
 from durable_retry.engine.circuit.calls import CallHealth, ProbeResult
 from durable_retry.engine.circuit.messages import PermitMessage, ReportMessage

@@ -27,7 +27,7 @@ from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.keys import visible
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.sources.arrivals import LagThresholds
+from durable_retry.engine.sources import LagThresholds
 from durable_retry.services import sources as intake_module
 from durable_retry.services.operations.submit import Started, SubmitResult
 from durable_retry.services.sources import NotAcceptedError, intake

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from durable_retry import clock
 from durable_retry.engine.base import names
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import (
     BATCH,
     BULK_ACTION,

@@ -9,7 +9,7 @@ from typing import Final
 
 import httpx
 
-from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import PAUSE_EVENT, Category, DeadLetterReason
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.history import KEPT_ACTIONS

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from azure.core.exceptions import ServiceResponseError
 
 from durable_retry import clock, in_process
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import CANCEL_EVENT, PAUSE_EVENT, OperationState
 from durable_retry.engine.circuit import transitions
 from durable_retry.engine.circuit.breaker import Breaker

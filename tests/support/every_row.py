@@ -11,7 +11,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 from durable_retry import clock
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.dead_letters.record import Status

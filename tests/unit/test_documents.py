@@ -13,7 +13,7 @@ import pytest
 from durable_retry.api import described
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.retry.policy import PRESETS
-from durable_retry.engine.sources.schedules import parse_schedules
+from durable_retry.engine.sources import parse_schedules
 from durable_retry.settings.catalogue import GROUPS
 from scripts.processes import ROOT
 from scripts.run import build_parser, what_to_try

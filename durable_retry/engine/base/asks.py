@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from durable_retry.engine.base.instants import to_ms
-from durable_retry.engine.base.json_forms import JsonRow, MsInstant
+from durable_retry.engine.base.json_forms import JsonRow, MsInstant, to_ms
 
 KEPT_ASKS: Final = 128
 """Answered asks that a state remembers, about 7 KB. A repetition that comes after so many others costs what

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from datetime import UTC, datetime
 from typing import Final, override
 
 CUT_MARK: Final = "... (cut)"
@@ -32,6 +33,13 @@ def failing_text(error: str) -> str:
 def cut_text(text: str, limit: int) -> str:
     """Return at most `limit` characters, the cut marked; `limit` is at least the mark's length."""
     return text if len(text) <= limit else text[: limit - len(CUT_MARK)] + CUT_MARK
+
+
+def time_text(instant: datetime, now: datetime) -> str:
+    """Return an instant for a sentence: `21:56 UTC`, or `2026-11-21 21:56 UTC` where that is another day."""
+    shown = instant.astimezone(UTC)
+    day = "" if shown.date() == now.astimezone(UTC).date() else f"{shown:%Y-%m-%d} "
+    return f"{day}{shown:%H:%M} UTC"
 
 
 def mentions(words: str, *texts: str | None) -> bool:

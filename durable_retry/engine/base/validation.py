@@ -25,8 +25,7 @@ from pydantic import (
 from pydantic.annotated_handlers import GetJsonSchemaHandler
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
-from durable_retry.engine.base.instants import from_rfc3339
-from durable_retry.engine.base.json_forms import JsonShape
+from durable_retry.engine.base.json_forms import JsonShape, from_rfc3339
 
 
 @dataclass(frozen=True, slots=True)

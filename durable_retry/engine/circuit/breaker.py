@@ -13,9 +13,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from durable_retry.engine.base.asks import Ask, with_ask
-from durable_retry.engine.base.instants import from_ms, time_text, to_ms
-from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
-from durable_retry.engine.base.text import failing_text
+from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant, from_ms, to_ms
+from durable_retry.engine.base.text import failing_text, time_text
 from durable_retry.engine.circuit.calls import SlidingWindow
 from durable_retry.engine.circuit.reporters import Reporters
 from durable_retry.engine.circuit.retry_budget import Budget

@@ -12,8 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, Self, assert_never
 
-from durable_retry.engine.base.instants import from_ms, to_ms
-from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
+from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant, from_ms, to_ms
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.pace import Quota
 

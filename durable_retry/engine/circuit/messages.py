@@ -10,9 +10,8 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant, left_out
+from durable_retry.engine.base.answers import Answer, Instant, Unreadable, left_out
 from durable_retry.engine.base.json_forms import JsonShape, is_none
-from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.circuit.breaker import FREE, AuditEntry, Breaker, ManualControl, advanced
 from durable_retry.engine.circuit.calls import Report, SlidingWindow
 from durable_retry.engine.circuit.retry_budget import HEARD_SECONDS, RetryBudgetSettings, budget_snapshot

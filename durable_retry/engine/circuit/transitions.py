@@ -5,8 +5,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from durable_retry.engine.base.asks import is_repeated
-from durable_retry.engine.base.instants import from_ms, to_ms
-from durable_retry.engine.base.json_forms import JsonShape, MsInstant
+from durable_retry.engine.base.json_forms import JsonShape, MsInstant, from_ms, to_ms
 from durable_retry.engine.base.text import counted
 from durable_retry.engine.circuit.breaker import (
     BY_CHARACTERS,

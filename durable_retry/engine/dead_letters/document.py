@@ -13,11 +13,10 @@ from typing import Annotated, Any, Final, Self, cast
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant, left_out
+from durable_retry.engine.base.answers import Answer, Instant, Unreadable, left_out
 from durable_retry.engine.base.json_forms import JsonShape, is_none
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import Category, DeadLetterReason, Priority
-from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.dead_letters.record import (
     MAX_NOTES,
     EditedValue,

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Self
 
+from durable_retry.engine.base.answers import read_or
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.names import TurnNames
 from durable_retry.engine.base.text import may_mention, mentions
-from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.record import FACETS, Facets, KeptDeadLetter, Status
 
 

@@ -20,10 +20,9 @@ from typing import Annotated, Any, Final, NotRequired, Self, TypedDict
 
 from pydantic import Field
 
-from durable_retry.engine.base.instants import from_ms, from_rfc3339
-from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape
+from durable_retry.engine.base.answers import read_or
+from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape, from_ms, from_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason, Priority
-from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.operation import without_credentials
 from durable_retry.engine.retry.history import FailureDetail
 

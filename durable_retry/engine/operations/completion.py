@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Self
 
-from durable_retry.engine.base.instants import from_rfc3339
-from durable_retry.engine.base.json_forms import JsonShape
+from durable_retry.engine.base.json_forms import JsonShape, from_rfc3339
 from durable_retry.engine.base.names import FINISHED, Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.trace_context import TraceContext

@@ -25,8 +25,7 @@ from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import quote
 
-from durable_retry.engine.base.instants import from_ms
-from durable_retry.engine.base.json_forms import JsonShape
+from durable_retry.engine.base.json_forms import JsonShape, from_ms
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointed_at
 
 MAX_KEY_CHARS: Final = 255

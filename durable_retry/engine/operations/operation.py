@@ -24,8 +24,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final, Self
 
-from durable_retry.engine.base.instants import from_rfc3339, to_ms
-from durable_retry.engine.base.json_forms import JsonShape
+from durable_retry.engine.base.json_forms import JsonShape, from_rfc3339, to_ms
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import OrderOnFailure, Priority
 from durable_retry.engine.base.text import MASK

@@ -15,9 +15,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from durable_retry.engine.base.answers import Answer, Instant, is_empty, left_out
-from durable_retry.engine.base.instants import from_rfc3339
-from durable_retry.engine.base.json_forms import is_none
+from durable_retry.engine.base.answers import Answer, Instant, Unreadable, is_empty, left_out
+from durable_retry.engine.base.json_forms import from_rfc3339, is_none
 from durable_retry.engine.base.names import (
     FINISHED,
     Category,
@@ -28,7 +27,6 @@ from durable_retry.engine.base.names import (
     Priority,
 )
 from durable_retry.engine.base.text import CUT_MARK, cut_text
-from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.steps import HeartbeatNote, StepNote
 from durable_retry.engine.retry.history import History, PastAction, PastAttempt, PastWait

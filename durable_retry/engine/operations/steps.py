@@ -24,10 +24,9 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.answers import Answer, Instant, Unreadable
 from durable_retry.engine.base.json_forms import JsonShape, is_none
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 
 MAX_RESULT_BYTES: Final = 65_536

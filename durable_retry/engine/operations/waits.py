@@ -10,9 +10,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from durable_retry.engine.base.instants import from_rfc3339, time_text
+from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.names import PAUSE_EVENT, RESUME_EVENT, WAITING, OperationState
-from durable_retry.engine.base.text import cut_text, failing_text, outcome_text
+from durable_retry.engine.base.text import cut_text, failing_text, outcome_text, time_text
 from durable_retry.engine.base.validation import (
     InvalidInputError,
     PositiveSeconds,

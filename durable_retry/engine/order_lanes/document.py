@@ -7,9 +7,8 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant, left_out
+from durable_retry.engine.base.answers import Answer, Instant, Unreadable, left_out
 from durable_retry.engine.base.json_forms import is_none
-from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.order_lanes.lane import Lane, Place
 
 SHOWN_PLACES: Final = 200

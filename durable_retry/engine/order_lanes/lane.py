@@ -26,8 +26,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple, Self
 
-from durable_retry.engine.base.instants import from_ms, to_ms
-from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
+from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant, from_ms, to_ms
 from durable_retry.engine.base.text import counted
 
 MOST_PLACES: Final = 20_000

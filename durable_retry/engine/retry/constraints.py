@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-from durable_retry.engine.base.instants import time_text
 from durable_retry.engine.base.names import Priority
-from durable_retry.engine.base.text import cut_text, seconds_text
+from durable_retry.engine.base.text import cut_text, seconds_text, time_text
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import RECHECK, Refused, release_at
 from durable_retry.engine.limits.limiter import SlotPostponed

@@ -24,8 +24,7 @@ from email.utils import parsedate_tz
 from math import isnan
 from typing import Final
 
-from durable_retry.engine.base.instants import from_rfc3339
-from durable_retry.engine.base.json_forms import JsonShape
+from durable_retry.engine.base.json_forms import JsonShape, from_rfc3339
 from durable_retry.engine.base.text import cut_text, seconds_text
 from durable_retry.engine.pace import RateLeft
 

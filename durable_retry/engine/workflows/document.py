@@ -6,11 +6,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant, is_empty, left_out
+from durable_retry.engine.base.answers import Answer, Instant, Unreadable, is_empty, left_out
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.base.text import counted
-from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import StatusCounts

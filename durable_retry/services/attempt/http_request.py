@@ -25,7 +25,7 @@ from durable_retry.engine.retry.classify import Sent, classify_failure, classify
 from durable_retry.engine.retry.constraints import attempt_seconds
 from durable_retry.engine.retry.history import AttemptOutcome, FailureDetail
 from durable_retry.engine.retry.retry_after import parse_rate_left, parse_retry_after, parse_used_up
-from durable_retry.engine.sources.arrivals import DATA_PREFIX
+from durable_retry.engine.sources import DATA_PREFIX
 from durable_retry.services.attempt.bodies import body_text
 from durable_retry.services.attempt.http_client import BoundedResponse, EscapedBaseUrlError, Request, send
 from durable_retry.services.attempt.http_pool import SendProgress

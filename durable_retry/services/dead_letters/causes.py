@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from durable_retry import clock
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.errors import NoSuchCauseError
-from durable_retry.engine.base.instants import microseconds
+from durable_retry.engine.base.json_forms import microseconds
 from durable_retry.engine.dead_letters.document import (
     Cause,
     CauseDocument,

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.answers import Page, read_or
 from durable_retry.engine.base.errors import NoSuchDeadLetterError
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.document import DeadLetterDocument, DeadLetterSummary
 from durable_retry.engine.dead_letters.filters import EVERY, DeadLetterFilter, DeadLetterSearch
 from durable_retry.engine.dead_letters.record import (

@@ -48,7 +48,7 @@ from durable_retry.engine.facts import SubmissionOutcome, Submitted
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.keys import is_live
 from durable_retry.engine.operations.operation import OperationInput, without_credentials
-from durable_retry.engine.sources.arrivals import DATA_PREFIX, Arrival
+from durable_retry.engine.sources import DATA_PREFIX, Arrival
 from durable_retry.engine.workflows.references import SAGA_SOURCE, refuse_unfilled
 from durable_retry.services.operations.submit import KeyReused, submit
 from durable_retry.services.outbox import resend, was_resent
@@ -241,7 +241,7 @@ _ENDED_OTHERWISE: Final = (OperationState.SUCCEEDED, OperationState.CANCELLED)
 
 
 def _bytes_of_message(text: str) -> bytes:
-    # Undoes what `engine.sources.arrivals.kept_text` did to bytes that are no text.
+    # Undoes what `engine.sources.kept_text` did to bytes that are no text.
     if not text.startswith(DATA_PREFIX):
         return text.encode("utf-8", "replace")
     try:

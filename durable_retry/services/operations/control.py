@@ -13,7 +13,7 @@ from durable_retry.engine.base.errors import (
     NoSuchOperationError,
     WrongOperationStateError,
 )
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import (
     CANCEL_EVENT,
     PAUSE_EVENT,

@@ -29,6 +29,7 @@ from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
+from durable_retry.engine.base.answers import CAUSES
 from durable_retry.engine.base.errors import InstanceEndedError, TaskHubUnavailableError
 from durable_retry.engine.base.names import (
     BATCH,
@@ -41,7 +42,6 @@ from durable_retry.engine.base.names import (
     DeadLetterReason,
 )
 from durable_retry.engine.base.trace_context import trace_in
-from durable_retry.engine.base.unreadable import CAUSES
 from durable_retry.engine.facts import OperationEnded
 from durable_retry.engine.operations.completion import (
     Completion,

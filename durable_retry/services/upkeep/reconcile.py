@@ -25,9 +25,9 @@ from typing import Final, Self
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry import clock
+from durable_retry.engine.base.answers import marked, read_or
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.names import FINISHED, OPERATION, DeadLetterReason
-from durable_retry.engine.base.unreadable import marked, read_or
 from durable_retry.engine.facts import OperationEnded
 from durable_retry.engine.operations.completion import unreadable_completion, unreadable_document
 from durable_retry.engine.operations.status import checked_document, last_error

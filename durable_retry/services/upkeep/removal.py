@@ -18,10 +18,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import batched, groupby
 from typing import Final
 
-from durable_retry.engine.base.instants import age, from_rfc3339
-from durable_retry.engine.base.json_forms import UnreadableRecordError
+from durable_retry.engine.base.answers import read_or
+from durable_retry.engine.base.json_forms import UnreadableRecordError, from_rfc3339, newest_first
 from durable_retry.engine.base.names import EventState, outbox_instance
-from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.operations.keys import is_live
 from durable_retry.engine.outbox import outbox_id_of
@@ -283,7 +282,7 @@ async def remove_listed(past: Past) -> tuple[int, str]:
         await tables.delete(table, kind, row["RowKey"])
         return 1
 
-    oldest = f"{age(past.before)}."
+    oldest = f"{newest_first(past.before)}."
     cursor = max(past.after, oldest) if past.after else None
     page = await tables.rows_between(table, kind, after=oldest, cursor=cursor, limit=BATCHES_PER_STEP)
     return await _remove_few_at_once(remove, page.rows), page.cursor or ""

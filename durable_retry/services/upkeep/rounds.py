@@ -22,7 +22,7 @@ from azure.core.exceptions import AzureError
 
 from durable_retry import clock
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import RETENTION
 from durable_retry.runtime.concurrency import raise_first, run_each, settle_all
 from durable_retry.services.dead_letters.replay import finish_replay

@@ -19,9 +19,10 @@ from durabletask.entities import EntityInstanceId
 from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 
 from durable_retry import clock
+from durable_retry.engine.base.answers import read_or
 from durable_retry.engine.base.errors import InstanceEndedError
 from durable_retry.engine.base.foreign import json_object
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import (
     CALL_LIMITER,
     CIRCUIT_BREAKER,
@@ -32,7 +33,6 @@ from durable_retry.engine.base.names import (
     OperationState,
     outbox_instance,
 )
-from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.calls import Report
 from durable_retry.engine.circuit.messages import ReportMessage

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from durable_retry import clock
-from durable_retry.engine.base.instants import DIGITS, from_newest_first, from_rfc3339
+from durable_retry.engine.base.json_forms import DIGITS, from_newest_first, from_rfc3339
 from durable_retry.engine.dead_letters.document import (
     WITHOUT_DEPENDENCY,
     DeadLetterSummary,

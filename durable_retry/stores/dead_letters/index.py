@@ -15,7 +15,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Final
 
-from durable_retry.engine.base.instants import DIGITS, from_rfc3339, newest_first, oldest_first, to_rfc3339
+from durable_retry.engine.base.json_forms import DIGITS, from_rfc3339, newest_first, oldest_first, to_rfc3339
 from durable_retry.engine.dead_letters.filters import NAME_CHARS
 from durable_retry.engine.dead_letters.record import Facets, KeptDeadLetter, Status
 from durable_retry.stores.storage import contents, tables

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from durable_retry.engine.base.instants import newest_first
+from durable_retry.engine.base.json_forms import newest_first
 from durable_retry.engine.dead_letters.filters import EVERY, DeadLetterFilter, DeadLetterSearch
 from durable_retry.engine.dead_letters.record import Facets, KeptDeadLetter, Status
 from durable_retry.stores.dead_letters.index import AFTER_ALL, NEWEST_FIRST, TABLE, id_at

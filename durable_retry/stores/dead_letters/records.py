@@ -22,15 +22,15 @@ from hashlib import sha256
 from typing import Any, Final
 
 from durable_retry import clock
+from durable_retry.engine.base.answers import read_or
 from durable_retry.engine.base.errors import (
     ContendedError,
     NoSuchDeadLetterError,
     StorageRefusedError,
     UnreadableDeadLetterError,
 )
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import OPERATION, DeadLetterReason
-from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.record import (
     KeptDeadLetter,
     Replay,

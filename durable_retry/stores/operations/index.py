@@ -29,14 +29,15 @@ from hashlib import sha256
 from itertools import batched, groupby
 from typing import Annotated, Final
 
-from durable_retry.engine.base.instants import (
+from durable_retry.engine.base.json_forms import (
+    Form,
+    JsonRow,
     from_microseconds,
     from_rfc3339,
     microseconds,
     newest_first,
     to_rfc3339,
 )
-from durable_retry.engine.base.json_forms import Form, JsonRow
 from durable_retry.engine.base.names import FINISHED, OperationState, Priority
 from durable_retry.engine.base.text import may_mention
 from durable_retry.stores.storage import contents, tables

@@ -43,7 +43,7 @@ from uuid import uuid4
 
 from azure.core.exceptions import AzureError
 
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.operations.keys import Life, Met
 from durable_retry.engine.operations.steps import OvertakenError
 from durable_retry.stores.storage import contents, tables

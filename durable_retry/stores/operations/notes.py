@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.engine.base.instants import from_rfc3339, microseconds
+from durable_retry.engine.base.json_forms import from_rfc3339, microseconds
 from durable_retry.engine.base.names import FINISHED, HELD_UP, PAUSE_EVENT, OperationState
 from durable_retry.engine.facts import (
     ActedOn,

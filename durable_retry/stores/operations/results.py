@@ -16,7 +16,7 @@ from hashlib import sha256
 from math import ceil
 from typing import Any, Final
 
-from durable_retry.engine.base.unreadable import CAUSES, marked, reason_of
+from durable_retry.engine.base.answers import CAUSES, marked, reason_of
 from durable_retry.engine.operations.completion import VALUES
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.stores.storage import contents, lists, tables, whole_tables

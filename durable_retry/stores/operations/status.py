@@ -14,12 +14,12 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 
 from durable_retry import clock
+from durable_retry.engine.base.answers import CAUSES, marked, read_or, reason_of
 from durable_retry.engine.base.foreign import json_object
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState, turn_names_of
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.trace_context import trace_in
-from durable_retry.engine.base.unreadable import CAUSES, marked, read_or, reason_of
 from durable_retry.engine.operations.completion import unreadable_document, written_operation, written_run
 from durable_retry.engine.operations.keys import is_live, is_operation_id
 from durable_retry.engine.operations.operation import OperationInput, content_of

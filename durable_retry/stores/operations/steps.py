@@ -16,9 +16,9 @@ from operator import itemgetter
 from typing import Final
 
 from durable_retry import clock
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.answers import read_or
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.operations.steps import (
     HEARTBEAT,
     HeartbeatNote,

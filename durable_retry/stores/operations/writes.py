@@ -22,7 +22,7 @@ from datetime import datetime
 from typing import Any
 
 from durable_retry.engine.base.errors import StorageRefusedError
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.operations.keys import run_of
 from durable_retry.engine.operations.steps import OvertakenError

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from durable_retry.engine.base.answers import read_or
 from durable_retry.engine.base.errors import NoSuchEventError, UnreadableEventError
-from durable_retry.engine.base.instants import from_ms, from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import from_ms, from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import EventState
 from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.outbox import (
     OutboxEvent,
     StoredEvent,

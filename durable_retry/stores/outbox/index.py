@@ -25,10 +25,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from durable_retry.engine.base.instants import age, from_age, from_ms, from_rfc3339, to_rfc3339
-from durable_retry.engine.base.json_forms import JsonShape
+from durable_retry.engine.base.answers import read_or
+from durable_retry.engine.base.json_forms import (
+    JsonShape,
+    from_ms,
+    from_newest_first,
+    from_rfc3339,
+    newest_first,
+    to_rfc3339,
+)
 from durable_retry.engine.base.names import EventState
-from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.outbox import OutboxEvent, StoredEvent, outbox_id_of, unreadable_event
 from durable_retry.stores.storage import contents, lists, tables
 from durable_retry.stores.storage.lists import partition_of, partitions
@@ -163,8 +169,8 @@ async def list_ended(
     page = await lists.merged_rows(
         INDEX_TABLE,
         partitions(state.value),
-        after="" if created_before is None else f"{age(created_before)}.",
-        before=None if created_after is None else f"{age(created_after)}.",
+        after="" if created_before is None else f"{newest_first(created_before)}.",
+        before=None if created_after is None else f"{newest_first(created_after)}.",
         limit=limit,
         cursor=cursor,
     )
@@ -179,7 +185,7 @@ def cursor_at(event: OutboxEvent) -> str:
 def _ended_event(row: tables.Row, state: EventState) -> OutboxEvent:
     def stand_in(reason: str) -> OutboxEvent:
         digits, _, event_id = str(row["RowKey"]).partition("-")
-        created_at = read_or(lambda: from_age(digits), lambda _: from_ms(0))
+        created_at = read_or(lambda: from_newest_first(digits), lambda _: from_ms(0))
         return unreadable_event(event_id, state, created_at, reason).listed()
 
     return read_or(lambda: OutboxEvent.read(json.loads(contents.unpacked("document", row))), stand_in)
@@ -202,7 +208,9 @@ async def count_ended(state: EventState, most: int) -> tuple[int, bool]:
 async def list_older(kind: str, created_before: datetime, limit: int, shard: int) -> list[OldEntry]:
     """Return entries under a state, or `COMMITTED`, of before an instant, of one shard."""
     partition = partitions(kind)[shard]
-    page = await tables.rows_between(INDEX_TABLE, partition, after=f"{age(created_before)}.", limit=limit)
+    page = await tables.rows_between(
+        INDEX_TABLE, partition, after=f"{newest_first(created_before)}.", limit=limit
+    )
 
     def entry(row: tables.Row) -> OldEntry:
         id_ = str(row["RowKey"]).partition("-")[2]
@@ -214,7 +222,7 @@ async def list_older(kind: str, created_before: datetime, limit: int, shard: int
 
 async def note_commit(outbox_id: str, location: OutboxLocation, now: datetime) -> None:
     """List the commit of a run without events, so that retention finds its row."""
-    keys = {"PartitionKey": partition_of(COMMITTED, outbox_id), "RowKey": f"{age(now)}-{outbox_id}"}
+    keys = {"PartitionKey": partition_of(COMMITTED, outbox_id), "RowKey": f"{newest_first(now)}-{outbox_id}"}
     await tables.merge(INDEX_TABLE, keys | location.to_json())
 
 
@@ -245,4 +253,4 @@ def _location_of_row(row: tables.Row, outbox_id: str) -> OutboxLocation:
 
 def _ended_key(event: StoredEvent | OutboxEvent) -> str:
     """Key by creation time, the newest first; it never changes, so a repeated entry is the same row."""
-    return f"{age(event.created_at)}-{event.event_id}"
+    return f"{newest_first(event.created_at)}-{event.event_id}"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-from durable_retry.engine.base.unreadable import CAUSES, reason_of
+from durable_retry.engine.base.answers import CAUSES, reason_of
 from durable_retry.stores.storage.tables import KEYS, Row
 
 _CHUNK_CHARS: Final = 15_000

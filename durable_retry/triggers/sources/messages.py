@@ -12,7 +12,7 @@ from azure.core.exceptions import AzureError
 
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE
 from durable_retry.engine.base.trace_context import trace_in
-from durable_retry.engine.sources.arrivals import Arrival
+from durable_retry.engine.sources import Arrival
 from durable_retry.runtime.binding import TaskHub, bind_hub
 from durable_retry.services.queue import keep_poison, plain_body, return_poison
 from durable_retry.services.sources import intake

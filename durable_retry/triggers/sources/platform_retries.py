@@ -14,7 +14,7 @@ from azure.core.exceptions import AzureError
 
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.names import DeadLetterReason
-from durable_retry.engine.sources.arrivals import Arrival
+from durable_retry.engine.sources import Arrival
 from durable_retry.runtime.binding import TaskHub, bind_hub
 from durable_retry.services.sources import NotAcceptedError, Refusal, intake, keep_refused
 

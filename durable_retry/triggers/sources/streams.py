@@ -14,7 +14,7 @@ import azure.functions as func
 from durable_retry.engine.base.foreign import read_json
 from durable_retry.engine.base.trace_context import trace_in
 from durable_retry.engine.base.validation import InvalidInputError, pointed_at
-from durable_retry.engine.sources.arrivals import Arrival
+from durable_retry.engine.sources import Arrival
 from durable_retry.runtime.binding import TaskHub, bind_hub
 from durable_retry.services.sources import intake
 from durable_retry.settings.sources import IntakeSettings

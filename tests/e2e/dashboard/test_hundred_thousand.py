@@ -14,7 +14,7 @@ import pytest
 from azure.data.tables import TableServiceClient
 from playwright.sync_api import Browser, expect
 
-from durable_retry.engine.base.instants import from_microseconds
+from durable_retry.engine.base.json_forms import from_microseconds
 from durable_retry.engine.base.names import OperationState
 from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries_at_end
 from durable_retry.stores.storage import clients as storage_clients

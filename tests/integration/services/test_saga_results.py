@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from azure.core.exceptions import AzureError
 
+from durable_retry.engine.base.answers import CAUSES
 from durable_retry.engine.base.names import OperationState
-from durable_retry.engine.base.unreadable import CAUSES
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services import workflows
 from durable_retry.services.operations.submit import Replayed

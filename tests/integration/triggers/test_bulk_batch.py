@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from durable_retry import clock
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.states import CircuitState

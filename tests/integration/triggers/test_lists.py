@@ -8,7 +8,7 @@ import azure.functions as func
 import pytest
 
 from durable_retry import clock
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.services.upkeep.removal import LISTS, Past, remove_listed
 from durable_retry.stores import workflows as lists
 from durable_retry.stores.storage.tables import rows_between

@@ -14,7 +14,7 @@ from durable_retry.engine.operations.keys import (
     explicit_scope,
     operation_id_for,
 )
-from durable_retry.engine.sources.arrivals import Arrival, Backpressure, LagThresholds
+from durable_retry.engine.sources import Arrival, Backpressure, LagThresholds
 from durable_retry.services import sources as intake_module
 from durable_retry.services.operations.submit import submit
 from durable_retry.services.sources import SAMPLE_INTERVAL, BackpressureMonitor, Intake, NotAcceptedError

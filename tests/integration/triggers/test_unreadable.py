@@ -13,7 +13,7 @@ from azure.data.tables import UpdateMode
 from durabletask.client import OrchestrationStatus
 
 from durable_retry import api
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter

@@ -14,7 +14,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from durable_retry.engine.base.foreign import read_json
-from durable_retry.engine.base.instants import from_age, from_rfc3339, optional_from_rfc3339
+from durable_retry.engine.base.json_forms import from_newest_first, from_rfc3339, optional_from_rfc3339
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import (
     InvalidInputError,
@@ -33,7 +33,7 @@ from durable_retry.engine.operations.status import MAX_BYTES, fitted_status, siz
 from durable_retry.engine.operations.submission import parse_key
 from durable_retry.engine.retry.history import History
 from durable_retry.engine.retry.retry_after import MAX_HINT_SECONDS, parse_http_date, parse_retry_after
-from durable_retry.engine.sources.schedules import Ncrontab, parse_ncrontab
+from durable_retry.engine.sources import Ncrontab, parse_ncrontab
 from durable_retry.engine.workflows.references import Reference
 from durable_retry.services.queue import decoded
 from durable_retry_console.finding.question import IndexCursor, cursor_content
@@ -241,7 +241,7 @@ TEXTS = st.text() | WITH_OFFSETS | numbers | dates | CURSORS | SCHEDULES
 READERS = {
     from_rfc3339: datetime,
     optional_from_rfc3339: datetime,
-    from_age: datetime,
+    from_newest_first: datetime,
     parse_http_date: datetime | None,
     parse_key: str,
     parse_ncrontab: Ncrontab,

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from durabletask.internal import helpers
 
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.facts import OperationEnded, WaitEnded

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from durable_retry.engine.base.instants import from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import CIRCUIT_EVENT, Category
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed

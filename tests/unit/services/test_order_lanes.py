@@ -10,7 +10,7 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.instants import to_ms
+from durable_retry.engine.base.json_forms import to_ms
 from durable_retry.engine.dead_letters.record import KeptDeadLetter, Status, of_operation
 from durable_retry.engine.order_lanes.document import BlockedLanes
 from durable_retry.engine.order_lanes.lane import Lane, Place, joined, left

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from durable_retry import clock
-from durable_retry.engine.sources.arrivals import Backpressure, LagThresholds
+from durable_retry.engine.sources import Backpressure, LagThresholds
 from durable_retry.services import sources as intake
 from durable_retry.services.sources import BackpressureMonitor, BehindError, HttpAdmission, OverloadedError
 from durable_retry.stores.task_hub import TaskHub

@@ -10,7 +10,7 @@ import pytest
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.config.dependency import Targets
 from durable_retry.engine.operations.submission import Naming, parse, parse_envelope
-from durable_retry.engine.sources.arrivals import Arrival, read_message
+from durable_retry.engine.sources import Arrival, read_message
 from durable_retry.services.queue import message_of
 from durable_retry.triggers.http import submissions, workflows
 from durable_retry.triggers.http.submissions import read_submission

@@ -15,10 +15,9 @@ from datetime import datetime
 from functools import partial
 from typing import Final, override
 
-from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.answers import Page, read_or
 from durable_retry.engine.base.errors import ContendedError
-from durable_retry.engine.base.instants import age
-from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.base.json_forms import newest_first
 from durable_retry.stores.storage import contents, tables
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem
 from durable_retry_console.background import BackgroundWriter
@@ -54,7 +53,7 @@ class ActivityWriter(BackgroundWriter):
             name: With the instant it names the entry, which replaces an earlier one; None for one of its own.
         """
         # Made once: an entry that is written again is the same row.
-        key = f"{age(item.at)}-{name or uuid.uuid4().hex[:8]}"
+        key = f"{newest_first(item.at)}-{name or uuid.uuid4().hex[:8]}"
         row = {"PartitionKey": _ENTRY, "RowKey": key, **contents.packed("item", item.model_dump_json())}
         with self._lock:
             self._held[key] = row
@@ -94,8 +93,8 @@ async def list_activity(wanted: ActivityFilter, limit: int, cursor: str | None) 
         TABLE,
         _ENTRY,
         # Rows of one instant have names behind it: `.` sorts behind `-`.
-        after="" if wanted.before is None else f"{age(wanted.before)}.",
-        before=None if wanted.after is None else f"{age(wanted.after)}.",
+        after="" if wanted.before is None else f"{newest_first(wanted.before)}.",
+        before=None if wanted.after is None else f"{newest_first(wanted.after)}.",
     )
     for _ in range(0, _MAX_ROWS, _ROWS_AT_ONCE):
         page = await rows_between(limit=_ROWS_AT_ONCE, cursor=cursor)
@@ -116,7 +115,7 @@ def _item_of_row(row: tables.Row) -> ActivityItem:
 async def remove_activity_before(instant: datetime) -> int:
     """Delete entries from before an instant, a bounded number; return how many."""
     page = await tables.rows_between(
-        TABLE, _ENTRY, after=f"{age(instant)}.", limit=_REMOVED_AT_ONCE, only=tables.KEYS
+        TABLE, _ENTRY, after=f"{newest_first(instant)}.", limit=_REMOVED_AT_ONCE, only=tables.KEYS
     )
     for row in page.rows:
         await tables.delete(TABLE, _ENTRY, row["RowKey"])

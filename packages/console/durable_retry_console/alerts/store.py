@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from durable_retry.engine.base.errors import ContendedError
-from durable_retry.engine.base.instants import newest_first
+from durable_retry.engine.base.json_forms import newest_first
 from durable_retry.stores.storage import contents, tables
 from durable_retry.stores.storage.contents import quoted
 from durable_retry_console.alerts.rules import Alert

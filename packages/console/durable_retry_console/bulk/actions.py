@@ -15,11 +15,10 @@ from typing import Any, Final
 from durabletask.client import OrchestrationStatus
 
 from durable_retry import clock
-from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.answers import Page, read_or
 from durable_retry.engine.base.errors import InstanceEndedError
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import BULK_ACTION, CANCEL_BULK_EVENT, turn_names_of
-from durable_retry.engine.base.unreadable import read_or
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.stores import workflows
 from durable_retry.stores.dead_letters.list import count_dead_letters, list_dead_letters

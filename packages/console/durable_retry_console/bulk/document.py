@@ -6,12 +6,11 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import ConfigDict, Field
 
-from durable_retry.engine.base.answers import Answer, Instant, left_out
+from durable_retry.engine.base.answers import Answer, Instant, Unreadable, left_out, read_or
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import EventState, OperationState
 from durable_retry.engine.base.text import cut_text
-from durable_retry.engine.base.unreadable import Unreadable, read_or
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.dead_letters.record import EditedValue
 from durable_retry.engine.operations.waits import PauseOptions

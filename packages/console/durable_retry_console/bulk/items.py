@@ -13,7 +13,7 @@ from durable_retry.engine.base.errors import (
     UnreadableDeadLetterError,
     WrongOperationStateError,
 )
-from durable_retry.engine.base.instants import from_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.circuit.snapshot import CLOCKS_APART
 from durable_retry.engine.dead_letters.record import FullError, WrongStatusError
 from durable_retry.engine.operations.waits import Pause

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable
 from datetime import datetime
 
-from durable_retry.engine.base.instants import age
-from durable_retry.engine.base.unreadable import read_or
+from durable_retry.engine.base.answers import read_or
+from durable_retry.engine.base.json_forms import newest_first
 from durable_retry.stores.storage import tables
 from durable_retry.stores.workflows import LISTS_TABLE
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome
@@ -29,7 +29,7 @@ async def keep_items(action_id: str, items: Iterable[tuple[str, BulkItem]]) -> N
 
 def key_of_item(batch_at: datetime, place: int) -> str:
     """Return the key of an item by when its batch was asked for, and its place there, from 0."""
-    return f"{age(batch_at)}-{place:02d}"
+    return f"{newest_first(batch_at)}-{place:02d}"
 
 
 async def list_items(

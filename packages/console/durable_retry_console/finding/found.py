@@ -6,11 +6,9 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant
-from durable_retry.engine.base.instants import from_rfc3339, optional_from_rfc3339
-from durable_retry.engine.base.json_forms import is_none
+from durable_retry.engine.base.answers import UNREADABLE, Answer, Instant, Unreadable
+from durable_retry.engine.base.json_forms import from_rfc3339, is_none, optional_from_rfc3339
 from durable_retry.engine.base.names import OperationState, Priority
-from durable_retry.engine.base.unreadable import UNREADABLE, Unreadable
 from durable_retry.engine.dead_letters.record import KeptDeadLetter
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.operations.status import last_error

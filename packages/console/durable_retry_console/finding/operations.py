@@ -18,10 +18,10 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
+from durable_retry.engine.base.answers import UNREADABLE
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.instants import from_microseconds, from_rfc3339, to_rfc3339
+from durable_retry.engine.base.json_forms import from_microseconds, from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import FINISHED, HELD_UP, OperationState
-from durable_retry.engine.base.unreadable import UNREADABLE
 from durable_retry.engine.operations.status import ListedOperation
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.operations.submit import named_ids

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
 from durable_retry.engine.base.foreign import read_json
-from durable_retry.engine.base.instants import optional_from_rfc3339, optional_to_rfc3339
+from durable_retry.engine.base.json_forms import optional_from_rfc3339, optional_to_rfc3339
 from durable_retry.engine.base.names import OperationState, Priority
 from durable_retry.engine.base.text import mentions
 from durable_retry.engine.operations.status import last_error

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import TURN_NAMES, EventState, OperationState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
 from durable_retry.engine.dead_letters.record import Status

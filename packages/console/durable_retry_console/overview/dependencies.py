@@ -5,9 +5,9 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from durable_retry.engine.base.answers import Unreadable
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.names import WAITING, OperationState
-from durable_retry.engine.base.unreadable import Unreadable
 from durable_retry.engine.circuit.messages import BY_SETTINGS, CircuitFigures
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.document import DeadLetterSummary

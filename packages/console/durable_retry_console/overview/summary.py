@@ -20,7 +20,7 @@ from pydantic import Field
 from durable_retry import clock
 from durable_retry.engine.base.answers import Answer, Instant
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.instants import optional_from_rfc3339
+from durable_retry.engine.base.json_forms import optional_from_rfc3339
 from durable_retry.engine.base.names import FINISHED, OperationState
 from durable_retry.engine.operations.status import (
     UNFINISHED,

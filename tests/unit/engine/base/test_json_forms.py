@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from math import inf
 from typing import Annotated, Any, Literal
@@ -12,16 +12,48 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from durable_retry.engine.base.json_forms import (
+    DIGITS,
     NOT_STORED,
     JsonRow,
     JsonShape,
     MsInstant,
     UnreadableRecordError,
+    from_microseconds,
+    from_newest_first,
+    microseconds,
+    newest_first,
+    oldest_first,
     union_from_json,
 )
 from durable_retry.engine.base.trace_context import MAX_TRACESTATE_CHARS, TraceContext, trace_in
+from durable_retry.stores.storage.contents import quoted
+from tests.support.builders import NOON
 
-NOON = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
+LATER = NOON + timedelta(microseconds=1)
+
+
+def test_keys_sort_by_the_microsecond_and_have_one_length() -> None:
+    assert newest_first(LATER) < newest_first(NOON)
+    assert oldest_first(NOON) < oldest_first(LATER)
+    assert {len(key(NOON)) for key in (newest_first, oldest_first)} == {DIGITS}
+
+
+def test_stored_keys_never_change() -> None:
+    instant = from_microseconds(1_700_000_000_123_456)
+    assert oldest_first(instant) == "01700000000123456"
+    assert newest_first(instant) == "98299999999876543"
+
+
+def test_an_instant_comes_back_from_its_microseconds() -> None:
+    assert from_microseconds(microseconds(LATER)) == LATER
+    assert from_newest_first(newest_first(LATER)) == LATER
+
+
+def test_a_key_holds_no_character_that_tables_refuse_or_that_ends_a_list() -> None:
+    assert quoted("a/b#c?d~e=f\n") == "a!2Fb!23c!3Fd!7Ee=f!0A"
+
+
+STORED_AT = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
 
 type Size = Literal["small", "large"]
 
@@ -88,9 +120,9 @@ class Numbers(JsonShape):
 
 FULL = Outer(
     name="a",
-    at=NOON,
+    at=STORED_AT,
     size="large",
-    until=NOON,
+    until=STORED_AT,
     colour=Colour.BLUE,
     inner=Inner(Colour.BLUE),
     inners=(Inner(), Inner(Colour.BLUE)),
@@ -98,10 +130,10 @@ FULL = Outer(
     by_name={"n": (1, 2)},
     counts=Counter({3: 2}),
     payload={"deep": [None, 1.5]},
-    row=Cells("x", NOON),
-    rows=((3, Cells("y", NOON, mark="z")),),
+    row=Cells("x", STORED_AT),
+    rows=((3, Cells("y", STORED_AT, mark="z")),),
     amount=Part(0.5),
-    stamp=NOON,
+    stamp=STORED_AT,
 )
 STORED = {
     "name": "a",
@@ -134,7 +166,7 @@ def test_what_was_stored_is_read_back() -> None:
 
 def test_members_that_are_missing_take_their_defaults() -> None:
     least = {"name": "a", "at": STORED["at"]}
-    assert Outer.from_json(least) == Outer(name="a", at=NOON)
+    assert Outer.from_json(least) == Outer(name="a", at=STORED_AT)
 
 
 def test_members_that_it_does_not_know_are_ignored() -> None:
@@ -142,18 +174,18 @@ def test_members_that_it_does_not_know_are_ignored() -> None:
 
 
 def test_a_member_is_left_out_while_it_is_none() -> None:
-    empty = Outer(name="a", at=NOON)
+    empty = Outer(name="a", at=STORED_AT)
     stored = empty.to_json()
     assert not {"until", "colour", "payload", "row", "stamp", "added"} & stored.keys()
     assert Outer.from_json(stored) == empty
     assert Outer.from_json({**stored, "until": None, "payload": None}) == empty
     assert empty.to_answer().items() >= (stored | {"until": None, "payload": None}).items()
-    some = Outer(name="a", at=NOON, added="b")
+    some = Outer(name="a", at=STORED_AT, added="b")
     assert Outer.from_json(some.to_json()) == some
 
 
 def test_a_field_that_is_not_stored_keeps_its_default() -> None:
-    assert "cached" not in Outer(name="a", at=NOON, cached=True).to_json()
+    assert "cached" not in Outer(name="a", at=STORED_AT, cached=True).to_json()
     assert Outer.from_json({**STORED, "cached": True}).cached is False
 
 

@@ -1,6 +1,9 @@
+from datetime import timedelta
+
 import pytest
 
-from durable_retry.engine.base.text import may_mention, mentions
+from durable_retry.engine.base.text import may_mention, mentions, time_text
+from tests.support.builders import NOON
 
 
 @pytest.mark.parametrize("words", ["order-42", "ORDER", "reset order", ""])
@@ -23,3 +26,8 @@ def test_a_text_without_a_word_is_refused_before_it_is_parsed() -> None:
 @pytest.mark.parametrize("words", ["Übung", 'a "word"', "back\\slash"])
 def test_words_that_json_writes_in_another_way_may_stand_in_any_text(words: str) -> None:
     assert may_mention(words, "{}")
+
+
+def test_an_instant_in_a_sentence_has_its_day_where_that_is_another_one() -> None:
+    assert time_text(NOON, NOON + timedelta(seconds=1)) == "12:00 UTC"
+    assert time_text(NOON, NOON + timedelta(days=1)) == "2026-11-21 12:00 UTC"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.instants import (
+from durable_retry.engine.base.json_forms import (
     from_rfc3339,
     optional_from_rfc3339,
     optional_to_rfc3339,

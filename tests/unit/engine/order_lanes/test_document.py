@@ -1,4 +1,4 @@
-from durable_retry.engine.base.instants import to_ms
+from durable_retry.engine.base.json_forms import to_ms
 from durable_retry.engine.order_lanes.document import SHOWN_PLACES, ListedOrderLane, OrderLane
 from durable_retry.engine.order_lanes.lane import Lane, Place, joined, left
 from tests.support.builders import NOON, after

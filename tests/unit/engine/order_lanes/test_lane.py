@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from durable_retry.engine.base.instants import to_ms
+from durable_retry.engine.base.json_forms import to_ms
 from durable_retry.engine.order_lanes import lane as lanes
 from durable_retry.engine.order_lanes.lane import (
     KEPT_IN_TAIL,

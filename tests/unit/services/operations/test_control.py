@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.errors import InstanceEndedError, WrongOperationStateError
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.facts import ActedOn
 from durable_retry.in_process import Operations
 from durable_retry.services.operations import control

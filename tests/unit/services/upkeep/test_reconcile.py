@@ -9,7 +9,7 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 from google.protobuf.wrappers_pb2 import StringValue
 
 from durable_retry import clock
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.services.upkeep import reconcile
 from durable_retry.services.upkeep.reconcile import LOST_AFTER, add_lost

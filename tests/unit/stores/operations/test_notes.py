@@ -10,7 +10,7 @@ import pytest
 from azure.core.exceptions import ServiceResponseError
 
 from durable_retry import clock
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import Category, OperationState, Priority
 from durable_retry.engine.facts import (
     AttemptEnded,

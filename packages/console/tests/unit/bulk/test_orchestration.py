@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import CANCEL_BULK_EVENT
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry_console.bulk.orchestration import bulk_action

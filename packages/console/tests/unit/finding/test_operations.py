@@ -10,7 +10,7 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState, Priority
 from durable_retry.engine.operations.keys import explicit_scope, operation_id_for
 from durable_retry.engine.operations.status import ListedOperation, last_error

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import EventState, Priority
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.outbox import OutboxEvent

@@ -9,7 +9,7 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.instants import to_rfc3339
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.settings.configuration import using

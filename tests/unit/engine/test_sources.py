@@ -2,7 +2,7 @@
 
 import pytest
 
-from durable_retry.engine.sources.arrivals import (
+from durable_retry.engine.sources import (
     Arrival,
     Backpressure,
     LagReading,

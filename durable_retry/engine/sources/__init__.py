@@ -1,1 +1,0 @@
-"""Sources of operations other than HTTP: what arrives, and what is scheduled."""
