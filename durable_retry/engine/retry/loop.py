@@ -284,12 +284,15 @@ def _after(
             return _state_with_decision(history, _uncounted(state.admission), decision)
         case NeedsProbe() | NeedsSlot():
             # The slot that it had was given back after the attempt's answer.
-            admission = replace(state.admission, slot=None)
-            if isinstance(result, NeedsSlot):
+            admission, attempt = replace(state.admission, slot=None), state.history.next_attempt
+            action: Action
+            if isinstance(result, NeedsProbe):
+                action = RequestProbe(probe_message(operation, attempt, result.settings, now))
+            else:
                 # The answer may come late: its instant would put the attempt behind others that came since.
                 admission = replace(admission, slot_since=admission.slot_since or admission.due_at or now)
-            unslotted = replace(state, admission=admission)
-            return unslotted, _request_for_admission(operation, unslotted, result, now)
+                action = RequestSlot(slot_request(operation, attempt, admission, result, now))
+            return replace(state, admission=admission), action
         case Permitted():
             return RetryState(state.history, replace(state.admission, permit=result), now), AttemptNow()
         case Slot():
@@ -351,15 +354,6 @@ def lease_expired(now: datetime) -> Refused:
     """Return the refusal of a probe whose lease expired on the way to the worker: another may have begun."""
     again_at = now + RECHECK
     return Refused(base=again_at, waiting=0, until=again_at, reason=ALL_PROBES_UNDER_WAY)
-
-
-def _request_for_admission(
-    operation: Retryable, state: RetryState, needed: NeedsProbe | NeedsSlot, now: datetime
-) -> RequestProbe | RequestSlot:
-    attempt = state.history.next_attempt
-    if isinstance(needed, NeedsProbe):
-        return RequestProbe(probe_message(operation, attempt, needed.settings, now))
-    return RequestSlot(slot_request(operation, attempt, state.admission, needed, now))
 
 
 def _after_refusal(
