@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually
 LANES = 8
 OUTSTANDING_PER_LANE = 20  # What is accepted and not done stays bounded, however slow the machine is.
 WAIT_SECONDS = 1.0
-CLOCKS_SECONDS = 0.005  # The app waits by the wall clock, the target reads the monotonic one.
+LEAST_WAIT_SECONDS = WAIT_SECONDS - 0.005
+"""The app waits by the wall clock, the target reads the monotonic one."""
 MOST_ATTEMPTS = 4
 LONGEST_PAUSE_SECONDS = 1.0
 SERVES_SECONDS = 120
@@ -130,34 +131,29 @@ class Findings:
             calls: Of it at the target, in the order of arrival.
             kills: All kills.
         """
+
+        def broke(promise: str, how: str) -> None:
+            self.broken[promise].append(f"{name}: {how}")
+
         ended = document.get("status", "unknown")
         if ended != want.status:
-            self.broken["lost"].append(f"{name}: {ended}, not {want.status}")
+            broke("lost", f"{ended}, not {want.status}")
         for before, after in pairwise(calls):
-            if after.attempt == before.attempt:
-                if any(before.arrival <= kill.over and kill.began <= after.arrival for kill in kills):
-                    self.repeated += 1
-                else:
-                    self.broken["miscounted"].append(
-                        f"{name}: attempt {after.attempt} made again without a kill"
-                    )
-            elif (
-                waited := after.arrival - before.answer
-            ) < WAIT_SECONDS - CLOCKS_SECONDS or not before.answer:
-                self.broken["early"].append(f"{name}: attempt {after.attempt} after {waited:.3f} s")
-        # Distinct numbers in the order of their first calls: one that is made out of turn shows as well.
-        numbers = [
-            call.attempt for at, call in enumerate(calls) if not at or calls[at - 1].attempt != call.attempt
-        ]
+            waited = after.arrival - before.answer
+            if after.attempt != before.attempt:
+                if not before.answer or waited < LEAST_WAIT_SECONDS:
+                    broke("early", f"attempt {after.attempt} after {waited:.3f} s")
+            elif any(before.arrival <= kill.over and kill.began <= after.arrival for kill in kills):
+                self.repeated += 1
+            else:
+                broke("miscounted", f"attempt {after.attempt} made again without a kill")
+        # Distinct numbers in the order of their calls: one that is made out of turn shows as well.
+        numbers = [attempt for attempt, _ in groupby(call.attempt for call in calls)]
         counted = document.get("attempt_count")
         if numbers != list(range(1, want.attempts + 1)) or counted != want.attempts:
-            self.broken["miscounted"].append(
-                f"{name}: attempts {numbers}, counted {counted}, not {want.attempts}"
-            )
+            broke("miscounted", f"attempts {numbers}, counted {counted}, not {want.attempts}")
         for attempt in unexplained(document):
-            self.broken["unexplained"].append(
-                f"{name}: attempt {attempt['number']} at {attempt['started_at']}"
-            )
+            broke("unexplained", f"attempt {attempt['number']} at {attempt['started_at']}")
 
 
 def unexplained(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -262,11 +258,13 @@ class Killer:
             self._server.kill()
             self._server.start()
         else:
-            pids = self._pids(part)
+            pids = eventually(lambda: self._pids(part) or None, f"{part} runs")
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
-            eventually(lambda: self._noticed(part, pids), f"onebox notices the end of its {part}")
-        eventually(self._serves, f"onebox serves after a kill of its {part}", within_seconds=SERVES_SECONDS)
+            eventually(
+                lambda: self._noticed(part, pids), f"the end of {part} is seen", within_seconds=SERVES_SECONDS
+            )
+        eventually(self._serves, f"all serve after a kill of {part}", within_seconds=SERVES_SECONDS)
         self.kills.append(Kill(part, began, time.monotonic()))
 
     def _pids(self, part: str) -> set[int]:

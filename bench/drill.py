@@ -202,8 +202,8 @@ def chart(outages: dict[str, Outage]) -> str:
     most = max(good + bad for counts in series.values() for good, bad in counts)
     step = (WIDTH - 2 * LEFT) / seconds
     title = (
-        f"Calls a second to a dependency that is down in the shaded {DOWN_SECONDS:g} s"
-        f" (red: answered 503, green: answered 200; highest bar: {most})"
+        f"Calls a second to a dependency that is down for {DOWN_SECONDS:g} s (shaded):"
+        f" red 503, green 200; highest bar {most}"
     )
     parts = [f"<text x='{LEFT}' y='18'>{title}</text>"]
     for number, (name, counts) in enumerate(series.items()):
