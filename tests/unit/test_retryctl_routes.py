@@ -32,7 +32,7 @@ BY_HAND: Final = {
 """Routes of the commands that have a function of their own."""
 OF_RETRYCTL: Final = {
     *("limit", "only_ids", "watch", "wait", "file", "words", "all", "minutes", "every"),
-    *("url", "master_key", "part_seconds", "shell"),
+    *("url", "master_key", "part_seconds", "stuck", "shell"),
 }
 """What is not sent under its name."""
 

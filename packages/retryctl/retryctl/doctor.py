@@ -1,9 +1,13 @@
-"""The command `doctor`: goes through the parts that an operation needs, and names the first that fails."""
+"""The command `doctor`: goes through the parts that an operation needs, and names the first that fails.
+
+With `--stuck` it lists the operations that should have gone on and have not.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -13,8 +17,8 @@ from retryctl import errors
 from retryctl.api import Api
 from retryctl.commands import Command, Given
 from retryctl.errors import ApiError, CommandError, UnreachableError
-from retryctl.output import Screen, printable, state
-from retryctl.watching import monotonic_seconds, pause
+from retryctl.output import Rows, Screen, printable, span, state
+from retryctl.watching import monotonic_seconds, now, pause
 
 LEAST_HOST: Final = (4, 1038)
 """An older Functions host refuses the names of bindings that the Durable SDK gives."""
@@ -68,8 +72,56 @@ class Part:
     detail: str
 
 
+LATE_AFTER: Final = timedelta(minutes=2)
+"""Timers and starts of a busy app come later than they are due, but not by so much."""
+
+QUIET_AFTER: Final = timedelta(minutes=10)
+"""The Functions host ends an attempt after `functionTimeout`, five minutes; by then it has begun again."""
+
+_STUCK: Final[Mapping[str, str]] = {
+    "pending": "its start was lost: submit it again under its key, which starts it once",
+    "running": "its attempt does not end: start the app's workers anew, which repeats it under its number",
+}
+_WAITS: Final = ("scheduled", "paused", "waiting_retry", "waiting_throttle", "waiting_circuit")
+_WAITS_TOO_LONG: Final = "its timer was lost: retryctl retry-now (a paused one: resume) lets it go on"
+
+
+def _list_stuck(api: Api, screen: Screen) -> int:
+    """List the operations that should have gone on; exit code 1 where there are some."""
+    found = [late for status in (*_STUCK, *_WAITS) for late in _late(api, status)]
+    columns = "operation_id:operation status due_at late dependency key why:what_to_do"
+    screen.show(
+        {"items": found}, lambda _: [Rows(found, columns, empty="no operation is stuck")], "operation_id"
+    )
+    return errors.FAILED if found else errors.OK
+
+
+def _late(api: Api, status: str) -> Iterator[dict[str, Any]]:
+    for one in api.pages("operations", {"status": status}, None)["items"]:
+        due_at = _due_at(one)
+        if due_at is not None and now() - due_at > LATE_AFTER:
+            yield {
+                **{name: one[name] for name in ("operation_id", "status", "dependency", "key")},
+                "due_at": due_at.isoformat().replace("+00:00", "Z"),
+                "late": span((now() - due_at).total_seconds()),
+                "why": _STUCK.get(status, _WAITS_TOO_LONG),
+            }
+
+
+def _due_at(operation: Mapping[str, Any]) -> datetime | None:
+    """Return when something should have happened to an operation; None where nobody can say."""
+    if operation["status"] == "pending":
+        return datetime.fromisoformat(operation["created_at"])
+    if operation["status"] == "running":
+        return datetime.fromisoformat(operation["updated_at"]) + QUIET_AFTER
+    at = operation["next_attempt_at"]
+    return None if at is None else datetime.fromisoformat(at)
+
+
 def _doctor(api: Api, given: Given, screen: Screen) -> int:
     """Check a running app part by part; stop at the first that fails, and say what to do."""
+    if given.pop("stuck", False):
+        return _list_stuck(api, screen)
     seen: list[Part] = []
     for part in _parts(api, given.get("master_key"), given.get("part_seconds", 60.0)):
         seen.append(part)
@@ -148,6 +200,6 @@ COMMANDS: Final = (
         "doctor",
         "check a running app part by part, and name the first that fails with what to do",
         _doctor,
-        "app_url master_key part_seconds",
+        "app_url master_key part_seconds stuck",
     ),
 )

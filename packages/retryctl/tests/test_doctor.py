@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -181,3 +182,67 @@ def test_json_is_one_document() -> None:
     document: dict[str, Any] = json.loads(text)
     assert (code, document["ok"], document["remedy"]) == (1, False, doctor.REMEDIES["timer"])
     assert document["parts"][-1] == {"name": "timer", "ok": False, "detail": "late"}
+
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def operations(*rows: tuple[str, str, str, str | None]) -> Callable[[httpx.Request], httpx.Response]:
+    """An app with operations: their status, when they came and changed, and when they go on."""
+    items = [
+        {
+            "operation_id": f"op-{number}",
+            "status": status,
+            "dependency": "payments",
+            "key": "k",
+            "created_at": created,
+            "updated_at": updated,
+            "next_attempt_at": due,
+        }
+        for number, (status, created, updated, due) in enumerate(rows)
+    ]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        found = [one for one in items if one["status"] == request.url.params["status"]]
+        return httpx.Response(200, json={"items": found, "next_cursor": None})
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        (("pending", "2026-11-21T11:57:00Z", "2026-11-21T11:57:00Z", None), "submit it again under its key"),
+        (("running", "2026-11-21T11:00:00Z", "2026-11-21T11:40:00Z", None), "start the app's workers anew"),
+        (
+            ("waiting_retry", "2026-11-21T11:00:00Z", "2026-11-21T11:50:00Z", "2026-11-21T11:57:00Z"),
+            "retry-now",
+        ),
+        (("paused", "2026-11-21T11:00:00Z", "2026-11-21T11:50:00Z", "2026-11-21T11:57:00Z"), "resume"),
+    ],
+)
+def test_what_should_have_gone_on_is_listed_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, row: tuple[str, str, str, str | None], why: str
+) -> None:
+    monkeypatch.setattr(doctor, "now", lambda: NOW)
+    code, text = run(operations(row), "--stuck", "--json")
+    (item,) = json.loads(text)["items"]
+    assert (code, item["operation_id"], item["status"]) == (1, "op-0", row[0])
+    assert why in item["why"]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ("pending", "2026-11-21T11:59:00Z", "2026-11-21T11:59:00Z", None),
+        ("running", "2026-11-21T11:00:00Z", "2026-11-21T11:55:00Z", None),
+        ("waiting_circuit", "2026-11-21T11:00:00Z", "2026-11-21T11:50:00Z", "2026-11-21T11:59:00Z"),
+        ("paused", "2026-11-21T11:00:00Z", "2026-11-21T11:50:00Z", None),
+        ("waiting_order", "2026-11-21T11:00:00Z", "2026-11-21T11:50:00Z", None),
+    ],
+)
+def test_what_may_still_go_on_is_not_stuck(
+    monkeypatch: pytest.MonkeyPatch, row: tuple[str, str, str, str | None]
+) -> None:
+    monkeypatch.setattr(doctor, "now", lambda: NOW)
+    assert run(operations(row), "--stuck") == (0, "no operation is stuck\n")
