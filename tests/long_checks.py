@@ -3,10 +3,10 @@
 A full run also runs the end-to-end tests on a task hub with the weaker terms of Azure Storage, without those
 that `tests/support/semantics.py` lists.
 
-A sample runs whole test files until its time is up: first the one that installs onebox from a wheel and the
-one that runs the end-to-end tests on Microsoft's task hub, then the others in a random order. The seed that
-it prints gives the same order and simulated worlds again; a sample plays a tenth of these. A file that the
-time limit cuts off is reported and does not fail the check.
+A sample runs whole test files until its time is up: first the one that installs onebox from a wheel, the
+demo and the one that runs the end-to-end tests on Microsoft's task hub, then the others in a random order.
+The seed that it prints gives the same order and simulated worlds again; a sample plays a tenth of these. A
+file that the time limit cuts off is reported and does not fail the check.
 """
 
 import argparse
@@ -25,8 +25,13 @@ SAMPLE_SECONDS = 480
 LONGEST_FILE_SECONDS = 120
 """No file of a sample gets more than this beyond the bound."""
 
-ALWAYS: Final = ("packages/onebox/tests/integration/test_wheel.py", "tests/e2e/test_microsoft_hub.py")
-"""Part of every sample: no other test notices a wheel that lacks a file, or what only our own hub permits."""
+ALWAYS: Final = (
+    "packages/onebox/tests/integration/test_wheel.py",
+    "tests/e2e/test_demo.py",
+    "tests/e2e/test_microsoft_hub.py",
+)
+"""Part of every sample: no other test notices a wheel that lacks a file, a demo that is out of date, or what
+only our own hub permits."""
 
 SEEDS = 1_000_000
 

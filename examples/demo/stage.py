@@ -82,6 +82,7 @@ def set_stage(folder: Path) -> Iterator[Stage]:
         "AZURITE_QUEUE_PORT": str(storage.queue),
         "AZURITE_TABLE_PORT": str(storage.table),
         "DEPENDENCIES_FILE": str(DEPENDENCIES),
+        "ONEBOX_QUEUES": f"{QUEUE} {QUEUE}-poison",
     }
     with ExitStack() as stack:
         target, warehouse = (_target(stack, folder, name) for name in ("target", "warehouse"))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 _NAME_WIDTH: Final = 12
@@ -60,13 +61,12 @@ def _attempt_line(attempt: Mapping[str, Any]) -> str:
     line = f"attempt {attempt['number']} {said}"
     if attempt["category"] is not None:
         line += f", {attempt['category']}"
-    if attempt["next_delay_seconds"] is not None:
-        line += f"; waits {attempt['next_delay_seconds']:.1f} s ({', '.join(attempt['delay_reasons'])})"
     return line
 
 
 def _wait_line(wait: Mapping[str, Any]) -> str:
-    return f"waits, no attempt counted: {', '.join(wait['delay_reasons'])}"
+    until, began_at = (datetime.fromisoformat(wait[name]) for name in ("until", "began_at"))
+    return f"waits {(until - began_at).total_seconds():.1f} s: {', '.join(wait['delay_reasons'])}"
 
 
 def _end_line(document: Mapping[str, Any]) -> str:

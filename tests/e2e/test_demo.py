@@ -22,9 +22,9 @@ def test_the_demo_prints_its_timeline_and_everything_ends_as_it_should() -> None
     )
     assert demo.returncode == 0, demo.stdout + demo.stderr
     for line in (
-        "transient; waits",
-        "throttled; waits",
-        "no attempt counted: the circuit is open",
+        "attempt 1 answered 503, transient",
+        "s: paused by 429 until",
+        "the circuit is open",
         "its circuit is closed",
         "dead letter: MalformedJson",
         "/api/dashboard#/circuits/warehouse",
