@@ -94,8 +94,8 @@ def run_files(files: Sequence[str], seconds: float | None, seed: int) -> list[st
 
 
 AZURE: Final = (
-    *("batches", "bulk_replay", "categories", "circuits", "dead_letters", "duplicates", "handlers", "memory"),
-    *("operations", "outbox", "policies", "queue", "sagas", "sources", "steering"),
+    *("batches", "bulk_replay", "categories", "circuits", "dead_letters", "handlers", "memory"),
+    *("operations", "outbox", "queue", "sagas", "sources", "steering"),
 )
 """The end-to-end tests of what the app promises; the others are about its tools."""
 

@@ -19,6 +19,8 @@ import retryctl
 from durable_retry.api import described
 from scripts.package import LEAST_BUNDLE, NEEDS
 from scripts.processes import ROOT
+from tests.long_checks import ALWAYS, AZURE
+from tests.support.semantics import OWN_TERMS
 
 SETUP = ".github/actions/setup"
 WORKFLOWS = [str(file.relative_to(ROOT)) for file in sorted((ROOT / ".github" / "workflows").glob("*.yml"))]
@@ -260,3 +262,17 @@ def _is_in_tree(folder: Path, name: str) -> bool:
         (place.is_dir() and place.name == name) or any(each.stem in known for each in place.glob("*.*"))
         for place in (ROOT / folder, ROOT / LIBRARY / folder, ROOT / CONSOLE / folder)
     )
+
+
+def test_the_tables_of_long_checks_name_tests_that_are_there() -> None:
+    named = [*ALWAYS, *(f"tests/e2e/test_{name}.py" for name in AZURE)]
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+    paths = [file for folder in ("e2e", "fault") for file in (ROOT / "tests" / folder).rglob("test_*.py")]
+    gone = [
+        f"{file}::{beginning}"
+        for files in OWN_TERMS.values()
+        for file, beginnings in files.items()
+        for beginning in beginnings
+        if not any(f"def test_{beginning}" in path.read_text() for path in paths if path.stem == file)
+    ]
+    assert gone == []

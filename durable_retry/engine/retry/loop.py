@@ -171,12 +171,6 @@ class RetryState(JsonShape):
         """Whether the call may have taken effect: a handler that a step holds up has begun."""
         return self.history.may_have_acted is True or self.step is not None
 
-    @property
-    def is_canary(self) -> bool:
-        """Whether somebody let the next attempt past a circuit."""
-        at_step = self.step is not None and self.step.admission.is_canary is True
-        return at_step or self.admission.is_canary is True
-
     def with_canary(self, step_at: str | None) -> "RetryState":
         """Return the state in which the next attempt passes the circuit of its dependency, or of a step's."""
         admission = replace(self.admission_at(step_at), is_canary=True)
@@ -304,7 +298,8 @@ def _after(
 
 
 def _with_its_way(history: History, state: RetryState, outcome: AttemptOutcome) -> History:
-    is_past = state.is_canary and outcome.counted
+    admissions = (state.admission, state.step and state.step.admission)
+    is_past = outcome.counted and any(each and each.is_canary for each in admissions)
     return history.with_first_reason(PAST_THE_CIRCUIT) if is_past else history
 
 
