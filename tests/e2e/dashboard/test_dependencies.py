@@ -83,7 +83,7 @@ def test_the_window_of_a_circuit_is_drawn_as_the_api_has_it(window: Window, seen
     seen.accepted(f"{key}-fails", "/fail/9", dependency="fragile")
     drawing = window.card("Window").get_by_role("img")
     expect(drawing).to_have_accessible_name(re.compile(r"3 calls, 1 failed \(33 %\)"))
-    columns = drawing.locator("rect.fill-dead_lettered")
+    columns = drawing.locator("rect.is-dead_lettered")
     heights = columns.evaluate_all("all => all.map(one => Number(one.getAttribute('height')))")
     assert [height > 0 for height in heights].count(True) == 1
     assert len(heights) == 10

@@ -126,7 +126,7 @@ def test_what_was_used_of_limits_is_charted_beside_them(window: Window, seen: Sy
     for unit in ("at once", "per second"):
         card = window.card(f"Attempts {unit}, and their limit")
         chart = card.get_by_role("img", name=re.compile(f"^attempts {unit} in steps of 1 min, at most"))
-        expect(chart.locator("path.line-waiting_retry")).to_have_count(1)
+        expect(chart.locator("path.is-waiting_retry")).to_have_count(1)
         card.locator(".plot").focus()
         window.page.keyboard.press("End")
         expect(card.locator(".tip")).to_contain_text(re.compile(r"\d"))

@@ -3,7 +3,7 @@
 import { connection, key } from "./api.js";
 import { announce, go, h, readRoute, show } from "./dom.js";
 import { startTicking, time, zone } from "./format.js";
-import { ask, notice, unread, wholeNames } from "./pieces.js";
+import { ask, empty, notice, unread, wholeNames } from "./pieces.js";
 import { Poller } from "./poll.js";
 import { activityView } from "./views/activity.js";
 import { alertsView } from "./views/alerts.js";
@@ -20,44 +20,28 @@ import { overviewView } from "./views/overview.js";
 import { policyView } from "./views/policy.js";
 import { batchesView, batchView, sagasView, sagaView } from "./views/workflows.js";
 
-// A view gets the route and answers {title, seconds, load(signal, update), render(data)}. `load` gives the data, and
-// may call `update(data)` before with what it has so far, and after with what took longer. `tab`, or `tabOf(data)`, names
-// the tab where that is not the first part of its path.
-const VIEWS = [
-  [/^$/, overviewView],
-  [/^find$/, findView],
-  [/^operations$/, operationsView],
-  [/^operations\/([^/]+)$/, operationView],
-  [/^dead-letters$/, deadLettersView],
-  [/^dead-letters\/([^/]+)$/, deadLetterView],
-  [/^causes\/([^/]+)$/, causeView],
-  [/^bulk-actions$/, bulkActionsView],
-  [/^bulk-actions\/new$/, newBulkActionView],
-  [/^bulk-actions\/([^/]+)$/, bulkActionView],
-  [/^circuits$/, circuitsView],
-  [/^circuits\/([^/]+)$/, circuitView],
-  [/^metrics$/, metricsView],
-  [/^outbox$/, outboxView],
-  [/^activity$/, activityView],
-  [/^alerts$/, alertsView],
-  [/^outbox\/([^/]+)$/, eventView],
-  [/^policy$/, policyView],
-  [/^batches$/, batchesView],
-  [/^batches\/([^/]+)$/, batchView],
-  [/^lanes$/, lanesView],
-  [/^lanes\/([^/]+)$/, laneView],
-  [/^sagas$/, sagasView],
-  [/^sagas\/([^/]+)$/, sagaView],
-];
-// An id leads to its own page; anything else is searched for.
-const IDS = [
-  [/^op-[a-z2-7]{32}$/, "operations"],
-  [/^op-[a-z2-7]{32}(\.\d+)?\.\d+$/, "outbox"],
-  [/^dl-[0-9a-f]{32}$/, "dead-letters"],
-  [/^bulk-[0-9a-f]{32}$/, "bulk-actions"],
-  [/^batch-[a-z2-7]{32}$/, "batches"],
-  [/^saga-[a-z2-7]{32}$/, "sagas"],
-];
+// A view gets the route and answers {title, seconds, load(signal), render(data)}. `later` holds what takes longer, as
+// parts that are asked for at their own pace; the view is drawn anew with each answer. `tab`, or `tabOf(data)`, names the
+// tab where that is not the first part of its path.
+// By the first part of the path: the view of all, that of one by its id, and what such an id looks like. The box above
+// every view leads an id to its page and searches for anything else.
+const VIEWS = {
+  "": [overviewView],
+  find: [findView],
+  operations: [operationsView, operationView, /^op-[a-z2-7]{32}$/],
+  "dead-letters": [deadLettersView, deadLetterView, /^dl-[0-9a-f]{32}$/],
+  causes: [null, causeView],
+  "bulk-actions": [bulkActionsView, (route) => (route.id === "new" ? newBulkActionView : bulkActionView)(route), /^bulk-[0-9a-f]{32}$/],
+  circuits: [circuitsView, circuitView],
+  metrics: [metricsView],
+  outbox: [outboxView, eventView, /^op-[a-z2-7]{32}(\.\d+)?\.\d+$/],
+  activity: [activityView],
+  alerts: [alertsView],
+  policy: [policyView],
+  batches: [batchesView, batchView, /^batch-[a-z2-7]{32}$/],
+  lanes: [lanesView, laneView],
+  sagas: [sagasView, sagaView, /^saga-[a-z2-7]{32}$/],
+};
 
 const main = document.getElementById("main");
 let poller = null;
@@ -68,10 +52,11 @@ function navigate() {
   const isSamePlace = shown === route.path;
   poller?.stop();
   shown = route.path;
-  const [view, parameters] = find(route.path);
-  const place = view ? view({ ...route, parameters, reload: () => poller?.soon() }) : nowhere(route.path);
+  const [folder, id, ...rest] = route.path.split("/");
+  const view = rest.length ? null : VIEWS[folder]?.[id ? 1 : 0];
+  const place = (view ?? nowhere)({ ...route, id: id && plain(id), reload: () => poller?.soon() });
   document.title = `${place.title} · Durable Retry`;
-  markTab(place.tab ?? route.path.split("/")[0]);
+  markTab(place.tab ?? folder);
   document.getElementById("jump-field").value = (route.path === "find" && route.query.q) || "";
   if (!isSamePlace) main.replaceChildren();
   if (!main.hasChildNodes()) show(main, frame(place, h("p", { class: "loading" }, "Loading…")));
@@ -91,7 +76,9 @@ async function refresh(place, signal) {
       if (place.tabOf) markTab(place.tabOf(data));
       show(main, frame(place, [unread(data), place.render(data)]));
     };
-    update(await place.load(signal, update));
+    const data = await place.load(signal);
+    update(data);
+    for (const part of Object.values(place.later ?? {})) part.ask(signal, () => update(data));
     return true;
   } catch (error) {
     if (signal.aborted) return true;
@@ -110,14 +97,6 @@ function frame(place, content) {
   return h("div", { class: "view", data: { key: shown } }, h("h1", { class: place.hideTitle ? "sr" : null }, place.title), content);
 }
 
-function find(path) {
-  for (const [pattern, view] of VIEWS) {
-    const match = pattern.exec(path);
-    if (match) return [view, match.slice(1).map(plain)];
-  }
-  return [null, []];
-}
-
 function plain(text) {
   try {
     return decodeURIComponent(text);
@@ -126,8 +105,8 @@ function plain(text) {
   }
 }
 
-function nowhere(path) {
-  const render = () => h("p", { class: "empty" }, `There is no page “${path}”. `, h("a", { href: "#/" }, "To the overview"));
+function nowhere({ path }) {
+  const render = () => empty(`There is no page “${path}”. `, h("a", { href: "#/" }, "To the overview"));
   return { title: "Page not found", seconds: 60, load: async () => null, render };
 }
 
@@ -168,7 +147,7 @@ async function askForKey() {
     action: "Use it",
   });
   if (!given) return;
-  key.set(given.key.trim());
+  key.set(given.key?.trim());
   navigate();
 }
 
@@ -176,7 +155,7 @@ function jump(event) {
   event.preventDefault();
   const words = document.getElementById("jump-field").value.trim();
   if (!words) return;
-  const [, folder] = IDS.find(([pattern]) => pattern.test(words)) ?? [];
+  const folder = Object.keys(VIEWS).find((name) => VIEWS[name][2]?.test(words));
   if (folder) go(`${folder}/${words}`);
   else go("find", { q: words });
 }

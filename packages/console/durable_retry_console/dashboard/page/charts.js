@@ -3,7 +3,7 @@
 import { h, s } from "./dom.js";
 import { at, duration, now, number, percent, plural, time, until, words } from "./format.js";
 import { overTime } from "./over_time.js";
-import { FINISHED, untilWords } from "./pieces.js";
+import { empty, FINISHED, untilWords } from "./pieces.js";
 
 // From the ground up: what went well lies low, what needs a look lies on top.
 const ORDER = ["succeeded", "cancelled", "pending", "scheduled", "paused", "running", "waiting_retry", "waiting_throttle", "waiting_circuit", "waiting_order", "dead_lettered"];
@@ -31,7 +31,7 @@ export function callWindow({ bucket_seconds: seconds, buckets }, threshold) {
   const sum = (name) => buckets.reduce((all, bucket) => all + bucket[name], 0);
   const [calls, failures] = [sum("calls"), sum("failures")];
   const label = `${plural(calls, "call")}, ${number(failures)} failed (${percent(failures / calls)})`;
-  if (!calls) return h("p", { class: "empty" }, `No calls in the last ${duration(seconds * buckets.length)}.`);
+  if (!calls) return empty(`No calls in the last ${duration(seconds * buckets.length)}.`);
   return h("figure", { class: "call-window" },
     h("figcaption", { class: "dim" }, `${label} in ${duration(seconds * buckets.length)}${threshold ? `; opens at ${percent(threshold)}` : ""}`),
     h("div", { class: "plot" },
@@ -51,8 +51,8 @@ function column(bucket, index, most, threshold) {
   const [x, tall, bad] = [index * CALL_WIDTH, scale(bucket.calls), scale(bucket.failures)];
   return s("g", {}, s("title", {}, wordsOf(bucket)),
     s("rect", { x, y: 0, width: CALL_WIDTH, height: CALL_HEIGHT, class: "reach" }),
-    s("rect", { x: x + 8, y: CALL_HEIGHT - tall, width: CALL_WIDTH - 16, height: tall - bad, class: "fill-succeeded" }),
-    s("rect", { x: x + 8, y: CALL_HEIGHT - bad, width: CALL_WIDTH - 16, height: bad, class: "fill-dead_lettered" }),
+    s("rect", { x: x + 8, y: CALL_HEIGHT - tall, width: CALL_WIDTH - 16, height: tall - bad, class: "fill is-succeeded" }),
+    s("rect", { x: x + 8, y: CALL_HEIGHT - bad, width: CALL_WIDTH - 16, height: bad, class: "fill is-dead_lettered" }),
     threshold && bucket.calls ? s("line", { x1: x + 4, x2: x + CALL_WIDTH - 4, y1: CALL_HEIGHT - tall * threshold, y2: CALL_HEIGHT - tall * threshold, class: "threshold" }) : null);
 }
 
@@ -62,7 +62,7 @@ const WIDTH = 1000;
 const LEAST = 3; // An attempt of 40 ms among waits of hours is still seen.
 
 /** The spans of an operation's document or of a dead letter: `{kind, from, to, ...}` in milliseconds. */
-export function spansOf(document) {
+function spansOf(document) {
   const attempts = document.attempts ?? [];
   const spans = [];
   let last = Date.parse(document.created_at ?? document.first_failed_at);
@@ -95,7 +95,7 @@ function waitsBetween(document, before, number, from, to, pending = null) {
 /** The drawing, and a list with the same content. */
 export function timeline(document) {
   const spans = spansOf(document);
-  if (!spans.length) return h("p", { class: "empty" }, "No attempt was made.");
+  if (!spans.length) return empty("No attempt was made.");
   const isOver = !document.status || FINISHED.includes(document.status) || !document.operation_id;
   const begin = Math.min(...spans.map((span) => span.from));
   const end = Math.max(...spans.map((span) => span.to), isOver ? 0 : now(), begin + 1);
@@ -116,7 +116,7 @@ function strip(spans, scale, present) {
 function bar(span, scale, y, height) {
   const x = scale(span.from);
   const width = Math.max(span.attempt ? LEAST : 0.5, scale(span.to) - x);
-  return s("rect", { x: Math.min(x, WIDTH - width), y, width, height, class: `span is-${span.kind}` });
+  return s("rect", { x: Math.min(x, WIDTH - width), y, width, height, class: `span is-${stateOf(span)}` });
 }
 
 function axis(begin, end) {
@@ -140,11 +140,24 @@ function attemptWords({ attempt, kind }) {
     attempt.error ? h("p", {}, attempt.error) : null);
 }
 
-const WAIT_WORDS = { retry: "Waited", throttle: "Paused by the dependency", circuit: "Waited for the circuit", retry_budget: "Waited for the retry budget", limit: "Waited for a limit", order: "Waited for its turn", own_failure: "Waited after a failure of this side", queued: "Queued" };
+/** What each kind of wait is for, and the state whose colour it has. */
+export const WAITS = {
+  queued: ["to begin", "pending"],
+  retry: ["for a retry", "waiting_retry"],
+  throttle: ["for the end of a pause", "waiting_throttle"],
+  circuit: ["for the circuit", "waiting_circuit"],
+  retry_budget: ["for the retry budget", "cancelled"],
+  limit: ["for a limit", "running"],
+  order: ["for a turn", "waiting_order"],
+  own_failure: ["after a failure of this side", "paused"],
+};
+
+const stateOf = ({ kind }) => WAITS[kind]?.[1] ?? (kind === "failed" ? "dead_lettered" : kind);
 
 function waitWords({ kind, from, to, reasons, times, pending }) {
-  const name = pending ? (kind === "retry" ? "Waiting" : WAIT_WORDS[kind]) : WAIT_WORDS[kind];
-  return h("div", { class: "said" }, h("strong", {}, `${name} ${duration((to - from) / 1000)}`),
+  const lasted = duration(Math.max(0, (pending ? Math.min(to, now()) : to) - from) / 1000);
+  const name = `${pending ? "Has waited" : "Waited"} ${lasted} ${WAITS[kind][0]}`;
+  return h("div", { class: "said" }, h("strong", {}, name),
     pending ? h("span", { class: "countdown" }, pending.words, until(pending.at)) : null,
     times > 1 ? h("span", { class: "dim" }, `refused ${times} times`) : null,
     reasons.length ? h("p", {}, reasons.join("; ")) : null);

@@ -14,12 +14,15 @@ export function s(tag, attributes = {}, ...children) {
 
 function build(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) set(node, name, value);
-  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  node.append(...shown(children));
   return node;
 }
 
+const isEmpty = (value) => value === null || value === undefined || value === false;
+const shown = (children) => children.flat(Infinity).filter((child) => !isEmpty(child));
+
 function set(node, name, value) {
-  if (value === null || value === undefined || value === false) return;
+  if (isEmpty(value)) return;
   if (name === "on") listen(node, value);
   else if (name === "data") for (const [key, text] of Object.entries(value)) node.dataset[key] = text;
   else if (name === "style") for (const [key, text] of Object.entries(value)) node.style.setProperty(key, text);
@@ -40,7 +43,7 @@ function handle(event) {
 /** Show `children` in `parent`, changing what is there: focus, open details and typed text stay. */
 export function show(parent, ...children) {
   const wanted = document.createDocumentFragment();
-  wanted.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  wanted.append(...shown(children));
   morphChildren(parent, wanted);
 }
 

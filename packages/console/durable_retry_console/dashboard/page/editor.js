@@ -2,51 +2,32 @@
 
 import { post } from "./api.js";
 import { h, toast } from "./dom.js";
-import { card } from "./pieces.js";
+import { card, mono } from "./pieces.js";
 
-const MOST_CELLS = 4_000_000;
+/** Values that were changed, each with its place. */
+export const changeList = (changes) => (changes.length ? h("ul", { class: "diff" }, changes.map(({ pointer, before, after }) => h("li", {}, pointer ? [mono(pointer), " "] : null,
+  before === undefined ? null : h("del", {}, JSON.stringify(before)), " → ", after === undefined ? h("span", { class: "dim" }, "nothing") : h("ins", {}, JSON.stringify(after))))) : null);
 
-/** Lines as `[sign, text]`, sign being " ", "-" or "+": the longest common subsequence stays. */
-export function diff(before, after) {
-  const [a, b] = [before.split("\n"), after.split("\n")];
-  let head = 0;
-  while (head < a.length && head < b.length && a[head] === b[head]) head++;
-  let tail = 0;
-  while (tail < a.length - head && tail < b.length - head && a.at(-1 - tail) === b.at(-1 - tail)) tail++;
-  const kept = (lines) => lines.map((line) => [" ", line]);
-  const middle = changed(a.slice(head, a.length - tail), b.slice(head, b.length - tail));
-  return [...kept(a.slice(0, head)), ...middle, ...kept(a.slice(a.length - tail))];
+/** Each value in a document that holds no further ones, as [place, value]. */
+export function leaves(place, value) {
+  if (value === null || typeof value !== "object" || !Object.keys(value).length) return [[place, value]];
+  return Object.entries(value).flatMap(([name, part]) => leaves(`${place}/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`, part));
 }
 
-function changed(a, b) {
-  if (a.length * b.length > MOST_CELLS) return [...a.map((line) => ["-", line]), ...b.map((line) => ["+", line])];
-  const width = b.length + 1;
-  const longest = new Uint32Array((a.length + 1) * width);
-  for (let i = a.length - 1; i >= 0; i--) {
-    for (let j = b.length - 1; j >= 0; j--) {
-      longest[i * width + j] =
-        a[i] === b[j]
-          ? longest[(i + 1) * width + j + 1] + 1
-          : Math.max(longest[(i + 1) * width + j], longest[i * width + j + 1]);
-    }
-  }
-  return walk(a, b, longest, width);
+/** The values that differ between two documents. */
+function changesOf(place, before, after) {
+  const [old, now] = [before, after].map((document) => new Map(leaves(place, document)));
+  return [...new Set([...old.keys(), ...now.keys()])].map((pointer) => ({ pointer, before: old.get(pointer), after: now.get(pointer) }))
+    .filter((change) => JSON.stringify(change.before) !== JSON.stringify(change.after));
 }
 
-function walk(a, b, longest, width) {
-  const lines = [];
-  let [i, j] = [0, 0];
-  while (i < a.length || j < b.length) {
-    const isSame = i < a.length && j < b.length && a[i] === b[j];
-    const goes = j === b.length || (i < a.length && longest[(i + 1) * width + j] >= longest[i * width + j + 1]);
-    if (isSame) {
-      lines.push([" ", a[i]]);
-      i++;
-      j++;
-    } else if (goes) lines.push(["-", a[i++]]);
-    else lines.push(["+", b[j++]]);
+/** The value of a JSON text; a text that is none is its own value. */
+export function valueOf(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
   }
-  return lines;
 }
 
 /** What of a dead letter can be edited: its name in the API and its value. */
@@ -65,14 +46,14 @@ export function editor(one, place, { done }) {
   const sameKey = h("input", { id: "edit-key", type: "checkbox" });
   const note = h("input", { id: "edit-note", autocomplete: "off", maxlength: "4000" });
   const problem = h("p", { id: "edit-problem", class: "problem", role: "alert" });
-  const changes = h("pre", { class: "diff", tabindex: "0", "aria-label": "Changes" });
+  const changes = h("div", { role: "group", "aria-label": "Changes" });
   const submit = h("button", { type: "submit", class: "main" });
   const look = () => {
     const [, mistake] = parsed(name, area.value);
     problem.textContent = mistake ?? "";
     submit.disabled = mistake !== null;
     submit.textContent = area.value === before ? "Replay unedited" : "Replay edited";
-    changes.replaceChildren(...lines(before, area.value));
+    if (!mistake) changes.replaceChildren(changeList(changesOf(name === "message" ? "" : `/${name}`, valueOf(before), valueOf(area.value))) ?? "Nothing yet.");
   };
   area.addEventListener("input", look);
   look();
@@ -116,10 +97,4 @@ function parsed(name, text) {
   } catch (error) {
     return [null, `Not JSON yet: ${error.message}`];
   }
-}
-
-function lines(before, after) {
-  if (before === after) return ["Nothing yet."];
-  const kinds = { "-": "gone", "+": "new", " ": "same" };
-  return diff(before, after).map(([sign, text]) => h("span", { class: kinds[sign] }, `${sign} ${text}\n`));
 }

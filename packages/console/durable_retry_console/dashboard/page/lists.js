@@ -2,12 +2,12 @@
 
 import { get, getSeldom } from "./api.js";
 import { go, h, link, readRoute } from "./dom.js";
-import { instantOf, number, plural, typed, zone } from "./format.js";
-import { button, unreadMark } from "./pieces.js";
+import { ago, instantOf, number, plural, typed, words, zone } from "./format.js";
+import { badge, button, circuitLink, clip, empty, linkButton, unreadMark } from "./pieces.js";
 import { savedViews } from "./saved.js";
 
 /** The text of a CSV file (RFC 4180). */
-export function csv(header, rows) {
+function csv(header, rows) {
   return [header, ...rows].map((row) => row.map(csvCell).join(",")).join("\r\n") + "\r\n";
 }
 
@@ -19,7 +19,7 @@ function csvCell(value) {
 }
 
 /** Hand a text to the browser as a file. */
-export function download(name, text) {
+function download(name, text) {
   const url = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
   const link = document.createElement("a");
   link.href = url;
@@ -33,27 +33,57 @@ const [PAGE, SHORT_PAGE] = [50, 10];
 const isNarrow = matchMedia("(max-width: 46rem)");
 
 /** The query for a list's page, from the address. */
-export const pageQuery = (query, names) => ({
+export const pageQuery = (query, given = []) => ({
   limit: isNarrow.matches ? SHORT_PAGE : PAGE,
   cursor: query.cursor,
-  ...Object.fromEntries(names.map((name) => [name, query[name]])),
+  ...Object.fromEntries(given.map(({ name }) => [name, query[name]])),
 });
 
-/** Filters by what decides when an operation has its turn. */
-export const TURN = [
-  { name: "order_key", label: "Order key", more: true },
-  { name: "debounce_key", label: "Debounce key", more: true },
-  { name: "priority", label: "Priority", choices: [["high", "High"], ["normal", "Normal"], ["low", "Low"]], more: true },
-];
-/** Filters by what operations and dead letters share. */
-export const SHARED = [{ name: "correlation_id", label: "Correlation id", more: true }, ...TURN];
+/** Names as choices of a filter. */
+export const named = (names) => names.map((name) => [name, words(name)]);
 
-/**
- * A table. A column is {name, cell(item), text(item)}: `cell` for the page, `text` for the CSV file. The name of one that
- * `isBare` is not shown above it.
- */
-export function table(label, columns, items, { keyOf, empty = "Nothing here." } = {}) {
-  if (!items.length) return h("p", { class: "empty" }, empty);
+/** Filters by when something was created, or what else one calls that. */
+export const created = (verb = "Created", latest = {}) => [
+  { name: "created_after", label: `${verb} after`, instant: true },
+  { name: "created_before", label: `${verb} before`, instant: true, ...latest },
+];
+/** Those that are folded away while unused. */
+export const folded = (filters) => filters.map((filter) => ({ ...filter, more: true }));
+
+/** Filters by what decides when an operation has its turn. */
+export const TURN = folded([
+  { name: "order_key", label: "Order key" },
+  { name: "debounce_key", label: "Debounce key" },
+  { name: "priority", label: "Priority", choices: named(["high", "normal", "low"]) },
+]);
+/** Filters by what operations and dead letters share. */
+export const SHARED = [...folded([{ name: "key", label: "Key" }, { name: "correlation_id", label: "Correlation id" }]), ...TURN];
+/** Filters by where an operation comes from. */
+export const ORIGIN = folded([{ name: "handler", label: "Handler" }, { name: "source", label: "Source" }]);
+
+// Columns. A column is {name, cell(item), text(item)}: `cell` for the page, `text` for the CSV file; what has only one of
+// them is only there. The name of one that `isBare` is not shown above it.
+
+/** The column of a field: `show` makes what the page shows of its value, the file has the value itself. */
+export const column = (field, name, show = (value) => value ?? "–", kind = null) => ({ name, class: kind, cell: (one) => show(one[field], one), text: (one) => one[field] });
+
+/** Columns of counts, named as their fields. */
+export const counts = (...fields) => fields.map((field) => column(field, words(field), number, "number"));
+
+/** Columns that only the file has. */
+export const inFile = (...fields) => fields.map((field) => ({ name: field, text: (one) => one[field] }));
+
+/** A column of what is made of an item, a text on the page and in the file. */
+export const textColumn = (name, text) => ({ name, class: "wide", cell: (one) => clip(text(one)), text });
+
+export const STATUS = column("status", "Status", (status) => badge(status));
+export const CREATED = column("created_at", "Created", ago);
+export const DEPENDENCY = column("dependency", "Dependency", (name) => (name ? circuitLink(name) : "–"));
+
+/** A table with the columns that the page shows. */
+export function table(label, given, items, { keyOf, nothing = "Nothing here." } = {}) {
+  if (!items.length) return empty(nothing);
+  const columns = given.filter((column) => column.cell);
   // The roles are spelled out since a narrow window shows rows as cards, and `display` would take them away.
   const head = h("tr", { role: "row" }, columns.map((column) => h("th", { role: "columnheader", scope: "col", class: column.class }, column.isBare ? h("span", { class: "sr" }, column.name) : column.name)));
   const named = columns.find((column) => column.class === "wide") ?? columns[0];
@@ -69,15 +99,22 @@ function emptiness(column, item) {
   return column.text && (text === null || text === undefined || text === "") ? { empty: "" } : {};
 }
 
-/** The line under a table: how many, further pages, CSV. `total` is how many match on all pages, null while it is not known. */
-export function pager(path, query, page, columns, file, total = null) {
+/**
+ * A table with the line under it: how many, further pages, CSV. `page` is {items, next_cursor} of the API, `total` how
+ * many match on all pages, null while it is not known.
+ */
+export const pagedTable = (label, columns, page, { path, query, file, total = null, keyOf, nothing }) => [
+  table(label, columns, page.items, { keyOf, nothing: page.next_cursor ? "No match so far; the next page looks further." : nothing }),
+  pager(path, query, page, columns, file, total)];
+
+function pager(path, query, page, columns, file, total) {
   const { cursor, ...filters } = query;
   return h("nav", { class: "pager", "aria-label": "Pages" },
     h("span", { class: "dim" }, `${plural(page.items.length, "row")} on this page${total === null ? "" : `, ${number(total)} in all`}`),
     h("span", { class: "spread" }),
     button("CSV of this page", () => save(columns, page.items, file), "quiet"),
-    cursor ? h("a", { class: "button quiet", href: link(path, filters) }, "First page") : null,
-    page.next_cursor ? h("a", { class: "button", href: link(path, { ...filters, cursor: page.next_cursor }) }, "Next page") : null);
+    cursor ? linkButton("First page", path, filters, "quiet") : null,
+    page.next_cursor ? linkButton("Next page", path, { ...filters, cursor: page.next_cursor }) : null);
 }
 
 function save(columns, items, file) {
@@ -99,8 +136,8 @@ function suggestions({ name, suggest }) {
 
 /**
  * Filters over a list; a change goes to the address. A filter is {name, label} for text, with `choices`
- * [value, words] for a few (a `required` one is always chosen), with `instant` for a date and time in the zone of the
- * page, or with `suggest` for texts that are offered. A change of one takes away those that it `clears`. Those with `more` are folded away while unused.
+ * [value, words] for a few (a `required` one is always chosen, `unset` are the words for none), with `instant` for a date
+ * and time in the zone of the page, with `type` number, or with `suggest` for texts that are offered. A change of one takes away those that it `clears`. Those with `more` are folded away while unused.
  */
 export function filters(path, query, given) {
   const change = ({ name, instant: isInstant, clears = [] }) => (event) => {
@@ -109,13 +146,13 @@ export function filters(path, query, given) {
     go(path, { ...readRoute().query, cursor: null, ...Object.fromEntries(clears.map((other) => [other, null])), [name]: isInstant && value ? instantOf(value) : value });
   };
   const field = (filter) => {
-    const { name, label, choices, required = false, instant = false } = filter;
+    const { name, label, choices, required = false, unset = "Any", instant = false, type = instant ? "datetime-local" : "text" } = filter;
     const offered = suggestions(filter);
     const value = instant ? typed(query[name]) : (query[name] ?? "");
     const shared = { id: `filter-${name}`, data: { follow: value }, on: { change: change(filter) } };
     const input = choices
-      ? h("select", shared, [...(required ? [] : [["", "Any"]]), ...choices].map(([choice, text]) => h("option", { value: choice, selected: choice === value }, text)))
-      : h("input", { ...shared, list: offered ? `known-${name}` : null, type: instant ? "datetime-local" : "text", value, spellcheck: "false" });
+      ? h("select", shared, [...(required ? [] : [["", unset]]), ...choices].map(([choice, text]) => h("option", { value: choice, selected: choice === value }, text)))
+      : h("input", { ...shared, list: offered ? `known-${name}` : null, type, step: type === "number" ? "any" : null, value, spellcheck: "false" });
     return h("div", { class: "field", data: { key: `filter-${name}` } }, h("label", { for: `filter-${name}` }, instant ? `${label} (${zone.name})` : label), input,
       offered ? h("datalist", { id: `known-${name}` }, offered.map((text) => h("option", { value: text }))) : null);
   };
@@ -127,13 +164,17 @@ export function filters(path, query, given) {
 }
 
 /**
- * A view of a list of the API: filters, a table, and what leads to other pages. `list` is its path, `file` the columns of
- * the CSV file, and `nothing(page)` the words in place of a table without rows.
+ * A view of a list of the API: what is `above(page)`, filters, what one can do to those that match (`tools(page)`), and a
+ * table. `list` is its path, `besides` are filters that have no field here, `nothing` the words in place of a table without rows, or makes them of the page; `total()` is
+ * how many match on all pages.
  */
-export function listView({ path, query }, { title, list, filters: given, columns, file = columns, keyOf, nothing, seconds }) {
+export function listView({ path, query }, { title, list, filters: given = [], besides = [], columns, keyOf, nothing, seconds, above, tools, total = () => null, file = list, ...others }) {
   return {
     title, seconds,
-    load: (signal) => get(list, pageQuery(query, given.map(({ name }) => name)), signal),
-    render: (page) => [filters(path, query, given), table(title, columns, page.items, { keyOf, empty: nothing(page) }), pager(path, query, page, file, list)],
+    load: (signal) => get(list, pageQuery(query, [...besides, ...given]), signal),
+    render: (page) => [
+      above?.(page), given.length ? filters(path, query, given) : null, tools?.(page),
+      pagedTable(title, columns, page, { path, query, file, total: total(), keyOf, nothing: typeof nothing === "function" ? nothing(page) : nothing })],
+    ...others,
   };
 }

@@ -7,12 +7,12 @@ import { duration, now, number, span, tickText, ticksOf } from "./format.js";
 const [WIDTH, HEIGHT] = [10, 100]; // Of a step, and of a drawing.
 
 /** How values are written, and where their axis has its marks. */
-export const COUNTS = { write: number, steps: [1, 2, 5, 10] };
+const COUNTS = { write: number, steps: [1, 2, 5, 10] };
 export const RATIOS = { write: (value) => `× ${Number(value.toFixed(2))}`, steps: [0.1, 0.2, 0.5, 1, 2, 5, 10] };
 export const MEANS = { write: (value) => number(Number(value.toFixed(2))), steps: [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10] };
 const S = 1_000;
 /** Milliseconds. */
-export const TIMES = { write: (value) => duration(value / S), steps: [1, 2, 5, 10, 20, 50, 100, 200, 500, S, 2 * S, 5 * S, 10 * S, 15 * S, 30 * S, 60 * S, 120 * S, 300 * S, 600 * S, 1_800 * S, 3_600 * S] };
+export const TIMES = { write: (value) => duration(value / S), steps: [1, 2, 5, 10, 20, 50, 100, 200, 500, S, 2 * S, 5 * S, 10 * S, 15 * S, 30 * S, 60 * S, 120 * S, 300 * S, 600 * S, 1_800 * S, ...[1, 2, 3, 6, 12, 24].map((hours) => hours * 3_600 * S)] };
 
 /**
  * A chart.
@@ -43,7 +43,7 @@ export function overTime({ title, points, seconds, layers, scale = COUNTS, marks
       timeAxis(begin, chart.end)));
 }
 
-const keyOf = ({ kind, isBar }) => (isBar ? `key-${kind}` : `key-line key-${kind}`);
+const keyOf = ({ kind, isBar }) => (isBar ? `is-${kind}` : `key-line is-${kind}`);
 
 /** What a mark is called. */
 const MARKS = { opening: "circuit opened", deployment: "deployment", settings: "settings changed", bulk: "bulk action" };
@@ -58,7 +58,7 @@ function placed(marks, begin, step, count) {
 }
 
 /** The times below a drawing. */
-export function timeAxis(begin, end) {
+function timeAxis(begin, end) {
   const { times, isDays } = ticksOf(begin, end);
   return h("div", { class: "x-axis", "aria-hidden": "true" }, times.map((at) => h("span", { style: { left: `${((at - begin) / (end - begin)) * 100}%` } }, tickText(at, isDays))));
 }
@@ -81,7 +81,7 @@ function drawing({ points, top, layers, bars }, label, ticks) {
     return bars.map(({ kind, values }) => {
       const value = values[index] ?? 0;
       sum += value;
-      return value ? s("rect", { x: index * WIDTH + 1, y: y(sum), width: WIDTH - 2, height: (value / top) * HEIGHT, class: `fill-${kind}` }) : null;
+      return value ? s("rect", { x: index * WIDTH + 1, y: y(sum), width: WIDTH - 2, height: (value / top) * HEIGHT, class: `fill is-${kind}` }) : null;
     });
   };
   return s("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
@@ -99,7 +99,7 @@ function trace({ kind, values }, y) {
     const isJoined = index > 0 && values[index - 1] !== null && values[index - 1] !== undefined;
     path += `${isJoined ? `V${height}` : `M${index * WIDTH} ${height}`}H${(index + 1) * WIDTH}`;
   });
-  return path ? s("path", { d: path, class: `trace line-${kind}` }) : null;
+  return path ? s("path", { d: path, class: `trace is-${kind}` }) : null;
 }
 
 // The step that is looked at, and the one that a span began with. Outside the page's elements: those are drawn anew.
@@ -189,7 +189,7 @@ function showBrush({ points }, plot) {
 /** Spans over time, a row each: `rows` are [name, spans], a span being {from, to, text} in milliseconds. */
 export function spanRows({ title, begin, end, rows }) {
   const part = (at) => ((Math.min(Math.max(at, begin), end) - begin) / (end - begin)) * 100;
-  const bar = ({ from, to, text }) => h("span", { class: "span-bar", style: { left: `${part(from)}%`, width: `${part(to) - part(from)}%` }, title: text });
+  const bar = ({ from, to, text }) => h("span", { class: "span-bar is-dead_lettered", style: { left: `${part(from)}%`, width: `${part(to) - part(from)}%` }, title: text });
   const label = ([name, spans]) => `${name}: ${spans.map(({ text }) => text).join(", ")}`;
   return h("figure", { class: "over-time span-rows" },
     h("div", { class: "chart" }, rows.map(([name, spans]) => [h("span", { class: "y-name" }, name), h("div", { class: "span-row", role: "img", "aria-label": label([name, spans]), data: { key: name } }, spans.map(bar), h("span", { class: "cross", data: { key: "cross" } }))]),

@@ -1,7 +1,7 @@
 // Pieces that several views are made of: badges, cards, names that are cut, dialogs.
 
 import { h, link, toast } from "./dom.js";
-import { words } from "./format.js";
+import { number, percent, words } from "./format.js";
 
 /** The states of an operation in the order of its life. */
 export const STATES = ["pending", "scheduled", "paused", "running", "waiting_retry", "waiting_throttle", "waiting_circuit", "waiting_order", "succeeded", "dead_lettered", "cancelled"];
@@ -39,6 +39,34 @@ export function unread(one) {
 /** The same in a row of a table. */
 export const unreadMark = (one) => (one.unreadable ? h("span", { class: "badge is-failed", title: one.unreadable }, "Unreadable") : null);
 
+/** Words in place of what is not there. */
+export const empty = (...words) => h("p", { class: "empty" }, words);
+
+/** A text of any length in two lines of a table's cell; its title has all of it. */
+export const clip = (text) => h("span", { class: "clip", title: text }, text || "–");
+
+/** A link that looks like a button. */
+export const linkButton = (text, path, query = {}, kind = "") => h("a", { class: `button ${kind}`, href: link(path, query) }, text);
+
+/** What a thing is and what one can do to it, at the head of its page. */
+export function headline(content, actions = []) {
+  const given = [actions].flat(Infinity).filter(Boolean);
+  return h("div", { class: "headline", data: { key: "headline" } },
+    h("div", { class: "headline-words" }, content), given.length ? h("div", { class: "actions" }, given) : null);
+}
+
+/** A line for each item; nothing without items. */
+export const lines = (items, line) => (items?.length ? h("ul", { class: "lines" }, items.map(line)) : null);
+
+/** A card with a line for each item; without items it says `nothing`, and is left out where there are no such words. */
+export function linesCard(title, items, line, { nothing = null, ...options } = {}) {
+  const content = lines(items, line) ?? (nothing && empty(nothing));
+  return content && card(title, content, options);
+}
+
+/** The link to all of what a card shows a part of. */
+export const all = (path, query = {}) => h("a", { href: link(path, query) }, "All");
+
 /** A card with a heading; `more` stands at its right. */
 export function card(title, content, { more = null, key = title, kind = "" } = {}) {
   return h("section", { class: `card ${kind}`, data: { key } }, h("header", {}, h("h2", {}, title), more), content);
@@ -54,6 +82,13 @@ export function facts(pairs) {
 export function figure(value, name, { href = null, kind = "", note = null } = {}) {
   const content = [h("strong", {}, value), h("span", {}, name), note ? h("small", {}, note) : null];
   return href ? h("a", { class: `figure ${kind}`, href }, content) : h("div", { class: `figure ${kind}` }, content);
+}
+
+/** How much of it is done: in words and as a bar. */
+export function progressBar(label, done, total, verb = "") {
+  const ratio = total ? Math.min(1, done / total) : 1;
+  return [h("p", { class: "lead" }, h("strong", {}, number(done)), ` of ${number(total)}${verb} (${percent(ratio)})`),
+    h("progress", { max: "1", value: String(ratio), "aria-label": label })];
 }
 
 export const mono = (text) => h("code", {}, text);
@@ -109,7 +144,9 @@ export const deadLetterLink = linkTo("dead-letters");
 export const eventLink = linkTo("outbox");
 export const batchLink = linkTo("batches");
 export const sagaLink = linkTo("sagas");
+export const causeLink = linkTo("causes");
 export const laneLink = linkTo("lanes");
+export const bulkActionLink = linkTo("bulk-actions");
 /** What operations share, such as a debounce key, which leads to all that have it. */
 export const sharedLink = (name, value) => (value ? cutLink(link("operations", { [name]: value }), value) : h("span", { class: "dim" }, "–"));
 export const correlationLink = (id) => sharedLink("correlation_id", id);
@@ -118,8 +155,8 @@ export const circuitLink = (name) => (name ? h("a", { href: link(`circuits/${enc
 // Dialogs and fields. The browser keeps the focus inside a dialog and closes it with Escape.
 
 /**
- * Ask for values; null when the person thinks better of it.
- * A field is {name, label, type: text|password|number|textarea, value, hint, optional, min, max}.
+ * Ask for values; null when the person thinks better of it, and without those that were left empty.
+ * A field is {name, label, type: text|password|number|textarea, value, hint, optional, min, max, choices}.
  */
 export function ask({ title, words = null, fields = [], action, kind = "" }) {
   return new Promise((resolve) => {
@@ -131,7 +168,7 @@ export function ask({ title, words = null, fields = [], action, kind = "" }) {
         h("button", { type: "submit", class: kind || "main" }, action)));
     const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, form);
     let given = null;
-    form.addEventListener("submit", () => (given = Object.fromEntries(new FormData(form))));
+    form.addEventListener("submit", () => (given = typedIn(form, fields)));
     dialog.addEventListener("close", () => {
       dialog.remove();
       resolve(given);
@@ -140,6 +177,13 @@ export function ask({ title, words = null, fields = [], action, kind = "" }) {
     dialog.showModal();
     form.querySelector("input, textarea")?.focus();
   });
+}
+
+/** What was filled in, as the API takes it. */
+function typedIn(form, fields) {
+  const typed = new FormData(form);
+  const valueOf = ({ type, choices }, text) => (type === "number" ? Number(text) : choices && text === "true" ? true : text);
+  return Object.fromEntries(fields.filter(({ name }) => typed.get(name)).map((field) => [field.name, valueOf(field, typed.get(field.name))]));
 }
 
 /** One labelled field. */

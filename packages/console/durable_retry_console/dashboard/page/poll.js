@@ -92,6 +92,11 @@ export class Paced {
     this.value = null; // The latest answer; `{error}` when there was none; null before the first.
   }
 
+  /** The latest answer that was one, or null. */
+  get known() {
+    return this.value?.error ? null : this.value;
+  }
+
   /** Ask if it is time to, and call `then()` with the answer in place. */
   async ask(signal, then) {
     if (this.#running || performance.now() < this.#due) return;

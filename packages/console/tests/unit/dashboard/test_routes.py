@@ -1,4 +1,6 @@
 import re
+import shutil
+import subprocess
 from http import HTTPStatus
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.dashboard import routes as dashboard
 from durable_retry_console.dashboard.routes import FOLDER, PAGE, static_files
+from onebox.storage.installation import find_node
 
 HUB = TaskHub("hub")
 SITE = "http://localhost/api/dashboard"
@@ -119,3 +122,28 @@ def test_no_file_names_anything_elsewhere_or_writes_html() -> None:
             r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text
         ), path
         assert not re.search(r'\sstyle="|\son[a-z]+="', text) or not path.endswith(".html"), path
+
+
+# Whatever a module asks of the browser while it loads answers with more of the same; no loop over it begins.
+LOAD = """
+const ends = { [Symbol.toPrimitive]: () => "", [Symbol.iterator]: () => [][Symbol.iterator]() };
+const anything = new Proxy(function () {}, {
+  get: (_, name) => ends[name] ?? anything,
+  apply: () => anything,
+  construct: () => anything,
+});
+const names = ["document", "window", "localStorage", "sessionStorage", "matchMedia"];
+for (const name of names) globalThis[name] = anything;
+globalThis.location = { hash: "" };
+await import("./app.js");
+process.exit(0);
+"""
+
+
+def test_every_module_of_the_page_loads_and_finds_what_it_imports(tmp_path: Path) -> None:
+    page = shutil.copytree(FOLDER, tmp_path / "page")
+    (page / "package.json").write_text('{"type": "module"}')
+    (page / "load.js").write_text(LOAD)
+    command = [find_node(), "load.js"]
+    done = subprocess.run(command, cwd=page, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,10 +1,11 @@
 // Alerts: what is raised, who receives alerts, and what was lately.
 
-import { get, post } from "../api.js";
-import { h, link, toast } from "../dom.js";
+import { doing } from "../acting.js";
+import { get } from "../api.js";
+import { h, link } from "../dom.js";
 import { ago, duration, number, when, words } from "../format.js";
-import { table } from "../lists.js";
-import { badge, button, card, circuitLink, facts } from "../pieces.js";
+import { column, table } from "../lists.js";
+import { badge, card, circuitLink, empty, facts, lines } from "../pieces.js";
 
 const NAMES = {
   dead_letters: "Open dead letters",
@@ -17,19 +18,19 @@ const NAMES = {
   task_hub_away_seconds: "The task hub does not answer",
 };
 
-export function alertsView() {
+export function alertsView({ reload }) {
   return {
     title: "Alerts",
     load: (signal) => get("alerts", {}, signal),
-    render: (all) => [raised(all), recent(all), settings(all)],
+    render: (all) => [raised(all), recent(all), settings(all, reload)],
   };
 }
 
 function raised({ items, receivers }) {
-  if (!items.length) return card("Raised now", h("p", { class: "empty" }, "Nothing is over its threshold."));
+  if (!items.length) return card("Raised now", empty("Nothing is over its threshold."));
   const columns = [
     { name: "What", class: "wide", cell: (one) => h("span", {}, one.text, " ", place(one), runbook(one)) },
-    { name: "Since", cell: (one) => ago(one.raised_at) },
+    column("raised_at", "Since", ago),
     { name: "Messages", class: "wide", cell: (one) => (receivers.length ? messages(one) : h("span", { class: "dim" }, "log only")) },
   ];
   return card("Raised now", table("Raised alerts", columns, items, { keyOf: (one) => one.condition }));
@@ -53,7 +54,7 @@ function messages(one) {
   if (!one.deliveries.length) return h("span", { class: "dim" }, "not sent yet");
   const line = (message) => h("li", { data: { key: message.receiver } }, badge(message.state), words(message.receiver),
     message.detail ? h("small", { class: "dim" }, message.detail) : null);
-  return h("ul", { class: "lines" }, one.deliveries.map(line));
+  return lines(one.deliveries, line);
 }
 
 /** A condition in words: `circuit_open_seconds:payments` as `Circuit open, payments`. */
@@ -64,32 +65,27 @@ export const named = (condition) => {
 
 function recent({ recent: ended }) {
   const columns = [
-    { name: "What", class: "wide", cell: (one) => one.text },
-    { name: "Raised", cell: (one) => when(one.raised_at) },
-    { name: "Cleared", cell: (one) => when(one.cleared_at) },
+    column("text", "What", undefined, "wide"),
+    column("raised_at", "Raised", when),
+    column("cleared_at", "Cleared", when),
   ];
-  return card("Lately", table("Incidents that ended", columns, ended, { keyOf: (one) => `${one.condition} ${one.raised_at}`, empty: "No incident has ended lately." }));
+  return card("Lately", table("Incidents that ended", columns, ended, { keyOf: (one) => `${one.condition} ${one.raised_at}`, nothing: "No incident has ended lately." }));
 }
 
-/** Send a message to every receiver that says that it is a test, and say what became of it. */
-async function tryReceivers() {
-  try {
-    const { items } = await post("alerts/test");
-    const failed = items.filter((one) => one.detail);
-    toast(failed.length ? failed.map((one) => `${words(one.receiver)}: ${one.detail}`).join(" ") : "The test arrived everywhere.", failed.length ? "bad" : "good");
-  } catch (error) {
-    toast([error.message, ...error.lines].join(" "), "bad");
-  }
-}
+/** Sends a message to every receiver that says that it is a test. */
+const TRY = { what: "test", label: "Send a test", kind: "quiet", done: ({ items }) => {
+  const failed = items.filter((one) => one.detail);
+  if (failed.length) throw new Error(failed.map((one) => `${words(one.receiver)}: ${one.detail}`).join(" "));
+  return "The test arrived everywhere.";
+} };
 
 /** Whether the value of a condition is a time; that of one dependency is as its kind. */
 const isTime = (condition) => condition.split(":")[0].endsWith("_seconds") || condition === "not_starting";
 
-function settings({ thresholds, receivers }) {
+function settings({ thresholds, receivers }, reload) {
   const value = ([condition, limit]) => (limit === 0 ? "off" : isTime(condition) ? `over ${duration(limit)}` : `over ${number(limit)}`);
-  const list = receivers.length
-    ? h("ul", { class: "lines" }, receivers.map((one) => h("li", {}, words(one.receiver), h("span", { class: "dim" }, one.host))))
-    : h("p", { class: "empty" }, "Nobody: alerts are in the log only. ALERT_WEBHOOK_URL and ALERT_SLACK_URL name receivers.");
+  const list = lines(receivers, (one) => h("li", {}, words(one.receiver), h("span", { class: "dim" }, one.host)))
+    ?? empty("Nobody: alerts are in the log only. ALERT_WEBHOOK_URL and ALERT_SLACK_URL name receivers.");
   return h("div", { class: "pair", data: { key: "settings" } },
-    card("Thresholds", facts(Object.entries(thresholds).map((pair) => [named(pair[0]), value(pair)]))), card("Receivers", list, { more: receivers.length ? button("Send a test", tryReceivers, "quiet") : null }));
+    card("Thresholds", facts(Object.entries(thresholds).map((pair) => [named(pair[0]), value(pair)]))), card("Receivers", list, { more: receivers.length ? doing("alerts", reload, TRY) : null }));
 }

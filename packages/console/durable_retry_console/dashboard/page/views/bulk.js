@@ -1,10 +1,11 @@
 // Acting on many: choose by a filter or a selection, count, start, watch, cancel.
 
+import { attempt } from "../acting.js";
 import { get, post, remove, segment } from "../api.js";
-import { go, h, link, toast } from "../dom.js";
-import { ago, at, atLeast, coarse, number, percent, until, when, words } from "../format.js";
-import { filters, pageQuery, pager, table, TURN } from "../lists.js";
-import { ask, badge, batchLink, button, card, deadLetterLink, eventLink, facts, FINISHED, notice, operationLink, STATES } from "../pieces.js";
+import { go, h, toast } from "../dom.js";
+import { ago, at, atLeast, coarse, number, until, when, words } from "../format.js";
+import { column, counts, created, filters, inFile, listView, named, pagedTable, pageQuery, STATUS, textColumn, TURN } from "../lists.js";
+import { ask, badge, batchLink, bulkActionLink, button, card, deadLetterLink, eventLink, facts, FINISHED, headline, linesCard, linkButton, notice, operationLink, progressBar, STATES } from "../pieces.js";
 import { Paced } from "../poll.js";
 import { changeCard, changeWords, patchCard, patchOf, previewCard, typedChange } from "./change.js";
 
@@ -29,18 +30,16 @@ export const ACTIONS = {
 export const REASONS = ["RetriesExhausted", "DeadlineExceeded", "AmbiguousOutcome", "RejectedByDependency", "RejectedByHandler", "MalformedJson",
   "ValidationFailed", "UnknownDependency", "PoisonMessage", "OutboxUndeliverable", "CompensationFailed"];
 export const CATEGORIES = ["transient", "throttled", "ambiguous", "malformed", "unauthorized", "not_found", "business_rule", "circuit_open", "deadline_exceeded"];
-/** Names as choices of a filter. */
-export const named = (names) => names.map((name) => [name, words(name)]);
 const LETTERS = [
-  { name: "reason", label: "Reason", choices: named(REASONS) }, { name: "category", label: "Category", choices: named(CATEGORIES) }, { name: "dependency", label: "Dependency" },
-  { name: "created_after", label: "Created after", instant: true }, { name: "created_before", label: "Created before", instant: true },
-  { name: "group", label: "Group" }, ...TURN,
+  { name: "reason", label: "Reason", choices: named(REASONS) },
+  { name: "category", label: "Category", choices: named(CATEGORIES) },
+  { name: "dependency", label: "Dependency" },
+  ...created(),
+  { name: "group", label: "Group" },
+  ...TURN,
 ];
 const UNFINISHED = named(STATES.filter((state) => !FINISHED.includes(state)));
-const OPERATIONS = [
-  { name: "status", label: "State", choices: UNFINISHED }, { name: "dependency", label: "Dependency" },
-  { name: "created_after", label: "Accepted after", instant: true }, { name: "created_before", label: "Accepted before", instant: true }, ...TURN,
-];
+const OPERATIONS = [{ name: "status", label: "State", choices: UNFINISHED }, { name: "dependency", label: "Dependency" }, ...created("Accepted"), ...TURN];
 const filtersOf = (action) => (ACTIONS[action].list === "operations" ? OPERATIONS : LETTERS);
 
 /** The menu to act on all that a list shows, or null where an action cannot be narrowed as the list is. */
@@ -53,20 +52,20 @@ export function onAll(query, actions) {
   const known = filtersOf(actions[0]).map((one) => one.name);
   const isOver = filter.status && !UNFINISHED.some(([state]) => state === filter.status);
   if (isOver || Object.keys(filter).some((name) => !known.includes(name))) return null;
-  const to = (action) => h("a", { class: "button", href: link("bulk-actions/new", { action, ...filter }) }, `${ACTIONS[action].verb}…`);
+  const to = (action) => linkButton(`${ACTIONS[action].verb}…`, "bulk-actions/new", { action, ...filter });
   return h("details", { class: "menu", data: { key: "bulk" } }, h("summary", { class: "button" }, "All matching"),
-    h("div", { class: "actions" }, actions.map(to), h("a", { class: "button quiet", href: link("bulk-actions") }, "Bulk actions so far")));
+    h("div", { class: "actions" }, actions.map(to), linkButton("Bulk actions so far", "bulk-actions", {}, "quiet")));
 }
 
 /** Check boxes for a table, and the line that acts on what is checked. */
-export function selection(idOf, nameOf, actions, reload) {
+export function selection(idOf, actions, reload) {
   const chosen = new Set();
   const toggle = (id) => (event) => {
     if (event.target.checked) chosen.add(id);
     else chosen.delete(id);
     reload();
   };
-  const box = (one) => h("input", { type: "checkbox", class: "select", "aria-label": `Select ${nameOf(one)}`, on: { change: toggle(idOf(one)) } });
+  const box = (one) => h("input", { type: "checkbox", class: "select", "aria-label": `Select ${one.key}`, on: { change: toggle(idOf(one)) } });
   const bar = (items) => {
     const ids = items.map(idOf).filter((id) => chosen.has(id));
     if (!ids.length) return null;
@@ -79,29 +78,16 @@ export function selection(idOf, nameOf, actions, reload) {
 
 const ENDED = ["completed", "cancelled"];
 const COLUMNS = [
-  { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
-  { name: "Action", class: "wide", cell: (one) => h("a", { href: link(`bulk-actions/${segment(one.action_id)}`), title: one.action_id }, ACTIONS[one.action].verb), text: (one) => one.action },
-  { name: "Matched", class: "number", cell: (one) => number(one.matched), text: (one) => one.matched },
-  { name: "Succeeded", class: "number", cell: (one) => number(one.succeeded), text: (one) => one.succeeded },
-  { name: "Failed again", class: "number", cell: (one) => number(one.failed_again), text: (one) => one.failed_again },
-  { name: "Under way", class: "number", cell: (one) => number(one.under_way), text: (one) => one.under_way },
-  { name: "Refused", class: "number", cell: (one) => number(one.refused), text: (one) => one.refused },
-  { name: "By", cell: (one) => one.by ?? "–", text: (one) => one.by },
-  { name: "Note", class: "wide", cell: (one) => one.note ?? "–", text: (one) => one.note },
-  { name: "Started", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
+  STATUS,
+  column("action", "Action", (action, one) => bulkActionLink(one.action_id, ACTIONS[action].verb), "wide"),
+  ...counts("matched", "succeeded", "failed_again", "under_way", "refused"),
+  column("by", "By"),
+  column("note", "Note", undefined, "wide"),
+  column("created_at", "Started", ago),
+  ...inFile("action_id"),
 ];
-const FILE = [...COLUMNS, { name: "action_id", text: (one) => one.action_id }];
 
-export function bulkActionsView({ path, query }) {
-  return {
-    title: "Bulk actions",
-    load: (signal) => get("bulk-actions", pageQuery(query, []), signal),
-    render: (page) => [
-      table("Bulk actions", COLUMNS, page.items, { keyOf: (one) => one.action_id, empty: "No bulk action was started." }),
-      pager(path, query, page, FILE, "bulk-actions"),
-    ],
-  };
-}
+export const bulkActionsView = (route) => listView(route, { title: "Bulk actions", list: "bulk-actions", columns: COLUMNS, keyOf: (one) => one.action_id, nothing: "No bulk action was started." });
 
 export function newBulkActionView({ path, query }) {
   const { rate = "5", action: asked, ids: listed, batch_id: batch, patch: _, ...filter } = query;
@@ -159,37 +145,25 @@ function startCard({ matched, complete, cause }, action, body, rate) {
     const fields = ACTIONS[action].fields ?? (list === "operations" ? [] : [{ name: "note", label: "Note", optional: true, hint: "Kept with each dead letter." }]);
     const given = await ask({ title: `${verb}: ${many} ${matched === 1 ? one : `${one}s`}?`, words: meant, fields, action: `${verb} ${many}`, kind });
     if (!given) return;
-    try {
-      const { action_id: id } = await post("bulk-actions", { ...body, ...(patch.length ? { patch } : {}), rate_per_second: rate, ...optionsOf(given) });
-      go(`bulk-actions/${segment(id)}`);
-    } catch (error) {
-      toast([error.message, ...error.lines].join(" "), "bad");
-    }
+    const started = await attempt(() => post("bulk-actions", { ...body, ...(patch.length ? { patch } : {}), rate_per_second: rate, ...given }), () => null);
+    if (started) go(`bulk-actions/${segment(started.action_id)}`);
   };
   const estimate = matched ? `They would take ${complete ? "about" : "more than"} ${coarse(Math.max(1, matched / rate))}.` : "There is nothing to do.";
   const filter = list === "dead-letters" ? { ...body.filter, status: "open" } : body.filter;
   return card("Dry run", [h("p", { class: "lead", role: "status" }, h("strong", {}, `${words(many)} ${matched === 1 ? one : `${one}s`}`), body.batch_id ? [" of the batch ", batchLink(body.batch_id), ". "] : body.ids ? " selected. " : " match. ", estimate),
-    matched ? h("div", { class: "actions" }, button(`${verb} ${many}…`, start, kind), body.filter ? h("a", { class: "button quiet", href: link(list, filter) }, "Look at them") : null) : null]);
-}
-
-/** What was filled in, as the API takes it. */
-export function optionsOf({ for_seconds: seconds, stops_deadline: stops, ...texts }) {
-  const given = Object.fromEntries(Object.entries(texts).filter(([, text]) => text));
-  return { ...given, ...(seconds ? { for_seconds: Number(seconds) } : {}), ...(stops ? { stops_deadline: true } : {}) };
+    matched ? h("div", { class: "actions" }, button(`${verb} ${many}…`, start, kind), body.filter ? linkButton("Look at them", list, filter, "quiet") : null) : null]);
 }
 
 const RESULTS = [
-  { name: "Outcome", cell: (one) => badge(one.outcome), text: (one) => one.outcome },
-  { name: "Item", class: "wide", cell: (one) => itemLink(one), text: (one) => one.id },
+  column("outcome", "Outcome", (outcome) => badge(outcome)),
+  column("id", "Item", (id) => (id.startsWith("dl-") ? deadLetterLink(id) : operationLink(id)), "wide"),
   { name: "Operation", class: "wide", cell: became, text: (one) => one.event_id ?? one.operation_id },
   { name: "Now", cell: standing, text: (one) => one.status },
-  { name: "Why", class: "wide", cell: (one) => h("span", { class: "clip", title: one.detail ?? "" }, one.detail ?? ""), text: (one) => one.detail },
-  { name: "When", cell: (one) => ago(one.at), text: (one) => one.at },
+  textColumn("Why", (one) => one.detail),
+  column("at", "When", ago),
+  ...inFile("failed_again"),
 ];
-const RESULTS_FILE = [...RESULTS, { name: "failed_again", text: (one) => one.failed_again }];
 const ITEMS_SECONDS = 5; // The API asks for the operation of each.
-
-const itemLink = (one) => (one.id.startsWith("dl-") ? deadLetterLink(one.id) : operationLink(one.id));
 
 function became(one) {
   if (one.event_id) return eventLink(one.event_id);
@@ -201,62 +175,45 @@ function standing(one) {
   return one.failed_again ? h("span", {}, badge(one.status), " ", deadLetterLink(one.failed_again, "failed again")) : badge(one.status);
 }
 
-export function bulkActionView({ parameters: [id], path: address, query, reload }) {
+export function bulkActionView({ id, path: address, query, reload }) {
   const path = `bulk-actions/${segment(id)}`;
-  const items = new Paced((signal) => get(`${path}/items`, pageQuery(query, []), signal), ITEMS_SECONDS);
+  const items = new Paced((signal) => get(`${path}/items`, pageQuery(query), signal), ITEMS_SECONDS);
   return {
     title: "Bulk action",
     seconds: 1,
     tabOf: (one) => ACTIONS[one.action].list,
-    load: async (signal, update) => {
-      const one = await get(path, {}, signal);
-      items.ask(signal, () => update(one));
-      return one;
-    },
-    render: (one) => [headline(one, path, reload), one.error ? notice({ message: one.error }) : null, progress(one), patchCard(one.patch), failures(one), results(items.value, address, query), about(one)],
+    later: { items },
+    load: (signal) => get(path, {}, signal),
+    render: (one) => [head(one, path, reload), one.error ? notice({ message: one.error }) : null, progress(one), patchCard(one.patch), failures(one), results(items.value, address, query), about(one)],
   };
 }
 
-function results(page, address, query) {
+function results(page, path, query) {
   if (!page) return null;
-  if (page.error) return card("Items", notice(page.error));
-  return card("Items", [
-    table("Items", RESULTS, page.items, { keyOf: (one) => one.id, empty: "Nothing was done yet." }),
-    pager(address, query, page, RESULTS_FILE, "items"),
-  ]);
+  return card("Items", page.error ? notice(page.error) : pagedTable("Items", RESULTS, page, { path, query, file: "items", keyOf: (one) => one.id, nothing: "Nothing was done yet." }));
 }
 
-function headline(one, path, reload) {
+function head(one, path, reload) {
   const cancel = async () => {
     if (!(await ask({ title: "Cancel the bulk action?", words: "What was done stays done; the rest stays as it is.", action: "Cancel it", kind: "danger" }))) return;
-    try {
-      await remove(path);
-      toast("Cancelling.");
-    } catch (error) {
-      toast(error.message, "bad");
-    }
+    await attempt(() => remove(path), () => "Cancelling.");
     reload();
   };
-  return h("div", { class: "headline", data: { key: "headline" } },
-    h("div", { class: "headline-words" }, badge(one.status), h("strong", {}, ACTIONS[one.action].verb), one.waiting_until ? h("span", { class: "countdown" }, "the circuit is open, looking again ", until(one.waiting_until)) : null),
-    ENDED.includes(one.status) ? null : h("div", { class: "actions" }, button("Cancel", cancel, "danger")));
+  return headline([badge(one.status), h("strong", {}, ACTIONS[one.action].verb), one.waiting_until ? h("span", { class: "countdown" }, "the circuit is open, looking again ", until(one.waiting_until)) : null],
+    ENDED.includes(one.status) ? null : button("Cancel", cancel, "danger"));
 }
 
 function progress(one) {
-  const done = one.matched - one.remaining;
-  const ratio = one.matched ? Math.min(1, done / one.matched) : 1;
   return card("Progress", [
-    h("p", { class: "lead" }, h("strong", {}, number(done)), ` of ${number(one.matched)} (${percent(ratio)})`),
-    h("progress", { max: "1", value: String(ratio), "aria-label": "Progress of the bulk action" }),
+    progressBar("Progress of the bulk action", one.matched - one.remaining, one.matched),
     facts([[ACTIONS[one.action].did, number(one.started)], ["Succeeded", number(one.succeeded)], ["Failed again", number(one.failed_again)], ["Under way", number(one.under_way)], ["Counted", one.counted_at ? ago(one.counted_at) : null],
       ["Skipped", number(one.skipped)], ["Failed", number(one.failed)], ["Remaining", number(one.remaining)]]),
   ]);
 }
 
 function failures(one) {
-  if (!one.failures?.length) return null;
   const to = ACTIONS[one.action].list === "operations" ? operationLink : deadLetterLink;
-  return card("Failed", h("ul", { class: "lines" }, one.failures.map((failure) => h("li", {}, to(failure.id), h("span", { class: "dim" }, failure.detail)))));
+  return linesCard("Failed", one.failures, (failure) => h("li", {}, to(failure.id), h("span", { class: "dim" }, failure.detail)));
 }
 
 function about(one) {

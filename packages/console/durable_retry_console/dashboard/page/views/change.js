@@ -1,9 +1,9 @@
 // One change to many dead letters before they are replayed: a JSON patch, put together place by place, and what it does.
 
 import { go, h, readRoute, toast } from "../dom.js";
-import { contentOf } from "../editor.js";
+import { changeList, contentOf, leaves, valueOf } from "../editor.js";
 import { number } from "../format.js";
-import { button, card, deadLetterLink, fieldOf, json, mono, short } from "../pieces.js";
+import { button, card, deadLetterLink, fieldOf, json, lines, linesCard, mono, short } from "../pieces.js";
 
 const KINDS = [["add", "Set a value"], ["remove", "Take away"], ["move", "Move from"]];
 
@@ -40,7 +40,7 @@ export function changeCard(path, patch, sample) {
   const line = (change, index) => h("li", { data: { key: String(index) } }, h("span", {}, words(change)), button("Take it out", () => become(patch.filter((_, other) => other !== index)), "quiet"));
   return card("Change them first", [
     h("p", { class: "dim" }, "One change to all of them, without which each is replayed as it was. What you see masked stays what it was."),
-    patch?.length ? h("ul", { class: "lines" }, patch.map(line)) : null,
+    lines(patch, line),
     h("form", { class: "change-form", data: { keep: "", key: "change-form" }, on: { submit: add } },
       fieldOf({ name: "op", label: "Change", value: "add", choices: KINDS }),
       fieldOf({ name: "place", label: "Place", hint: "Such as /request/json/amount" }),
@@ -62,12 +62,6 @@ function fieldsOf(sample) {
     h("ul", { class: "lines fields" }, fields.slice(0, MOST_FIELDS).map(line)));
 }
 
-/** Each value in a document that holds no further ones, with its place. */
-function leaves(place, value) {
-  if (value === null || typeof value !== "object" || !Object.keys(value).length) return [[place, value]];
-  return Object.entries(value).flatMap(([name, part]) => leaves(`${place}/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`, part));
-}
-
 /** Put a field into the form: what is moved is moved from there. */
 function pick(place, leaf) {
   const { op, place: to, value } = document.querySelector(".change-form").elements;
@@ -75,14 +69,6 @@ function pick(place, leaf) {
   if (op.value === "move") value.value = place;
   else if (op.value === "add") value.value = JSON.stringify(leaf);
   to.focus();
-}
-
-function valueOf(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return text;
-  }
 }
 
 /** A place without what every place begins with. */
@@ -104,10 +90,9 @@ function words({ op, path, from, value }) {
 /** What the replay does to the newest that match; nothing where it changes none and is not refused. */
 export function previewCard(preview, patch) {
   if (!patch?.length && !preview?.some((one) => one.errors.length)) return null;
-  const change = (one) => h("li", {}, mono(one.pointer), " ", one.before === undefined ? null : h("del", {}, JSON.stringify(one.before)), " → ", one.after === undefined ? h("span", { class: "dim" }, "nothing") : h("ins", {}, JSON.stringify(one.after)));
   const line = (one) => h("li", { class: "stack", data: { key: one.id } }, deadLetterLink(one.id, short(one.id)),
-    one.errors.length ? h("ul", { class: "problem" }, one.errors.map((error) => h("li", {}, `Would not be replayed: ${error.pointer} ${error.detail}`))) : one.changes.length ? h("ul", {}, one.changes.map(change)) : h("span", { class: "dim" }, "stays as it is"));
-  return card("What it does to the newest", preview.length ? h("ul", { class: "lines" }, preview.map(line)) : h("p", { class: "empty" }, "Nothing matches."), { key: "preview" });
+    one.errors.length ? h("ul", { class: "problem" }, one.errors.map((error) => h("li", {}, `Would not be replayed: ${error.pointer} ${error.detail}`))) : changeList(one.changes) ?? h("span", { class: "dim" }, "stays as it is"));
+  return linesCard("What it does to the newest", preview, line, { nothing: "Nothing matches.", key: "preview" });
 }
 
 /** The patch of a bulk action that was started. */

@@ -1,14 +1,13 @@
 // The circuits of dependencies: cards, a table, and one circuit with its window, changes and switches.
 
-import { act } from "../acting.js";
+import { doing } from "../acting.js";
 import { get, getSeldom, segment } from "../api.js";
 import { callWindow } from "../charts.js";
 import { h, link } from "../dom.js";
 import { ago, at, duration, inFull, now, number, percent, plural, span, until, when, words } from "../format.js";
-import { pager, table } from "../lists.js";
-import { ask, badge, button, card, circuitLink, facts, mono, notice, operationLink, unreadPart } from "../pieces.js";
+import { column, counts, pagedTable, table, textColumn } from "../lists.js";
+import { all, badge, card, circuitLink, facts, headline, linesCard, mono, notice, operationLink, unreadPart } from "../pieces.js";
 import { COUNT_SECONDS, countedOperations, countingNote, Paced, waitingIn, WINDOWS } from "../poll.js";
-import { optionsOf } from "./bulk.js";
 import { hourCharts, lastHour } from "./metrics.js";
 
 /** Dependencies of an overview, the worst first: a card for each in trouble, one line for all that are healthy. */
@@ -87,24 +86,24 @@ function next(circuit) {
 function ratioBar(circuit) {
   const threshold = circuit.opens_at_ratio;
   const style = (ratio) => ({ width: `${Math.round((ratio ?? 0) * 100)}%` });
-  return h("span", { class: "ratio", "aria-hidden": "true" }, h("span", { class: "ratio-fill", style: style(circuit.failure_ratio) }),
+  return h("span", { class: "ratio", "aria-hidden": "true" }, h("span", { class: "ratio-fill is-dead_lettered", style: style(circuit.failure_ratio) }),
     threshold === null ? null : h("span", { class: "ratio-mark", style: { left: `${threshold * 100}%` } }));
 }
 
 // Every dependency's circuit.
 
 const COLUMNS = [
-  { name: "Dependency", cell: (one) => circuitLink(one.dependency), text: (one) => one.dependency },
-  { name: "State", cell: (one) => badge(one.state), text: (one) => one.state },
-  { name: "Failing", class: "number", cell: (one) => percent(one.failure_ratio), text: (one) => one.failure_ratio },
-  { name: "Calls", class: "number", cell: (one) => number(one.calls), text: (one) => one.calls },
-  { name: "Slow", class: "number", cell: (one) => number(one.slow_calls), text: (one) => one.slow_calls },
-  { name: "Waiting", class: "number", cell: (one) => number(one.waiting), text: (one) => one.waiting },
-  { name: "Dead letters", class: "number", cell: (one) => number(one.open_dead_letters), text: (one) => one.open_dead_letters },
-  { name: "Next probe", cell: (one) => until(one.retry_at), text: (one) => one.retry_at },
-  { name: "Why", class: "wide", cell: (one) => words(one.reason), text: (one) => one.reason },
-  { name: "Last error", class: "wide", cell: (one) => one.last_error ?? "–", text: (one) => one.last_error },
-  { name: "By", cell: (one) => one.changed_by ?? "–", text: (one) => one.changed_by },
+  column("dependency", "Dependency", circuitLink),
+  column("state", "State", (state) => badge(state)),
+  column("failure_ratio", "Failing", percent, "number"),
+  ...counts("calls"),
+  column("slow_calls", "Slow", number, "number"),
+  ...counts("waiting"),
+  column("open_dead_letters", "Dead letters", number, "number"),
+  column("retry_at", "Next probe", (instant) => until(instant)),
+  column("reason", "Why", words, "wide"),
+  textColumn("Last error", (one) => one.last_error),
+  column("changed_by", "By"),
 ];
 
 export function circuitsView({ path, query }) {
@@ -118,20 +117,22 @@ export function circuitsView({ path, query }) {
     render: (circuits) => (circuits.error ? notice(circuits.error) : [
       dependencyCards(circuits),
       h("details", { data: { key: "table" } }, h("summary", {}, "As a table"),
-        table("Circuits", COLUMNS, circuits, { keyOf: (one) => one.dependency, empty: "No dependency is configured." }),
-        pager(path, query, { items: circuits, next_cursor: null }, COLUMNS, "circuits")),
+        pagedTable("Circuits", COLUMNS, { items: circuits }, { path, query, file: "circuits", keyOf: (one) => one.dependency, nothing: "No dependency is configured." })),
     ]),
   };
 }
 
 // One circuit: its numbers, its last minutes, what was done by hand, and its switches.
 
-const SWITCHES = {
-  open: ["Hold open", "No attempt goes through until it is closed again. Operations wait for it meanwhile.", true],
-  close: ["Close", "Attempts go through again, and waiting operations resume in turn.", false],
-  disable: ["Disable", "Every attempt goes through, however many fail.", true],
-  reset: ["Reset", "Closes it and clears its counts.", false],
-};
+const WHY = { name: "reason", label: "Why?", hint: "Kept in the audit trail." };
+const FOR = { name: "for_seconds", label: "For how many seconds?", type: "number", min: 1, optional: true, hint: "Empty: until the next manual change." };
+const DEADLINES = { name: "stops_deadline", label: "Deadlines of what waits for it", optional: true, choices: [["", "go on"], ["true", "stop meanwhile"]] };
+const SWITCHES = [
+  { what: "open", label: "Hold open", kind: "danger", fields: [WHY, FOR, DEADLINES], words: "No attempt goes through until it is closed again. Operations wait for it meanwhile." },
+  { what: "close", label: "Close", kind: "quiet", fields: [WHY], words: "Attempts go through again, and waiting operations resume in turn." },
+  { what: "disable", label: "Disable", kind: "quiet", fields: [WHY, FOR], words: "Every attempt goes through, however many fail." },
+  { what: "reset", label: "Reset", kind: "quiet", fields: [WHY], words: "Closes it and clears its counts." },
+];
 
 /** The operations that a circuit or a throttling pause holds, with the state in which they wait. */
 async function waitsOf(dependency, signal) {
@@ -141,9 +142,9 @@ async function waitsOf(dependency, signal) {
 
 const HELD = ["waiting_circuit", "waiting_throttle"];
 
-export function circuitView({ parameters: [name], reload }) {
+export function circuitView({ id: name, reload }) {
   const path = `circuits/${segment(name)}`;
-  const slow = {
+  const later = {
     waits: new Paced((signal) => waitsOf(name, signal), 5),
     counted: new Paced((signal) => countedOperations(WINDOWS[0][0], signal), COUNT_SECONDS),
     outages: new Paced((signal) => get("activity", { kind: "circuit", dependency: name, limit: 20 }, signal), 5),
@@ -151,64 +152,55 @@ export function circuitView({ parameters: [name], reload }) {
   };
   return {
     title: name,
-    load: (signal, update) => load(path, name, slow, signal, update),
-    render: (circuit) => [
-      headline(circuit, path, reload),
-      trip(circuit),
-      card("Window", [callWindow(circuit.window, circuit.opens_at_ratio), ratioBar(circuit), numbers(circuit)]),
-      lately(circuit), limits(circuit), outages(circuit), waiting(circuit), audit(circuit), settings(circuit),
-    ],
+    later,
+    load: async (signal) => {
+      const [circuit, dependencies] = await Promise.all([get(path, {}, signal), getSeldom("dependencies", signal).catch(() => ({ items: [] }))]);
+      const settings = dependencies.items.find((one) => one.name === name) ?? null;
+      return { ...circuit, settings, opens_at_ratio: settings?.circuit.failure_ratio ?? null };
+    },
+    render: (read) => {
+      const circuit = { ...read, waits: later.waits.known, counted: later.counted.known, outages: later.outages.known, hour: later.hour.value };
+      return [
+        head(circuit, path, reload),
+        trip(circuit),
+        card("Window", [callWindow(circuit.window, circuit.opens_at_ratio), circuit.calls ? ratioBar(circuit) : null, numbers(circuit)]),
+        lately(circuit), limits(circuit), outages(circuit), waiting(circuit), audit(circuit), settings(circuit),
+      ];
+    },
   };
-}
-
-async function load(path, name, slow, signal, update) {
-  const [circuit, dependencies] = await Promise.all([
-    get(path, {}, signal),
-    getSeldom("dependencies", signal).catch(() => ({ items: [] })),
-  ]);
-  const settings = dependencies.items.find((one) => one.name === name) ?? null;
-  const known = ({ value }) => (value?.error ? null : value);
-  const data = () => ({ ...circuit, settings, opens_at_ratio: settings?.circuit.failure_ratio ?? null, waits: known(slow.waits), counted: known(slow.counted), outages: known(slow.outages), hour: slow.hour.value });
-  for (const one of Object.values(slow)) one.ask(signal, () => update(data()));
-  return data();
 }
 
 const OUTAGES = [
   { name: "When", cell: (one) => outageSpan(one), text: (one) => one.at },
-  { name: "What", class: "wide", cell: (one) => one.what, text: (one) => one.what },
-  { name: "Why", class: "wide", cell: (one) => one.reason ?? "–", text: (one) => one.reason },
-  { name: "By", cell: (one) => one.who ?? "–", text: (one) => one.who },
+  column("what", "What", undefined, "wide"),
+  column("reason", "Why", undefined, "wide"),
+  column("who", "By"),
 ];
 
 /** The last hour, or that it is asked for still, or why it is not there. */
 function lately({ hour, dependency }) {
   if (hour && !hour.error) return hourCharts(hour, dependency);
-  return card("Last hour", hour ? notice(hour.error) : h("p", { class: "loading-part" }, "Loading…"));
+  return card("Last hour", hour ? notice(hour.error) : loading());
 }
+
+const loading = () => h("p", { class: "loading-part" }, "Loading…");
 
 /** When an outage was, or since when it goes on. */
 export const outageSpan = ({ at: began, until: ended }) => (ended ? h("time", { datetime: began, title: `${inFull(began)} to ${inFull(ended)}` }, span(Date.parse(began), Date.parse(ended))) : when(began));
 
 function outages({ outages: found, dependency }) {
-  const more = h("a", { href: link("activity", { kind: "circuit", dependency }) }, "All");
-  if (!found) return card("Outages", h("p", { class: "loading-part" }, "Loading…"), { more });
-  return card("Outages", table("Outages", OUTAGES, found.items, { keyOf: (one) => one.at, empty: "It has not opened yet." }), { more });
+  const content = found ? table("Outages", OUTAGES, found.items, { keyOf: (one) => one.at, nothing: "It has not opened yet." }) : loading();
+  return card("Outages", content, { more: all("activity", { kind: "circuit", dependency }) });
 }
 
-function headline(circuit, path, reload) {
+function head(circuit, path, reload) {
   const isOff = circuit.settings?.circuit.enabled === false;
   const isUnchanged = circuit.reason === "new"; // What the API gives as the reason of a circuit that never moved.
-  const turn = (which) => async () => {
-    const [title, words, isTimed] = SWITCHES[which];
-    const fields = [{ name: "reason", label: "Why?", hint: "Kept in the audit trail." }];
-    if (isTimed) fields.push({ name: "for_seconds", label: "For how many seconds?", type: "number", min: 1, optional: true, hint: "Empty: until the next manual change." });
-    if (which === "open") fields.push({ name: "stops_deadline", label: "Deadlines of what waits for it", optional: true, choices: [["", "go on"], ["true", "stop meanwhile"]] });
-    const given = await ask({ title: `${title}: ${circuit.dependency}`, words, fields, action: title, kind: which === "open" ? "danger" : "main" });
-    if (given) act(path, which, optionsOf(given), `${title}: requested.`, reload);
-  };
-  return h("div", { class: "headline", data: { key: "headline" } },
-    h("div", { class: "headline-words" }, badge(circuit.state), outage(circuit) ? h("span", {}, outage(circuit)) : isUnchanged ? h("span", { class: "dim" }, "It has not opened yet.") : [h("span", {}, words(circuit.reason)), h("span", { class: "dim" }, `by ${circuit.changed_by}`)], next(circuit)),
-    isOff ? h("span", { class: "dim" }, "Switched off in dependencies.toml") : h("div", { class: "actions" }, Object.entries(SWITCHES).map(([which, [title]]) => button(title, turn(which), which === "open" ? "danger" : "quiet"))));
+  const since = outage(circuit);
+  const why = isUnchanged ? h("span", { class: "dim" }, "It has not opened yet.") : [h("span", {}, words(circuit.reason)), h("span", { class: "dim" }, `by ${circuit.changed_by}`)];
+  const turn = (given) => doing(path, reload, { ...given, title: `${given.label}: ${circuit.dependency}`, done: `${given.label}: requested.` });
+  return headline([badge(circuit.state), since ? h("span", {}, since) : why, next(circuit)],
+    isOff ? h("span", { class: "dim" }, "Switched off in dependencies.toml") : SWITCHES.map(turn));
 }
 
 /** The window that opened it: a new epoch begins without calls, and the question is what went before. */
@@ -244,16 +236,14 @@ function startsText({ current_rate_per_second: current, rate_per_second: configu
 }
 
 function waiting({ waits, dependency }) {
-  if (!waits?.length) return null;
   const line = (one) => h("li", { data: { key: one.operation_id } }, operationLink(one.operation_id, one.key), h("span", { class: "spread" }), until(one.next_attempt_at));
-  return waits.map(({ status, items }) => card(words(status), h("ul", { class: "lines" }, items.map(line)), { more: h("a", { href: link("operations", { dependency, status }) }, "All") }));
+  return waits?.map(({ status, items }) => linesCard(words(status), items, line, { more: all("operations", { dependency, status }) }));
 }
 
 function audit(circuit) {
   const line = (entry) => h("li", { class: "stack" }, h("span", {}, h("strong", {}, words(entry.action)), ` by ${entry.by} · ${entry.reason}`),
     h("small", { class: "dim" }, when(entry.at), entry.until ? [" · until ", at(entry.until)] : null));
-  const entries = circuit.audit ?? [];
-  return card("Manual changes", entries.length ? h("ul", { class: "lines" }, entries.map(line)) : h("p", { class: "empty" }, "None so far."));
+  return linesCard("Manual changes", circuit.audit, line, { nothing: "None so far." });
 }
 
 function settings({ settings: given, dependency }) {
@@ -265,7 +255,7 @@ function settings({ settings: given, dependency }) {
     ["Break", `${duration(circuit.break_seconds)}, at most ${duration(circuit.max_break_seconds)}`],
     ["Retries", `${words(retry.strategy)}, ${retry.max_attempts === -1 ? "until the deadline, for ever where there is none" : plural(retry.max_attempts, "attempt")}`],
     ["Retry budget", budget.ratio ? `${budget.ratio} per first attempt, at least ${budget.minimum_per_second} a second` : "off"],
-    ["Limits", [limits.max_concurrency && `${number(limits.max_concurrency)} at once`, limits.rate_per_second && `${limits.rate_per_second} a second`, limits.adaptive && `adaptive from ${number(limits.min_concurrency)}`].filter(Boolean).join(", ") || "none"],
+    ["Limits", [limits.max_concurrency && `${number(limits.max_concurrency)} at once`, limits.rate_per_second && `${limits.rate_per_second} a second`].filter(Boolean).join(", ") || "none"],
     ["One attempt", duration(timeouts.attempt_seconds)], ["Deadline", timeouts.deadline_seconds ? duration(timeouts.deadline_seconds) : "none"],
     ["Deduplicates", given.idempotency.header || "no"],
   ]), { more: h("a", { href: link("policy", { dependency }) }, "Preview the policy") });

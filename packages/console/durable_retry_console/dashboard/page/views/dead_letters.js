@@ -1,16 +1,16 @@
 // Dead letters: by cause, as a list, and one by one.
 
-import { act, notes } from "../acting.js";
+import { doing, notes } from "../acting.js";
 import { get, segment } from "../api.js";
 import { timeline } from "../charts.js";
 import { go, h, link } from "../dom.js";
-import { contentOf, editor } from "../editor.js";
+import { changeList, contentOf, editor } from "../editor.js";
 import { ago, at, coarse, number, plural, until, when, words } from "../format.js";
-import { filters, pageQuery, pager, SHARED, table } from "../lists.js";
-import { ask, badge, button, card, circuitLink, correlationLink, deadLetterLink, facts, json, laneLink, mono, notice, operationLink, sharedLink } from "../pieces.js";
+import { column, CREATED, created, DEPENDENCY, folded, inFile, listView, named, SHARED, STATUS, textColumn } from "../lists.js";
+import { badge, bulkActionLink, card, causeLink, circuitLink, correlationLink, deadLetterLink, facts, headline, json, laneLink, lines, linesCard, linkButton, mono, notice, operationLink, sharedLink } from "../pieces.js";
 import { Paced } from "../poll.js";
-import { CATEGORIES, named, onAll, REASONS, selection } from "./bulk.js";
-import { causeLink, causeRows, failure, othersWords } from "./causes.js";
+import { CATEGORIES, onAll, REASONS, selection } from "./bulk.js";
+import { causeRows, failure, othersWords } from "./causes.js";
 
 const FILTERS = [
   { name: "q", label: "Search" },
@@ -18,60 +18,47 @@ const FILTERS = [
   { name: "reason", label: "Reason", choices: named(REASONS) },
   { name: "category", label: "Category", choices: named(CATEGORIES) },
   { name: "dependency", label: "Dependency" },
-  { name: "created_after", label: "Created after", instant: true },
-  { name: "created_before", label: "Created before", instant: true, more: true },
-  { name: "group", label: "Group", more: true },
-  { name: "key", label: "Key", more: true },
+  ...created("Created", { more: true }),
+  ...folded([{ name: "group", label: "Group" }]),
   ...SHARED,
 ];
 const COLUMNS = [
-  { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
-  { name: "Key", class: "wide", cell: (one) => deadLetterLink(one.id, one.key), text: (one) => one.key },
-  { name: "Correlation", class: "roomy", cell: (one) => correlationLink(one.correlation_id), text: (one) => one.correlation_id },
-  { name: "Reason", cell: (one) => words(one.reason), text: (one) => one.reason },
-  { name: "Dependency", cell: (one) => one.dependency ?? "–", text: (one) => one.dependency },
-  { name: "Detail", class: "wide", cell: (one) => h("span", { class: "clip", title: one.detail }, one.detail), text: (one) => one.detail },
-  { name: "Created", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
+  STATUS,
+  column("key", "Key", (key, one) => deadLetterLink(one.id, key), "wide"),
+  column("correlation_id", "Correlation", correlationLink, "roomy"),
+  column("reason", "Reason", words),
+  DEPENDENCY,
+  textColumn("Detail", (one) => one.detail),
+  CREATED,
+  ...inFile("id", "operation_id", "category", "group", "order_key", "debounce_key", "priority", "first_failed_at"),
 ];
-const FILE = [...COLUMNS, ...["id", "operation_id", "category", "group", "order_key", "debounce_key", "priority", "first_failed_at"].map((name) => ({ name, text: (one) => one[name] }))];
-
-export function deadLettersView({ path, query, reload }) {
-  const counted = new Paced((signal) => get("dead-letters/count", Object.fromEntries(COUNTED.map((name) => [name, query[name]])), signal), COUNT_SECONDS);
-  const chosen = selection((one) => one.id, (one) => one.key, ["replay", "archive"], reload);
-  return {
-    title: "Dead letters",
-    load: async (signal, update) => {
-      const all = await load(query, signal);
-      if (isCountable(query)) counted.ask(signal, () => update(all));
-      return all;
-    },
-    render: ({ page, ...open }) => [
-      isPlain(query) ? openCard(open) : null,
-      filters(path, query, FILTERS),
-      onAll(query, ["replay", "archive"]),
-      chosen.bar(page.items.filter((one) => one.status === "open")),
-      table("Dead letters", [chosen.column, ...COLUMNS], page.items, { keyOf: (one) => one.id, empty: page.next_cursor ? "No match so far; the next page looks further." : "No dead letter matches." }),
-      pager(path, query, page, FILE, "dead-letters", counted.value?.count ?? null),
-    ],
-  };
-}
-
 // Words, keys and correlation ids are looked for in the dead letters themselves.
 const SEARCHED = ["q", "key", "correlation_id"];
 const COUNTED = FILTERS.map(({ name }) => name).filter((name) => !SEARCHED.includes(name));
 const COUNT_SECONDS = 15;
-const isCountable = (query) => !SEARCHED.some((name) => query[name]);
-const isPlain = (query) => Object.keys(query).length === 0;
+const ON_MANY = ["replay", "archive"];
 
-async function load(query, signal) {
-  const quietly = (path, more = {}) => get(path, more, signal).catch((error) => ({ error }));
-  const names = FILTERS.map((filter) => filter.name);
-  const [page, groups, summary] = await Promise.all([
-    get("dead-letters", pageQuery(query, names), signal),
-    isPlain(query) ? quietly("dead-letters/groups", { limit: 20 }) : null,
-    isPlain(query) ? quietly("dead-letters/summary") : null,
-  ]);
-  return { page, groups, summary };
+export function deadLettersView(route) {
+  const { query, reload } = route;
+  const isCountable = !SEARCHED.some((name) => query[name]);
+  const isPlain = Object.keys(query).length === 0;
+  const chosen = selection((one) => one.id, ON_MANY, reload);
+  const count = new Paced((signal) => get("dead-letters/count", Object.fromEntries(COUNTED.map((name) => [name, query[name]])), signal), COUNT_SECONDS);
+  const list = listView(route, {
+    title: "Dead letters", list: "dead-letters", filters: FILTERS, columns: [chosen.column, ...COLUMNS], keyOf: (one) => one.id, nothing: "No dead letter matches.",
+    total: () => count.value?.count ?? null,
+    later: isCountable ? { count } : {},
+    above: (page) => (isPlain ? openCard(page) : null),
+    tools: (page) => [onAll(query, ON_MANY), chosen.bar(page.items.filter((one) => one.status === "open"))],
+  });
+  return isPlain ? { ...list, load: (signal) => withOpen(list.load(signal), signal) } : list;
+}
+
+/** The first page, with the causes of all that are open. */
+async function withOpen(page, signal) {
+  const quietly = (path, query = {}) => get(path, query, signal).catch((error) => ({ error }));
+  const [first, groups, summary] = await Promise.all([page, quietly("dead-letters/groups", { limit: 20 }), quietly("dead-letters/summary")]);
+  return { ...first, groups, summary };
 }
 
 const SHOWN = 6;
@@ -88,21 +75,21 @@ function openCard({ groups, summary }) {
     others.length ? h("details", { data: { key: "others" } }, h("summary", {}, othersWords(others.length), plural(others.reduce((sum, one) => sum + one.count, 0), "dead letter")), causeRows(others)) : null,
     groups.next_cursor ? h("p", { class: "dim" }, `These are the ${groups.items.length} largest causes.`) : null,
     h("details", { data: { key: "kinds" } }, h("summary", {}, "By reason and dependency"), h("div", { class: "pair" },
-      h("ul", { class: "lines" }, Object.entries(summary.by_reason).map(line(words, "reason"))),
-      h("ul", { class: "lines" }, Object.entries(summary.by_dependency).map(line((name) => name, "dependency"))))),
+      lines(Object.entries(summary.by_reason), line(words, "reason")),
+      lines(Object.entries(summary.by_dependency), line((name) => name, "dependency")))),
   ], { key: "summary" });
 }
 
 // One dead letter: what it was to do, what went wrong, and what a person does about it.
 
-export function deadLetterView({ parameters: [id], query, path, reload }) {
+export function deadLetterView({ id, query, path, reload }) {
   const place = `dead-letters/${segment(id)}`;
   return {
     title: "Dead letter",
     seconds: 2,
     load: (signal) => withOutcome(place, signal),
     render: (one) => [
-      headline(one, place, path, query, reload),
+      head(one, place, path, query, reload),
       h("p", { class: "detail", data: { key: "detail" } }, one.detail),
       outcome(one), failure(one),
       query.edit && one.status === "open" && !one.unreadable ? editor(one, place, { done: () => go(path) }) : content(one),
@@ -140,29 +127,26 @@ function outcome(one) {
     last.dead_letter_id ? deadLetterLink(last.dead_letter_id, "Look at the new dead letter") : null), { key: "outcome" });
 }
 
-/** Replay a dead letter without a change, once somebody has agreed. */
-export async function replayAsItWas(one, place, reload) {
-  const given = await ask({
-    title: "Replay as it was?", words: "Under the same key, so the dependency still deduplicates it.", action: "Replay",
-    fields: [
-      ...(one.handler ? [{ name: "from_step", label: "From the step", optional: true, hint: "This step of the handler and those after it run again. Empty: what was remembered stays." }] : []),
-      { name: "note", label: "Note", optional: true, hint: "Kept with the replay." },
-    ],
-  });
-  if (given) act(place, "replay", Object.fromEntries(Object.entries(given).filter(([, text]) => text)), "Replaying.", reload);
-}
+/** The button that replays a dead letter without a change, once somebody has agreed. */
+export const replayButton = (one, place, reload) => doing(place, reload, {
+  what: "replay", label: "Replay", done: "Replaying.", kind: "main",
+  title: "Replay as it was?", words: "Under the same key, so the dependency still deduplicates it.",
+  fields: [
+    ...(one.handler ? [{ name: "from_step", label: "From the step", optional: true, hint: "This step of the handler and those after it run again. Empty: what was remembered stays." }] : []),
+    { name: "note", label: "Note", optional: true, hint: "Kept with the replay." },
+  ],
+});
 
-function headline(one, place, path, query, reload) {
+export const archiveButton = (place, reload) => doing(place, reload, { what: "archive", label: "Archive", done: "Archived.", kind: "quiet" });
+
+function head(one, place, path, query, reload) {
   const isOpen = one.status === "open";
-  return h("div", { class: "headline", data: { key: "headline" } },
-    h("div", { class: "headline-words" }, badge(one.status), h("strong", {}, words(one.reason)), h("span", { class: "key" }, one.key)),
-    one.unreadable ? null : h("div", { class: "actions" },
-      // The editor has a button of its own that replays, so that what is sent is what is seen.
-      isOpen && !query.edit ? button("Replay", () => replayAsItWas(one, place, reload), "main") : null,
-      isOpen ? h("a", { class: "button", href: link(path, query.edit ? {} : { edit: "1" }) }, query.edit ? "Stop editing" : "Edit and replay") : null,
-      one.status === "archived"
-        ? button("Restore", () => act(place, "restore", {}, "Restored.", reload))
-        : button("Archive", () => act(place, "archive", {}, "Archived.", reload), "quiet")));
+  return headline([badge(one.status), h("strong", {}, words(one.reason)), h("span", { class: "key" }, one.key)], one.unreadable ? [] : [
+    // The editor has a button of its own that replays, so that what is sent is what is seen.
+    isOpen && !query.edit ? replayButton(one, place, reload) : null,
+    isOpen ? linkButton(query.edit ? "Stop editing" : "Edit and replay", path, query.edit ? {} : { edit: "1" }) : null,
+    one.status === "archived" ? doing(place, reload, { what: "restore", label: "Restore", done: "Restored." }) : archiveButton(place, reload),
+  ]);
 }
 
 function content(one) {
@@ -174,29 +158,27 @@ function content(one) {
 }
 
 function replays(one) {
-  if (!one.replays.length) return null;
-  const change = (edit) => h("li", {}, mono(edit.pointer), " ", h("del", {}, JSON.stringify(edit.before)), " → ", h("ins", {}, JSON.stringify(edit.after)));
   const line = (replay) => h("li", { class: "stack" },
     h("span", {}, operationLink(replay.operation_id, "Operation"), " ", ago(replay.requested_at), replay.by ? ` by ${replay.by}` : "", replay.note ? ` · ${replay.note}` : "",
-      replay.action_id ? [" · ", h("a", { href: link(`bulk-actions/${segment(replay.action_id)}`) }, "bulk action")] : null,
+      replay.action_id ? [" · ", bulkActionLink(replay.action_id, "bulk action")] : null,
       replay.dead_letter_id && replay.dead_letter_id !== one.id ? [" · ", deadLetterLink(replay.dead_letter_id, "failed again")] : null),
-    replay.changes.length ? h("ul", {}, replay.changes.map(change)) : null);
-  return card("Replays", h("ul", { class: "lines" }, one.replays.map(line)));
+    changeList(replay.changes));
+  return linesCard("Replays", one.replays, line);
 }
 
 function about(one) {
   return card("About", facts([
     ["Dead letter", mono(one.id)],
-    ["Operation", one.operation_id ? operationLink(one.operation_id) : null],
+    ["Operation", one.operation_id && operationLink(one.operation_id)],
     ["Dependency", circuitLink(one.dependency)],
     ["Category", words(one.category)],
     ["Source", one.source],
-    ["Group", causeLink(one.group, one.group)],
-    ["Correlation", one.correlation_id ? correlationLink(one.correlation_id) : null],
-    ...(one.order_key ? [["Order key", laneLink(one.order_key)]] : []),
-    ...(one.debounce_key ? [["Debounce key", sharedLink("debounce_key", one.debounce_key)]] : []),
-    ...(one.priority ? [["Priority", words(one.priority)]] : []),
-    ["Replay of", one.replay_of ? deadLetterLink(one.replay_of) : null],
+    ["Group", causeLink(one.group)],
+    ["Correlation", one.correlation_id && correlationLink(one.correlation_id)],
+    ["Order key", one.order_key && laneLink(one.order_key)],
+    ["Debounce key", one.debounce_key && sharedLink("debounce_key", one.debounce_key)],
+    ["Priority", one.priority && words(one.priority)],
+    ["Replay of", one.replay_of && deadLetterLink(one.replay_of)],
     ["First failed", when(one.first_failed_at)],
     ["Created", when(one.created_at)],
     ["Archived", one.archived_at ? [at(one.archived_at), one.archived_by ? ` by ${one.archived_by}` : ""] : null],

@@ -1,10 +1,9 @@
 // What somebody asks about, among everything, by one search; one operation that matches is answered at once.
 
-import { get } from "../api.js";
 import { h, link } from "../dom.js";
-import { ago, until, words } from "../format.js";
-import { filters, pageQuery, pager, SHARED, table } from "../lists.js";
-import { badge, card, circuitLink, correlationLink, cutLink, deadLetterLink, operationLink, short, STATES, untilWords } from "../pieces.js";
+import { until, words } from "../format.js";
+import { column, CREATED, created, DEPENDENCY, filters, listView, ORIGIN, SHARED, STATUS } from "../lists.js";
+import { badge, card, circuitLink, clip, correlationLink, cutLink, deadLetterLink, empty, operationLink, short, STATES, untilWords } from "../pieces.js";
 
 const TYPES = [["operation", "Operations"], ["dead_letter", "Dead letters"], ["event", "Events"], ["batch", "Batches"], ["saga", "Sagas"], ["bulk_action", "Bulk actions"], ["activity", "Activity"]];
 const PLACES = { operation: "operations", dead_letter: "dead-letters", batch: "batches", saga: "sagas", bulk_action: "bulk-actions" };
@@ -14,28 +13,20 @@ const FILTERS = [
   { name: "type", label: "Type", choices: TYPES },
   { name: "status", label: "Status", suggest: STATUSES },
   { name: "dependency", label: "Dependency" },
-  { name: "created_after", label: "Created after", instant: true },
-  { name: "created_before", label: "Created before", instant: true, more: true },
-  { name: "handler", label: "Handler", more: true },
-  { name: "source", label: "Source", more: true },
-  { name: "key", label: "Key", more: true },
+  ...created("Created", { more: true }),
+  ...ORIGIN,
   ...SHARED,
 ];
 const COLUMNS = [
-  { name: "Type", cell: (one) => words(one.type), text: (one) => one.type },
-  { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
+  column("type", "Type", words),
+  STATUS,
   { name: "What", class: "wide", cell: whatCell, text: (one) => one.key ?? one.name ?? one.id },
-  { name: "Dependency", cell: (one) => (one.dependency ? circuitLink(one.dependency) : "–"), text: (one) => one.dependency },
-  { name: "Correlation", cell: (one) => correlationLink(one.correlation_id), text: (one) => one.correlation_id },
+  DEPENDENCY,
+  column("correlation_id", "Correlation", correlationLink),
   { name: "Why", class: "wide", cell: whyCell, text: whyOf },
-  { name: "Created", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
-  { name: "Id", class: "hidden", cell: () => "", text: (one) => one.id },
+  CREATED,
+  { name: "Id", text: (one) => one.id },
 ];
-const SHOWN = COLUMNS.filter((column) => column.class !== "hidden");
-
-function clip(text) {
-  return h("span", { class: "clip", title: text }, text);
-}
 
 function whatCell(one) {
   const name = one.key ?? one.name ?? short(one.id);
@@ -53,25 +44,16 @@ function whyCell(one) {
   return h("div", {}, clip(whyOf(one)), one.next_attempt_at ? h("small", { class: "countdown" }, untilWords(one.status), until(one.next_attempt_at)) : null);
 }
 
-export function findView({ path, query }) {
+export function findView(route) {
+  const { query } = route;
   const asked = query.q ?? "";
-  const names = ["q", ...FILTERS.map((filter) => filter.name)];
-  const isAsked = names.some((name) => query[name]);
-  return {
-    title: asked ? `“${asked}”` : "Find",
-    seconds: 15,
-    load: (signal) => (isAsked ? get("search", pageQuery(query, names), signal) : null),
-    render: (page) => [
-      page && asked ? answer(asked, page.items) : null,
-      filters(path, query, FILTERS),
-      page ? found(path, query, page) : h("p", { class: "empty" }, "Type a key, a correlation id, an id or words of an error above, or choose a filter."),
-    ],
-  };
-}
-
-function found(path, query, page) {
-  const empty = page.next_cursor ? "No match so far; the next page looks further." : "No match.";
-  return [table("Found", SHOWN, page.items, { keyOf: (one) => `${one.type}-${one.id}-${one.created_at}`, empty }), pager(path, query, page, COLUMNS, "found")];
+  const list = listView(route, {
+    title: asked ? `“${asked}”` : "Find", list: "search", file: "found", filters: FILTERS, besides: [{ name: "q" }], columns: COLUMNS, seconds: 15,
+    keyOf: (one) => `${one.type}-${one.id}-${one.created_at}`, nothing: "No match.",
+    above: (page) => (asked ? answer(asked, page.items) : null),
+  });
+  if (["q", ...FILTERS.map(({ name }) => name)].some((name) => query[name])) return list;
+  return { ...list, load: () => null, render: () => [filters(route.path, query, FILTERS), empty("Type a key, a correlation id, an id or words of an error above, or choose a filter.")] };
 }
 
 /** Why the one operation that somebody asks about is where it is; nothing where several match. */

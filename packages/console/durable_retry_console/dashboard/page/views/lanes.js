@@ -1,22 +1,21 @@
 // Lanes of order keys: where somebody waits for its turn, and one lane with who is in front and who waits.
 
-import { act } from "../acting.js";
 import { get, segment } from "../api.js";
 import { h, link } from "../dom.js";
-import { ago, number, plural, when, words } from "../format.js";
-import { listView, pager, table } from "../lists.js";
-import { badge, button, card, deadLetterLink, facts, laneLink, operationLink, unread } from "../pieces.js";
-import { replayAsItWas } from "./dead_letters.js";
+import { ago, plural, when, words } from "../format.js";
+import { column, counts, listView, pagedTable } from "../lists.js";
+import { badge, card, deadLetterLink, facts, headline, laneLink, linkButton, operationLink, unread } from "../pieces.js";
+import { archiveButton, replayButton } from "./dead_letters.js";
 
 const stateOf = (lane) => (lane.blocked ? "blocked" : lane.front ? "running" : "empty");
 
 const COLUMNS = [
   { name: "State", cell: (one) => badge(stateOf(one)), text: stateOf },
-  { name: "Order key", class: "wide", cell: (one) => laneLink(one.order_key), text: (one) => one.order_key },
-  { name: "Waiting", class: "number", cell: (one) => number(one.waiting), text: (one) => one.waiting },
+  column("order_key", "Order key", (key) => laneLink(key), "wide"),
+  ...counts("waiting"),
   { name: "In front", cell: (one) => operationLink(one.front?.operation_id), text: (one) => one.front?.operation_id },
   { name: "Dead letter", cell: (one) => deadLetterLink(one.front?.dead_letter_id), text: (one) => one.front?.dead_letter_id },
-  { name: "In front since", cell: (one) => ago(one.front_since), text: (one) => one.front_since },
+  column("front_since", "In front since", ago),
 ];
 const FILTERS = [
   { name: "blocked", label: "Blocked", choices: [["true", "By a dead letter"], ["false", "Not blocked"]] },
@@ -24,22 +23,22 @@ const FILTERS = [
 ];
 
 export const lanesView = (route) => listView(route, {
-  title: "Lanes", list: "order-lanes", filters: FILTERS, columns: COLUMNS, keyOf: (one) => one.order_key, nothing: () => "No operation waits for its turn behind another one.",
+  title: "Lanes", list: "order-lanes", filters: FILTERS, columns: COLUMNS, keyOf: (one) => one.order_key, nothing: "No operation waits for its turn behind another one.",
 });
 
 const QUEUE = [
-  { name: "Place", class: "number", cell: (one) => number(one.place), text: (one) => one.place },
-  { name: "Operation", class: "wide", cell: (one) => operationLink(one.operation_id), text: (one) => one.operation_id },
-  { name: "Accepted", cell: (one) => ago(one.accepted_at), text: (one) => one.accepted_at },
+  ...counts("place"),
+  column("operation_id", "Operation", (id) => operationLink(id), "wide"),
+  column("accepted_at", "Accepted", ago),
 ];
 // Only of those that keep their place behind another one.
-const ENDED = { name: "Dead letter", cell: (one) => (one.dead_letter_id ? deadLetterLink(one.dead_letter_id) : ""), text: (one) => one.dead_letter_id };
+const ENDED = column("dead_letter_id", "Dead letter", (id) => id && deadLetterLink(id));
 
-export function laneView({ parameters: [key], path, query, reload }) {
+export function laneView({ id: key, path, query, reload }) {
   return {
     title: key,
     load: (signal) => load(key, signal),
-    render: (lane) => [unread(lane), headline(lane, reload), front(lane), queue(lane, path, query)],
+    render: (lane) => [unread(lane), head(lane, reload), front(lane), queue(lane, path, query)],
   };
 }
 
@@ -58,15 +57,12 @@ function missing(error) {
   throw error;
 }
 
-function headline({ dead, ...lane }, reload) {
+function head({ dead, ...lane }, reload) {
   const place = dead && `dead-letters/${segment(dead.id)}`;
-  return h("div", { class: "headline", data: { key: "headline" } },
-    h("div", { class: "headline-words" }, badge(stateOf(lane)), h("span", {}, lane.waiting ? `${plural(lane.waiting, "operation waits", "operations wait")} behind the one in front` : "No operation waits."),
-      h("a", { href: link("operations", { order_key: lane.order_key }) }, "All in this order")),
-    dead?.status !== "open" || dead.unreadable ? null : h("div", { class: "actions" },
-      button("Replay", () => replayAsItWas(dead, place, reload), "main"),
-      h("a", { class: "button", href: link(place, { edit: "1" }) }, "Edit and replay"),
-      button("Archive", () => act(place, "archive", {}, "Archived.", reload), "quiet")));
+  return headline(
+    [badge(stateOf(lane)), h("span", {}, lane.waiting ? `${plural(lane.waiting, "operation waits", "operations wait")} behind the one in front` : "No operation waits."),
+      h("a", { href: link("operations", { order_key: lane.order_key }) }, "All in this order")],
+    dead?.status !== "open" || dead.unreadable ? [] : [replayButton(dead, place, reload), linkButton("Edit and replay", place, { edit: "1" }), archiveButton(place, reload)]);
 }
 
 function front({ front: one, front_since: since, blocked, operation, dead }) {
@@ -77,7 +73,7 @@ function front({ front: one, front_since: since, blocked, operation, dead }) {
     dead?.detail ? h("p", { class: "detail" }, dead.detail) : null,
     facts([
       ["Operation", h("span", {}, operation ? [badge(operation.status), " "] : null, operationLink(one.operation_id, operation?.key))],
-      ["Dead letter", one.dead_letter_id ? deadLetterLink(one.dead_letter_id, dead ? words(dead.reason) : null) : null],
+      ["Dead letter", one.dead_letter_id && deadLetterLink(one.dead_letter_id, dead && words(dead.reason))],
       ["Accepted", when(one.accepted_at)], ["In front since", when(since)],
     ]),
   ], { key: "front" });
@@ -88,8 +84,7 @@ function queue({ queue: places, waiting }, path, query) {
   const rest = waiting - items.length;
   const columns = items.some((one) => one.dead_letter_id) ? [...QUEUE, ENDED] : QUEUE;
   return card("Queue", [
-    table("Queue", columns, items, { keyOf: (one) => one.operation_id, empty: "No operation waits." }),
+    pagedTable("Queue", columns, { items }, { path, query, file: "lane", keyOf: (one) => one.operation_id, nothing: "No operation waits." }),
     rest > 0 ? h("p", { class: "dim" }, `${plural(rest, "more operation waits", "more operations wait")} behind them.`) : null,
-    pager(path, query, { items, next_cursor: null }, columns, "lane"),
   ], { key: "queue" });
 }

@@ -2,11 +2,12 @@
 // chart and as a table.
 
 import { get, getSeldom } from "../api.js";
+import { WAITS } from "../charts.js";
 import { go, h, link } from "../dom.js";
 import { at, duration, number, now, percent, plural, span, words } from "../format.js";
-import { filters, pager, table } from "../lists.js";
+import { column, counts, filters, pagedTable, table } from "../lists.js";
 import { MEANS, overTime, RATIOS, spanRows, TIMES } from "../over_time.js";
-import { card, figure, notice } from "../pieces.js";
+import { card, empty, figure, linesCard, notice } from "../pieces.js";
 import { Paced, WINDOWS } from "../poll.js";
 
 const MARKS_SECONDS = 15;
@@ -14,11 +15,13 @@ const MARKS_SECONDS = 15;
 export function metricsView({ path, query }) {
   const minutes = WINDOWS.find(([value]) => value === Number(query.minutes))?.[0] ?? 60;
   const isSpan = Boolean(query.from || query.to);
-  const happened = new Paced((signal) => happenedIn(rangeOf(query, minutes), query.dependency, signal), MARKS_SECONDS);
+  let isRead = false; // Nothing is asked beside a range that is none.
+  const happened = new Paced((signal) => isRead && happenedIn(rangeOf(query, minutes), query.dependency, signal), MARKS_SECONDS);
   return {
     title: "Metrics",
     seconds: minutes > 60 || isSpan ? 30 : 10,
-    load: async (signal, update) => {
+    later: { happened },
+    load: async (signal) => {
       const [found, { items }] = await Promise.all([
         get("metrics", { dependency: query.dependency, ...rangeOf(query, minutes) }, signal).catch((error) => {
           if (error.status !== 400) throw error; // A span that is too long, or that ends before it begins.
@@ -26,11 +29,13 @@ export function metricsView({ path, query }) {
         }),
         getSeldom("dependencies", signal).catch(() => ({ items: [] })),
       ]);
-      const data = () => ({ ...found, known: [...items.map((one) => one.name), "queue"], happened: happened.value?.error ? null : happened.value });
-      if (!found.error) happened.ask(signal, () => update(data()));
-      return data();
+      isRead = !found.error;
+      return { ...found, known: [...items.map((one) => one.name), "queue"] };
     },
-    render: (found) => [choices(path, { ...query, minutes: isSpan ? "" : String(minutes) }, found.known, isSpan), found.error ? notice(found.error) : content(found, path, query)],
+    render: (read) => {
+      const found = { ...read, happened: happened.known };
+      return [choices(path, { ...query, minutes: isSpan ? "" : String(minutes) }, found.known, isSpan), found.error ? notice(found.error) : content(found, path, query)];
+    },
   };
 }
 
@@ -69,9 +74,10 @@ const isEventful = (one) => one.attempts || one.started || one.ended || one.open
 
 function content(found, path, query) {
   const { total, points } = found;
-  const columns = query.dependency ? [...COLUMNS, ...LIMITS] : COLUMNS;
+  // The limits have a table of their own on the page: all of it would be too wide.
+  const columns = query.dependency ? [...COLUMNS, ...LIMITS.map(({ name, text }) => ({ name, text }))] : COLUMNS;
   if (!isEventful(total)) {
-    return h("p", { class: "empty" }, "Nothing happened in this time. What happens shows here within a few seconds.");
+    return empty("Nothing happened in this time. What happens shows here within a few seconds.");
   }
   const eventful = points.filter(isEventful);
   return [
@@ -81,9 +87,8 @@ function content(found, path, query) {
     total.failures || Object.keys(total.waits).length ? h("div", { class: "pair", data: { key: "why" } }, failures(total), waits(total)) : null,
     Object.keys(total.by_priority).length ? card("By priority", table("By priority", BY_PRIORITY, Object.entries(total.by_priority).map(([name, one]) => ({ name, ...one })), { keyOf: (one) => one.name }), { key: "priorities" }) : null,
     h("details", { data: { key: "table" } }, h("summary", {}, "The charts as a table"),
-      table("Metrics by time", COLUMNS, eventful, { keyOf: (one) => one.at }),
       query.dependency ? table("Limits by time", [COLUMNS[0], ...LIMITS], eventful, { keyOf: (one) => one.at }) : null,
-      pager(path, query, { items: points, next_cursor: null }, columns, "metrics")),
+      pagedTable("Metrics by time", columns, { items: eventful }, { path, query, file: "metrics", keyOf: (one) => one.at })),
   ];
 }
 
@@ -99,7 +104,7 @@ function charts(found, path, query) {
     chart("Time of an attempt", "time of an attempt", percentiles("attempt_ms"), TIMES),
     chart("Critical time, from acceptance to the end", "critical time", percentiles("operation_ms"), TIMES),
     chart("Lateness, after a wait was due", "lateness", percentiles("late_ms"), TIMES),
-    waited.length ? chart("Time waited", "time waited", waited.map((kind) => ({ name: WAITS[kind], kind: WAIT_KINDS[kind], isBar: true, values: values((point) => (point.waits[kind]?.seconds ?? 0) * 1_000) })), TIMES) : null,
+    waited.length ? chart("Time waited", "time waited", waited.map((kind) => ({ name: WAITS[kind][0], kind: WAITS[kind][1], isBar: true, values: values((point) => (point.waits[kind]?.seconds ?? 0) * 1_000) })), TIMES) : null,
     ...limitCharts({ points, seconds, chart }),
     circuits(happened, points, seconds),
   ];
@@ -110,7 +115,7 @@ function charting({ points, step_seconds: seconds, happened }, path, dependency)
   const openings = points.filter((point) => point.openings).map((point) => ({ at: Date.parse(point.at) + seconds * 500, kind: "opening", text: plural(point.openings, "circuit opened", "circuits opened") }));
   const zoom = (from, to) => go(path, { dependency, from, to });
   const isEmpty = (layers) => layers.every((layer) => layer.values.every((value) => value === null));
-  return (title, name, layers, scale) => card(title, isEmpty(layers) ? h("p", { class: "empty" }, "There are no values in this time.") : overTime({ title: name, points, seconds, layers, scale, zoom, marks: [...openings, ...(happened?.marks ?? [])] }), { key: name });
+  return (title, name, layers, scale) => card(title, isEmpty(layers) ? empty("There are no values in this time.") : overTime({ title: name, points, seconds, layers, scale, zoom, marks: [...openings, ...(happened?.marks ?? [])] }), { key: name });
 }
 
 const attempts = (points, chart) => chart("Attempts", "attempts", [
@@ -135,7 +140,7 @@ export function hourCharts(found, dependency) {
   const { points, step_seconds: seconds, total, happened } = found;
   const chart = charting(found, "metrics", dependency);
   const shown = [total.attempts ? attempts(points, chart) : null, ...limitCharts({ points, seconds, chart }), circuits(happened, points, seconds)].filter(Boolean);
-  return shown.length ? h("div", { class: "charts", data: { key: "charts" } }, shown) : card("Last hour", h("p", { class: "empty" }, "Nothing was attempted."));
+  return shown.length ? h("div", { class: "charts", data: { key: "charts" } }, shown) : card("Last hour", empty("Nothing was attempted."));
 }
 
 /** What ran at once and started per second beside the limits of the moment, for each limit that there was. */
@@ -188,51 +193,39 @@ export const inMs = (milliseconds) => (milliseconds === null || milliseconds ===
 
 const limitText = (value) => (value === null ? "–" : MEANS.write(value));
 
+/** A percentile of the durations that a field has. */
+const percentile = (name, field, share, kind = "number") => ({ name, class: kind, cell: (one) => inMs(one[field][share]), text: (one) => one[field][share] });
+
 const FIGURES = [
-  { name: "Accepted", class: "number", cell: (one) => number(one.started), text: (one) => one.started },
-  { name: "Attempts", class: "number", cell: (one) => number(one.attempts), text: (one) => one.attempts },
-  { name: "Failed", class: "number", cell: (one) => number(one.failures), text: (one) => one.failures },
-  { name: "Retries", class: "number", cell: (one) => number(one.retries), text: (one) => one.retries },
-  { name: "Amplification", class: "number", cell: (one) => (one.amplification === null ? "–" : `× ${one.amplification.toFixed(2)}`), text: (one) => one.amplification },
-  { name: "Attempt p50", class: "number roomy", cell: (one) => inMs(one.attempt_ms.p50), text: (one) => one.attempt_ms.p50 },
-  { name: "Attempt p95", class: "number", cell: (one) => inMs(one.attempt_ms.p95), text: (one) => one.attempt_ms.p95 },
-  { name: "Operation p50", class: "number roomy", cell: (one) => inMs(one.operation_ms.p50), text: (one) => one.operation_ms.p50 },
-  { name: "Operation p95", class: "number", cell: (one) => inMs(one.operation_ms.p95), text: (one) => one.operation_ms.p95 },
-  { name: "Late p95", class: "number", cell: (one) => inMs(one.late_ms.p95), text: (one) => one.late_ms.p95 },
-  { name: "Openings", class: "number", cell: (one) => number(one.openings), text: (one) => one.openings },
+  column("started", "Accepted", number, "number"),
+  ...counts("attempts"),
+  column("failures", "Failed", number, "number"),
+  ...counts("retries"),
+  column("amplification", "Amplification", (ratio) => (ratio === null ? "–" : RATIOS.write(ratio)), "number"),
+  percentile("Attempt p50", "attempt_ms", "p50", "number roomy"),
+  percentile("Attempt p95", "attempt_ms", "p95"),
+  percentile("Operation p50", "operation_ms", "p50", "number roomy"),
+  percentile("Operation p95", "operation_ms", "p95"),
+  percentile("Late p95", "late_ms", "p95"),
+  ...counts("openings"),
 ];
 // Of one dependency: several have no common limit.
-const LIMITS = [
-  { name: "Limit at once", class: "number", cell: (one) => limitText(one.current_concurrency), text: (one) => one.current_concurrency },
-  { name: "Limit per second", class: "number", cell: (one) => limitText(one.current_rate_per_second), text: (one) => one.current_rate_per_second },
-];
-const COLUMNS = [{ name: "From", cell: (one) => at(one.at), text: (one) => one.at }, ...FIGURES];
+const LIMITS = [column("current_concurrency", "Limit at once", limitText, "number"), column("current_rate_per_second", "Limit per second", limitText, "number")];
+const COLUMNS = [column("at", "From", at), ...FIGURES];
 
 const BY_PRIORITY = [
-  { name: "Priority", cell: (one) => words(one.name) },
-  { name: "Accepted", class: "number", cell: (one) => number(one.started) },
-  { name: "Waits", class: "number", cell: (one) => number(one.waits.count) },
-  { name: "Waited on average", class: "number", cell: (one) => (one.waits.count ? duration(one.waits.seconds / one.waits.count) : "–") },
-  { name: "Operation p50", class: "number", cell: (one) => inMs(one.operation_ms.p50) },
-  { name: "Operation p95", class: "number", cell: (one) => inMs(one.operation_ms.p95) },
+  column("name", "Priority", words),
+  column("started", "Accepted", number, "number"),
+  column("waits", "Waits", (waits) => number(waits.count), "number"),
+  column("waits", "Waited on average", (waits) => (waits.count ? duration(waits.seconds / waits.count) : "–"), "number"),
+  percentile("Operation p50", "operation_ms", "p50"),
+  percentile("Operation p95", "operation_ms", "p95"),
 ];
 
-const byDependency = (query) => [
-  { name: "Dependency", cell: (one) => h("a", { href: link("metrics", { ...query, dependency: one.dependency }) }, one.dependency), text: (one) => one.dependency },
-  ...FIGURES,
-];
+const byDependency = (query) => [column("dependency", "Dependency", (dependency) => h("a", { href: link("metrics", { ...query, dependency }) }, dependency)), ...FIGURES];
 
-function failures({ failures_by_category: by }) {
-  const found = Object.entries(by).sort(([, a], [, b]) => b - a);
-  return card("Failed attempts by category", found.length ? h("ul", { class: "lines" }, found.map(([category, count]) =>
-    h("li", { data: { key: category } }, h("span", {}, words(category)), h("strong", {}, number(count))))) : h("p", { class: "empty" }, "None failed."));
-}
+const failures = ({ failures_by_category: by }) => linesCard("Failed attempts by category", Object.entries(by).sort(([, a], [, b]) => b - a),
+  ([category, count]) => h("li", { data: { key: category } }, h("span", {}, words(category)), h("strong", {}, number(count))), { nothing: "None failed." });
 
-const WAIT_KINDS = { retry: "waiting_retry", throttle: "waiting_throttle", circuit: "waiting_circuit", retry_budget: "cancelled", limit: "running", order: "waiting_order", own_failure: "dead_lettered" };
-const WAITS = { retry: "for a retry", throttle: "for the end of a pause", circuit: "for the circuit", retry_budget: "for the retry budget", limit: "for a limit", order: "for a turn", own_failure: "after failures of this side" };
-
-function waits({ waits: by }) {
-  const found = Object.entries(by);
-  return card("Waits", found.length ? h("ul", { class: "lines" }, found.map(([kind, { count, seconds }]) =>
-    h("li", { data: { key: kind } }, h("span", {}, `${plural(count, "wait")} ${WAITS[kind] ?? kind}`), h("span", { class: "dim" }, `${duration(seconds / count)} on average`)))) : h("p", { class: "empty" }, "Nothing waited."));
-}
+const waits = ({ waits: by }) => linesCard("Waits", Object.entries(by), ([kind, { count, seconds }]) => h("li", { data: { key: kind } },
+  h("span", {}, `${plural(count, "wait")} ${WAITS[kind]?.[0] ?? kind}`), h("span", { class: "dim" }, `${duration(seconds / count)} on average`)), { nothing: "Nothing waited." });

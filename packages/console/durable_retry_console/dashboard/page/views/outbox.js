@@ -1,63 +1,57 @@
 // Follow-up events: what is pending, sent or failed, and one of them with its data and attempts.
 
-import { act } from "../acting.js";
+import { doing } from "../acting.js";
 import { get, segment } from "../api.js";
 import { timeline } from "../charts.js";
 import { h } from "../dom.js";
-import { ago, at, number, until, when, words } from "../format.js";
-import { listView } from "../lists.js";
-import { badge, button, card, circuitLink, correlationLink, deadLetterLink, eventLink, facts, json, mono, operationLink, short } from "../pieces.js";
+import { ago, at, number, until, when } from "../format.js";
+import { column, created, folded, inFile, listView, named, textColumn } from "../lists.js";
+import { badge, card, circuitLink, correlationLink, deadLetterLink, eventLink, facts, headline, json, mono, operationLink, short } from "../pieces.js";
 
 const COLUMNS = [
-  { name: "State", cell: (one) => badge(one.state), text: (one) => one.state },
-  { name: "Type", class: "wide", cell: (one) => eventLink(one.event_id, one.type), text: (one) => one.type },
+  column("state", "State", (state) => badge(state)),
+  column("type", "Type", (type, one) => eventLink(one.event_id, type), "wide"),
   { name: "To", cell: destination, text: destination },
-  { name: "Operation", class: "roomy", cell: (one) => operationLink(one.operation_id, short(one.operation_id)), text: (one) => one.operation_id },
-  { name: "Created", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
-  { name: "Attempts", class: "number", cell: (one) => (one.attempt_count === null ? "–" : number(one.attempt_count)), text: (one) => one.attempt_count },
-  { name: "Sent", cell: (one) => at(one.sent_at), text: (one) => one.sent_at },
-  { name: "Detail", class: "wide", cell: (one) => h("span", { class: "clip", title: one.detail }, one.detail ?? "–"), text: (one) => one.detail },
+  column("operation_id", "Operation", (id) => operationLink(id, short(id)), "roomy"),
+  column("created_at", "Created", ago),
+  column("attempt_count", "Attempts", (count) => (count === null ? "–" : number(count)), "number"),
+  column("sent_at", "Sent", at),
+  textColumn("Detail", (one) => one.detail),
+  ...inFile("event_id"),
 ];
 const FILTERS = [
-  { name: "status", label: "Status", required: true, choices: ["pending", "sent", "failed"].map((state) => [state, words(state)]) },
+  { name: "status", label: "Status", required: true, choices: named(["pending", "sent", "failed"]) },
   { name: "dependency", label: "Webhooks to" },
   { name: "key", label: "Key of the operation" },
-  { name: "created_after", label: "Created after", instant: true, more: true },
-  { name: "created_before", label: "Created before", instant: true, more: true },
+  ...folded(created()),
 ];
-const FILE = [...COLUMNS, { name: "event_id", text: (one) => one.event_id }];
 
 function destination(one) {
   if (one.queue) return `queue ${one.queue}`;
   return one.dependency ? `${one.dependency} ${one.path ?? ""}` : "";
 }
 
-const resend = (one, reload) => button(one.state === "pending" ? "Send now" : "Resend", () => act(`outbox/${segment(one.event_id)}`, "resend", undefined, "Sending it again.", reload), "quiet");
-
-/** What stands in place of an empty table: a filtered page may be empty though a later one is not. */
-function nothing(query, page) {
-  if (page.next_cursor) return "None of the first 1,000 events matches. The next page looks further.";
-  return `No event ${FILTERS.some(({ name }) => name !== "status" && query[name]) ? "matches and " : ""}is ${query.status ?? "pending"}.`;
-}
+const resend = (one, reload) => doing(`outbox/${segment(one.event_id)}`, reload, { what: "resend", label: one.state === "pending" ? "Send now" : "Resend", done: "Sending it again.", kind: "quiet" });
 
 export function outboxView({ path, query, reload }) {
   const again = { name: "Action", cell: (one) => (one.state === "pending" ? "–" : resend(one, reload)) };
+  const isFiltered = FILTERS.some(({ name }) => name !== "status" && query[name]);
   return listView({ path, query: { status: "pending", ...query } }, {
-    title: "Outbox", list: "outbox", filters: FILTERS, columns: [...COLUMNS, again], file: FILE, keyOf: (one) => one.event_id, nothing: (page) => nothing(query, page),
+    title: "Outbox", list: "outbox", filters: FILTERS, columns: [...COLUMNS, again], keyOf: (one) => one.event_id,
+    nothing: `No event ${isFiltered ? "matches and " : ""}is ${query.status ?? "pending"}.`,
   });
 }
 
 // One event: what it carries, how often it was tried, when next, and why it is not sent.
 
-export function eventView({ parameters: [id], reload }) {
+export function eventView({ id, reload }) {
   return {
     title: "Event",
     load: (signal) => get(`outbox/${segment(id)}`, {}, signal),
     render: (one) => [
-      h("div", { class: "headline", data: { key: "headline" } },
-        h("div", { class: "headline-words" }, badge(one.state), h("strong", { class: "key" }, one.type),
-          one.state === "pending" && one.next_attempt_at ? h("span", { class: "countdown" }, one.why ? `${one.why}; ` : null, "next attempt ", until(one.next_attempt_at)) : null),
-        one.unreadable ? null : h("div", { class: "actions" }, resend(one, reload))),
+      headline([badge(one.state), h("strong", { class: "key" }, one.type),
+        one.state === "pending" && one.next_attempt_at ? h("span", { class: "countdown" }, one.why ? `${one.why}; ` : null, "next attempt ", until(one.next_attempt_at)) : null],
+      one.unreadable ? [] : resend(one, reload)),
       h("p", { class: "detail", data: { key: "detail" } }, whyUnsent(one)),
       card("Data", json(one.data), { key: "content" }),
       one.attempts.length ? card("Attempts", timeline({ ...one, operation_id: null })) : null,

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { stateBars } from "../charts.js";
 import { go, h, link } from "../dom.js";
 import { ago, atLeast, coarse, now, number, percent, plural, until, words } from "../format.js";
-import { badge, button, card, circuitLink, eventLink, figure, notice, operationLink, STATES, unreadPart, WAITING } from "../pieces.js";
+import { all, badge, card, circuitLink, empty, eventLink, figure, lines, linesCard, linkButton, notice, operationLink, STATES, unreadPart, WAITING } from "../pieces.js";
 import { countingNote, waitingIn, WINDOWS } from "../poll.js";
 import { place } from "./alerts.js";
 import { causeRows, manyRow, othersWords } from "./causes.js";
@@ -87,11 +87,9 @@ function lagFigure(outbox) {
 
 /** The incidents that go on; nothing while there are none. */
 function alerts(raised) {
-  const more = h("a", { href: link("alerts") }, "All");
+  const more = all("alerts");
   if (raised.error) return card("Alerts", notice(raised.error), { more });
-  if (!raised.length) return null;
-  const line = (one) => h("li", { data: { key: one.condition } }, badge("raised"), h("span", {}, one.text, " ", place(one)), h("span", { class: "spread" }), ago(one.raised_at));
-  return card("Alerts", h("ul", { class: "lines" }, raised.map(line)), { more, key: "alerts" });
+  return linesCard("Alerts", raised, (one) => h("li", { data: { key: one.condition } }, badge("raised"), h("span", {}, one.text, " ", place(one)), h("span", { class: "spread" }), ago(one.raised_at)), { more, key: "alerts" });
 }
 
 const pendingNote = ({ unfinished }) => (unfinished?.by_status.pending ? `${number(unfinished.by_status.pending)} not started yet` : null);
@@ -122,13 +120,13 @@ const ratioWords = ({ amplification: ratio }) => (ratio === null ? "" : `${ratio
 
 function dependencies(circuits) {
   if (circuits.error) return card("Dependencies", notice(circuits.error));
-  return card("Dependencies", dependencyCards(circuits), { more: h("a", { href: link("circuits") }, "All"), kind: "bare" });
+  return card("Dependencies", dependencyCards(circuits), { more: all("circuits"), kind: "bare" });
 }
 
 function causes(letters) {
-  const more = h("a", { href: link("dead-letters") }, "All");
+  const more = all("dead-letters");
   if (letters.error) return card("Dead letters by cause", notice(letters.error), { more });
-  if (!letters.groups.length) return card("Dead letters by cause", h("p", { class: "empty" }, "No dead letter is open."), { more });
+  if (!letters.groups.length) return card("Dead letters by cause", empty("No dead letter is open."), { more });
   const { causes: count, open } = letters.others;
   const others = count ? h("p", { class: "dim" }, othersWords(count), h("a", { href: link("dead-letters") }, plural(open, "dead letter"))) : null;
   return card("Dead letters by cause", [causeRows(letters.groups), others], { more });
@@ -137,31 +135,30 @@ function causes(letters) {
 /** What waits, for each dependency and kind of wait: all operations behind one circuit are one row. */
 function waits({ counted, circuits }) {
   const { unfinished } = counted;
-  if (!unfinished) return card("Waiting", h("p", { class: "empty" }, "Still counting."));
+  if (!unfinished) return card("Waiting", empty("Still counting."));
   const rows = Object.entries(unfinished.by_dependency).flatMap(([dependency, counts]) => WAITING.filter((state) => state !== "scheduled" && counts[state]).map((state) => ({ dependency, state, count: counts[state] })));
-  if (!rows.length) return card("Waiting", h("p", { class: "empty" }, "No operation waits."));
+  if (!rows.length) return card("Waiting", empty("No operation waits."));
   rows.sort((a, b) => b.count - a.count);
   const row = ({ dependency, state, count }) => {
     const first = unfinished.next_attempts.find((one) => one.dependency === dependency && one.status === state);
-    const probe = state === "waiting_circuit" && !circuits.error ? circuits.find((one) => one.dependency === dependency)?.retry_at : null;
-    const next = first?.next_attempt_at ?? probe;
+    const { retry_at: probe, throttled_until: paused } = circuits.error ? {} : (circuits.find((one) => one.dependency === dependency) ?? {});
+    const next = first?.next_attempt_at ?? { waiting_circuit: probe, waiting_throttle: paused }[state];
     return manyRow(`${dependency} ${state}`, {
       count, kind: `is-${state}`, href: link("operations", { status: state, dependency }), name: words(state), of: dependency,
       note: first ? [operationLink(first.operation_id, first.key), count > 1 ? " first" : ""] : null, ages: next ? ["next ", until(next)] : null,
-      act: h("a", { class: "button", href: link("bulk-actions/new", { action: "retry_now", status: state, dependency }) }, "Retry now…"),
+      act: linkButton("Retry now…", "bulk-actions/new", { action: "retry_now", status: state, dependency }),
     });
   };
   return card("Waiting", h("ul", { class: "causes" }, rows.map(row)));
 }
 
 function outbox(events) {
-  const more = h("a", { href: link("outbox", events.failed ? { status: "failed" } : {}) }, "All");
+  const more = all("outbox", events.failed ? { status: "failed" } : {});
   if (events.error) return card("Outbox", notice(events.error), { more });
   const { oldest } = events;
   const waiting = oldest
     ? h("p", {}, `${words(atLeast(events.pending, events.pending_complete))} pending, the oldest `, ago(oldest.pending_since), ": ", eventLink(oldest.event_id, oldest.type))
-    : h("p", { class: "empty" }, "Nothing is waiting to be sent.");
-  const bad = events.latest_failed.map((event) => h("li", { data: { key: event.event_id } },
-    badge("failed"), eventLink(event.event_id, event.type), ago(event.created_at), h("small", { class: "dim line" }, event.detail ?? "")));
-  return card("Outbox", [waiting, bad.length ? h("ul", { class: "lines" }, bad) : null], { more });
+    : empty("Nothing is waiting to be sent.");
+  const failed = (event) => h("li", { data: { key: event.event_id } }, badge("failed"), eventLink(event.event_id, event.type), ago(event.created_at), h("small", { class: "dim line" }, event.detail ?? ""));
+  return card("Outbox", [waiting, lines(events.latest_failed, failed)], { more });
 }

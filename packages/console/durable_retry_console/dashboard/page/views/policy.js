@@ -1,15 +1,20 @@
 // What a retry policy would do: every wait, and whether it fits the deadline.
 
 import { getSeldom, post } from "../api.js";
-import { go, h, s } from "../dom.js";
+import { h, s } from "../dom.js";
 import { coarse, duration, number } from "../format.js";
-import { card, facts, fieldOf, figure, notice } from "../pieces.js";
+import { filters } from "../lists.js";
+import { card, empty, facts, figure, notice } from "../pieces.js";
 
 const NUMBERS = [["max_attempts", "Most attempts"], ["initial_seconds", "First wait (s)"], ["factor", "Factor"], ["max_seconds", "Longest wait (s)"]];
 const CHOICES = [
   ["preset", "Preset", ["standard", "rate_limited", "critical", "webhook", "fixed", "none"]],
   ["strategy", "Strategy", ["exponential", "linear", "fixed"]],
   ["jitter", "Jitter", ["full", "equal", "none"]],
+];
+const FIELDS = [
+  ...CHOICES.map(([name, label, values]) => ({ name, label, choices: values.map((value) => [value, value]), unset: "as configured" })),
+  ...[...NUMBERS, ["deadline_seconds", "Deadline (s)"]].map(([name, label]) => ({ name, label, type: "number" })),
 ];
 
 export function policyView({ path, query }) {
@@ -44,15 +49,8 @@ function question(query, first) {
 }
 
 function form(path, query, dependencies) {
-  const change = (event) => go(path, { ...query, [event.target.name]: event.target.value });
-  const on = { change };
-  const names = dependencies.map((one) => [one.name, one.name]);
-  const choices = (names_) => [["", "as configured"], ...names_.map((name) => [name, name])];
-  return h("form", { class: "filters", data: { key: "policy" }, on: { submit: (event) => event.preventDefault() } },
-    fieldOf({ name: "dependency", label: "Dependency", value: query.dependency ?? "", choices: [...names, ["(none)", "none"]], on }),
-    CHOICES.map(([name, label, values]) => fieldOf({ name, label, value: query[name] ?? "", choices: choices(values), optional: true, on })),
-    NUMBERS.map(([name, label]) => fieldOf({ name, label, type: "number", value: query[name] ?? "", step: "any", optional: true, on })),
-    fieldOf({ name: "deadline_seconds", label: "Deadline (s)", type: "number", value: query.deadline_seconds ?? "", step: "any", optional: true, on }));
+  const choices = [...dependencies.map(({ name }) => [name, name]), ["(none)", "none"]];
+  return filters(path, query, [{ name: "dependency", label: "Dependency", choices, required: true }, ...FIELDS]);
 }
 
 function answer({ waits, waits_complete: isComplete, total, deadline_seconds: deadline, fits_deadline: fits, limits }) {
@@ -67,7 +65,7 @@ function answer({ waits, waits_complete: isComplete, total, deadline_seconds: de
       ["Starts per second", limits.starts_per_second === null ? "no limit" : number(limits.starts_per_second)],
       ["When every attempt takes all of its time", `${number(limits.slowest_per_second)} a second`],
     ])) : null,
-    card("Waits", waits.length ? chart(waits) : h("p", { class: "empty" }, "One attempt, no wait.")),
+    card("Waits", waits.length ? chart(waits) : empty("One attempt, no wait.")),
   ];
 }
 
@@ -75,7 +73,7 @@ function chart(waits) {
   const longest = Math.max(...waits.map((wait) => wait.most_seconds), 0.001);
   const part = (seconds) => (seconds / longest) * 1000;
   const bar = (wait) => s("svg", { viewBox: "0 0 1000 10", preserveAspectRatio: "none", class: "place tall", "aria-hidden": "true" },
-    s("rect", { x: part(wait.least_seconds), y: 0, width: Math.max(3, part(wait.most_seconds - wait.least_seconds)), height: 10, class: "span is-retry" }),
+    s("rect", { x: part(wait.least_seconds), y: 0, width: Math.max(3, part(wait.most_seconds - wait.least_seconds)), height: 10, class: "span is-waiting_retry" }),
     s("rect", { x: Math.min(997, part(wait.expected_seconds)), y: 0, width: 3, height: 10, class: "expected" }));
   const row = (wait) => h("li", { data: { key: String(wait.after_attempt) } },
     h("div", { class: "said" }, h("strong", {}, `After attempt ${wait.after_attempt}`), h("span", {}, duration(wait.expected_seconds)),

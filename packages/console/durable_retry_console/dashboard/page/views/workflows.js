@@ -1,43 +1,49 @@
 // Batches and sagas: each kind as a list, and one by one.
 
-import { addressOf, get, post, segment } from "../api.js";
-import { h, link, toast } from "../dom.js";
-import { ago, number, percent, plural, until, when, words } from "../format.js";
-import { filters, listView, pager, table } from "../lists.js";
-import { ask, badge, batchLink, button, card, copier, deadLetterLink, facts, figure, FINISHED, mono, operationLink, sagaLink, STATES, untilWords, WAITING, whyWaiting } from "../pieces.js";
+import { doing } from "../acting.js";
+import { addressOf, get, segment } from "../api.js";
+import { h, link } from "../dom.js";
+import { ago, number, plural, until, when, words } from "../format.js";
+import { column, counts, filters, inFile, listView, named, pagedTable, textColumn } from "../lists.js";
+import { badge, batchLink, card, copier, deadLetterLink, facts, figure, FINISHED, headline, linesCard, linkButton, mono, operationLink, progressBar, sagaLink, STATES, untilWords, WAITING, whyWaiting } from "../pieces.js";
 
 const SHOWN = 200;
 /** An operation of the built-in target, to be replaced by one's own. */
 const TEST = { dependency: "flaky", request: { method: "POST", path: "/echo" } };
 const example = (path, body) => `curl ${addressOf(path)} -H 'Content-Type: application/json' -H "x-functions-key: $DURABLE_RETRY_KEY" -d '${JSON.stringify(body)}'`;
 const ITEMS = [
-  { name: "#", class: "number", cell: (one) => number(one.index), text: (one) => one.index },
-  { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
-  { name: "Key", class: "wide", cell: (one) => operationLink(one.operation_id, one.key), text: (one) => one.key },
-  { name: "Error", class: "wide", cell: (one) => h("span", { class: "clip", title: text(one.error) }, text(one.error)), text: (one) => text(one.error) },
+  column("index", "#", number, "number"),
+  column("status", "Status", (status) => badge(status)),
+  column("key", "Key", (key, one) => operationLink(one.operation_id, key), "wide"),
+  textColumn("Error", (one) => text(one.error)),
 ];
 
 const text = (error) => (error === null || error === undefined ? "" : typeof error === "string" ? error : error.detail ?? JSON.stringify(error));
 
 const BY_KEY = [{ name: "key", label: "Key" }];
-const shownOf = (columns) => columns.filter((column) => column.class !== "hidden");
+const count = (name, of) => ({ name, class: "number", cell: (one) => number(of(one.counts)), text: (one) => of(one.counts) });
 
 const BATCHES = [
-  { name: "Status", cell: (one) => badge(one.status), text: (one) => one.status },
-  { name: "Batch", class: "wide", cell: (one) => batchLink(one.batch_id, one.key), text: (one) => one.batch_id },
-  { name: "Key", class: "hidden", cell: () => "", text: (one) => one.key },
-  { name: "Ended", class: "number", cell: (one) => `${number(endedOf(one.counts))} of ${number(one.counts.total)}`, text: (one) => endedOf(one.counts) },
-  { name: "Succeeded", class: "number", cell: (one) => number(one.counts.succeeded), text: (one) => one.counts.succeeded },
-  { name: "Failed", class: "number", cell: (one) => number(failedOf(one.counts)), text: (one) => failedOf(one.counts) },
-  { name: "Started", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
-  { name: "Finished", cell: (one) => ago(one.finished_at), text: (one) => one.finished_at },
+  column("status", "Status", (status) => badge(status)),
+  column("batch_id", "Batch", (id, one) => batchLink(id, one.key), "wide"),
+  ...inFile("key"),
+  { ...count("Ended", endedOf), cell: ({ counts: all }) => `${number(endedOf(all))} of ${number(all.total)}` },
+  count("Succeeded", (all) => all.succeeded),
+  count("Failed", failedOf),
+  column("created_at", "Started", ago),
+  column("finished_at", "Finished", ago),
 ];
 
-const failedOf = (counts) => counts.dead_lettered + counts.cancelled;
-const endedOf = (counts) => FINISHED.reduce((sum, state) => sum + counts[state], 0);
+function failedOf(counts) {
+  return counts.dead_lettered + counts.cancelled;
+}
+
+function endedOf(counts) {
+  return FINISHED.reduce((sum, state) => sum + counts[state], 0);
+}
 
 export const batchesView = (route) => listView(route, {
-  title: "Batches", list: "batches", filters: BY_KEY, columns: shownOf(BATCHES), file: BATCHES, keyOf: (one) => one.batch_id,
+  title: "Batches", list: "batches", filters: BY_KEY, columns: BATCHES, keyOf: (one) => one.batch_id,
   nothing: () => ["No batch was submitted. ", copier("Copy a curl that submits one", example("batches", { items: [TEST, TEST] }))],
 });
 
@@ -46,18 +52,18 @@ export const batchesView = (route) => listView(route, {
 /** States in the order in which a person looks at them. */
 const WORST_FIRST = ["dead_lettered", "cancelled", "waiting_circuit", "waiting_throttle", "waiting_retry", "paused", "waiting_order", "running", "scheduled", "pending", "succeeded"];
 
-export function batchView({ parameters: [id], path, query }) {
+export function batchView({ id, path, query }) {
   return {
     title: "Batch",
     load: (signal) => get(`batches/${segment(id)}`, {}, signal),
     render: (batch) => [
-      h("div", { class: "headline" }, h("div", { class: "headline-words" }, badge(batch.status ?? "running"), batch.key ? h("strong", { class: "key" }, batch.key) : null, mono(batch.batch_id)),
-        batch.counts.dead_lettered ? h("div", { class: "actions" }, h("a", { class: "button", href: link("bulk-actions/new", { batch_id: batch.batch_id }) }, "Replay the failed…")) : null),
+      headline([badge(batch.status ?? "running"), batch.key ? h("strong", { class: "key" }, batch.key) : null, mono(batch.batch_id)],
+        batch.counts.dead_lettered ? linkButton("Replay the failed…", "bulk-actions/new", { batch_id: batch.batch_id }) : null),
       verdict(batch),
-      progress(batch.counts),
+      h("div", { class: "batch-progress", data: { key: "progress" } }, progressBar("Progress of the batch", endedOf(batch.counts), batch.counts.total, " ended")),
       h("div", { class: "figures", data: { key: "figures" } }, STATES.filter((state) => batch.counts[state]).map((state) =>
         figure(number(batch.counts[state]), words(state).toLowerCase(), { kind: `is-${state}`, href: link(path, { ...query, cursor: null, status: state }) }))),
-      filters(path, query, [{ name: "status", label: "State", choices: STATES.filter((state) => batch.counts[state] || state === query.status).map((state) => [state, words(state)]) }, { name: "q", label: "Key or error" }]),
+      filters(path, query, [{ name: "status", label: "State", choices: named(STATES.filter((state) => batch.counts[state] || state === query.status)) }, { name: "q", label: "Key or error" }]),
       items(batch, path, query),
       about(batch),
     ],
@@ -81,16 +87,7 @@ function items(batch, path, query) {
   const from = Math.max(0, Number(query.cursor) || 0);
   const shown = found.slice(from, from + SHOWN);
   const next = from + SHOWN < found.length ? String(from + SHOWN) : null;
-  return [table("Items", ITEMS, shown, { keyOf: (one) => String(one.index), empty: "No item matches." }),
-    pager(path, query, { items: shown, next_cursor: next }, ITEMS, "batch")];
-}
-
-function progress(counts) {
-  const ended = endedOf(counts);
-  const ratio = counts.total ? ended / counts.total : 1;
-  return h("div", { class: "batch-progress", data: { key: "progress" } },
-    h("p", { class: "lead" }, h("strong", {}, number(ended)), ` of ${number(counts.total)} ended (${percent(ratio)})`),
-    h("progress", { max: "1", value: String(ratio), "aria-label": "Progress of the batch" }));
+  return pagedTable("Items", ITEMS, { items: shown, next_cursor: next }, { path, query, file: "batch", keyOf: (one) => String(one.index), nothing: "No item matches." });
 }
 
 function about(batch) {
@@ -102,11 +99,11 @@ function about(batch) {
 
 const SAGAS = [
   { name: "Status", cell: sagaBadge, text: (one) => one.status },
-  { name: "Saga", class: "wide", cell: (one) => sagaLink(one.saga_id, one.key), text: (one) => one.saga_id },
-  { name: "Key", class: "hidden", cell: () => "", text: (one) => one.key },
+  column("saga_id", "Saga", (id, one) => sagaLink(id, one.key), "wide"),
+  ...inFile("key"),
   { name: "Steps", class: "wide", cell: stepWords, text: stepWords },
-  { name: "Started", cell: (one) => ago(one.created_at), text: (one) => one.created_at },
-  { name: "Changed", cell: (one) => ago(one.updated_at), text: (one) => one.updated_at },
+  column("created_at", "Started", ago),
+  column("updated_at", "Changed", ago),
 ];
 
 const UNDONE = { undone: "Undone", none: "Nothing to undo", unknown: "Effect unknown" };
@@ -125,7 +122,7 @@ function stepWords(saga) {
 }
 
 export const sagasView = (route) => listView(route, {
-  title: "Sagas", list: "sagas", filters: BY_KEY, columns: shownOf(SAGAS), file: SAGAS, keyOf: (one) => one.saga_id,
+  title: "Sagas", list: "sagas", filters: BY_KEY, columns: SAGAS, keyOf: (one) => one.saga_id,
   nothing: () => ["No saga was submitted. ", copier("Copy a curl that submits one", example("sagas", { steps: [{ name: "first", operation: TEST, compensation: TEST }] }))],
 });
 
@@ -134,14 +131,14 @@ const EFFECTS = { stands: "still stands", unknown: "may or may not have taken ef
 /** The states in which a saga can be run again. */
 const RESTARTABLE = ["compensated", "compensation_failed"];
 
-export function sagaView({ parameters: [id], reload }) {
+export function sagaView({ id, reload }) {
   const path = `sagas/${segment(id)}`;
   return {
     title: "Saga",
     load: (signal) => withPresent(path, signal),
     render: (saga) => [
-      h("div", { class: "headline" }, h("div", { class: "headline-words" }, sagaBadge(saga), saga.key ? h("strong", { class: "key" }, saga.key) : null, mono(saga.saga_id)),
-        RESTARTABLE.includes(saga.status) ? h("div", { class: "actions" }, button("Restart…", () => restart(saga, path, reload), "main")) : null),
+      headline([sagaBadge(saga), saga.key ? h("strong", { class: "key" }, saga.key) : null, mono(saga.saga_id)],
+        RESTARTABLE.includes(saga.status) ? doing(path, reload, restart(saga)) : null),
       card("Steps", h("ol", { class: "lines" }, (saga.steps ?? []).map((step) => sagaStep(step, saga.present)))),
       card("About", facts([["Started", when(saga.created_at)], ["Changed", when(saga.updated_at)], ["Effect not known", saga.unknown?.join(", ")]])),
       restarts(saga),
@@ -149,29 +146,20 @@ export function sagaView({ parameters: [id], reload }) {
   };
 }
 
-async function restart(saga, path, reload) {
-  const given = await ask({
-    title: "Run this saga again?", action: "Restart it",
-    words: "Steps that stand are kept. Dead letters of what runs again are archived.",
-    fields: [
-      { name: "from_step", label: "From", optional: true, choices: [["", "where it failed"], ...saga.steps.map((step) => [step.name, step.name])], hint: "A chosen step, and those behind it, run again even if they stand." },
-      ...saga.steps.filter(isUndoneInDoubt).map(({ name }) => ({ name: `${CONFIRMED}${name}`, label: `${name}: what a look at the dependency has shown`, optional: true,
-        choices: [["", "not known"], ["undone", "it is undone"], ["stands", "it stands, the compensation did nothing"]], hint: "Its compensation may have taken effect. Kept with the restart." })),
-      { name: "note", label: "Why", optional: true },
-    ],
-  });
-  if (!given) return;
-  try {
-    const filled = Object.entries(given).filter(([, value]) => value);
-    const confirmed = filled.filter(([name]) => name.startsWith(CONFIRMED)).map(([name, value]) => [name.slice(CONFIRMED.length), value]);
-    const body = Object.fromEntries(filled.filter(([name]) => !name.startsWith(CONFIRMED)));
-    const done = await post(`${path}/restart`, confirmed.length ? { ...body, confirmed: Object.fromEntries(confirmed) } : body);
-    toast(done.runs.length ? `Running ${done.runs.join(", ")} again.` : "Every step stands.");
-  } catch (error) {
-    toast([error.message, ...error.lines].join(" "), "bad");
-  }
-  reload();
-}
+const restart = ({ steps }) => ({
+  what: "restart", label: "Restart…", action: "Restart it", kind: "main", title: "Run this saga again?", words: "Steps that stand are kept. Dead letters of what runs again are archived.",
+  fields: [
+    { name: "from_step", label: "From", optional: true, choices: [["", "where it failed"], ...steps.map(({ name }) => [name, name])], hint: "A chosen step, and those behind it, run again even if they stand." },
+    ...steps.filter(isUndoneInDoubt).map(({ name }) => ({ name: `${CONFIRMED}${name}`, label: `${name}: what a look at the dependency has shown`, optional: true,
+      choices: [["", "not known"], ["undone", "it is undone"], ["stands", "it stands, the compensation did nothing"]], hint: "Its compensation may have taken effect. Kept with the restart." })),
+    { name: "note", label: "Why", optional: true },
+  ],
+  bodyOf: ({ from_step, note, ...found }) => {
+    const confirmed = Object.entries(found).map(([name, value]) => [name.slice(CONFIRMED.length), value]);
+    return { from_step, note, ...(confirmed.length ? { confirmed: Object.fromEntries(confirmed) } : {}) };
+  },
+  done: ({ runs }) => (runs.length ? `Running ${runs.join(", ")} again.` : "Every step stands."),
+});
 
 const CONFIRMED = "confirmed.";
 const isUndoneInDoubt = ({ effect, compensation }) => effect === "unknown" && ["dead_lettered", "cancelled"].includes(compensation?.status);
@@ -180,9 +168,8 @@ const confirmations = ({ confirmed }) => Object.entries(confirmed ?? {}).map(([s
 
 /** Who ran it again, the latest first. */
 function restarts(saga) {
-  if (!saga.restarts?.length) return null;
   const line = (each) => h("li", {}, h("span", {}, `Ran ${each.runs.join(", ") || "no step"} again`, each.by ? ` for ${each.by}` : "", confirmations(each), each.note ? `: ${each.note}` : ""), h("span", { class: "spread" }), ago(each.requested_at));
-  return card("Restarts", h("ul", { class: "lines" }, saga.restarts.toReversed().map(line)), { key: "restarts" });
+  return linesCard("Restarts", saga.restarts?.toReversed(), line, { key: "restarts" });
 }
 
 /** The saga, with the operation that runs: a saga does one thing at a time. Null where nothing runs or nobody can tell. */
