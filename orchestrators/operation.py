@@ -253,7 +253,8 @@ def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any]
     )
     committed = Committed.from_json((yield from call_until_success(run.ctx, COMMIT, success.to_json())))
     if committed.rejected is not None:
-        return (yield from _end_as_dead_letter(run, _dead_letter_of_unwritable(committed.rejected)))
+        letter = DeadLetter(Category.MALFORMED, DeadLetterReason.REJECTED_BY_HANDLER, committed.rejected)
+        return (yield from _end_as_dead_letter(run, letter))
     if committed.events:
         _start_outbox(run, committed.run_id)
     return _finish_operation(run, OperationState.SUCCEEDED, result=result, events=committed.events)
@@ -266,29 +267,20 @@ def _start_outbox(run: Run, run_id: str) -> None:
     run.ctx.call_sub_orchestrator(function_name(OUTBOX), input=given, instance_id=outbox_instance(run_id))
 
 
-def _dead_letter_of_unwritable(detail: str) -> DeadLetter:
-    return DeadLetter(Category.MALFORMED, DeadLetterReason.REJECTED_BY_HANDLER, detail)
-
-
 def _end_as_dead_letter(run: Run, decision: DeadLetter) -> Turns[dict[str, Any]]:
     """Store a dead letter with everything that a person needs to understand and to replay the operation."""
     if run.operation.undoes is not None:
-        decision = _compensation_failed(run.operation.undoes, decision)
-    entry = {
-        "operation": _for_a_replay(run, decision).to_json(),
+        detail = f"saga {run.operation.undoes} cannot undo a step: {decision.reason.value}: {decision.detail}"
+        decision = DeadLetter(decision.category, DeadLetterReason.COMPENSATION_FAILED, detail)
+    why = {
         "category": decision.category.value,
         "reason": decision.reason.value,
         "detail": decision.detail,
-        **run.state.history.evidence(),
     }
+    operation = _for_a_replay(run, decision).to_json()
+    entry = {"operation": operation, **why, **run.state.history.evidence()}
     dead_letter_id = yield from keep_dead_letter(run.ctx, entry)
-    summary = {
-        "id": dead_letter_id,
-        "category": decision.category.value,
-        "reason": decision.reason.value,
-        "detail": decision.detail,
-    }
-    return _finish_operation(run, OperationState.DEAD_LETTERED, dead_letter=summary)
+    return _finish_operation(run, OperationState.DEAD_LETTERED, dead_letter={"id": dead_letter_id, **why})
 
 
 def _for_a_replay(run: Run, decision: DeadLetter) -> OperationInput:
@@ -296,12 +288,6 @@ def _for_a_replay(run: Run, decision: DeadLetter) -> OperationInput:
     acted = run.may_have_acted or decision.category is Category.AMBIGUOUS
     operation = replace(run.operation, acted_before=acted or None)
     return operation if operation.handler is None else replace(operation, steps_run=operation.remembered_run)
-
-
-def _compensation_failed(saga_id: str, decision: DeadLetter) -> DeadLetter:
-    # Its saga cannot undo a step.
-    detail = f"saga {saga_id} cannot undo a step: {decision.reason.value}: {decision.detail}"
-    return DeadLetter(decision.category, DeadLetterReason.COMPENSATION_FAILED, detail)
 
 
 def _finish_operation(run: Run, state: OperationState, **more: Any) -> dict[str, Any]:

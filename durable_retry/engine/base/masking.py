@@ -43,6 +43,9 @@ CONTENTS: Final = ("request", "input", "data", "message")
 _EVENT_DATA: Final = ("request", "event", "data")
 """Where the dead letter of an event has the event's data."""
 
+_SIDES: Final = frozenset({"before", "after"})
+"""Members of a change that hold a value; what was added or removed has one of them."""
+
 _TEXTS: Final = ("body", "message")
 """Fields that hold a text in which `name: value` is looked for."""
 
@@ -130,7 +133,10 @@ class Masking:
 
     def changes(self, changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the items of a replay's `changes`, each `{"pointer", "before", "after"}`."""
-        return [self._shown_change(change) for change in changes]
+        return [
+            change | {side: self.value_at(change["pointer"], change[side]) for side in _SIDES & change.keys()}
+            for change in map(dict, changes)
+        ]
 
     def restored(self, name: str, edited: Any, kept: Any) -> Any:
         """Return edited content, all or some fields of it, with the kept values in place of unedited masks.
@@ -150,10 +156,6 @@ class Masking:
         place = tuple(pointer_parts(pointer))
         hidden = any(self._is_masked(place[: end + 1]) for end in range(len(place)))
         return MASK if hidden else self._shown_value(place, value)
-
-    def _shown_change(self, change: Mapping[str, Any]) -> dict[str, Any]:
-        sides = [side for side in ("before", "after") if side in change]
-        return {**change, **{side: self.value_at(change["pointer"], change[side]) for side in sides}}
 
     def _shown_value(self, place: Place, value: Any) -> Any:
         if self.show is Show.ALL or value is None:

@@ -4,7 +4,7 @@ Each report is counted once, although it may be delivered twice: `Reporters` rem
 While a dependency is healthy, successes are held back and sent with the next failure, or in batches.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -201,12 +201,12 @@ class ReportBuffer:
     def refused(self, at: datetime) -> None:
         """Count an operation that begins to wait; call it once per wait."""
         self._refused += 1
-        self.here = self.here.plus(refused=1)
+        self.here = replace(self.here, refused=self.here.refused + 1)
         self._note_oldest(at)
 
     def asked(self) -> None:
         """Count an operation that was sent to the entity for a probe."""
-        self.here = self.here.plus(asked=1)
+        self.here = replace(self.here, asked=self.here.asked + 1)
 
     def ended(
         self,
@@ -228,7 +228,11 @@ class ReportBuffer:
             self._last_error = failure
         slow = 0 < self.settings.slow_call_seconds <= duration_seconds
         self._throttled_until = latest(self._throttled_until, throttled_until)
-        self.here = self.here.plus(throttled_until=throttled_until, throttled_by=throttled_by)
+        self.here = replace(
+            self.here,
+            throttled_until=latest(self.here.throttled_until, throttled_until),
+            throttled_by=throttled_by or self.here.throttled_by,
+        )
         if lease_id is not None:
             # A slow probe does not show that the dependency has recovered.
             sick = slow and health is CallHealth.SUCCESS
@@ -266,7 +270,7 @@ class ReportBuffer:
         ):
             return max(self._oldest_at, last + TROUBLED_INTERVAL)
         if max(calls, self._first_attempts) >= QUIET_CALLS:
-            return max(self._oldest_at, last + self._quiet_interval())
+            return max(self._oldest_at, last + timedelta(seconds=self.settings.window_seconds / BUCKETS))
         return None
 
     def take(self, at: datetime) -> Report:
@@ -290,12 +294,15 @@ class ReportBuffer:
         )
         # Until a snapshot contains this report, its retries and refusals count as taken here.
         self._sent = [*self._sent, report][-KEPT_SENT:]
-        self._clear_report()
+        self._drop_counts()
+        self._refused = self._first_attempts = self._retries = 0
+        self._throttled_until = None
+        self._is_announcing = self._has_quota_news = False
+        self._probes = []
+        self._last_error = None
+        self._oldest_at = None
         self.last_report_at = at
         return report
-
-    def _quiet_interval(self) -> timedelta:
-        return timedelta(seconds=self.settings.window_seconds / BUCKETS)
 
     def _note_counted(self, snapshot: Snapshot) -> None:
         if snapshot.budget is None or not snapshot.budget.is_known:
@@ -312,7 +319,7 @@ class ReportBuffer:
     def _take_token(self) -> None:
         self._retries += 1
         self._taken_as_newcomer += 1
-        self.here = self.here.plus(retries=1)
+        self.here = replace(self.here, retries=self.here.retries + 1)
 
     def _note_oldest(self, at: datetime) -> None:
         if self._oldest_at is None:
@@ -333,12 +340,3 @@ class ReportBuffer:
         self._window = SlidingWindow.over(self.settings.window_seconds)
         self._failures = 0
         self._trailing_failures = 0
-
-    def _clear_report(self) -> None:
-        self._drop_counts()
-        self._refused = self._first_attempts = self._retries = 0
-        self._throttled_until = None
-        self._is_announcing = self._has_quota_news = False
-        self._probes = []
-        self._last_error = None
-        self._oldest_at = None

@@ -112,24 +112,6 @@ class TakenHere:
     throttled_until: datetime | None = None
     throttled_by: str | None = None  # what asked for it
 
-    def plus(
-        self,
-        *,
-        retries: int = 0,
-        asked: int = 0,
-        refused: int = 0,
-        throttled_until: datetime | None = None,
-        throttled_by: str | None = None,
-    ) -> "TakenHere":
-        """Return the counts with these added, and the later end of the two pauses."""
-        return TakenHere(
-            self.retries + retries,
-            self.asked + asked,
-            self.refused + refused,
-            latest(self.throttled_until, throttled_until),
-            throttled_by or self.throttled_by,
-        )
-
 
 def latest(*instants: datetime | None) -> datetime | None:
     """Return the latest of those instants that are not None; None when all are."""

@@ -221,10 +221,8 @@ def of_message(
     """Make the dead letter of a message that did not become an operation."""
     return KeptDeadLetter(
         id=dead_letter_id,
-        operation_id=None,
         key=message_id,
         source=source,
-        dependency=None,
         category=Category.MALFORMED,
         reason=reason,
         detail=detail,
@@ -254,10 +252,8 @@ def unreadable_record(
     detail = f"This dead letter cannot be read: {why}"
     return KeptDeadLetter(
         id=dead_letter_id,
-        operation_id=None,
         key="",
         source="",
-        dependency=None,
         category=Category.MALFORMED,
         reason=readable,
         detail=detail,

@@ -137,7 +137,9 @@ def after_attempt(
         case Category.TRANSIENT | Category.THROTTLED as category:
             applied = _applied_policy(operation, history, outcome)
             if not applied.policy.allows_another(applied.attempt):
-                return _dead_letter_of_exhausted(applied, outcome, category)
+                tried = f"{applied.name} {applied.attempt} of {applied.policy.max_attempts} failed"
+                detail = f"{tried}: {_failure_text(outcome)}"
+                return _dead_letter(category, DeadLetterReason.RETRIES_EXHAUSTED, detail)
             return _retry_or_give_up(operation, outcome, now, applied)
         case _ as category:
             return _dead_letter_of_refused(operation, outcome, category)
@@ -169,13 +171,10 @@ def while_blocked(
     match blocked:
         case Refused():
             constraint = circuit_constraint(operation, blocked, now)
-            kind, refusal = (
-                kind_of_refusal(blocked),
-                f"the circuit of {operation.dependency} refuses attempts",
-            )
+            refusal = f"the circuit of {operation.dependency} refuses attempts"
             if blocked.throttled:
                 refusal = f"{operation.dependency} asked for a pause"
-            stops = blocked.stops_deadline is True
+            kind, stops = kind_of_refusal(blocked), blocked.stops_deadline is True
             return _wait_or_give_up(operation, [constraint], now, refusal, kind=kind, stops_deadline=stops)
         case BudgetPostponed():
             constraint = budget_constraint(operation, blocked, now)
@@ -213,15 +212,6 @@ def record(history: History, outcome: AttemptOutcome, decision: Decision) -> His
         ),
         outcome.failure,
     )
-
-
-def _dead_letter_of_exhausted(
-    applied: _AppliedPolicy, outcome: AttemptOutcome, category: Category
-) -> DeadLetter:
-    detail = (
-        f"{applied.name} {applied.attempt} of {applied.policy.max_attempts} failed: {_failure_text(outcome)}"
-    )
-    return _dead_letter(category, DeadLetterReason.RETRIES_EXHAUSTED, detail)
 
 
 def _dead_letter_of_refused(operation: Retryable, outcome: AttemptOutcome, category: Category) -> DeadLetter:

@@ -119,7 +119,11 @@ def parse_rate_left(headers: Mapping[str, str], *, now: datetime) -> RateLeft | 
     if not any(_speaks_of_a_limit(name) for name in headers):
         return None
     reading = _Reading({name.lower(): value.strip() for name, value in headers.items()}, 0, now)
-    readings = [*_policies_left(reading), *(_fields_left(reading, limit) for limit in _LIMITS)]
+    policies = _policy_items(reading.headers.get("ratelimit", ""))
+    readings = [
+        *(_policy_left(item, reading) for item in policies),
+        *(_fields_left(reading, limit) for limit in _LIMITS),
+    ]
     usable = [left for left in readings if left is not None]
     return min(usable, key=lambda left: left.remaining / left.seconds, default=None)
 
@@ -235,11 +239,7 @@ def _policy_wait(item: str, reading: _Reading) -> float | None:
     if remaining is None or remaining > 0:
         return None
     wait = parameters.get("t", parameters.get("reset"))
-    return _window_seconds(item, reading) if wait is None else wait
-
-
-def _window_seconds(item: str, reading: _Reading) -> float | None:
-    return _policy_of(item, reading).get("w")
+    return _policy_of(item, reading).get("w") if wait is None else wait
 
 
 def _policy_of(item: str, reading: _Reading) -> dict[str, float]:
@@ -282,11 +282,6 @@ def _speaks_of_a_limit(name: str) -> bool:
 
 def _seconds_until_reset(limit: _Limit, reading: _Reading) -> float | None:
     return reading.seconds(limit.reset, limit.shown) if reading.nothing_remains(limit.remaining) else None
-
-
-def _policies_left(reading: _Reading) -> list[RateLeft | None]:
-    text = reading.headers.get("ratelimit", "")
-    return [_policy_left(item, reading) for item in _policy_items(text)]
 
 
 def _policy_left(item: str, reading: _Reading) -> RateLeft | None:
