@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from durable_retry.services.diagnosis import trouble_with_index
+from durable_retry.services.health import trouble_with_index
 
 
 async def diagnose(request: dict[str, Any]) -> str:

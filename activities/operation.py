@@ -8,8 +8,8 @@ from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import BlockedStep
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.attempt.attempt import attempt_operation
-from durable_retry.services.operations.ends import commit as commit_once
-from durable_retry.services.operations.ends import keep_failure
+from durable_retry.services.operations import commit as commit_once
+from durable_retry.services.operations import keep_failure
 
 
 async def attempt(call: dict[str, Any], hub: TaskHub) -> dict[str, Any]:

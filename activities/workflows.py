@@ -7,7 +7,7 @@ from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.calls import Call, begin_call, look_at
-from durable_retry.services.saga_restart import begin_run, end_run
+from durable_retry.services.sagas import begin_run, end_run
 from durable_retry.services.workflows import advance_batch, end_batch, refuse_item, start_item
 
 

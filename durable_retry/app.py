@@ -27,7 +27,7 @@ from durable_retry.engine.base.validation import Problem, did_you_mean
 from durable_retry.plugins import plugins
 from durable_retry.runtime.executor_guard import guard_executor
 from durable_retry.settings.alerts import alert_settings
-from durable_retry.settings.app import AppSettings
+from durable_retry.settings.app import AppSettings, receivers_in, retention_settings
 from durable_retry.settings.callers import caller_settings
 from durable_retry.settings.configuration import (
     APP_ROOT,
@@ -44,8 +44,6 @@ from durable_retry.settings.group import SettingsError
 from durable_retry.settings.mistakes import Mistakes
 from durable_retry.settings.sources import intake_settings
 from durable_retry.settings.storage_account import check_storage_account
-from durable_retry.settings.telemetry import receivers_in
-from durable_retry.settings.upkeep import retention_settings
 from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.telemetry import events, start_telemetry
 from durable_retry.triggers.sources.blueprints import SOURCES

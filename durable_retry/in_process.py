@@ -30,8 +30,8 @@ from durable_retry.handlers.registry import OperationFunction
 from durable_retry.handlers.signatures import read_result, result_of
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.runtime.executor_guard import execution_of
-from durable_retry.services.operations import control
-from durable_retry.services.operations.submit import KeyReused, Replayed, caller_naming, submit
+from durable_retry.services import operations
+from durable_retry.services.operations import KeyReused, Replayed, caller_naming, submit
 from durable_retry.settings.configuration import app_settings, function_name, targets
 
 type Context = task.OrchestrationContext | df.DurableOrchestrationContext
@@ -213,7 +213,7 @@ class Operations:
             TaskHubUnavailableError: The task hub did not answer.
         """
         try:
-            return (await control.find_operation(TaskHub(self.hub), operation_id)).to_json()
+            return (await operations.find_operation(TaskHub(self.hub), operation_id)).to_json()
         except NoSuchOperationError:
             return None
 
@@ -228,7 +228,7 @@ class Operations:
             TimeoutError: It has not ended in this time, and keeps running.
             TaskHubUnavailableError: The task hub did not answer.
         """
-        document = await control.wait_for_end(TaskHub(self.hub), operation_id, timeout_seconds)
+        document = await operations.wait_for_end(TaskHub(self.hub), operation_id, timeout_seconds)
         return _result_of({"document": document})
 
     async def cancel(self, operation_id: str) -> bool:
@@ -241,7 +241,7 @@ class Operations:
             TaskHubUnavailableError: The task hub did not take it.
         """
         try:
-            await control.cancel(TaskHub(self.hub), operation_id, by=None)
+            await operations.cancel(TaskHub(self.hub), operation_id, by=None)
         except (NoSuchOperationError, WrongOperationStateError):
             return False
         return True

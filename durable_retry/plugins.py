@@ -25,7 +25,7 @@ class Plugin:
         collections: Its routes, also more of a collection that the app has already.
         blueprints: Returns its durable functions.
         subscribe: Subscribes it to facts of the core (`telemetry.facts`), adds its steps to upkeep
-            (`services.upkeep.chores`) and its tables to what is made (`services.setup`). It may be called
+            (`services.upkeep`) and its tables to what is made (`services.setup`). It may be called
             again, and has no effect then.
         begin: Begins what it does in the background.
     """

@@ -12,13 +12,7 @@ from durable_retry.plugins import plugins
 from durable_retry.settings.configuration import registration
 
 CORE: Final = (
-    Collection(
-        "operations/{*rest}",
-        (
-            "durable_retry.triggers.http.submissions:routes",
-            "durable_retry.triggers.http.operations:routes",
-        ),
-    ),
+    Collection("operations/{*rest}", ("durable_retry.triggers.http.operations:routes",)),
     Collection("batches/{*rest}", ("durable_retry.triggers.http.workflows:batch_routes",)),
     Collection("sagas/{*rest}", ("durable_retry.triggers.http.workflows:saga_routes",)),
     Collection("dependencies", ("durable_retry.triggers.http.dependencies:routes",)),
@@ -30,13 +24,13 @@ CORE: Final = (
         "dead-letters/{*rest}",
         (
             "durable_retry.triggers.http.dead_letters:routes",
-            "durable_retry.triggers.http.causes:routes",
+            "durable_retry.triggers.http.dead_letters:cause_routes",
         ),
     ),
     Collection("outbox/{*rest}", ("durable_retry.triggers.http.outbox:routes",)),
     Collection("health", ("durable_retry.triggers.http.health:routes",), anonymous=True),
-    Collection("diagnoses/{*rest}", ("durable_retry.triggers.http.diagnosis:routes",)),
-    Collection("setup", ("durable_retry.triggers.http.setup:routes",)),
+    Collection("diagnoses/{*rest}", ("durable_retry.triggers.http.health:routes",)),
+    Collection("setup", ("durable_retry.triggers.http.health:routes",)),
     Collection("openapi.json", ("durable_retry.api:routes",), anonymous=True),
 )
 

@@ -18,7 +18,7 @@ from durable_retry.engine.operations.keys import (
     expire,
     removes_itself,
 )
-from durable_retry.settings.upkeep import retention_settings
+from durable_retry.settings.app import retention_settings
 
 blueprint = df.Blueprint()
 

@@ -18,7 +18,7 @@ from durable_retry.client.documents import (
     Submitted,
     UnreachableError,
 )
-from durable_retry.client.methods import AwaitedCalls, BlockingCalls
+from durable_retry.client.flows import AwaitedCalls, BlockingCalls
 from durable_retry.client.resources import Resources
 from durable_retry.engine.operations.status import OperationDocument as Operation
 from durable_retry.handlers.registry import OperationFunction

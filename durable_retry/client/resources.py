@@ -13,8 +13,7 @@ from durable_retry.client.documents import (
     Submitted,
     operation_document,
 )
-from durable_retry.client.flows import Flow, Flows, Pages, Request
-from durable_retry.client.methods import ListMethod, Method
+from durable_retry.client.flows import Flow, Flows, ListMethod, Method, Pages, Request
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.dead_letters.document import DeadLetterDocument, StartedReplay

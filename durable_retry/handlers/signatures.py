@@ -155,11 +155,7 @@ def _read[T](place: str, shape: Any, read: Callable[[], T]) -> T:
 
 @lru_cache(_KEPT)
 def signature_of(function: Callable[..., Any]) -> Signature:
-    """Return what the function of an operation takes and returns.
-
-    Raises:
-        SignatureError: It has a parameter or a result that JSON cannot carry.
-    """
+    """Return what the function of an operation takes and returns."""
     python, call_parameter = parameters_of(function)
     taken = {name: declared for name, declared in python.parameters.items() if name != call_parameter}
     for parameter in taken.values():
@@ -178,11 +174,7 @@ def signature_of(function: Callable[..., Any]) -> Signature:
 
 @lru_cache(_KEPT)
 def parameters_of(function: Callable[..., Any]) -> tuple[inspect.Signature, str | None]:
-    """Return the parameters of a function, and the name of the one that takes the `Call`.
-
-    Raises:
-        SignatureError: Its annotations cannot be read.
-    """
+    """Return the parameters of a function, and the name of the one that takes the `Call`."""
     try:
         python = inspect.signature(function, eval_str=True)
     except (NameError, TypeError, ValueError, AttributeError) as error:
@@ -227,11 +219,7 @@ def _type_of_arguments(taken: Mapping[str, inspect.Parameter]) -> Any:
 
 @lru_cache(_KEPT)
 def result_of(function: Callable[..., Any]) -> TypeAdapter[Any]:
-    """Return what reads a stored result of a function.
-
-    Raises:
-        SignatureError: It is annotated to return what JSON cannot carry.
-    """
+    """Return what reads a stored result of a function."""
     python, _ = parameters_of(function)
     annotation = python.return_annotation
     return _adapter_for(Any if annotation is python.empty else _value_type(annotation), "its result")

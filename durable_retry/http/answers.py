@@ -1,17 +1,20 @@
 """JSON answers, and problem documents (RFC 9457) for everything that is not a success."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Any, Final
 
 import azure.functions as func
+from azure.core.exceptions import AzureError, HttpResponseError
 
 from durable_retry.engine.base.answers import Answer, ProblemDocument
+from durable_retry.engine.base.errors import REFUSED_STATUSES, TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.text import counted
-from durable_retry.engine.base.validation import Problem
+from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.services.sources import OverloadedError
 
 _PROBLEM_TYPE: Final = "application/problem+json"
 _JSON_TYPE: Final = "application/json"
@@ -159,11 +162,7 @@ def unless_known(answer: func.HttpResponse, condition: str | None) -> func.HttpR
 
 
 def required[T](thing: T | None, what: str) -> T:
-    """Return what was looked up; `what` names it as `NotFoundError` has it.
-
-    Raises:
-        NotFoundError: There is none.
-    """
+    """Return what was looked up; `what` names it as `NotFoundError` has it."""
     if thing is None:
         raise NotFoundError(what)
     return thing
@@ -210,3 +209,35 @@ def unavailable(detail: str, type_: str) -> func.HttpResponse:
     """
     headers = {"Retry-After": str(RETRY_LATER_SECONDS)}
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, type_=type_, headers=headers)
+
+
+type Refusals = Mapping[type[Exception], Callable[[Any], Exception]]
+"""Exceptions of the services, each with the `NotFoundError` or `ConflictError` that it means over HTTP."""
+
+
+def problem_of(error: Exception, refusals: Refusals) -> func.HttpResponse | None:
+    """Return the answer to an exception; None for a defect of the app."""
+    means = next((means for kind, means in refusals.items() if isinstance(error, kind)), None)
+    match error if means is None else means(error):
+        case InvalidInputError() as wrong:
+            return invalid(wrong.problems)
+        case ProblemError() as refused:
+            return problem(refused.status, str(refused), type_=refused.type_)
+        case TaskHubUnavailableError() as away:
+            detail = f"{away}; nothing was started, send the same request again."
+            return unavailable(detail, TASK_HUB_AWAY)
+        case OverloadedError() as overload:
+            detail = f"{overload}; nothing was started, send the same request again later."
+            return unavailable(detail, OVERLOADED)
+        case AzureError() as failed if not _is_refusal(failed):
+            detail = (
+                f"the storage account did not answer ({type(failed).__name__}); send the same request again."
+            )
+            return unavailable(detail, STORAGE_AWAY)
+        case _:
+            return None
+
+
+def _is_refusal(error: AzureError) -> bool:
+    # The storage works and refuses the request: waiting changes nothing.
+    return isinstance(error, HttpResponseError) and error.status_code in REFUSED_STATUSES

@@ -27,10 +27,9 @@ from pydantic import BaseModel
 from durable_retry.engine.base.foreign import read_checked
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
-from durable_retry.http.answers import BodyTooLargeError, ForbiddenError, unless_known
+from durable_retry.http.answers import BodyTooLargeError, ForbiddenError, Refusals, problem_of, unless_known
 from durable_retry.http.callers import ANYBODY, Act, Caller, caller_of, report_act
 from durable_retry.http.parameters import CURSOR, IF_NONE_MATCH, LIMIT, Parameter
-from durable_retry.http.refusals import Refusals, problem_of
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.settings.callers import Role, caller_settings
 from durable_retry.settings.configuration import app_settings
@@ -71,7 +70,6 @@ def read_body[T](
         limit_bytes: The largest body; None means that of an operation.
 
     Raises:
-        BodyTooLargeError: It is over the limit.
         InvalidInputError: It is not JSON, or the check refuses it; with every mistake.
     """
     limit = app_settings().max_body_bytes if limit_bytes is None else limit_bytes
@@ -116,11 +114,7 @@ class Query:
 
 
 def read_query(parameters: Iterable[Parameter[Any]], sent: Mapping[str, str]) -> Query:
-    """Read a query by the parameters that its route declares.
-
-    Raises:
-        InvalidInputError: With every mistake, unknown parameters included.
-    """
+    """Read a query by the parameters that its route declares."""
     declared = {parameter.name: parameter for parameter in parameters if parameter.place == "query"}
     unknown = sorted(sent.keys() - declared.keys() - _OF_THE_HOST)
     taken = f"this route takes {', '.join(sorted(declared)) or 'none'}"
@@ -340,11 +334,7 @@ def _finished(route: Route, given: Mapping[str, Any], response: func.HttpRespons
 
 
 def _admitted_caller(route: Route, request: func.HttpRequest, in_path: InPath) -> Caller:
-    """Return the caller of a route; who changes something under a name is in the log.
-
-    Raises:
-        ForbiddenError: The caller's role does not allow it.
-    """
+    """Return the caller of a route; who changes something under a name is in the log."""
     settings = caller_settings()
     who = ANYBODY if settings is None else caller_of(request, settings)
     if who.role not in route.roles:

@@ -12,7 +12,7 @@ from durable_retry.engine.operations.keys import ScopedKey, operation_id_for, vi
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.engine.operations.submission import Naming, ParsedEnvelope, read_operation
-from durable_retry.services.operations.submit import KeyReused, Replayed, Started, submit
+from durable_retry.services.operations import KeyReused, Replayed, Started, submit
 from durable_retry.services.workflows import KEY_REUSED
 from durable_retry.settings.configuration import targets
 from durable_retry.stores.operations.status import find_status
@@ -42,11 +42,7 @@ class Call:
 
 
 def operation_of_call(document: Any, call: Call, now: datetime) -> OperationInput:
-    """Return the operation of a call from its body, as `POST /api/operations` takes it.
-
-    Raises:
-        InvalidInputError: With every mistake.
-    """
+    """Return the operation of a call from its body, as `POST /api/operations` takes it."""
     naming = Naming(own=call.own_name)
     return read_operation(ParsedEnvelope(document), naming, targets(), source=CALL_SOURCE, now=now)
 

@@ -58,11 +58,7 @@ async def every_circuit(hub: TaskHub) -> list[ListedCircuit]:
 
 
 async def find_circuit(hub: TaskHub, name: str) -> LimitedCircuit:
-    """Return the circuit of a dependency, and its limits.
-
-    Raises:
-        NoSuchDependencyError: There is none of this name.
-    """
+    """Return the circuit of a dependency, and its limits."""
     dependency = _required_dependency(name)
     circuit, now = CircuitEntity(hub, dependency.name), clock.now()
     breaker, unreadable = await circuit.readable()
@@ -79,7 +75,6 @@ async def control_circuit(
     """Change a circuit by hand.
 
     Raises:
-        NoSuchDependencyError: There is none of this name.
         UnchangeableCircuitError: It is switched off, or no longer in the epoch that the change is for.
     """
     dependency = _required_dependency(name)

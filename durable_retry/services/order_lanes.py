@@ -106,10 +106,6 @@ async def look_at_lanes(hub: TaskHub, seconds: float) -> None:
     """Look at lanes for so long, from where the last run stopped, and at the last page whole.
 
     Also where nobody waits: a message that came late may have left somebody there.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer for a page, or for a lane: those behind are
-            looked at, and that one in the next round.
     """
     errors = list[Exception]()
     async for page in rounds.pages_from_place("lanes", partial(lanes_after, hub), seconds):

@@ -235,7 +235,6 @@ async def resend(hub: TaskHub, event_id: str, now: datetime) -> OutboxEvent:
     other events, a second one starts for this event.
 
     Raises:
-        errors.NoSuchEventError: There is no such event.
         TaskHubUnavailableError: The event is pending, and a sweeper will send it.
     """
     event = await mark_pending(event_id, now)
@@ -275,7 +274,6 @@ async def find_shown_event(hub: TaskHub, event_id: str) -> OutboxEventDocument:
     """Return an event with its data as people see it, its attempts, the next one, and why it is not sent.
 
     Raises:
-        errors.NoSuchEventError: There is no such event.
         TaskHubUnavailableError: The event is pending, and the task hub did not answer.
     """
     row = await find_event(event_id)
@@ -338,9 +336,6 @@ async def sweep(hub: TaskHub, now: datetime) -> int:
 
     Where one runs already, nothing happens. One sweep looks at `NOTES_PER_SWEEP` operations and the next goes
     on from there, so its cost is bounded and depends on what is pending only.
-
-    Raises:
-        TaskHubUnavailableError: Not all could be started.
     """
     begin = (await rounds.read_round(_SWEEP)).after
     notes, cursor = await list_notes(NOTES_PER_SWEEP, begin or None)

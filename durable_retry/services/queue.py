@@ -36,12 +36,7 @@ _POISON_AGAIN_SECONDS: Final = 60
 
 
 async def enqueue(submission: Submission, now: datetime) -> OperationInput:
-    """Put an operation on the queue, which delivers it until it is started; return what will start.
-
-    Raises:
-        InvalidInputError: With every mistake.
-        MessageRefusedError: It is too large for a message.
-    """
+    """Put an operation on the queue, which delivers it until it is started; return what will start."""
     named = replace(submission, name=_name_in_queue(submission.name))
     operation = resolve(named, targets(), source=QUEUE_SOURCE, now=now)
     await send_message(OPERATIONS_QUEUE, json.dumps(message_of(named)))

@@ -38,7 +38,7 @@ from durable_retry.engine.sources import (
     lag_reading,
     read_message,
 )
-from durable_retry.services.operations.submit import KeyReused, Started, SubmitResult, submit
+from durable_retry.services.operations import KeyReused, Started, SubmitResult, submit
 from durable_retry.settings.configuration import app_settings, targets
 from durable_retry.settings.sources import IntakeSettings, intake_settings
 from durable_retry.stores.dead_letters.records import keep_message
@@ -140,11 +140,7 @@ class HttpAdmission:
 
     @asynccontextmanager
     async def admitted(self, hub: TaskHub) -> AsyncIterator[None]:
-        """Hold a place among the submissions under way.
-
-        Raises:
-            OverloadedError: There is none, or the task hub is far behind.
-        """
+        """Hold a place among the submissions under way."""
         if 0 < self.limit <= self.under_way:
             raise OverloadedError(f"{self.limit} submissions are under way in this process already")
         self.under_way += 1

@@ -1,6 +1,6 @@
-"""The operations of batches and sagas: resolved when the batch or saga is accepted, started one by one later.
+"""Batches and sagas: accept one, look at one, list them, and start their operations one by one.
 
-All are parsed, named, validated and started like any other operation.
+Operations are resolved when the batch or saga is accepted, like any other submission, and started later.
 """
 
 import json
@@ -11,36 +11,33 @@ from functools import partial
 from typing import Any, Final
 
 from durable_retry import clock
+from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.foreign import json_problems, size_problem
-from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState
+from durable_retry.engine.base.names import BATCH, Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import (
     InvalidInputError,
     Key,
-    Problem,
     Strict,
-    pointer_of,
     validated,
 )
 from durable_retry.engine.config.dependency import UnknownTargetError
+from durable_retry.engine.facts import SubmissionOutcome
 from durable_retry.engine.operations.completion import Completion
-from durable_retry.engine.operations.keys import ScopedKey
+from durable_retry.engine.operations.keys import ScopedKey, fingerprint, workflow_id_for
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.submission import Naming, ParsedEnvelope, read_operation
-from durable_retry.engine.workflows.references import (
-    SagaRequest,
-    StepRequest,
-    references_in_operation,
-    references_of,
-)
-from durable_retry.engine.workflows.shapes import BatchRequest, SagaStep
+from durable_retry.engine.workflows.document import BatchDocument, BatchSummary
+from durable_retry.engine.workflows.shapes import BatchProgress, BatchRequest
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.services.operations.submit import KeyReused, Replayed, Started, submit
+from durable_retry.services.operations import KeyReused, Replayed, Started, submit
+from durable_retry.services.sources import http_admission
 from durable_retry.settings.configuration import app_settings, targets
+from durable_retry.stores import workflows as store
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation
 from durable_retry.stores.operations.results import whole_result
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.stores.workflows import Item, close_batch, find_batch, note_ended, note_running, read_item
+from durable_retry.stores.workflows import Batch, Item
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,65 +115,6 @@ def _key_of_item(document: Any) -> str | None:
         return None
 
 
-def saga_steps(workflow: WorkflowRequest, request: SagaRequest, now: datetime) -> tuple[SagaStep, ...]:
-    """Resolve every operation and every compensation, and what they refer to.
-
-    Raises:
-        InvalidInputError: With every mistake in all of them, each with its pointer.
-    """
-    references, problems = references_of(request)
-    reader = _StepReader(workflow, now, problems)
-    steps = [
-        (step.name, reader.operation(index, step), reader.compensation(index, step))
-        for index, step in enumerate(request.steps)
-    ]
-    if reader.problems:
-        raise InvalidInputError(reader.problems)
-    return tuple(
-        SagaStep(name=name, operation=operation, compensation=compensation, wanted=references.get(name))
-        for name, operation, compensation in steps
-        if operation is not None
-    )
-
-
-class _StepReader:
-    """Resolves the operations of steps, collecting mistakes instead of stopping at the first."""
-
-    def __init__(self, workflow: WorkflowRequest, now: datetime, problems: list[Problem]) -> None:
-        self.problems = problems
-        self._workflow = workflow
-        self._now = now
-        self._seen: set[str] = set()
-
-    def operation(self, index: int, step: StepRequest) -> OperationInput | None:
-        """Read the operation of a step; None when it has mistakes."""
-        return self._read_operation(
-            step.operation, pointer_of("steps", index, "operation"), f"do.{step.name}"
-        )
-
-    def compensation(self, index: int, step: StepRequest) -> OperationInput | None:
-        """Read the compensation of a step; None when it has none, or one with mistakes."""
-        if step.compensation is None:
-            return None
-        pointer = pointer_of("steps", index, "compensation")
-        operation = self._read_operation(step.compensation, pointer, f"undo.{step.name}")
-        return None if operation is None else replace(operation, undoes=self._workflow.id)
-
-    def _read_operation(self, document: dict[str, Any], pointer: str, place: str) -> OperationInput | None:
-        unknown = [at for at, _ in references_in_operation(document)]
-        try:
-            operation = self._workflow.resolve(document, place, self._now, unknown)
-        except InvalidInputError as error:
-            self.problems.extend(
-                Problem(pointer + problem.pointer, problem.detail) for problem in error.problems
-            )
-            return None
-        if operation.operation_id in self._seen:
-            self.problems.append(Problem(f"{pointer}/key", "is that of another operation of this saga"))
-        self._seen.add(operation.operation_id)
-        return operation
-
-
 KEY_REUSED: Final = "the key belongs to another request"
 
 
@@ -251,15 +189,15 @@ async def advance_batch(
         Index and operation id of those that were started and have not ended.
     """
     for ending in ended:
-        await note_ended(batch_id, ending["indices"], Completion.from_json(ending["ending"]))
+        await store.note_ended(batch_id, ending["indices"], Completion.from_json(ending["ending"]))
     return await start_batch_items(hub, batch_id, start)
 
 
 async def end_batch(batch_id: str, now: datetime) -> None:
     """Mark a batch as ended."""
-    batch = await find_batch(batch_id)
+    batch = await store.find_batch(batch_id)
     if batch is not None:
-        await close_batch(batch, now)
+        await store.close_batch(batch, now)
 
 
 async def start_batch_items(hub: TaskHub, batch_id: str, indices: Iterable[int]) -> list[tuple[int, str]]:
@@ -270,7 +208,7 @@ async def start_batch_items(hub: TaskHub, batch_id: str, indices: Iterable[int])
     Returns:
         Index and operation id of those that have not ended.
     """
-    items = await map_bounded(partial(read_item, batch_id), sorted(indices), _AT_ONCE)
+    items = await map_bounded(partial(store.read_item, batch_id), sorted(indices), _AT_ONCE)
     started = await map_bounded(partial(_start_in_order, hub, batch_id), _by_order(items), _AT_ONCE)
     return [pair for pairs in started for pair in pairs]
 
@@ -294,13 +232,13 @@ async def _start_batch_item(hub: TaskHub, batch_id: str, item: Item) -> tuple[in
     if item.has_ended:
         return None
     if item.operation is None:
-        await note_ended(batch_id, [index], await _dead_letter_of_item(batch_id, item))
+        await store.note_ended(batch_id, [index], await _dead_letter_of_item(batch_id, item))
         return None
     completion = await start_item(hub, replace(item.operation, reports_to=batch_id), clock.now())
     if completion is not None:
-        await note_ended(batch_id, [index], completion)
+        await store.note_ended(batch_id, [index], completion)
         return None
-    await note_running(batch_id, item)
+    await store.note_running(batch_id, item)
     return index, item.operation.operation_id
 
 
@@ -319,3 +257,70 @@ async def _dead_letter_of_item(batch_id: str, item: Item) -> Completion:
         category=Category.MALFORMED,
         error=f"{item.reason.value}: {item.detail}",
     )
+
+
+async def accept_batch(hub: TaskHub, workflow: WorkflowRequest, document: Any) -> SubmissionOutcome:
+    """Keep a batch and start it, unless its key was used before.
+
+    Args:
+        document: A body of `POST /api/batches`.
+
+    Raises:
+        TaskHubUnavailableError: It is not known to be started; submitting again is safe.
+    """
+    request = validated(BatchRequest, document)
+    stored = await store.find_batch(workflow.id)
+    print_ = fingerprint_of_request(BATCH_SOURCE, document)
+    if stored is not None and stored.fingerprint != print_:
+        return SubmissionOutcome.KEY_REUSED
+    async with http_admission().admitted(hub):
+        batch = stored or await _kept_batch(workflow, request, print_)
+        if batch.finished_at is None:
+            # Also a batch that was accepted before: a crash may have come before its start.
+            await _start_batch(hub, batch)
+    return SubmissionOutcome.STARTED if stored is None else SubmissionOutcome.REPLAYED
+
+
+async def _kept_batch(workflow: WorkflowRequest, request: BatchRequest, print_: str) -> Batch:
+    now = clock.now()
+    batch = Batch(
+        batch_id=workflow.id,
+        fingerprint=print_,
+        total=len(request.items),
+        max_concurrency=request.max_concurrency,
+        tolerated_failures=request.tolerated_failures,
+        created_at=now,
+        key=workflow.key,
+    )
+    await store.keep_batch(batch, batch_items(workflow, request, now))
+    return batch
+
+
+def fingerprint_of_request(source: str, document: Mapping[str, Any]) -> str:
+    """Return what makes two submissions of a batch or a saga the same."""
+    # A key in the body or in the header is the same request.
+    return fingerprint(source, {name: value for name, value in document.items() if name != "key"})
+
+
+async def _start_batch(hub: TaskHub, batch: Batch) -> None:
+    progress = BatchProgress(total=batch.total, max_concurrency=batch.max_concurrency)
+    given = {"batch_id": batch.batch_id, "progress": progress.to_json()}
+    await hub.start_instance(BATCH, batch.batch_id, given, again=False)
+
+
+async def find_batch(batch_id: str, status: OperationState | None = None) -> BatchDocument | None:
+    """Return a batch with its items, or those of a status; None when there is none of this id."""
+    batch = await store.find_batch(batch_id)
+    return None if batch is None else await store.document_of_batch(batch, status)
+
+
+async def list_batches(limit: int, cursor: str | None) -> Page[BatchSummary]:
+    """Return batches without their items, the newest first."""
+    batches, following = await store.list_batches(limit, cursor)
+    return Page[BatchSummary](items=tuple(batches), next_cursor=following)
+
+
+async def batches_of_key(key: str, tenant: str) -> Page[BatchSummary]:
+    """Return the batch of a caller's key, without its items, or nothing."""
+    batch = await store.find_summary(workflow_id_for(BATCH_SOURCE, tenant, key))
+    return Page[BatchSummary](items=() if batch is None else (batch,))

@@ -3,13 +3,11 @@
 from typing import Final
 
 from durable_retry.settings.alerts import AlertSettings
-from durable_retry.settings.app import AppSettings
+from durable_retry.settings.app import AppSettings, RetentionSettings, TelemetrySettings
 from durable_retry.settings.callers import CallerSettings
 from durable_retry.settings.group import SettingsGroup
 from durable_retry.settings.sources import IntakeSettings
 from durable_retry.settings.storage_account import StorageSettings
-from durable_retry.settings.telemetry import TelemetrySettings
-from durable_retry.settings.upkeep import RetentionSettings
 
 GROUPS: Final[tuple[type[SettingsGroup], ...]] = (
     AppSettings,

@@ -72,11 +72,7 @@ class Mistakes:
             self.problems.append(problem)
 
     def refuse(self) -> None:
-        """End the start if there were mistakes.
-
-        Raises:
-            StartError: With all of them.
-        """
+        """End the start if there were mistakes."""
         if self.problems:
             raise StartError(self.problems)
 

@@ -150,11 +150,7 @@ def storage_account(environ: Mapping[str, str] | None = None) -> StorageAccount:
 
 
 def check_storage_account(environ: Mapping[str, str] | None = None) -> None:
-    """Refuse a half-configured account and a broken connection string; a missing one fails when first used.
-
-    Raises:
-        SettingsError: See `storage_account`; or the connection string is none.
-    """
+    """Refuse a half-configured account and a broken connection string; a missing one fails when used."""
     values = os.environ if environ is None else environ
     if text := values.get(STORAGE):
         if wrong := _mistake_in(text):

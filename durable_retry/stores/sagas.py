@@ -167,7 +167,6 @@ async def write_restart(saga: Saga, token: str, before: LatestRestart | None) ->
 
     Raises:
         RestartedElsewhereError: That is not the latest one any more.
-        ContendedError: Others are changing it at this moment.
     """
     written = LatestRestart(token=token)
 

@@ -189,7 +189,6 @@ class TaskHub:
 
         Raises:
             InstanceEndedError: It has ended, or there is none of this id.
-            TaskHubUnavailableError: The task hub did not take it.
         """
         async with self._asked_client() as client:
             try:

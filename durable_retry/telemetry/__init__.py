@@ -1,8 +1,34 @@
 """Traces, metrics and log lines, and starting the OpenTelemetry SDK when something receives them."""
 
 import logging
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
 
-from durable_retry.telemetry.receivers import Receivers
+from durable_retry.deferred import imported
+
+DEFAULT_SERVICE: Final = "durable-retry"
+
+
+class Signal(StrEnum):
+    """Kinds of telemetry."""
+
+    TRACES = "traces"
+    METRICS = "metrics"
+    LOGS = "logs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receivers:
+    """The receivers of each signal."""
+
+    # Signals for the OTLP collector that the standard settings name.
+    otlp: frozenset[Signal] = field(default_factory=frozenset)
+    azure_monitor: frozenset[Signal] = field(default_factory=frozenset)  # signals for Application Insights
+    # Connection string of Application Insights; "" when it is not used.
+    connection: str = field(default="", repr=False)
+    service: str = DEFAULT_SERVICE  # service name, unless the standard settings set one
+
 
 _log = logging.getLogger(__name__)
 
@@ -14,9 +40,8 @@ def start_telemetry(receivers: Receivers) -> None:
     """
     if not (receivers.otlp or receivers.azure_monitor):
         return
-    from durable_retry.telemetry import exporters  # noqa: PLC0415 - the SDK takes long to import; most apps send nothing
-
+    # The SDK takes long to import, and most apps send nothing.
     try:
-        exporters.start(receivers)
+        imported("durable_retry.telemetry.exporters:start")(receivers)
     except Exception as error:  # noqa: BLE001 - each package has errors of its own for settings
         _log.error("telemetry is not started: %s: %s", type(error).__name__, error)

@@ -18,7 +18,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from durable_retry.telemetry.receivers import Receivers, Signal
+from durable_retry.telemetry import Receivers, Signal
 
 _NOT_EXPORTED: Final = ("opentelemetry", "azure.core", "azure.monitor", "urllib3", "requests")
 """Loggers of the exporters themselves: exporting a line about exporting would never end."""

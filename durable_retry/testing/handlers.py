@@ -25,9 +25,8 @@ from durable_retry.services.attempt.handler import attempt_handler
 from durable_retry.services.attempt.http_client import close_clients, sending_over
 from durable_retry.services.attempt.http_request import Plan, attempt_request, start_clock
 from durable_retry.settings.configuration import find_dependency, using
-from durable_retry.settings.placeholders import with_placeholders
-from durable_retry.stores.operations.steps import StepRule
-from durable_retry.testing.fakes import Crash, FakeClock, FakeDependency, FakeStep
+from durable_retry.stores.operations.results import StepRule
+from durable_retry.testing.fakes import Crash, FakeClock, FakeDependency, FakeStep, with_placeholders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

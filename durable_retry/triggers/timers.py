@@ -20,7 +20,7 @@ from durable_retry.engine.base.names import QUEUE_SOURCE
 from durable_retry.engine.sources import Arrival, ScheduledOperation
 from durable_retry.runtime.binding import TaskHub, bind_hub
 from durable_retry.runtime.concurrency import run_each
-from durable_retry.services.upkeep.chores import EACH_MINUTE
+from durable_retry.services.upkeep import EACH_MINUTE
 from durable_retry.settings.configuration import registration
 from durable_retry.settings.sources import TIMER
 from durable_retry.triggers.sources.platform_retries import RetriedBlueprint, accept_batch

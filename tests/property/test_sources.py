@@ -29,20 +29,18 @@ from durable_retry.engine.operations.keys import visible
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.sources import LagThresholds
 from durable_retry.services import sources as intake_module
-from durable_retry.services.operations.submit import Started, SubmitResult
+from durable_retry.services.operations import Started, SubmitResult
 from durable_retry.services.sources import NotAcceptedError, intake
 from durable_retry.settings.configuration import using
 from durable_retry.settings.sources import IntakeSettings
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.sources.messages import (
-    operations_event_grid,
-    operations_queue,
-    operations_service_bus,
-)
-from durable_retry.triggers.sources.streams import (
     operations_cosmos_db,
+    operations_event_grid,
     operations_event_hubs,
     operations_kafka,
+    operations_queue,
+    operations_service_bus,
 )
 
 CONFIG = parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"', {})

@@ -37,10 +37,10 @@ from durable_retry.services.attempt import attempt
 from durable_retry.services.attempt import http_client as downstream
 from durable_retry.settings.configuration import using
 from durable_retry.stores import order_lanes, task_hub
-from durable_retry.stores.dead_letters import counts as dead_letter_counts
+from durable_retry.stores.dead_letters import index as dead_letter_index
 from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage import tables, whole_tables
+from durable_retry.stores.storage import tables
 from durable_retry.telemetry import facts
 from durable_retry_console.bulk import activities as bulk_steps
 from tests.simulation.activities import Activity
@@ -260,7 +260,6 @@ class App:
             for each in (
                 patch.object(tables, "_run_on_table", self._run),
                 patch.object(tables, "run_in_pool", self._run_in_pool),
-                patch.object(whole_tables, "run_in_pool", self._run_in_pool),
                 patch.object(storage_clients, "table_service", lambda: self.tables),
                 patch("durable_retry.services.outbox.send_message", self.queues.send_message),
                 # A large operation is one that attempts read from the hub.
@@ -268,7 +267,7 @@ class App:
                 patch.object(attempt, "_MOST_READ", 0),
                 patch.object(attempt, "digest_of", self._digest_read),
                 patch.object(operation_notes, "_writers", OwnedByWorkers(operation_notes._Writer)),
-                patch.object(dead_letter_counts, "_kept", OwnedByWorkers(dead_letter_counts._Kept)),
+                patch.object(dead_letter_index, "_kept", OwnedByWorkers(dead_letter_index._Kept)),
                 patch.object(facts, "_receivers", {}),
                 downstream.sending_over(lambda _: network),
                 patch.object(clock, "monotonic_seconds", lambda: self.world.seconds),

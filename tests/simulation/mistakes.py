@@ -38,16 +38,15 @@ from durable_retry.engine.workflows import restart as saga_restart
 from durable_retry.engine.workflows.shapes import Saga
 from durable_retry.runtime import executor_guard
 from durable_retry.runtime.executor_guard import Execution
-from durable_retry.services import order_lanes
+from durable_retry.services import operations, order_lanes
 from durable_retry.services.attempt import call as handler_calls
 from durable_retry.services.attempt import functions, handler
 from durable_retry.services.attempt import http_request as http_attempt
 from durable_retry.services.attempt.call import Calls
 from durable_retry.services.attempt.functions import LetOutError
-from durable_retry.services.operations import submit as submissions
-from durable_retry.stores.operations import markers, results
 from durable_retry.stores.operations import notes as operation_notes
-from durable_retry.stores.operations.markers import Marked
+from durable_retry.stores.operations import results, writes
+from durable_retry.stores.operations.writes import Marked
 from durable_retry.stores.storage import contents, tables
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry.facts import report
@@ -75,15 +74,15 @@ class Mistake:
 
 
 async def _marker_without_token(life: Life, attempt: int, *, now: datetime, **_more: Any) -> Marked | None:
-    keys = markers._keys_of_marker(life.owner, attempt)
+    keys = writes._keys_of_marker(life.owner, attempt)
     row = {**keys, "marked_at": to_rfc3339(now), "run": str(life.run)}
     try:
-        is_new = await tables.insert_if_absent(markers.TABLE, row)
+        is_new = await tables.insert_if_absent(writes.TABLE, row)
     except ServiceResponseError:  # The storage client asks once more.
-        is_new = await tables.insert_if_absent(markers.TABLE, row)
+        is_new = await tables.insert_if_absent(writes.TABLE, row)
     if is_new:
         return None
-    known = await tables.read(markers.TABLE, keys["PartitionKey"], keys["RowKey"])
+    known = await tables.read(writes.TABLE, keys["PartitionKey"], keys["RowKey"])
     text = "" if known is None else contents.unpacked("outcome", known)
     return Marked(life.run, json.loads(text) if text else None)
 
@@ -147,7 +146,7 @@ ONCE: Final = (
     # Who subscribed in an earlier world hears of it still: the report is what must be missing.
     Mistake(
         "start not noted",
-        lambda: patch.object(submissions, "report", _reported_but_unanswered),
+        lambda: patch.object(operations, "report", _reported_but_unanswered),
         bound=1_500,
     ),
     Mistake("let out", lambda: patch.object(functions, "_as_error", lambda raised: raised), 100),
@@ -324,7 +323,7 @@ OF_INVARIANTS: Final[Mapping[str, Callable[[], Any]]] = {
     "no_early_attempt": lambda: patch.object(http_attempt, "parse_retry_after", lambda *_, **__: None),
     "events_arrive": lambda: patch("durable_retry.services.outbox.deliver", _sends_nothing),
     "dead_letters_are_kept": lambda: patch(
-        "durable_retry.services.operations.ends.keep_operation", says_that_it_was_kept
+        "durable_retry.services.operations.keep_operation", says_that_it_was_kept
     ),
     "circuits_probe_within_limits": lambda: patch.object(transitions, "probes_free", lambda *_: 1),
     "reports_count_once": lambda: patch.object(Reporters, "has_counted", _is_never),

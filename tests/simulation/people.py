@@ -22,7 +22,7 @@ from durable_retry.services.sources import BackpressureMonitor, Intake, NotAccep
 from durable_retry.settings.sources import intake_settings
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry.triggers.http import circuits, dead_letters, operations, submissions, workflows
+from durable_retry.triggers.http import circuits, dead_letters, operations, workflows
 from durable_retry_console.bulk import routes as bulk_actions
 from tests.simulation.app import COPY, REFUSING, WRITES, App
 from tests.simulation.regulars import REGULAR
@@ -30,7 +30,7 @@ from tests.simulation.targets import REFUSING_QUEUE
 from tests.simulation.world import Worker, World
 
 ROUTES = {
-    "submit": submissions.submit_operation,
+    "submit": operations.submit_operation,
     "cancel": operations.cancel_operation,
     "hurry": operations.retry_operation_now,
     "try": operations.try_operation,

@@ -25,7 +25,7 @@ from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.order_lanes.lane import lane_of_state
 from durable_retry.services.attempt.http_client import close_clients
 from durable_retry.stores.circuit.cache import close_circuits
-from durable_retry.stores.dead_letters.counts import read_summary
+from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets
 from durable_retry.stores.operations.results import TABLE_PREFIX as RESULTS_TABLE

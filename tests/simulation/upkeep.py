@@ -16,7 +16,7 @@ from durable_retry.services.upkeep import reconcile
 from durable_retry.services.upkeep.histories import remove_record
 from durable_retry.services.upkeep.reconcile import add_lost
 from durable_retry.services.upkeep.rounds import finish_left_over
-from durable_retry.settings.upkeep import RetentionSettings
+from durable_retry.settings.app import RetentionSettings
 from durable_retry.stores.operations import index as operation_index
 from durable_retry.stores.operations.index import OperationList
 from durable_retry.stores.operations.notes import note_document

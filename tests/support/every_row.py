@@ -26,9 +26,10 @@ from durable_retry.engine.operations.steps import (
 )
 from durable_retry.engine.outbox import event_id_for
 from durable_retry.stores import workflows
-from durable_retry.stores.dead_letters import causes, records
+from durable_retry.stores.dead_letters import index as dead_letter_index
+from durable_retry.stores.dead_letters import records
 from durable_retry.stores.operations import index as operation_index
-from durable_retry.stores.operations import markers, results, steps
+from durable_retry.stores.operations import results, writes
 from durable_retry.stores.operations import writes as operation_writes
 from durable_retry.stores.operations.index import OperationEntry, OperationList
 from durable_retry.stores.outbox import events as outbox
@@ -67,7 +68,7 @@ def account() -> Iterator[TablesInMemory]:
     with (
         patch.object(storage_clients, "table_service", lambda: held),
         patch("uuid.uuid4", lambda: UUID(int=next(numbers))),
-        patch.object(markers, "uuid4", lambda: UUID(int=next(numbers))),
+        patch.object(writes, "uuid4", lambda: UUID(int=next(numbers))),
         clock.reading(lambda: NOON),
     ):
         yield held
@@ -86,10 +87,10 @@ async def write_every_row() -> None:
 
 
 async def _write_attempts() -> None:
-    await markers.insert_marker(a_life("op-sent"), 1, now=NOON)
-    await markers.write_outcome("op-sent", 1, outcome(1, status_code=200, result=_RESULT))
-    await markers.count_start(a_life("op-handled"), 2, NOON)
-    await markers.take_commit("op-handled", a_life("op-handled"), NOON)
+    await writes.insert_marker(a_life("op-sent"), 1, now=NOON)
+    await writes.write_outcome("op-sent", 1, outcome(1, status_code=200, result=_RESULT))
+    await writes.count_start(a_life("op-handled"), 2, NOON)
+    await writes.take_commit("op-handled", a_life("op-handled"), NOON)
     await results.store_apart(an_operation(), 1, _RESULT, most_chars=4, now=NOON)
     running = RememberedStep(
         name="charge",
@@ -102,12 +103,12 @@ async def _write_attempts() -> None:
     )
     done = replace(running, name="ship", state=StepState.SUCCEEDED, result='{"id": 7}')
     for step in (running, done):
-        await steps.change_step("op-handled", 1, step.name, partial(_to, step))
+        await results.change_step("op-handled", 1, step.name, partial(_to, step))
     execution = Execution(
         name=HEARTBEAT, run=1, token="e-1", is_repeatable=True, now=NOON, dead_letter_id="dl-1"
     )
     beat = partial(report_progress, execution=execution, attempt=2, text='{"page": 7}')
-    await steps.change_step("op-beating", 1, HEARTBEAT, beat)
+    await results.change_step("op-beating", 1, HEARTBEAT, beat)
 
 
 def _to(step: RememberedStep, _before: RememberedStep | None) -> RememberedStep:
@@ -150,7 +151,7 @@ async def _write_dead_letters() -> None:
     note = {"text": "looked at it", "at": to_rfc3339(LATER), "by": "ada"}
     await records.change_dead_letter(kept[0], lambda record: replace(record, notes=(note,)))
     await records.begin_change(kept[0], records.Purpose.MOVE)
-    await causes.change_cause(
+    await dead_letter_index.change_cause(
         (await records.existing_dead_letter(kept[0])).group,
         lambda cause: cause.acknowledged(LATER, "ada").noted("looked at it", LATER, "ada"),
     )

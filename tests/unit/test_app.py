@@ -19,6 +19,7 @@ from durable_retry.handlers.registry import find_handler
 from durable_retry.plugins import plugins
 from durable_retry.services.sources import intake
 from durable_retry.settings.alerts import alert_settings
+from durable_retry.settings.app import retention_settings
 from durable_retry.settings.callers import caller_settings
 from durable_retry.settings.configuration import (
     Registration,
@@ -29,7 +30,6 @@ from durable_retry.settings.configuration import (
 )
 from durable_retry.settings.mistakes import StartError
 from durable_retry.settings.sources import intake_settings
-from durable_retry.settings.upkeep import retention_settings
 from scripts.processes import ROOT
 from tests.unit.settings.test_sources import CONNECTED
 

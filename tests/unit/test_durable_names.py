@@ -12,7 +12,7 @@ from durable_retry.engine.base import names
 from durable_retry.stores import workflows
 from durable_retry.stores.dead_letters import index as dead_letter_keys
 from durable_retry.stores.dead_letters import records as dead_letters
-from durable_retry.stores.operations import markers, results, steps
+from durable_retry.stores.operations import results, writes
 from durable_retry.stores.outbox import index as outbox_index
 from durable_retry.stores.outbox import index as outbox_place
 from durable_retry.stores.storage import rounds
@@ -196,7 +196,7 @@ def test_only_health_the_openapi_document_and_the_dashboards_files_answer_withou
 def test_events_and_tables_keep_their_names() -> None:
     assert (names.CANCEL_EVENT, names.RETRY_NOW_EVENT) == ("cancel", "retry_now")
     assert names.CIRCUIT_EVENT == "circuit_changed"
-    assert (markers.TABLE, steps.TABLE) == ("AttemptMarkers", "HandlerSteps")
+    assert (writes.TABLE, results.STEPS_TABLE) == ("AttemptMarkers", "HandlerSteps")
     assert (results.TABLE_PREFIX, results.STORED) == ("OperationResults", "stored")
     assert (dead_letters.TABLE, dead_letter_keys.TABLE) == ("DeadLetters", "DeadLetterIndex")
     assert (outbox_place.OUTBOX_TABLE, outbox_index.INDEX_TABLE) == ("Outbox", "OutboxIndex")

@@ -19,8 +19,8 @@ from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.request import Event
 from durable_retry.in_process import Operations
 from durable_retry.runtime import executor_guard
-from durable_retry.services.operations import control
-from durable_retry.services.operations.submit import KeyReused
+from durable_retry.services import operations
+from durable_retry.services.operations import KeyReused
 from durable_retry.settings.configuration import using
 from durable_retry.stores.task_hub import TaskHub
 from orchestrators.call import call_operation
@@ -217,7 +217,7 @@ class Hub:
         self.raised: list[str] = []
         self.waited: list[float] = []
         self.ended_meanwhile = False
-        monkeypatch.setattr(control, "find_status", self.find_status)
+        monkeypatch.setattr(operations, "find_status", self.find_status)
         monkeypatch.setattr(TaskHub, "raise_event", self.raise_event)
         monkeypatch.setattr(TaskHub, "wait_for_end", self.wait_for_end)
 

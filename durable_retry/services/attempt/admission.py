@@ -64,7 +64,6 @@ class StepGate:
         """Return what a step's call returns, if the dependency of its plan admits it.
 
         Raises:
-            StepBlockedError: It may not start yet.
             Exception: What the call raised.
         """
         dependency = plan.dependency

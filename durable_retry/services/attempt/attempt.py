@@ -35,8 +35,8 @@ from durable_retry.services.attempt.admission import (
 from durable_retry.services.attempt.handler import attempt_handler, noted_start
 from durable_retry.services.attempt.http_request import Plan, attempt_request, needs_marker, start_clock
 from durable_retry.settings.configuration import app_settings, find_dependency
-from durable_retry.stores.operations.markers import insert_marker, remove_marker, write_outcome
 from durable_retry.stores.operations.results import store_apart
+from durable_retry.stores.operations.writes import insert_marker, remove_marker, write_outcome
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import spans
 from durable_retry.telemetry.facts import report
@@ -47,11 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 async def attempt_operation(hub: TaskHub, call: AttemptCall) -> AttemptOutcome | Blocked | BlockedStep:
-    """Make one attempt of an operation, if its retry budget and its circuit let it start.
-
-    Raises:
-        OperationElsewhereError: The operation is not where its digest says.
-    """
+    """Make one attempt of an operation, if its retry budget and its circuit let it start."""
     sent = call.operation or await read_by_digest(hub, call.operation_id or "", call.digest or "")
     operation = sent.to_attempt(clock.now(), is_owed=call.is_owed, acted_before=call.acted_before is True)
     number, admission = call.attempt, call.admission
@@ -115,9 +111,6 @@ async def read_by_digest(hub: TaskHub, operation_id: str, digest: str) -> Operat
     Args:
         digest: As `start_input` made it. Two starts that raced on Azure Storage can leave the input of one
             in the instance and run the other.
-
-    Raises:
-        OperationElsewhereError: The instance has another input.
     """
     found = _read.get((operation_id, digest))
     if found is not None:
@@ -163,9 +156,6 @@ async def make_attempt(
     Args:
         gate: Admits its steps at other dependencies; None for those that ask nobody.
         unsent: Earlier executions of this attempt that sent nothing.
-
-    Raises:
-        StepBlockedError: A step may not start yet.
     """
     ended = partial(AttemptEnded, was_held=was_held)
     make = partial(_make_attempt, operation, number, gate or StepGate(None, operation, number), unsent)

@@ -56,7 +56,7 @@ from durable_retry.services.attempt.http_client import make_client
 from durable_retry.services.attempt.http_request import Plan
 from durable_retry.settings.configuration import find_dependency
 from durable_retry.stores.dead_letters.records import dead_letter_id_of
-from durable_retry.stores.operations.steps import StepRule
+from durable_retry.stores.operations.results import StepRule
 from durable_retry.telemetry.spans import fields_of
 
 _log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ MAX_STEPS: Final = 100
 """In one attempt of a handler."""
 
 type ChangeStep = Callable[[str, StepRule], Awaitable[RememberedStep]]
-"""`await change(name, rule)`: changes the record of one step, see `stores.operations.steps.change_step`."""
+"""`await change(name, rule)`: changes the record of one step, see `stores.operations.results.change_step`."""
 
 
 class StepInterrupted(Interruption):

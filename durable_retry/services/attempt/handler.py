@@ -46,8 +46,8 @@ from durable_retry.services.attempt.http_request import (
     failure_traceback,
 )
 from durable_retry.settings.configuration import targets
-from durable_retry.stores.operations.markers import count_start
-from durable_retry.stores.operations.steps import change_step
+from durable_retry.stores.operations.results import change_step
+from durable_retry.stores.operations.writes import count_start
 from durable_retry.telemetry.spans import ATTEMPT as ATTEMPT_NUMBER
 from durable_retry.telemetry.spans import fields_of
 
@@ -86,7 +86,6 @@ async def attempt_handler(
         stand_ins: See `Calls`.
 
     Raises:
-        StepBlockedError: A step may not start yet.
         azure.core.exceptions.AzureError: Our own storage failed in a step.
     """
     operation = plan.operation

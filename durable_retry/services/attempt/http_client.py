@@ -20,8 +20,13 @@ import httpx
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.runtime.concurrency import LoopOwned
-from durable_retry.services.attempt.http_pool import PROGRESS, PooledTransport, SendProgress
-from durable_retry.services.attempt.http_proxy import ProxiedTransport, proxy_for
+from durable_retry.services.attempt.http_pool import (
+    PROGRESS,
+    PooledTransport,
+    ProxiedTransport,
+    SendProgress,
+    proxy_for,
+)
 from durable_retry.telemetry import spans
 
 _URLS_KEPT: Final = 256
@@ -133,11 +138,7 @@ async def close_clients() -> None:
 
 
 def target_url(dependency: Dependency, path: str) -> httpx.URL:
-    """Return the URL of a path below the dependency's base URL.
-
-    Raises:
-        EscapedBaseUrlError: It leads elsewhere.
-    """
+    """Return the URL of a path below the dependency's base URL."""
     url = _joined_url(dependency.base_url, path)
     require_below(dependency, url)
     return url
@@ -149,11 +150,7 @@ def _joined_url(base_url: str, path: str) -> httpx.URL:
 
 
 def require_below(dependency: Dependency, url: httpx.URL) -> None:
-    """Check that a URL is below the dependency's base URL.
-
-    Raises:
-        EscapedBaseUrlError: It leads elsewhere.
-    """
+    """Check that a URL is below the dependency's base URL."""
     if not dependency.base_url:
         raise EscapedBaseUrlError(f"{dependency.name} has no base_url, so it takes no requests")
     base = _joined_url(dependency.base_url, "")
@@ -283,7 +280,7 @@ def make_client(dependency: Dependency, transport: httpx.AsyncBaseTransport) -> 
     """Return a dependency's client, which follows no redirect, keeps no cookie, reads no .netrc.
 
     A cookie of one operation's answer must not travel with the next one, and nothing of the machine may add
-    credentials. What a proxy may see: `http_proxy`.
+    credentials. What a proxy may see: `http_pool`.
     """
 
     async def stay_below_base_url(request: httpx.Request) -> None:

@@ -50,7 +50,7 @@ from durable_retry.engine.operations.keys import is_live
 from durable_retry.engine.operations.operation import OperationInput, without_credentials
 from durable_retry.engine.sources import DATA_PREFIX, Arrival
 from durable_retry.engine.workflows.references import SAGA_SOURCE, refuse_unfilled
-from durable_retry.services.operations.submit import KeyReused, submit
+from durable_retry.services.operations import KeyReused, submit
 from durable_retry.services.outbox import resend, was_resent
 from durable_retry.services.sources import intake
 from durable_retry.settings.configuration import app_settings, masking_of, targets
@@ -67,7 +67,7 @@ from durable_retry.stores.dead_letters.records import (
 )
 from durable_retry.stores.instances import Instance
 from durable_retry.stores.operations.entities import read_record
-from durable_retry.stores.operations.steps import forget_steps_from, names_of_steps
+from durable_retry.stores.operations.results import forget_steps_from, names_of_steps
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import spans
 from durable_retry.telemetry.facts import report
@@ -96,9 +96,6 @@ class _Case(ABC):
         """Start it, unless an earlier call got that far.
 
         Raises:
-            StillRunningError: Another run of the operation is still going on.
-            KeyTakenError: The key stands for another request by now.
-            NoSuchEventError: The event was cleaned away.
             TaskHubUnavailableError: It is not known whether it was started.
         """
 
@@ -217,9 +214,6 @@ async def _is_done_or_under_way(hub: TaskHub, operation: OperationInput) -> bool
     """Whether the operation is not to start: it replays the same dead letter, or its key has succeeded.
 
     Its instance says so, and where that is gone the record of its key.
-
-    Raises:
-        KeyTakenError: The key stands for another request by now.
     """
     instance = await hub.read_instance(operation.operation_id)
     if _replays_the_same(instance, operation):
@@ -283,12 +277,9 @@ async def replay_dead_letter(
         action_id: The bulk action that this is part of; None for a single one.
 
     Raises:
-        NoSuchDeadLetterError: There is none of this id.
         WrongStatusError: It is replayed or archived.
         InvalidInputError: The edited request, or the kept one under today's configuration, is not valid.
-        StillRunningError: Its operation is running.
         KeyTakenError: Its key stands for another request by now.
-        NoSuchEventError: The event was cleaned away.
         StorageRefusedError: Its row has no room for one more replay; it stays open.
         TaskHubUnavailableError: It could not be started, and stays open.
     """

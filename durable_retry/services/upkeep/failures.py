@@ -13,6 +13,9 @@ An orchestrator ends in a dead letter whatever happens inside it. It fails where
 does not fit the code, a limit of the platform. Then nobody would see the operation again. A person may
 terminate an orchestration through the platform, and with it what was accepted. A bulk action that a person
 terminated does not go on: it would send again what was to be stopped, and what it has left is still open.
+
+A purge by id does not look at the instance. Between the look before it and the purge, a person may replay the
+dead letter with which the operation ended: that run would be erased after it was answered with 202.
 """
 
 import json
@@ -52,7 +55,7 @@ from durable_retry.engine.operations.completion import (
 from durable_retry.engine.operations.keys import KeyCompletion
 from durable_retry.engine.operations.status import STEPS_RUN
 from durable_retry.runtime.concurrency import raise_first, settle_all
-from durable_retry.services.upkeep.purges import purge_operation
+from durable_retry.services.dead_letters.replay import start_if_lost
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation, keep_unreadable
 from durable_retry.stores.instances import ENDED_BADLY, Instance
@@ -69,6 +72,33 @@ from durable_retry.stores.operations.status import (
 from durable_retry.stores.storage import rounds
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
 from durable_retry.telemetry.facts import report
+
+
+async def purge_operation(
+    hub: TaskHub,
+    instance: Instance,
+    *,
+    completed_before: datetime | None = None,
+    dead_letter_id: str | None = None,
+) -> bool:
+    """Purge the history of an operation that has ended, and start a replay again that went with it.
+
+    Args:
+        instance: As it was read just before.
+        completed_before: Only if it completed and was started before this instant; None for any end.
+        dead_letter_id: With which it ended; None where its output says so.
+
+    Returns:
+        Whether it was purged.
+    """
+    if not await hub.purge_instance(instance, completed_before):
+        return False
+    letter = (instance.output or {}).get("dead_letter")
+    kept_id = letter.get("id") if isinstance(letter, dict) else None
+    if dead_letter_id or kept_id:
+        await start_if_lost(hub, str(dead_letter_id or kept_id))
+    return True
+
 
 RUN_SECONDS: Final = 20.0
 """How long one run looks; in a large task hub the next run goes on from there."""
@@ -101,11 +131,6 @@ async def recover(hub: TaskHub, now: datetime, seconds: float = RUN_SECONDS) -> 
 
     Azure Storage has no index of states: the server reads the rows of all instances, and returns those few.
     In a hub with very many the time is up before the end, and the next run goes on there.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer for a page, or for an instance: the others are
-            followed up, and that one in the next round.
-        azure.core.exceptions.AzureError: Storage did not.
     """
     done, errors = Counter[Recovery](), list[Exception]()
     read = partial(hub.page_of_prefixes, Selection(runtime_statuses=ENDED_BADLY), _PREFIXES)

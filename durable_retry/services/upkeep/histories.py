@@ -14,8 +14,7 @@ from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.keys import KeyCompletion
 from durable_retry.engine.operations.status import is_finished
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.services.upkeep.failures import completion_of
-from durable_retry.services.upkeep.purges import purge_operation
+from durable_retry.services.upkeep.failures import completion_of, purge_operation
 from durable_retry.services.upkeep.reconcile import keep_gone
 from durable_retry.services.upkeep.removal import Past
 from durable_retry.settings.configuration import function_name
@@ -46,9 +45,6 @@ async def remove_record(hub: TaskHub, operation_id: str, instance: Instance | No
     Returns:
         Whether the history may go. A record that lacks its end is completed from it: by a signal, which may
         be lost again. A later round sees what became of that.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer; the next run repeats it.
     """
     completion = None if instance is None else _completion_of_ended(instance)
     if completion is None and instance is not None:
@@ -96,9 +92,6 @@ async def remove_old(_name: str, past: Past) -> AsyncGenerator[int]:
 
     Yields:
         How many entries were removed, ten seconds of operations at a time.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer; the next run goes on.
     """
     hub = past.hub
 

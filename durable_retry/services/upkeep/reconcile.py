@@ -32,7 +32,7 @@ from durable_retry.engine.facts import OperationEnded
 from durable_retry.engine.operations.completion import unreadable_completion, unreadable_document
 from durable_retry.engine.operations.status import checked_document, last_error
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.settings.upkeep import retention_settings
+from durable_retry.settings.app import retention_settings
 from durable_retry.stores.dead_letters.records import keep_message
 from durable_retry.stores.operations.entities import complete_record, read_record
 from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets, close_gap, gaps
@@ -121,9 +121,6 @@ async def add_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
 
     Args:
         seconds: When to stop; the next run goes on.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer; the next run repeats it.
     """
     stored = (await rounds.read_round(_PLACE)).after
     comparison = read_or(

@@ -27,7 +27,7 @@ from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.stores import workflows
 from durable_retry.stores.dead_letters.index import drop_due, due, unlist_archived
 from durable_retry.stores.dead_letters.records import find_dead_letter, remove_archived
-from durable_retry.stores.operations import markers, steps
+from durable_retry.stores.operations import results, writes
 from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.results import remove_results
 from durable_retry.stores.operations.status import has_ended
@@ -117,10 +117,10 @@ async def remove_attempt_markers(past: Past) -> tuple[int, str]:
         # A replay's owner has the dead letter's id behind a dot.
         if len(old) == len(rows) and not await has_ended(past.hub, owner.partition(".")[0]):
             old.pop()
-        await tables.delete_rows(markers.TABLE, old)
+        await tables.delete_rows(writes.TABLE, old)
         return len(old)
 
-    return await _remove_in_partitions(past, markers.TABLE, ("marked_at",), MARKERS_PER_STEP, remove)
+    return await _remove_in_partitions(past, writes.TABLE, ("marked_at",), MARKERS_PER_STEP, remove)
 
 
 async def remove_steps(past: Past) -> tuple[int, str]:
@@ -136,11 +136,11 @@ async def remove_steps(past: Past) -> tuple[int, str]:
         letters = {str(row.get("dead_letter_id")) for row in rows}
         if is_young or await _are_steps_needed(past, operation_id, letters):
             return 0
-        await tables.delete_rows(steps.TABLE, rows)
+        await tables.delete_rows(results.STEPS_TABLE, rows)
         return 1
 
     only = ("changed_at", "dead_letter_id")
-    return await _remove_in_partitions(past, steps.TABLE, only, STEPS_PER_STEP, remove)
+    return await _remove_in_partitions(past, results.STEPS_TABLE, only, STEPS_PER_STEP, remove)
 
 
 async def _are_steps_needed(past: Past, operation_id: str, dead_letter_ids: Iterable[str]) -> bool:

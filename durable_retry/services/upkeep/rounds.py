@@ -27,7 +27,7 @@ from durable_retry.engine.base.names import RETENTION
 from durable_retry.runtime.concurrency import raise_first, run_each, settle_all
 from durable_retry.services.dead_letters.replay import finish_replay
 from durable_retry.services.order_lanes import look_at_lanes
-from durable_retry.services.upkeep.chores import EACH_ROUND
+from durable_retry.services.upkeep import EACH_ROUND
 from durable_retry.services.upkeep.histories import (
     PARTS_OF_OPERATIONS,
     clean_key_records,
@@ -49,7 +49,7 @@ from durable_retry.services.upkeep.removal import (
     remove_sent_events,
     remove_steps,
 )
-from durable_retry.settings.upkeep import RetentionSettings, retention_settings
+from durable_retry.settings.app import RetentionSettings, retention_settings
 from durable_retry.stores.dead_letters.records import Intent, left_over
 from durable_retry.stores.order_lanes import remove_old_tails
 from durable_retry.stores.storage import lists, rounds
@@ -102,11 +102,7 @@ class RetentionPart:
 
 
 async def run_maintenance(hub: TaskHub, now: datetime) -> None:
-    """Finish what crashes interrupted, and look at every kind of retention for a while.
-
-    Raises:
-        TaskHubUnavailableError: Something is left for the next run.
-    """
+    """Finish what crashes interrupted, and look at every kind of retention for a while."""
     steps_: list[Callable[[], Awaitable[object]]] = [
         partial(finish_left_over, hub, now),
         *(partial(step, hub, now) for step in EACH_ROUND),
@@ -127,11 +123,7 @@ async def clean_records(hub: TaskHub, now: datetime) -> None:
 
 
 async def look_at(hub: TaskHub, kind: RetentionKind, now: datetime) -> None:
-    """Remove what is past its time for a few seconds; leave the rest to orchestrations.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer; the next run goes on.
-    """
+    """Remove what is past its time for a few seconds; leave the rest to orchestrations."""
     shards = range(KINDS[kind].shards)
     await run_each(partial(_look_at_part, hub, RetentionPart(kind, shard), now) for shard in shards)
 
@@ -143,11 +135,7 @@ async def _look_at_part(hub: TaskHub, part: RetentionPart, now: datetime) -> Non
 
 
 async def remove_past(hub: TaskHub, part: RetentionPart, now: datetime, seconds: float) -> bool:
-    """Remove one part until nothing is left or the time is up; return whether more may be left.
-
-    Raises:
-        TaskHubUnavailableError: The task hub did not answer; the next run goes on.
-    """
+    """Remove one part until nothing is left or the time is up; return whether more may be left."""
     settings, kind = retention_settings(), KINDS[part.kind]
     kept_for, histories_for = kind.kept_for(settings), settings.history_for
     if kept_for is None:

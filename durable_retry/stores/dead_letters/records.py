@@ -196,9 +196,6 @@ async def change_dead_letter(dead_letter_id: str, change: RecordChange) -> KeptD
     """Change a dead letter, leaving its place in the lists.
 
     Raises:
-        NoSuchDeadLetterError: There is none of this id.
-        UnreadableDeadLetterError: Nobody can read it.
-        ContendedError: Other processes kept changing it.
         StorageRefusedError: The changed dead letter is too large; nothing is changed then.
         Exception: Whatever `change` raises; nothing is changed then.
     """
@@ -316,12 +313,7 @@ def _replay_by(failed: KeptDeadLetter) -> Replay:
 
 
 async def existing_dead_letter(dead_letter_id: str) -> KeptDeadLetter:
-    """Return a dead letter to act on it.
-
-    Raises:
-        NoSuchDeadLetterError: There is none of this id.
-        UnreadableDeadLetterError: Nobody can read it.
-    """
+    """Return a dead letter to act on it."""
     return _existing_record(dead_letter_id, await find_dead_letter(dead_letter_id))
 
 

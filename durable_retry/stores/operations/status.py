@@ -29,8 +29,7 @@ from durable_retry.engine.outbox import outbox_id_of
 from durable_retry.settings.configuration import app_settings, masking_of
 from durable_retry.stores.instances import ENDED_BADLY, Instance
 from durable_retry.stores.operations.entities import read_record
-from durable_retry.stores.operations.results import with_stored
-from durable_retry.stores.operations.steps import steps_shown
+from durable_retry.stores.operations.results import steps_shown, with_stored
 from durable_retry.stores.outbox.events import events_of
 from durable_retry.stores.task_hub import TaskHub
 
@@ -90,9 +89,6 @@ async def fingerprint_of(hub: TaskHub, operation_id: str) -> str | None:
     """Return the fingerprint for which a key stands, by its operation's instance, else by its record.
 
     It is None where it stands for none, and where that is not known.
-
-    Raises:
-        UnreadableRecordError: Nobody can read the record.
     """
     instance = await hub.read_instance(operation_id)
     if instance is not None:

@@ -1,11 +1,46 @@
-"""The commit of an operation: result, a handler's table writes and outbox rows, in one transaction.
+"""What must not be done twice: the markers of attempts and of commits, and the commit itself.
+
+A run writes a marker down before it does what must not be done twice.
+
+    partition   who owns them, `OperationInput.owner`; of a commit the operation
+    row key     number of the attempt, or `commit`
+    run         of the run that wrote it, by which another one knows whose it is, see `idempotency.Life`
+
+A marker of an earlier life is replaced, on condition of the version that was read. One of a later life ends
+the run that meets it.
+
+Those of attempts are for requests that the dependency does not deduplicate, and must be sent once only.
+
+    insert marker (if absent) --> call --> write the outcome; delete the marker when nothing was sent
+          |                        |            |
+       crash: the attempt       crash: the next execution finds a marker
+       is made again            without outcome: ambiguous, never sent again
+
+The marker holds the name of its execution. An insert can take effect although its answer is lost, or is 503
+in every try; what is then read back has the name of this execution. One that cannot read it back sends
+nothing and says so in its answer, so that a later one, in whatever process, may take the marker over.
+
+An activity is executed at least once, so the same attempt can run twice, even concurrently. Only the
+execution that inserts the marker may send.
+
+A handler's attempt has a marker too, which counts how often it began: one that ends its process each time
+would otherwise be run for ever. A handler that meets the marker of another start of its life goes on in that
+run, whose steps it then meets.
+
+The marker of a commit says under which run the operation commits: two starts of one life commit the same,
+and a run that a replay has overtaken commits nothing.
+
+Markers are deleted long after their attempt (`services.upkeep.removal`): a delayed execution may resume
+after its end and must still find the marker. The last one stays until the operation has ended.
+
+The commit of an operation is one transaction: result, a handler's table writes and outbox rows.
 
     row `commit-<run id>`      insert: a repeated commit of the same run finds it and changes nothing
     row `fence-<operation id>` beside a handler's rows: the highest run that has committed them
     a handler's own rows       with the handler's modes
     rows `outbox-<event id>`   one per follow-up message, state `pending`
 
-A marker says before which run commits, see `stores.operations.markers.take_commit`. One that was let through
+A marker says before which run commits, see `take_commit`. One that was let through
 may be overtaken right after, and for that is the fence. It is inserted, since an operation has one run as a
 rule. When it exists, it is read, and replaced in the version that was read: of two runs of one key the lower
 never commits behind the higher, however late it comes. A commit without a handler's rows has a partition of
@@ -17,14 +52,20 @@ finds pending rows at a cost that depends on what is pending only.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, Final
+from uuid import uuid4
+
+from azure.core.exceptions import AzureError
 
 from durable_retry.engine.base.errors import StorageRefusedError
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.trace_context import TraceContext
-from durable_retry.engine.operations.keys import run_of
+from durable_retry.engine.operations.keys import Life, Met, run_of
 from durable_retry.engine.operations.steps import OvertakenError
 from durable_retry.stores.outbox.events import new_event, row_of
 from durable_retry.stores.outbox.index import (
@@ -35,6 +76,132 @@ from durable_retry.stores.outbox.index import (
     write_location,
 )
 from durable_retry.stores.storage import contents, tables
+
+TABLE: Final = "AttemptMarkers"
+
+_COMMIT: Final = "commit"
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """An earlier execution of the same attempt."""
+
+    run: int  # its run
+    outcome: dict[str, Any] | None  # its outcome; None when it was never written
+
+
+@dataclass(frozen=True, slots=True)
+class _Marker:
+    run: int
+    owner: str  # of a commit; else that of all in its partition
+    execution: str = ""
+    outcome: str = ""
+
+
+def _kept_or(mine: _Marker, life: Life, known: _Marker | None) -> _Marker:
+    """Return the marker to store: the one of the same life that is there, or that of this run."""
+    if known is None:
+        return mine
+    match life.meet(known.run, known.owner):
+        case Met.SAME:
+            return known
+        case Met.EARLIER:
+            return mine
+    raise OvertakenError(known.run, life.run)
+
+
+async def insert_marker(
+    life: Life, attempt: int, *, now: datetime, execution: str = "", unsent: Collection[str] = ()
+) -> Marked | None:
+    """Insert the marker of one attempt; None when this execution may send it.
+
+    Markers of `unsent` executions, which sent nothing, are taken over. `execution` is a name that no other
+    has; "" makes one.
+    """
+    keys, execution = _keys_of_marker(life.owner, attempt), execution or uuid4().hex
+    row = {"marked_at": to_rfc3339(now), "run": str(life.run), "execution": execution}
+    mine = _Marker(life.run, life.owner, execution)
+
+    def rule(known: _Marker | None) -> _Marker:
+        return mine if known is not None and known.execution in unsent else _kept_or(mine, life, known)
+
+    if not unsent:  # One request, where the change is two.
+        with suppress(AzureError):
+            if await tables.insert_if_absent(TABLE, keys | row):
+                return None
+    read = partial(_read_marker, life.owner)
+    marker = await tables.change_row(TABLE, keys, rule, read=read, write=lambda _: row)
+    if marker.execution == execution:
+        return None
+    return Marked(marker.run, json.loads(marker.outcome) if marker.outcome else None)
+
+
+def _read_marker(owner: str, row: tables.Row) -> _Marker:
+    return _Marker(
+        run=int(row.get("run", 0)),
+        owner=str(row.get("owner", owner)),
+        execution=str(row.get("execution")),
+        outcome=contents.unpacked("outcome", row),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """How often an attempt of a handler began, and in which run it goes on."""
+
+    count: int  # from 1, the present one included
+    run: int
+
+
+async def count_start(life: Life, attempt: int, now: datetime) -> Starts:
+    """Note in the attempt's marker that a handler is about to run."""
+    row = _keys_of_marker(life.owner, attempt) | {"marked_at": to_rfc3339(now)}
+    mine = _Marker(life.run, life.owner)
+    # Inserted before it is read: most attempts begin once, and then this is their only request.
+    while not await tables.insert_if_absent(TABLE, row | {"run": str(life.run), "starts": 1}):
+        version = await tables.read_version(TABLE, row["PartitionKey"], row["RowKey"])
+        if version is None:
+            # Removed between the two requests, so it can be inserted after all.
+            continue
+        marker = _read_marker(life.owner, version.row)
+        run, before = _kept_or(mine, life, marker).run, int(version.row.get("starts", 0))
+        starts = Starts(1 if life.meet(marker.run) is Met.EARLIER else before + 1, run)
+        if await tables.merge_version(TABLE, row | {"run": str(run), "starts": starts.count}, version.etag):
+            return starts
+    return Starts(1, life.run)
+
+
+async def take_commit(operation_id: str, life: Life, now: datetime) -> int:
+    """Write down that a run commits; return the run under whose number, which came first in its life."""
+    keys = {"PartitionKey": operation_id, "RowKey": _COMMIT}
+    row = {"marked_at": to_rfc3339(now), "run": str(life.run), "owner": life.owner}
+    mine = _Marker(life.run, life.owner)
+    if await tables.insert_if_absent(TABLE, keys | row):
+        return life.run
+    taken: _Marker = await tables.change_row(
+        TABLE,
+        keys,
+        partial(_kept_or, mine, life),
+        read=lambda found: _Marker(int(found["run"]), str(found["owner"])),
+        write=lambda _: row,
+    )
+    return taken.run
+
+
+async def write_outcome(owner: str, attempt: int, outcome: dict[str, Any]) -> None:
+    """Write an attempt's outcome to its marker, so that a second execution returns the same."""
+    row = _keys_of_marker(owner, attempt) | contents.packed("outcome", json.dumps(outcome))
+    await tables.merge(TABLE, row)
+
+
+async def remove_marker(owner: str, attempt: int) -> None:
+    """Delete a marker: the attempt was never sent and is made again under the same number."""
+    keys = _keys_of_marker(owner, attempt)
+    await tables.delete(TABLE, keys["PartitionKey"], keys["RowKey"])
+
+
+def _keys_of_marker(owner: str, attempt: int) -> dict[str, str]:
+    return {"PartitionKey": owner, "RowKey": f"{attempt:010d}"}
 
 
 async def commit_success(
@@ -50,10 +217,6 @@ async def commit_success(
     """Commit a success, its writes all in one table and partition; return its events by id, type and state.
 
     Idempotent.
-
-    Raises:
-        StorageRefusedError: Storage refuses the writes permanently.
-        OvertakenError: A later run of the key made its own.
     """
     location = OutboxLocation.from_json(writes[0]) if writes else own_location(run_id)
     outbox = [
@@ -80,12 +243,7 @@ async def commit_success(
 
 
 async def _transact_commit(run_id: str, location: OutboxLocation, changes: Sequence[tables.Change]) -> None:
-    """Make the changes of a commit together with its fence, unless they were made before.
-
-    Raises:
-        OvertakenError: A later run of the operation has committed here.
-        StorageRefusedError: Storage refuses the changes.
-    """
+    """Make the changes of a commit together with its fence, unless they were made before."""
     fence: tables.Versioned | None = None
     while True:
         refusal = StorageRefusedError("EntityAlreadyExists: a row that the handler inserts exists")

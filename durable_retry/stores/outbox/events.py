@@ -166,9 +166,6 @@ async def mark_pending(event_id: str, now: datetime) -> StoredEvent:
     """Make an event pending again; it keeps its id.
 
     Its note is written before and after: a delivery that ends concurrently may delete the first note.
-
-    Raises:
-        NoSuchEventError: It has no row, or one that cannot be read.
     """
 
     def pending(event: StoredEvent) -> StoredEvent:

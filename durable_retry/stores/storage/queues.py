@@ -50,7 +50,6 @@ async def send_message(queue: str, text: str, *, hidden_seconds: int | None = No
 
     Raises:
         MessageRefusedError: It is too large, or the queue's name is invalid.
-        azure.core.exceptions.AzureError: A failure that may pass.
     """
     encoded = base64.b64encode(text.encode()).decode() if encodes_queue_messages() else _fit_for_xml(text)
     size = len(encoded.encode())

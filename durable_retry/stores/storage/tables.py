@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from itertools import batched, groupby, islice
 from operator import itemgetter, methodcaller
 from typing import TYPE_CHECKING, Any, Final
@@ -58,13 +59,7 @@ _REFUSED_ROW_STATUSES: Final = (400, 413)
 
 
 async def insert_if_absent(table: str, row: Row) -> bool:
-    """Insert a row; False when a row with these keys exists.
-
-    When two executions race to insert the same row, exactly one gets True.
-
-    Raises:
-        StorageRefusedError: Storage never takes this row.
-    """
+    """Insert a row; False when one with these keys exists: of two that race exactly one gets True."""
     try:
         await _run_on_table(table, lambda client: client.create_entity(row))
     except ResourceExistsError:
@@ -82,10 +77,8 @@ async def merge(table: str, row: Row) -> None:
 
 async def read(table: str, partition_key: str, row_key: str) -> Row | None:
     """Return a row, or None when there is none."""
-    try:
-        return await _run_on_table(table, lambda client: dict(client.get_entity(partition_key, row_key)))
-    except ResourceNotFoundError:
-        return None
+    version = await read_version(table, partition_key, row_key)
+    return None if version is None else version.row
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +116,7 @@ async def merge_version(table: str, row: Row, etag: str) -> bool:
 
 
 async def replace_version(table: str, row: Row, etag: str) -> bool:
-    """Replace a row; False when it was deleted or changed since that version was read.
-
-    Raises:
-        StorageRefusedError: Storage never takes this row.
-    """
+    """Replace a row; False when it was deleted or changed since that version was read."""
     update = methodcaller("update_entity", row, mode=REPLACE, **_at_etag(etag))
     try:
         return await _if_unchanged(table, update)
@@ -148,11 +137,6 @@ async def change_row[T](
 
     The rule gets what is stored (None without a row) and returns what is to be stored: the same where nothing
     changes. It is called again when another process wrote meanwhile; what it raises is raised.
-
-    Raises:
-        ContendedError: Other processes kept writing it.
-        StorageRefusedError: Storage never takes the changed row.
-        azure.core.exceptions.AzureError: Storage failed; the change may have been made.
     """
     failure: AzureError | None = None
     for _ in range(_TRIES):
@@ -211,17 +195,7 @@ async def rows_between(
         parts.append(f"RowKey lt '{_odata_text(before)}'")
     parts += [f"{name} eq '{_odata_text(value)}'" for name, value in (where or {}).items()]
     # One extra row shows whether there is another page.
-    most = None if limit is None else limit + 1
-
-    def query(client: "TableClient") -> list[Row]:
-        pages = client.query_entities(
-            " and ".join(parts),
-            results_per_page=None if most is None else min(most, _MAX_PAGE_ROWS),
-            select=None if only is None else list(only),
-        )
-        return [dict(entity) for entity in islice(pages, most)]
-
-    rows = await _run_on_table(table, query)
+    rows = await _query(table, parts, most=None if limit is None else limit + 1, only=only)
     if limit is None or len(rows) <= limit:
         return Page(rows, None)
     return Page(rows[:limit], str(rows[limit - 1]["RowKey"]))
@@ -239,11 +213,8 @@ async def read_partition(table: str, partition_key: str) -> list[Versioned]:
 
 async def delete_versions(table: str, rows: Sequence[Versioned]) -> bool:
     """Delete rows of one partition, all or none; False when one of them was changed since it was read."""
-    changes: list[Change] = [("delete", keys_of(row.row), _at_etag(row.etag)) for row in rows]
-    try:
-        return await transact(table, changes)
-    except StorageRefusedError:
-        return False
+    deletions: list[Change] = [("delete", keys_of(row.row), _at_etag(row.etag)) for row in rows]
+    return await _transact_deletions(table, deletions)
 
 
 def keys_of(row: Row) -> Row:
@@ -270,15 +241,22 @@ async def rows_after(
 
     Both bounds are exclusive. `only` names the properties to return, the keys among them.
     """
-    upper = "" if before is None else f" and PartitionKey lt '{_odata_text(before)}'"
+    parts = [f"PartitionKey gt '{_odata_text(partition_key)}'"]
+    if before is not None:
+        parts.append(f"PartitionKey lt '{_odata_text(before)}'")
+    return await _query(table, parts, most=limit, only=only)
 
+
+async def _query(
+    table: str, parts: Iterable[str], *, most: int | None, only: Sequence[str] | None
+) -> list[Row]:
     def query(client: "TableClient") -> list[Row]:
         entities = client.query_entities(
-            f"PartitionKey gt '{_odata_text(partition_key)}'{upper}",
-            results_per_page=min(limit, _MAX_PAGE_ROWS),
+            " and ".join(parts),
+            results_per_page=None if most is None else min(most, _MAX_PAGE_ROWS),
             select=None if only is None else list(only),
         )
-        return [dict(entity) for entity in islice(entities, limit)]
+        return [dict(entity) for entity in islice(entities, most)]
 
     return await _run_on_table(table, query)
 
@@ -288,26 +266,23 @@ async def delete_rows(table: str, rows: Iterable[Row]) -> None:
     keys = sorted((str(row["PartitionKey"]), str(row["RowKey"])) for row in rows)
     for _, of_partition in groupby(keys, itemgetter(0)):
         for some in batched(of_partition, MOST_CHANGES, strict=False):
-            if len(some) > 1 and await _deleted_at_once(table, some):
+            deletions: list[Change] = [("delete", dict(zip(KEYS, names, strict=True))) for names in some]
+            # One of them that does not exist refuses them all.
+            if len(some) > 1 and await _transact_deletions(table, deletions):
                 continue
             for chosen in some:
                 await delete(table, *chosen)
 
 
-async def _deleted_at_once(table: str, keys: Iterable[tuple[str, str]]) -> bool:
-    changes = [("delete", {"PartitionKey": partition, "RowKey": row}) for partition, row in keys]
+async def _transact_deletions(table: str, changes: Sequence[Change]) -> bool:
     try:
         return await transact(table, changes)
     except StorageRefusedError:
-        return False  # One of them does not exist, which refuses them all.
+        return False
 
 
 async def transact(table: str, changes: Sequence[Change]) -> bool:
-    """Make changes in one partition, all or none (entity-group transaction); False: a row exists already.
-
-    Raises:
-        StorageRefusedError: The changes can never be made as they are.
-    """
+    """Make changes in one partition, all or none (entity-group transaction); False: a row exists already."""
     try:
         await _run_on_table(table, lambda client: client.submit_transaction(changes))
     except HttpResponseError as error:
@@ -317,6 +292,39 @@ async def transact(table: str, changes: Sequence[Change]) -> bool:
         _raise_refusal(error, REFUSED_STATUSES if is_of_changes else _REFUSED_ROW_STATUSES)
         raise
     return True
+
+
+async def find(table: str, partition_key: str, row_key: str) -> Row | None:
+    """Return a row; None when there is none or no such table, which is not made: it may have been dropped."""
+
+    def get() -> Row:
+        return dict(client_of(table).get_entity(partition_key, row_key))
+
+    try:
+        return await run_in_pool(get)
+    except ResourceNotFoundError:
+        return None
+
+
+async def tables_between(after: str, before: str) -> list[str]:
+    """Return the names of the account's tables from one, inclusive, to another, exclusive."""
+
+    def query() -> list[str]:
+        pages = storage_clients.table_service().query_tables(
+            f"TableName ge '{after}' and TableName lt '{before}'"
+        )
+        return [str(table.name) for table in pages]
+
+    return await run_in_pool(query)
+
+
+async def drop_table(table: str) -> None:
+    """Delete a table with all its rows, in one request; no error if there is none, or it is being deleted."""
+    try:
+        await run_in_pool(partial(storage_clients.table_service().delete_table, table))
+    except HttpResponseError as error:
+        if error.status_code != HTTPStatus.CONFLICT:
+            raise
 
 
 def _raise_refusal(error: HttpResponseError, statuses: Container[int | None]) -> None:

@@ -4,16 +4,17 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 import azure.functions as func
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from durable_retry import clock
-from durable_retry.engine.base.answers import Page
+from durable_retry.engine.base.answers import Answer, Page
 from durable_retry.engine.base.errors import (
     ContendedError,
     KeyTakenError,
+    NoSuchCauseError,
     NoSuchDeadLetterError,
     NoSuchEventError,
     StillRunningError,
@@ -24,6 +25,7 @@ from durable_retry.engine.base.names import Category, DeadLetterReason, Priority
 from durable_retry.engine.base.validation import Strict, refuse, with_example
 from durable_retry.engine.dead_letters.document import (
     WITHOUT_DEPENDENCY,
+    CauseDocument,
     CauseStatus,
     DeadLetterCount,
     DeadLetterDocument,
@@ -50,31 +52,48 @@ from durable_retry.http.parameters import (
 )
 from durable_retry.http.routes import OK, Declaration, Query, RouteAnswer, Routes, accepted, page, shown
 from durable_retry.runtime.binding import TaskHub
-from durable_retry.services.dead_letters.causes import GroupPosition, list_groups
 from durable_retry.services.dead_letters.records import (
+    GroupPosition,
+    acknowledge,
     annotate,
+    annotate_cause,
     archive,
     count_letters,
+    find_cause,
     find_letter,
+    list_groups,
     list_letters,
+    resolve,
     restore,
     summarize,
 )
 from durable_retry.services.dead_letters.replay import replay_dead_letter
 
-REFUSALS: Final[Mapping[type[Exception], Callable[[Any], Exception]]] = {
+type Refusal = Callable[[Any], Exception]
+
+
+def _refused_changes(of: str) -> dict[type[Exception], Refusal]:
+    return {
+        FullError: lambda error: ConflictError(f"The {of} takes no more: {error}."),
+        StorageRefusedError: lambda error: ConflictError(f"The {of} takes no more: {error}."),
+        ContendedError: lambda _: ConflictError(f"Others are changing the {of} at this moment; try again."),
+    }
+
+
+REFUSALS: Final[Mapping[type[Exception], Refusal]] = {
     NoSuchDeadLetterError: lambda _: NotFoundError("dead letter of this id"),
     WrongStatusError: lambda error: ConflictError(f"The dead letter is {error.status.value}."),
-    FullError: lambda error: ConflictError(f"The dead letter takes no more: {error}."),
     StillRunningError: lambda _: ConflictError("The operation of the dead letter is running."),
     KeyTakenError: lambda _: ConflictError("The key of the dead letter belongs to another request by now."),
     NoSuchEventError: lambda _: ConflictError("The event of the dead letter was removed."),
-    StorageRefusedError: lambda error: ConflictError(f"The dead letter takes no more: {error}."),
     UnreadableDeadLetterError: lambda error: ConflictError(f"The dead letter cannot be read: {error}."),
-    ContendedError: lambda _: ConflictError("Others are changing the dead letter at this moment; try again."),
+    **_refused_changes("dead letter"),
 }
-
 routes = Routes("dead letters", REFUSALS)
+cause_routes = Routes(
+    "dead letters",
+    {NoSuchCauseError: lambda _: NotFoundError("cause of this name"), **_refused_changes("cause")},
+)
 
 MOVING: Final = frozenset({"oldest_age_seconds"})
 """Fields of the numbers that the entity tag leaves out: they change with the time of the request."""
@@ -196,16 +215,25 @@ async def get_dead_letter(dead_letter_id: str) -> func.HttpResponse:
     return json_answer(await find_letter(dead_letter_id))
 
 
-def _changed(what: str, body: type[Strict], *, body_required: bool = False) -> Declaration:
+_CHANGED: Final[Mapping[TargetType, tuple[str, type[Answer]]]] = {
+    TargetType.DEAD_LETTER: ("dead letter", DeadLetterDocument),
+    TargetType.CAUSE: ("cause", DeadLetterGroup),
+}
+
+
+def _changed(
+    target: TargetType, what: str, body: type[Strict], *, body_required: bool = False
+) -> Declaration:
+    noun, model = _CHANGED[target]
     return {
-        "act": Act(what, TargetType.DEAD_LETTER),
+        "act": Act(f"{what} the {noun}", target),
         "body": body,
         "body_required": body_required,
-        "answers": (RouteAnswer(OK, "The dead letter after the change.", DeadLetterDocument),),
+        "answers": (RouteAnswer(OK, f"The {noun} after the change.", model),),
     }
 
 
-@routes.post("dead-letters/{dead_letter_id}/archive", **_changed("archived the dead letter", NoBody))
+@routes.post("dead-letters/{dead_letter_id}/archive", **_changed(TargetType.DEAD_LETTER, "archived", NoBody))
 async def archive_dead_letter(
     dead_letter_id: str,
     body: NoBody,  # noqa: ARG001 - checked
@@ -219,7 +247,7 @@ async def archive_dead_letter(
     return json_answer(await archive(hub, dead_letter_id, who.known_name))
 
 
-@routes.post("dead-letters/{dead_letter_id}/restore", **_changed("restored the dead letter", NoBody))
+@routes.post("dead-letters/{dead_letter_id}/restore", **_changed(TargetType.DEAD_LETTER, "restored", NoBody))
 async def restore_dead_letter(dead_letter_id: str, body: NoBody) -> func.HttpResponse:  # noqa: ARG001 - checked
     """Bring an archived dead letter back."""
     return json_answer(await restore(dead_letter_id))
@@ -227,7 +255,7 @@ async def restore_dead_letter(dead_letter_id: str, body: NoBody) -> func.HttpRes
 
 @routes.post(
     "dead-letters/{dead_letter_id}/notes",
-    **_changed("noted something on the dead letter", NoteBody, body_required=True),
+    **_changed(TargetType.DEAD_LETTER, "noted something on", NoteBody, body_required=True),
 )
 async def note_dead_letter(dead_letter_id: str, body: NoteBody, who: Caller) -> func.HttpResponse:
     """Add a note to a dead letter."""
@@ -251,3 +279,44 @@ async def replay_one_dead_letter(
     """
     started = await replay_dead_letter(hub, dead_letter_id, body, clock.now(), by=who.known_name)
     return json_answer(started, HTTPStatus.ACCEPTED)
+
+
+class CauseBody(Strict):
+    """The body of a change of a cause; it may be left out."""
+
+    model_config = with_example(note="The vendor changed the field's name.")
+
+    note: Annotated[NoteText | None, Field(description="Why, for whoever looks later.")] = None
+
+
+@cause_routes.get("dead-letters/groups/{group}", answers=shown(CauseDocument))
+async def get_dead_letter_group(group: str) -> func.HttpResponse:
+    """Show a cause, also one without open dead letters, with its latest dead letter."""
+    return json_answer(await find_cause(group))
+
+
+@cause_routes.post(
+    "dead-letters/groups/{group}/acknowledge",
+    **_changed(TargetType.CAUSE, "acknowledged", CauseBody),
+)
+async def acknowledge_cause(group: str, body: CauseBody, who: Caller) -> func.HttpResponse:
+    """Say that somebody looks into a cause."""
+    return json_answer(await acknowledge(group, who.known_name, body.note))
+
+
+@cause_routes.post("dead-letters/groups/{group}/resolve", **_changed(TargetType.CAUSE, "resolved", CauseBody))
+async def resolve_cause(group: str, body: CauseBody, who: Caller) -> func.HttpResponse:
+    """Say that a cause is mended; its open dead letters stay open.
+
+    A dead letter that is made later shows that it came back.
+    """
+    return json_answer(await resolve(group, who.known_name, body.note))
+
+
+@cause_routes.post(
+    "dead-letters/groups/{group}/notes",
+    **_changed(TargetType.CAUSE, "noted something on", NoteBody, body_required=True),
+)
+async def note_cause(group: str, body: NoteBody, who: Caller) -> func.HttpResponse:
+    """Add a note to a cause."""
+    return json_answer(await annotate_cause(group, body.words, who.known_name))

@@ -16,7 +16,7 @@ from durable_retry.http.callers import Act
 from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, CURSOR, LIMIT, one_of, text
 from durable_retry.http.routes import Query, RouteAnswer, Routes, accepted, shown, tenant_of
 from durable_retry.runtime.binding import TaskHub
-from durable_retry.services.operations.submit import named_ids
+from durable_retry.services.operations import named_ids
 from durable_retry.services.outbox import find_shown_event, list_events, resend
 
 routes = Routes(

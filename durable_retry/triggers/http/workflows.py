@@ -50,18 +50,15 @@ from durable_retry.http.routes import (
     url_of,
 )
 from durable_retry.runtime.binding import TaskHub
-from durable_retry.services.accepted_workflows import (
+from durable_retry.services.sagas import accept_saga, find_saga, list_sagas, restart_saga, sagas_of_key
+from durable_retry.services.workflows import (
+    BATCH_SOURCE,
+    WorkflowRequest,
     accept_batch,
-    accept_saga,
     batches_of_key,
     find_batch,
-    find_saga,
     list_batches,
-    list_sagas,
-    sagas_of_key,
 )
-from durable_retry.services.saga_restart import restart_saga
-from durable_retry.services.workflows import BATCH_SOURCE, WorkflowRequest
 from durable_retry.settings.configuration import app_settings
 
 batch_routes = Routes("batches")

@@ -13,7 +13,7 @@ from durable_retry.settings.configuration import Registration, registration
 from durable_retry.settings.group import SettingsError
 from durable_retry.settings.sources import REQUIREMENTS, TIMER, IntakeSettings, intake_settings
 from durable_retry.triggers.sources import messages
-from durable_retry.triggers.sources.streams import (
+from durable_retry.triggers.sources.messages import (
     COSMOS_DB,
     EVENT_HUBS,
     KAFKA,

@@ -10,7 +10,7 @@ from durable_retry.http.collection import Collection
 from durable_retry.plugins import Plugin
 from durable_retry.runtime.binding import add_activity
 from durable_retry.services.setup import TABLES
-from durable_retry.services.upkeep.chores import EACH_MINUTE, EACH_ROUND
+from durable_retry.services.upkeep import EACH_MINUTE, EACH_ROUND
 from durable_retry_console.activity import code
 from durable_retry_console.activity import watch as activity_watch
 from durable_retry_console.activity.store import WRITER as ACTIVITY_WRITER

@@ -12,7 +12,7 @@ from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
-from durable_retry.services.operations.submit import KeyReused, Replayed, Started, SubmitResult
+from durable_retry.services.operations import KeyReused, Replayed, Started, SubmitResult
 from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON
 from tests.support.cuts import CutError, PartStage
@@ -22,7 +22,7 @@ type Fate = Callable[[OperationInput], OperationState]
 
 @dataclass
 class PartHub:
-    """Takes operations over as `services.operations.submit.submit` does.
+    """Takes operations over as `services.operations` does.
 
     Attributes:
         fate: How each operation ends.

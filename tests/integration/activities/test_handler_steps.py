@@ -21,7 +21,7 @@ from durable_retry.services.attempt.admission import health_shown_by
 from durable_retry.services.attempt.attempt import make_attempt
 from durable_retry.services.attempt.call import Calls, StepInterrupted
 from durable_retry.services.attempt.functions import Interruption
-from durable_retry.stores.operations.steps import steps_shown
+from durable_retry.stores.operations.results import steps_shown
 from durable_retry.stores.storage import tables
 from tests.support.builders import an_operation
 from tests.support.target import Target

@@ -21,7 +21,7 @@ from durable_retry.handlers import Call, registry
 from durable_retry.services.attempt.attempt import make_attempt
 from durable_retry.services.attempt.call import Calls
 from durable_retry.settings.configuration import using
-from durable_retry.stores.operations import steps
+from durable_retry.stores.operations import results
 from durable_retry.stores.storage import tables
 from tests.support.builders import an_operation
 from tests.support.tables import TablesInMemory
@@ -61,7 +61,7 @@ def attempt(
 
 
 def heartbeat_shown(run: int = 1) -> HeartbeatNote | None:
-    found = asyncio.run(steps.steps_shown(an_operation().operation_id, run, OperationState.RUNNING))
+    found = asyncio.run(results.steps_shown(an_operation().operation_id, run, OperationState.RUNNING))
     assert found[0] == [], "it is no step"
     return found[1]
 
@@ -169,12 +169,12 @@ def test_a_function_without_heartbeats_reads_and_writes_nothing_for_them(
         return None
 
     attempt(copy)
-    assert tables_in_memory.rows(steps.TABLE) == []
+    assert tables_in_memory.rows(results.STEPS_TABLE) == []
 
 
 def test_an_attempt_whose_run_was_overtaken_ends() -> None:
     async def copy(call: Call) -> None:
-        await steps.change_step("op-test", 1, HEARTBEAT, written_by_run_3)
+        await results.change_step("op-test", 1, HEARTBEAT, written_by_run_3)
         call.heartbeat(1)
         await pass_seconds(1)
         await asyncio.Event().wait()
@@ -190,9 +190,9 @@ def test_an_attempt_whose_run_was_overtaken_ends() -> None:
 
 def test_a_heartbeat_that_cannot_be_read_hides_nothing(tables_in_memory: TablesInMemory) -> None:
     attempt(copy_steadily, heartbeat_seconds=10)
-    (row,) = (row for row in tables_in_memory.rows(steps.TABLE) if row["RowKey"].endswith(HEARTBEAT))
+    (row,) = (row for row in tables_in_memory.rows(results.STEPS_TABLE) if row["RowKey"].endswith(HEARTBEAT))
     damaged = {name: row[name] for name in ("PartitionKey", "RowKey")} | {"record_0": "{"}
-    asyncio.run(tables.merge(steps.TABLE, damaged))
+    asyncio.run(tables.merge(results.STEPS_TABLE, damaged))
     assert heartbeat_shown() is None
 
 

@@ -21,8 +21,8 @@ from durable_retry.services.attempt.attempt import attempt_operation
 from durable_retry.services.attempt.http_client import sending_over
 from durable_retry.settings.configuration import using
 from durable_retry.stores.circuit import cache
+from durable_retry.stores.operations.results import steps_shown
 from durable_retry.stores.operations.status import with_parts
-from durable_retry.stores.operations.steps import steps_shown
 from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON, an_operation
 from tests.support.tables import TablesInMemory

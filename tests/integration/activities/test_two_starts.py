@@ -29,7 +29,7 @@ from durable_retry.services.attempt import attempt as attempts
 from durable_retry.services.attempt.attempt import make_attempt
 from durable_retry.services.attempt.http_client import sending_over
 from durable_retry.settings.configuration import using
-from durable_retry.stores.operations import markers
+from durable_retry.stores.operations import writes
 from durable_retry.stores.storage import clients as storage_clients
 from tests.support.builders import NOON, an_operation
 from tests.support.stage import Stage
@@ -165,10 +165,10 @@ async def _takes_its_own(_operation_id: str, life: Life, _now: Any) -> int:
     return life.run
 
 
-_count_start: Final = markers.count_start
+_count_start: Final = writes.count_start
 
 
-async def _in_its_own_run(life: Life, *given: Any) -> markers.Starts:
+async def _in_its_own_run(life: Life, *given: Any) -> writes.Starts:
     return replace(await _count_start(life, *given), run=life.run)
 
 
@@ -180,7 +180,7 @@ MISTAKES: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
     "lives of a moment": ("a request", lambda: patch.object(Life, "meet", _meets_nobody)),
     "commits by run": (
         "a request with a key",
-        lambda: patch("durable_retry.services.operations.ends.take_commit", _takes_its_own),
+        lambda: patch("durable_retry.services.operations.take_commit", _takes_its_own),
     ),
     "steps by run": (
         "a handler",

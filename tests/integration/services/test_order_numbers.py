@@ -14,7 +14,7 @@ from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.names import OrderOnFailure
 from durable_retry.engine.operations.keys import operation_id_for
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.services.operations.submit import Replayed, Started, submit
+from durable_retry.services.operations import Replayed, Started, submit
 from durable_retry.services.order_lanes import find_unseen
 from durable_retry.stores.order_lanes import TABLE, lane_id, remove_old_tails, take_number
 from durable_retry.stores.storage import tables

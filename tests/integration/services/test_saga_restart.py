@@ -16,7 +16,7 @@ from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.record import Status, WrongStatusError
 from durable_retry.engine.workflows.restart import RestartBody
 from durable_retry.engine.workflows.shapes import Saga, SagaStep
-from durable_retry.services import saga_restart
+from durable_retry.services import sagas
 from durable_retry.services.workflows import refuse_item
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.records import dead_letter_id_of, find_dead_letter
@@ -37,7 +37,7 @@ class FailedSaga:
     letter_id: str
 
     async def restart(self) -> Any:
-        return await saga_restart.restart_saga(self.hub, self.saga_id, RestartBody(), "ada")
+        return await sagas.restart_saga(self.hub, self.saga_id, RestartBody(), "ada")
 
     async def letter_status(self) -> Status:
         letter = await find_dead_letter(self.letter_id)
@@ -77,7 +77,7 @@ async def test_a_restart_that_cannot_be_written_archives_nothing(
         raise AzureError("away")
 
     with monkeypatch.context() as outage:
-        outage.setattr(saga_restart, "write_restart", away)
+        outage.setattr(sagas, "write_restart", away)
         with pytest.raises(AzureError):
             await failed.restart()
     assert await failed.letter_status() is Status.OPEN
@@ -92,11 +92,11 @@ async def test_a_written_restart_whose_step_was_just_replayed_is_over_and_the_ne
         raise WrongStatusError(Status.REPLAYED)
 
     with monkeypatch.context() as race:
-        race.setattr(saga_restart, "archive", was_replayed)
+        race.setattr(sagas, "archive", was_replayed)
         with pytest.raises(WrongSagaStateError, match="just replayed"):
             await failed.restart()
     refused = await latest_restart(failed.saga_id)
     assert refused is not None
     assert refused.stage is RestartStage.ENDED
-    assert (await saga_restart.begin_run(failed.saga_id, refused.token))["restart"] is None
+    assert (await sagas.begin_run(failed.saga_id, refused.token))["restart"] is None
     assert (await failed.restart()).restart == 1

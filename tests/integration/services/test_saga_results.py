@@ -9,9 +9,9 @@ from durable_retry.engine.base.answers import CAUSES
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.services import workflows
-from durable_retry.services.operations.submit import Replayed
+from durable_retry.services.operations import Replayed
 from durable_retry.stores.operations.results import store_apart
-from durable_retry.stores.storage import contents, tables, whole_tables
+from durable_retry.stores.storage import contents, tables
 from durable_retry.stores.task_hub import TaskHub
 from tests.support.builders import NOON, an_operation
 
@@ -59,7 +59,7 @@ async def test_a_store_that_does_not_answer_is_no_missing_result(
         raise AzureError("away")
 
     with monkeypatch.context() as outage:
-        outage.setattr(whole_tables, "find", away)
+        outage.setattr(tables, "find", away)
         with pytest.raises(AzureError):
             await values_of(operation)
     assert await values_of(operation) == {"/json/id": "r-1"}
@@ -71,7 +71,7 @@ async def test_a_result_that_cannot_be_read_is_no_missing_result(
     async def damaged(*_: object) -> tables.Row:
         return contents.packed("result", '{"json": ')
 
-    monkeypatch.setattr(whole_tables, "find", damaged)
+    monkeypatch.setattr(tables, "find", damaged)
     with pytest.raises(CAUSES):
         await values_of(operation)
 
@@ -82,5 +82,5 @@ async def test_a_result_that_was_removed_has_no_values(
     async def removed(*_: object) -> None:
         return None
 
-    monkeypatch.setattr(whole_tables, "find", removed)
+    monkeypatch.setattr(tables, "find", removed)
     assert await values_of(operation) is None

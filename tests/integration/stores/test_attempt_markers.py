@@ -9,7 +9,7 @@ from azure.core.exceptions import HttpResponseError, ServiceResponseError
 
 from durable_retry.engine.operations.keys import Life, apart_ms
 from durable_retry.engine.operations.steps import OvertakenError
-from durable_retry.stores.operations.markers import (
+from durable_retry.stores.operations.writes import (
     Marked,
     Starts,
     count_start,

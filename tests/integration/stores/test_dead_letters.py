@@ -24,14 +24,14 @@ from durable_retry.engine.dead_letters.record import (
     restored,
 )
 from durable_retry.engine.operations.debounce import Debounce
-from durable_retry.services.dead_letters.causes import find_cause, largest_groups, list_groups
+from durable_retry.services.dead_letters.records import find_cause, largest_groups, list_groups
 from durable_retry.settings.app import AppSettings
 from durable_retry.settings.configuration import using
-from durable_retry.stores.dead_letters import counts as dead_letter_counts
+from durable_retry.stores.dead_letters import index
 from durable_retry.stores.dead_letters import index as dead_letter_index
 from durable_retry.stores.dead_letters import list as dead_letter_list
 from durable_retry.stores.dead_letters import records as dead_letters
-from durable_retry.stores.dead_letters.counts import (
+from durable_retry.stores.dead_letters.index import (
     FORGOTTEN_SECONDS,
     KEPT_SECONDS,
     MOST_COUNTED,
@@ -405,13 +405,13 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return await whole(table, partition, **more)
 
     monkeypatch.setattr(tables, "rows_between", rows_between)
-    monkeypatch.setattr(dead_letter_counts, "AT_ONCE", 2)
-    monkeypatch.setattr(dead_letter_counts, "MOST_COUNTED", 4)
+    monkeypatch.setattr(index, "AT_ONCE", 2)
+    monkeypatch.setattr(index, "MOST_COUNTED", 4)
     return asked
 
 
 async def counted_in_the_background() -> None:
-    counting = dead_letter_counts._kept.get().counting
+    counting = index._kept.get().counting
     assert counting is not None
     await counting
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.services.operations.submit import submit
+from durable_retry.services.operations import submit
 from durable_retry.stores import task_hub as instance_pages
 from durable_retry.stores.operations.status import OperationPreview, find_status, preview_of
 from durable_retry.stores.task_hub import Selection

@@ -14,7 +14,7 @@ from durable_retry.services.attempt import attempt
 from durable_retry.stores.operations import results
 from durable_retry.stores.operations.results import remove_results, store_apart, with_stored
 from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage import whole_tables
+from durable_retry.stores.storage import tables
 from tests.support.builders import NOON, an_operation
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -100,7 +100,7 @@ async def test_what_names_no_row_of_results_is_unreadable(partition: str) -> Non
 
 async def days() -> list[str]:
     """Return the tables of days that there are."""
-    return await whole_tables.tables_between(f"{results.TABLE_PREFIX}0", f"{results.TABLE_PREFIX}:")
+    return await tables.tables_between(f"{results.TABLE_PREFIX}0", f"{results.TABLE_PREFIX}:")
 
 
 @pytest.mark.parametrize("error", [AzureError("away"), StorageRefusedError("EntityTooLarge")])
@@ -128,4 +128,4 @@ async def test_a_day_that_is_being_dropped_already_is_no_error(
 
     monkeypatch.setattr(storage_clients, "table_service", Service)
     with pytest.raises(HttpResponseError) if raises else nullcontext():
-        await whole_tables.drop_table("OperationResults20261124")
+        await tables.drop_table("OperationResults20261124")

@@ -8,7 +8,7 @@ import pytest
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.operations.operation import CONTENT_BYTES, digest_of
 from durable_retry.services.attempt import attempt
-from durable_retry.services.operations.submit import KeyReused, Replayed, Started, submit
+from durable_retry.services.operations import KeyReused, Replayed, Started, submit
 from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.status import document_of, find_status
 from durable_retry.stores.task_hub import TaskHub, close_clients

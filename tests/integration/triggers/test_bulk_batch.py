@@ -18,9 +18,9 @@ from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status, archived
 from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.services.dead_letters.replay import replay_dead_letter
-from durable_retry.services.operations.submit import submit
+from durable_retry.services.operations import submit
 from durable_retry.stores.circuit.entity import CircuitEntity
-from durable_retry.stores.dead_letters.counts import read_summary
+from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.dead_letters.records import (
     find_dead_letter,

@@ -21,7 +21,7 @@ from durable_retry.engine.operations.operation import start_input
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
 from durable_retry.services.dead_letters.replay import replay_dead_letter
-from durable_retry.services.operations.submit import Replayed, submit
+from durable_retry.services.operations import Replayed, submit
 from durable_retry.services.upkeep import failures
 from durable_retry.services.upkeep.failures import Recovery, recover
 from durable_retry.services.upkeep.histories import purge_others

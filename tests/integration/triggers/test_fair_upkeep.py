@@ -18,7 +18,7 @@ from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.upkeep import rounds as maintenance
 from durable_retry.services.upkeep.reconcile import add_lost
 from durable_retry.services.upkeep.rounds import RetentionKind, finish_left_over, look_at, run_maintenance
-from durable_retry.settings.upkeep import RetentionSettings
+from durable_retry.settings.app import RetentionSettings
 from durable_retry.stores.dead_letters.records import (
     Intent,
     Purpose,

@@ -14,7 +14,7 @@ from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.facts import StartUnanswered
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.history import History
-from durable_retry.services.operations.submit import Replayed, submit
+from durable_retry.services.operations import Replayed, submit
 from durable_retry.services.upkeep.reconcile import GONE, SETTLED_AFTER, add_lost
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.list import list_dead_letters

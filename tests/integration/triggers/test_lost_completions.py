@@ -10,7 +10,7 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.engine.operations.keys import KeyRecord
-from durable_retry.services.operations.submit import Replayed, Started, submit
+from durable_retry.services.operations import Replayed, Started, submit
 from durable_retry.services.upkeep.histories import purge_others
 from durable_retry.services.upkeep.removal import Past
 from durable_retry.stores.operations.entities import read_record

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.services.operations.submit import submit
+from durable_retry.services.operations import submit
 from durable_retry.services.upkeep import removal as retention
 from durable_retry.services.upkeep.removal import MARKERS_KEPT, Past, remove_attempt_markers
 from durable_retry.services.upkeep.rounds import (
@@ -17,8 +17,8 @@ from durable_retry.services.upkeep.rounds import (
     remove_past,
     run_maintenance,
 )
-from durable_retry.stores.operations import markers
-from durable_retry.stores.operations.markers import Marked, insert_marker, write_outcome
+from durable_retry.stores.operations import writes
+from durable_retry.stores.operations.writes import Marked, insert_marker, write_outcome
 from durable_retry.stores.storage import rounds, tables
 from tests.support.builders import a_life, an_operation, failing
 from tests.support.hub import TaskHubStage
@@ -33,7 +33,7 @@ def markers_of_its_own(
 ) -> None:
     suffix = sha256(request.node.name.encode()).hexdigest()[:16]
     assert storage is not None
-    monkeypatch.setattr("durable_retry.stores.operations.markers.TABLE", f"Markers{suffix}")
+    monkeypatch.setattr("durable_retry.stores.operations.writes.TABLE", f"Markers{suffix}")
     monkeypatch.setattr("durable_retry.stores.storage.rounds.TABLE", f"Upkeep{suffix}")
 
 
@@ -42,8 +42,8 @@ async def names() -> list[str]:
 
 
 async def kept() -> dict[str, list[str]]:
-    """Return the row keys of all markers, by their owner."""
-    found, _ = await rounds.partitions_after(markers.TABLE, "", limit=1_000, only=tables.KEYS)
+    """Return the row keys of all writes, by their owner."""
+    found, _ = await rounds.partitions_after(writes.TABLE, "", limit=1_000, only=tables.KEYS)
     return {owner: [row["RowKey"] for row in rows] for owner, rows in found}
 
 
@@ -116,7 +116,7 @@ async def test_a_marker_whose_time_cannot_be_read_goes_as_an_old_one_and_keeps_n
     for owner in ("op-damaged", "op-old"):
         await insert_marker(a_life(owner), 1, now=OLD)
     keys = {"PartitionKey": "op-damaged", "RowKey": "0000000001"}
-    await tables.merge(markers.TABLE, keys | {"marked_at": "{"})
+    await tables.merge(writes.TABLE, keys | {"marked_at": "{"})
     assert await removed(hub) == 2
 
 

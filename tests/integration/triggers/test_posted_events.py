@@ -7,7 +7,7 @@ import azure.functions as func
 import pytest
 from azure.storage.queue import QueueClient
 
-from durable_retry.triggers.http.submissions import enqueue_operation, submit_operation
+from durable_retry.triggers.http.operations import enqueue_operation, submit_operation
 from scripts.processes import free_port
 from tests.integration.triggers.test_sources import CALL, EVENT, arrival, make
 from tests.support.azurite import Storage
@@ -99,7 +99,7 @@ async def test_what_is_no_operation_is_not_put_on_the_queue() -> None:
 
 @pytest.mark.usefixtures("hub", "storage")
 async def test_tenants_do_not_meet_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("durable_retry.triggers.http.submissions.app_settings", _TenantSettings)
+    monkeypatch.setattr("durable_retry.triggers.http.operations.app_settings", _TenantSettings)
     keys = {(await enqueued(CALL | {"key": "k"}, {"x-tenant": name})).body["key"] for name in ("a", "b")}
     assert len(keys) == 2
 

@@ -21,10 +21,10 @@ from durable_retry.engine.outbox import OutboxEvent
 from durable_retry.services.dead_letters import replay as replaying
 from durable_retry.services.dead_letters.records import replays_of
 from durable_retry.services.dead_letters.replay import replay_dead_letter
-from durable_retry.services.operations.submit import submit
+from durable_retry.services.operations import submit
 from durable_retry.services.outbox import resend
 from durable_retry.services.upkeep.rounds import finish_left_over
-from durable_retry.stores.dead_letters.counts import open_counts, read_summary
+from durable_retry.stores.dead_letters.index import open_counts, read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.dead_letters.records import (
     find_dead_letter,

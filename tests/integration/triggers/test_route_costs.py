@@ -14,7 +14,7 @@ import pytest
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.services.operations.submit import submit
+from durable_retry.services.operations import submit
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.records import keep_operation
 from durable_retry.stores.operations.notes import write_noted

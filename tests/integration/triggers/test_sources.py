@@ -16,7 +16,7 @@ from durable_retry.engine.operations.keys import (
 )
 from durable_retry.engine.sources import Arrival, Backpressure, LagThresholds
 from durable_retry.services import sources as intake_module
-from durable_retry.services.operations.submit import submit
+from durable_retry.services.operations import submit
 from durable_retry.services.sources import SAMPLE_INTERVAL, BackpressureMonitor, Intake, NotAcceptedError
 from durable_retry.settings.configuration import using
 from durable_retry.settings.sources import IntakeSettings

@@ -7,13 +7,12 @@ import pytest
 
 from durable_retry import clock
 from durable_retry.services import health
-from durable_retry.services.upkeep import starting
-from durable_retry.services.upkeep.starting import LOOKED_AT, seconds_without_a_start
+from durable_retry.services.health import LOOKED_AT, seconds_without_a_start
 from durable_retry.stores.operations.notes import write_noted
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.http.health import get_health
-from durable_retry.triggers.http.submissions import submit_operation
+from durable_retry.triggers.http.operations import submit_operation
 from durable_retry_console.alerts.watch import read_health_metrics
 from tests.support.http import call
 from tests.support.hub import TaskHubStage
@@ -42,7 +41,7 @@ def nothing_begins(monkeypatch: pytest.MonkeyPatch) -> None:
         document = await find_status(hub, operation_id)
         return None if document is None else document | {"status": "pending", "attempts": []}
 
-    monkeypatch.setattr(starting, "find_status", pending)
+    monkeypatch.setattr(health, "find_status", pending)
 
 
 async def test_operations_that_have_begun_are_no_trouble(hub: TaskHubStage) -> None:
@@ -89,7 +88,7 @@ async def test_one_that_hangs_among_others_that_begin_is_no_trouble(
             return document | {"status": "pending", "attempts": []}
         return document
 
-    monkeypatch.setattr(starting, "find_status", one_is_pending)
+    monkeypatch.setattr(health, "find_status", one_is_pending)
     assert await seconds_without_a_start(hub.binding, clock.now() + timedelta(minutes=3), PATIENCE) == 0.0
 
 
@@ -101,7 +100,7 @@ async def test_an_operation_that_waits_or_runs_has_begun(
         document = await find_status(hub_, operation_id)
         return None if document is None else document | {"status": status, "attempts": []}
 
-    monkeypatch.setattr(starting, "find_status", shown)
+    monkeypatch.setattr(health, "find_status", shown)
     await accepted(hub, "waits")
     await write_noted()
     assert await seconds_without_a_start(hub.binding, clock.now() + timedelta(minutes=3), PATIENCE) == 0.0

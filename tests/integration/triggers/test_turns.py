@@ -6,7 +6,7 @@ from typing import Final
 from durabletask import history
 
 from docs.sizing import COUNTED_REQUESTS
-from durable_retry.services.operations.submit import submit
+from durable_retry.services.operations import submit
 from scripts.processes import ROOT
 from tests.support.builders import an_operation
 from tests.support.hub import TaskHubStage

@@ -20,7 +20,7 @@ from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import of_operation
 from durable_retry.engine.workflows.shapes import Saga, SagaStep
 from durable_retry.handlers import registry
-from durable_retry.services.operations.submit import submit
+from durable_retry.services.operations import submit
 from durable_retry.services.outbox import sweep
 from durable_retry.services.upkeep.histories import remove_record
 from durable_retry.services.upkeep.reconcile import keep_gone

@@ -19,7 +19,7 @@ from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status, archived, restored
 from durable_retry.services.dead_letters.replay import finish_replay
-from durable_retry.services.operations.submit import submit
+from durable_retry.services.operations import submit
 from durable_retry.services.upkeep import removal as retention
 from durable_retry.services.upkeep import rounds as maintenance
 from durable_retry.services.upkeep.rounds import (
@@ -32,7 +32,7 @@ from durable_retry.services.upkeep.rounds import (
     run_maintenance,
 )
 from durable_retry.settings.alerts import AlertSettings
-from durable_retry.settings.upkeep import RetentionSettings
+from durable_retry.settings.app import RetentionSettings
 from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.dead_letters.index import due
 from durable_retry.stores.dead_letters.list import count_dead_letters

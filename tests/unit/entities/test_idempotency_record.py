@@ -6,7 +6,7 @@ from azure.durable_functions.testing import execute_entity
 from azure.durable_functions.testing.entity import EntitySignalAction
 
 from durable_retry.app import harden_runtime
-from durable_retry.settings.upkeep import RetentionSettings
+from durable_retry.settings.app import RetentionSettings
 from entities import idempotency_record
 from entities.idempotency_record import IdempotencyRecord
 

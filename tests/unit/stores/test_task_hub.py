@@ -12,7 +12,7 @@ from grpc.aio import AioRpcError, Metadata
 
 from durable_retry.engine.base.errors import InstanceEndedError, TaskHubUnavailableError
 from durable_retry.engine.base.names import OperationState
-from durable_retry.services.operations import control
+from durable_retry.services import operations as services
 from durable_retry.stores.circuit.entity import wake
 from durable_retry.stores.operations.status import document_of
 from durable_retry.stores.task_hub import TaskHub
@@ -76,7 +76,7 @@ async def test_cancelling_an_operation_that_ends_at_that_moment_is_a_conflict(
     async def running(_hub: TaskHub, operation_id: str) -> dict[str, Any]:
         return {"operation_id": operation_id, "status": OperationState.RUNNING.value, "dead_letter": None}
 
-    monkeypatch.setattr(control, "find_status", running)
+    monkeypatch.setattr(services, "find_status", running)
     request = func.HttpRequest("POST", "http://localhost/api/x", body=b"")
     answer = await operations.cancel_operation(request, HUB, {"operation_id": "op-1"})
     assert answer.status_code == 409

@@ -16,9 +16,9 @@ from pydantic import TypeAdapter
 
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.facts import TargetType
+from durable_retry.settings.app import retention_settings
 from durable_retry.settings.catalogue import GROUPS
 from durable_retry.settings.configuration import dependencies
-from durable_retry.settings.upkeep import retention_settings
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.activity.code import running_code
 from durable_retry_console.activity.shapes import ActivityItem, ActivityKind

@@ -27,13 +27,13 @@ from durable_retry.engine.dead_letters.document import DeadLetterSummary
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.order_lanes.document import NONE_BLOCKED, BlockedLanes
 from durable_retry.runtime.concurrency import raise_first, settle_all
+from durable_retry.services.health import seconds_without_a_start
 from durable_retry.services.order_lanes import find_blocked
 from durable_retry.services.outbox import was_swept_empty
-from durable_retry.services.upkeep.starting import seconds_without_a_start
 from durable_retry.settings.alerts import ReceiverName, alert_settings
 from durable_retry.settings.configuration import dependencies
 from durable_retry.stores.circuit.entity import CircuitEntity
-from durable_retry.stores.dead_letters.counts import read_summary
+from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import count_dead_letters
 from durable_retry.stores.outbox.events import pending_at
 from durable_retry.stores.outbox.index import list_notes

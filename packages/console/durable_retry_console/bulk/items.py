@@ -18,8 +18,8 @@ from durable_retry.engine.circuit.snapshot import CLOCKS_APART
 from durable_retry.engine.dead_letters.record import FullError, WrongStatusError
 from durable_retry.engine.operations.waits import Pause
 from durable_retry.runtime.concurrency import map_bounded
+from durable_retry.services import operations
 from durable_retry.services.dead_letters.records import annotate, archive
-from durable_retry.services.operations import control
 from durable_retry.stores.dead_letters.records import find_dead_letter
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.task_hub import TaskHub
@@ -127,8 +127,8 @@ def _function_by_action(hub: TaskHub, given: BatchInput) -> dict[BulkAction, _Ac
 
     return {
         BulkAction.ARCHIVE: put_away,
-        BulkAction.CANCEL: steered(control.cancel),
-        BulkAction.RETRY_NOW: steered(control.retry_now),
-        BulkAction.PAUSE: steered(partial(control.pause, request=Pause.of(given.options))),
-        BulkAction.RESUME: steered(control.resume),
+        BulkAction.CANCEL: steered(operations.cancel),
+        BulkAction.RETRY_NOW: steered(operations.retry_now),
+        BulkAction.PAUSE: steered(partial(operations.pause, request=Pause.of(given.options))),
+        BulkAction.RESUME: steered(operations.resume),
     }

@@ -9,10 +9,9 @@ from durable_retry import clock
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.facts import TargetType
-from durable_retry.http.answers import ConflictError, json_answer, required, sentence
+from durable_retry.http.answers import ConflictError, Refusals, json_answer, required, sentence
 from durable_retry.http.callers import Act, Caller
 from durable_retry.http.parameters import CURSOR, LIMIT
-from durable_retry.http.refusals import Refusals
 from durable_retry.http.routes import (
     OK,
     PAGING,

@@ -24,7 +24,7 @@ from durable_retry.engine.base.json_forms import from_microseconds, from_rfc3339
 from durable_retry.engine.base.names import FINISHED, HELD_UP, OperationState
 from durable_retry.engine.operations.status import ListedOperation
 from durable_retry.runtime.concurrency import map_bounded
-from durable_retry.services.operations.submit import named_ids
+from durable_retry.services.operations import named_ids
 from durable_retry.stores.operations.index import NAMED, OperationEntry, OperationList, buckets, ids_of_name
 from durable_retry.stores.operations.notes import write_noted
 from durable_retry.stores.operations.status import find_status

@@ -8,7 +8,7 @@ from durable_retry.engine.base.answers import Page
 from durable_retry.engine.base.names import OperationState, Priority
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.status import ListedOperation
-from durable_retry.http.answers import json_answer
+from durable_retry.http.answers import Refusals, json_answer
 from durable_retry.http.parameters import (
     CORRELATION_ID,
     CREATED_AFTER,
@@ -20,7 +20,6 @@ from durable_retry.http.parameters import (
     one_of,
     text,
 )
-from durable_retry.http.refusals import Refusals
 from durable_retry.http.routes import OK, Query, RouteAnswer, Routes, tenant_of
 from durable_retry.runtime.binding import TaskHub
 from durable_retry_console.finding.found import FoundItem, FoundType

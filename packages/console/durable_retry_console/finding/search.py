@@ -19,8 +19,9 @@ from durable_retry.engine.base.names import TURN_NAMES, EventState, OperationSta
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
 from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.workflows.document import SagaDocument, SagaPart
-from durable_retry.services.accepted_workflows import batches_of_key, list_batches, list_sagas, sagas_of_key
-from durable_retry.services.operations.submit import named_ids
+from durable_retry.services.operations import named_ids
+from durable_retry.services.sagas import list_sagas, sagas_of_key
+from durable_retry.services.workflows import batches_of_key, list_batches
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.outbox.events import find_event, list_pending
 from durable_retry.stores.outbox.index import list_ended

@@ -6,7 +6,7 @@ from math import ceil
 from typing import Final
 
 from durable_retry import clock
-from durable_retry.settings.upkeep import retention_settings
+from durable_retry.settings.app import retention_settings
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.metrics.counts import Counts, add, summed
 from durable_retry_console.metrics.document import (

@@ -16,8 +16,7 @@ from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import whole_number
 from durable_retry.http.routes import Query, Routes, shown
 from durable_retry.runtime.binding import TaskHub
-from durable_retry.services.dead_letters.causes import largest_groups
-from durable_retry.services.dead_letters.records import summarize
+from durable_retry.services.dead_letters.records import largest_groups, summarize
 from durable_retry.services.health import Health, read_health
 from durable_retry.triggers.http import circuits, dead_letters
 from durable_retry_console.alerts.board import raised_alerts

@@ -21,7 +21,7 @@ from azure.durable_functions import DurableFunctionsClient
 
 from durable_retry.services.attempt import http_client as downstream
 from durable_retry.stores.operations import index as operation_index
-from durable_retry.stores.storage import lists, queues, tables, whole_tables
+from durable_retry.stores.storage import lists, queues, tables
 
 _READS: Final = ("read", "rows_", "get_", "list_", "wait_", "close", "run_in_pool", "change_row")
 """Beginnings of the names of what only reads, and what carries out reads and writes alike."""
@@ -99,7 +99,7 @@ class Places:
         # Rows of one partition are changed together. So the number of writes would depend on ids, and these
         # on the time.
         vars(lists)["crc32"] = lambda _: -1  # the last partition for every id
-        for name, function in (*_writes_of(tables), *_writes_of(whole_tables)):
+        for name, function in _writes_of(tables):
             _replace(function, self._recorded(function, name, names_table=True))
         for name, method in _writes_of(DurableFunctionsClient):
             setattr(DurableFunctionsClient, name, self._recorded(method, name))

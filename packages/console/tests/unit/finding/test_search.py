@@ -15,7 +15,7 @@ from durable_retry.engine.facts import TargetType
 from durable_retry.engine.outbox import OutboxEvent
 from durable_retry.engine.workflows.document import BatchSummary, SagaDocument, counts_of
 from durable_retry.engine.workflows.shapes import BatchState
-from durable_retry.services.operations.submit import named_ids
+from durable_retry.services.operations import named_ids
 from durable_retry.stores.dead_letters.list import DeadLetterPage
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind, ActivityTarget

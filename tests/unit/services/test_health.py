@@ -9,8 +9,8 @@ import pytest
 from durabletask.client import OrchestrationStatus
 
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.services import diagnosis
-from durable_retry.services.diagnosis import PartState, find_diagnosis, start_diagnosis
+from durable_retry.services import health
+from durable_retry.services.health import PartState, find_diagnosis, start_diagnosis
 from durable_retry.stores.instances import Instance
 from durable_retry.stores.storage import queues, tables
 from durable_retry.stores.task_hub import TaskHub
@@ -25,7 +25,7 @@ async def never(*_: Any, **__: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosis, "_ANSWERS_WITHIN_SECONDS", 0.01)
+    monkeypatch.setattr(health, "_ANSWERS_WITHIN_SECONDS", 0.01)
 
 
 async def test_storage_that_hangs_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ async def test_storage_that_hangs_has_failed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(TaskHub, "read_instance", running)
     monkeypatch.setattr(tables, "read", never)
     monkeypatch.setattr(queues, "exists", never)
-    monkeypatch.setattr(diagnosis, "registration", Mock(return_value=Mock(wants=Mock(return_value=True))))
+    monkeypatch.setattr(health, "registration", Mock(return_value=Mock(wants=Mock(return_value=True))))
     found = await find_diagnosis(HUB, "diagnosis-1", role="operator", caller="ann")
     assert found is not None
     states = {part.name: (part.state, part.detail) for part in found.parts}

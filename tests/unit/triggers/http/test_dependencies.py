@@ -9,8 +9,8 @@ from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.retry.backoff import PolicyPreview
 from durable_retry.http.answers import json_answer
-from durable_retry.services.policies import PolicyQuestion, previewed
 from durable_retry.settings.configuration import using
+from durable_retry.triggers.http.dependencies import PolicyQuestion, previewed
 
 DEPENDENCIES = """
 [dependencies.payments]

@@ -1,4 +1,4 @@
-"""A saga that was compensated is run again, under its own id."""
+"""Sagas: accept one, look at one, list them, and run one again, under its own id, that was compensated."""
 
 import uuid
 from collections.abc import Iterable, Mapping
@@ -9,13 +9,29 @@ from functools import partial
 from typing import Any, Final
 
 from durable_retry import clock
-from durable_retry.engine.base.answers import CAUSES, reason_of
+from durable_retry.engine.base.answers import CAUSES, Page, reason_of
 from durable_retry.engine.base.errors import NoSuchDeadLetterError, NoSuchSagaError, WrongSagaStateError
-from durable_retry.engine.base.json_forms import UnreadableRecordError, from_rfc3339
+from durable_retry.engine.base.json_forms import UnreadableRecordError, from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import SAGA
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    Problem,
+    pointer_of,
+    validated,
+)
 from durable_retry.engine.dead_letters.record import Status, WrongStatusError
+from durable_retry.engine.facts import SubmissionOutcome
 from durable_retry.engine.operations.completion import Completion, values_at
+from durable_retry.engine.operations.keys import workflow_id_for
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.workflows.document import SagaDocument
+from durable_retry.engine.workflows.references import (
+    SAGA_SOURCE,
+    SagaRequest,
+    StepRequest,
+    references_in_operation,
+    references_of,
+)
 from durable_retry.engine.workflows.restart import (
     RESTARTABLE,
     RestartBody,
@@ -28,6 +44,9 @@ from durable_retry.engine.workflows.restart import (
 from durable_retry.engine.workflows.shapes import Saga, SagaStep
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.dead_letters.records import archive
+from durable_retry.services.sources import http_admission
+from durable_retry.services.workflows import WorkflowRequest, fingerprint_of_request
+from durable_retry.stores import sagas as store
 from durable_retry.stores.dead_letters.records import dead_letter_id_of, find_dead_letter
 from durable_retry.stores.operations.results import whole_result
 from durable_retry.stores.operations.status import find_status, fingerprint_of
@@ -45,6 +64,109 @@ from durable_retry.stores.sagas import (
     write_restart,
 )
 from durable_retry.stores.task_hub import TaskHub
+from durable_retry.stores.workflows import list_created, note_created
+
+
+def saga_steps(workflow: WorkflowRequest, request: SagaRequest, now: datetime) -> tuple[SagaStep, ...]:
+    """Resolve every operation and every compensation, and what they refer to."""
+    references, problems = references_of(request)
+    reader = _StepReader(workflow, now, problems)
+    steps = [
+        (step.name, reader.operation(index, step), reader.compensation(index, step))
+        for index, step in enumerate(request.steps)
+    ]
+    if reader.problems:
+        raise InvalidInputError(reader.problems)
+    return tuple(
+        SagaStep(name=name, operation=operation, compensation=compensation, wanted=references.get(name))
+        for name, operation, compensation in steps
+        if operation is not None
+    )
+
+
+class _StepReader:
+    """Resolves the operations of steps, collecting mistakes instead of stopping at the first."""
+
+    def __init__(self, workflow: WorkflowRequest, now: datetime, problems: list[Problem]) -> None:
+        self.problems = problems
+        self._workflow = workflow
+        self._now = now
+        self._seen: set[str] = set()
+
+    def operation(self, index: int, step: StepRequest) -> OperationInput | None:
+        """Read the operation of a step; None when it has mistakes."""
+        return self._read_operation(
+            step.operation, pointer_of("steps", index, "operation"), f"do.{step.name}"
+        )
+
+    def compensation(self, index: int, step: StepRequest) -> OperationInput | None:
+        """Read the compensation of a step; None when it has none, or one with mistakes."""
+        if step.compensation is None:
+            return None
+        pointer = pointer_of("steps", index, "compensation")
+        operation = self._read_operation(step.compensation, pointer, f"undo.{step.name}")
+        return None if operation is None else replace(operation, undoes=self._workflow.id)
+
+    def _read_operation(self, document: dict[str, Any], pointer: str, place: str) -> OperationInput | None:
+        unknown = [at for at, _ in references_in_operation(document)]
+        try:
+            operation = self._workflow.resolve(document, place, self._now, unknown)
+        except InvalidInputError as error:
+            self.problems.extend(
+                Problem(pointer + problem.pointer, problem.detail) for problem in error.problems
+            )
+            return None
+        if operation.operation_id in self._seen:
+            self.problems.append(Problem(f"{pointer}/key", "is that of another operation of this saga"))
+        self._seen.add(operation.operation_id)
+        return operation
+
+
+async def accept_saga(hub: TaskHub, workflow: WorkflowRequest, document: Any) -> SubmissionOutcome:
+    """Start a saga unless its key was used before; arguments and errors as `accept_batch`."""
+    request = validated(SagaRequest, document)
+    now = clock.now()
+    steps = saga_steps(workflow, request, now)
+    saga = Saga(
+        saga_id=workflow.id,
+        steps=steps,
+        created_at=now,
+        fingerprint=fingerprint_of_request(SAGA_SOURCE, document),
+        key=workflow.key,
+    )
+    async with http_admission().admitted(hub):
+        await _note_saga(hub, saga)
+        is_started = await hub.start_instance(SAGA, saga.saga_id, {"saga": saga.to_json()}, again=False)
+    if not (is_started and hub.starts_are_atomic):
+        instance = await hub.read_instance(saga.saga_id)
+        if instance is not None and store.fingerprint_of_saga(instance) != saga.fingerprint:
+            return SubmissionOutcome.KEY_REUSED
+    return SubmissionOutcome.STARTED if is_started else SubmissionOutcome.REPLAYED
+
+
+async def _note_saga(hub: TaskHub, saga: Saga) -> None:
+    # Under the time of its first submission.
+    instance = await hub.read_instance(saga.saga_id)
+    created_at = to_rfc3339(saga.created_at) if instance is None else instance.input["saga"]["created_at"]
+    await note_created(SAGA_SOURCE, saga.saga_id, created_at)
+
+
+async def find_saga(hub: TaskHub, saga_id: str) -> SagaDocument | None:
+    """Return a saga; None when there is none of this id."""
+    return await store.find_saga(hub, saga_id)
+
+
+async def sagas_of_key(hub: TaskHub, key: str, tenant: str) -> Page[SagaDocument]:
+    """Return the saga of a caller's key, or nothing; errors as `find_saga`."""
+    saga = await store.find_saga(hub, workflow_id_for(SAGA_SOURCE, tenant, key))
+    return Page[SagaDocument](items=() if saga is None else (saga,))
+
+
+async def list_sagas(hub: TaskHub, limit: int, cursor: str | None) -> Page[SagaDocument]:
+    """Return sagas, the newest first."""
+    listed, following = await list_created(hub, SAGA_SOURCE, document_of_saga, limit=limit, cursor=cursor)
+    return Page[SagaDocument](items=tuple(listed), next_cursor=following)
+
 
 _AT_ONCE: Final = 10
 
@@ -77,7 +199,6 @@ async def restart_saga(hub: TaskHub, saga_id: str, body: RestartBody, by: str | 
         by: Who asks; None where that is not known.
 
     Raises:
-        NoSuchSagaError: There is none of this id.
         InvalidInputError: It has no step of this name, or a confirmed one is not in doubt.
         WrongSagaStateError: It runs, succeeded or was stopped; a part of it is under way or in doubt; a
             result that is needed is gone; somebody else restarts it.

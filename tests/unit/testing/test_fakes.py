@@ -1,5 +1,5 @@
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.settings.placeholders import with_placeholders
+from durable_retry.testing.fakes import with_placeholders
 
 FILE = """
 [dependencies.payments]

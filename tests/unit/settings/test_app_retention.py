@@ -2,8 +2,8 @@ from datetime import timedelta
 
 import pytest
 
+from durable_retry.settings.app import RetentionSettings
 from durable_retry.settings.group import SettingsError
-from durable_retry.settings.upkeep import RetentionSettings
 
 
 def test_the_usual_spans_hold_without_settings() -> None:

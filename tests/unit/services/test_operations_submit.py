@@ -15,8 +15,8 @@ from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.facts import StartUnanswered
 from durable_retry.engine.operations.keys import KeyRecord
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.services.operations import submit as submission
-from durable_retry.services.operations.submit import (
+from durable_retry.services import operations
+from durable_retry.services.operations import (
     KeyReused,
     Replayed,
     Started,
@@ -61,7 +61,7 @@ def storage(monkeypatch: pytest.MonkeyPatch) -> AzureStorage:
     async def no_record(_hub: TaskHub, _operation_id: str) -> None:
         return None
 
-    monkeypatch.setattr(submission, "read_record", no_record)
+    monkeypatch.setattr(operations, "read_record", no_record)
     monkeypatch.setattr(TaskHub, "start_operation", storage.start_operation)
     monkeypatch.setattr(TaskHub, "read_instance", storage.read_instance)
     return storage
@@ -71,7 +71,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, record: KeyRecord) -> None:
     async def read(_hub: TaskHub, _operation_id: str) -> KeyRecord:
         return record
 
-    monkeypatch.setattr(submission, "read_record", read)
+    monkeypatch.setattr(operations, "read_record", read)
 
 
 def a_key_record(**more: Any) -> KeyRecord:
@@ -115,7 +115,7 @@ async def test_an_instance_answers_before_a_record_also_one_that_nobody_can_read
 
     recorded(monkeypatch, a_key_record())
     answers = [await submit(AZURE, an_operation())]
-    monkeypatch.setattr(submission, "read_record", read_damaged)
+    monkeypatch.setattr(operations, "read_record", read_damaged)
     answers.append(await submit(AZURE, an_operation()))
     for answer in answers:
         assert isinstance(answer, Replayed)

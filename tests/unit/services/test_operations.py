@@ -8,7 +8,7 @@ from durable_retry.engine.base.errors import InstanceEndedError, WrongOperationS
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.facts import ActedOn
 from durable_retry.in_process import Operations
-from durable_retry.services.operations import control
+from durable_retry.services import operations
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import facts
 from durable_retry.triggers.http.operations import (
@@ -61,7 +61,7 @@ class Hub:
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     hub = Hub()
-    monkeypatch.setattr(control, "find_status", hub.find_status)
+    monkeypatch.setattr(operations, "find_status", hub.find_status)
     monkeypatch.setattr(items, "find_status", hub.find_status)
     monkeypatch.setattr(TaskHub, "raise_event", hub.raise_event)
     monkeypatch.setattr(facts, "_receivers", {ActedOn: [hub.acted_on.append]})
@@ -75,7 +75,7 @@ async def bulk(action: BulkAction, **options: Any) -> BulkItem:
 
 
 async def test_a_retry_now_names_the_attempt_that_the_operation_waits_for(hub: Hub) -> None:
-    await control.retry_now(HUB, "op-1", by="ada")
+    await operations.retry_now(HUB, "op-1", by="ada")
     assert hub.raised == [("op-1", "retry_now", {"attempt": 3, "by": "ada"})]
 
 
@@ -92,13 +92,13 @@ async def test_what_no_circuit_holds_up_is_not_tried(hub: Hub) -> None:
     assert answer.body["detail"] == "The operation does not wait for a circuit: its status is waiting_retry."
 
 
-@pytest.mark.parametrize("act", [control.cancel, control.retry_now])
+@pytest.mark.parametrize("act", [operations.cancel, operations.retry_now])
 async def test_what_was_asked_of_an_operation_is_reported_once(hub: Hub, act: Any) -> None:
     await act(HUB, "op-1", by="ada")
     assert hub.acted_on == [ActedOn(WAITING, act.__name__, "ada")]
 
 
-@pytest.mark.parametrize("act", [control.cancel, control.retry_now])
+@pytest.mark.parametrize("act", [operations.cancel, operations.retry_now])
 async def test_what_ended_meanwhile_is_neither_acted_on_nor_reported(hub: Hub, act: Any) -> None:
     hub.ended_meanwhile = True
     with pytest.raises(WrongOperationStateError, match="the operation has ended meanwhile"):
@@ -130,7 +130,7 @@ async def test_every_way_to_retry_now_refuses_what_does_not_wait_for_the_same_re
 
 
 async def test_many_are_paused_as_one_is(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("durable_retry.services.operations.control.clock.now", lambda: NOON)
+    monkeypatch.setattr("durable_retry.services.operations.clock.now", lambda: NOON)
     assert (await bulk(BulkAction.PAUSE, reason="moving", for_seconds=60.0)).detail is None
     body = {"reason": "moving", "for_seconds": 60}
     await call(pause_operation, TaskHub("{}"), body, operation_id="op-1")
