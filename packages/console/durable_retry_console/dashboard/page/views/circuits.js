@@ -75,7 +75,7 @@ const pair = (count, name, kind) => h("span", {}, h("b", { class: `count ${kind}
 function next(circuit) {
   if (circuit.unreadable) return h("span", { class: "circuit-next", title: circuit.unreadable }, "its state cannot be read");
   if (circuit.throttled_until) return h("span", { class: "circuit-next" }, `paused by ${circuit.throttled_by ?? "the dependency"} until `, at(circuit.throttled_until), ", ", until(circuit.throttled_until));
-  if (circuit.state === "half_open") return h("span", { class: "circuit-next" }, "a probe is under way");
+  if (circuit.state === "half_open") return h("span", { class: "circuit-next" }, "the next call is a probe: it closes the circuit, or opens it again");
   const deadlines = circuit.stops_deadline ? "; deadlines stop meanwhile" : "";
   if (circuit.retry_at) return h("span", { class: "circuit-next" }, circuit.state === "open" ? "next probe " : "set by hand, ends ", until(circuit.retry_at), deadlines);
   if (circuit.state === "forced_open") return h("span", { class: "circuit-next" }, "held open until somebody closes it", deadlines);
