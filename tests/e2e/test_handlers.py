@@ -42,23 +42,6 @@ def test_the_shipped_handler_keeps_its_order_and_announces_it_with_the_result(
     assert tailored.target.received(key)["count"] == 2
 
 
-def test_a_refusal_by_the_service_is_a_refusal_by_the_shipped_handler(tailored: System, key: str) -> None:
-    ended = tailored.until(
-        accepted(tailored, key, "place-order", order(key, path="/status/422")), "dead_lettered"
-    )
-    assert ended["dead_letter"]["reason"] == "RejectedByHandler"
-    assert ended["dead_letter"]["category"] == "malformed"
-    assert "422" in str(ended["attempts"][0]["error"])
-
-
-def test_a_handler_that_exits_in_a_thread_fails_and_no_other_is_disturbed(tailored: System, key: str) -> None:
-    other = accepted(tailored, f"{key}-other", "transient", {"retry_after": 0.5})
-    ended = tailored.until(accepted(tailored, key, "exits-in-a-thread", {}), "dead_lettered")
-    assert (ended["dead_letter"]["reason"], ended["attempt_count"]) == ("RetriesExhausted", 3)
-    assert ended["attempts"][0]["error"] == "SystemExit: out of paper"
-    assert tailored.until(other, "succeeded")["attempt_count"] == 2
-
-
 def steps_of(document: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [tuple(step.values()) for step in document["steps"]]
 

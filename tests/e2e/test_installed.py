@@ -9,7 +9,6 @@ import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import pytest
 from azure.storage.queue import QueueClient, TextBase64DecodePolicy, TextBase64EncodePolicy
 
 from durable_retry.client import AsyncClient, Client, OperationFailed
-from durable_retry.engine.base.json_forms import to_rfc3339
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
 from tests.support.azurite import Storage
 from tests.support.documents import Document
@@ -281,50 +279,6 @@ async def test_a_program_awaits_with_the_client(shop: httpx.Client, key: str) ->
         submitted = await client.submit(dependency="warehouse", request={"path": "/fail/1"}, key=key)
         done = await client.wait(submitted.operation_id, timeout_seconds=60)
         assert [attempt.category for attempt in done.attempts] == ["transient", None]
-
-
-def test_a_program_runs_the_engine_with_the_client(shop: httpx.Client, key: str) -> None:
-    group = {"dependency": "warehouse", "created_after": to_rfc3339(datetime.now(UTC))}
-    with Client(f"{shop.base_url}/api/retries") as client:
-        bad = client.submit(dependency="warehouse", request={"path": "/status/422"}, key=f"{key}-bad")
-        with pytest.raises(OperationFailed):
-            client.wait(bad.operation_id, timeout_seconds=60)
-        replay = {"action": "replay", "filter": group}
-        assert client.request("POST", "bulk-actions", body=replay | {"dry_run": True})["matched"] == 1
-        again = ended_action(client, client.request("POST", "bulk-actions", body=replay)["action_id"])
-        assert (again["status"], again["started"], again["failed_again"]) == ("completed", 1, 1)
-        archive = {"action": "archive", "filter": group, "note": "seen"}
-        action_id = client.request("POST", "bulk-actions", body=archive)["action_id"]
-        assert ended_action(client, action_id)["started"] == 1
-        items = client.items(f"bulk-actions/{action_id}/items")
-        assert [item["outcome"] for item in items] == ["done"]
-        held = {"reason": "a test", "for_seconds": 60}
-        client.request("POST", "circuits/warehouse/open", body=held)
-        eventually(lambda: state_of(client, "warehouse") == "forced_open", "the circuit is held open")
-        client.request("POST", "circuits/warehouse/close", body={"reason": "the test is over"})
-        eventually(lambda: state_of(client, "warehouse") == "closed", "the circuit is closed")
-        assert list(client.items("outbox", status="failed")) == []
-        assert (
-            client.request("POST", "alerts/test")["items"]
-            == client.request("GET", "alerts")["receivers"]
-            == []
-        )
-        (letter, *_) = client.dead_letters(dependency="warehouse", key=f"{key}-bad")
-        assert letter.operation_id == bad.operation_id
-
-
-def ended_action(client: Client, id_: str) -> dict[str, Any]:
-    """An action on many, when all that it started has ended."""
-
-    def look() -> dict[str, Any] | None:
-        document: dict[str, Any] = client.request("GET", f"bulk-actions/{id_}")
-        return document if document["status"] == "completed" else None
-
-    return eventually(look, f"{id_} ends")
-
-
-def state_of(client: Client, dependency: str) -> Any:
-    return client.request("GET", f"circuits/{dependency}")["state"]
 
 
 CORE_ALONE = """

@@ -3,14 +3,13 @@
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any
 
 import httpx
 import pytest
 
 from scripts.processes import eventually
-from tests.support.app import System, operation
+from tests.support.app import System
 
 
 def instant(text: str) -> datetime:
@@ -34,14 +33,6 @@ def test_an_operation_that_fails_twice_waits_says_why_and_succeeds(system: Syste
     assert done["result"]["json"]["received"] == {"amount": 5}
     assert (done["correlation_id"], done["source"], done["next_attempt_at"]) == ("order-42", "http", None)
     assert done["dead_letter"] is None
-
-
-def test_no_retry_arrives_before_its_time(system: System, key: str) -> None:
-    operation_id = system.accepted(key, "/fail/2", retry={"initial_seconds": 0.5})
-    system.until(operation_id, "succeeded")
-    arrivals = [instant(one["received_at"]) for one in system.target.received(key)["tries"]]
-    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(arrivals)]
-    assert all(gap >= 0.5 for gap in gaps), gaps
 
 
 @pytest.mark.long
@@ -71,29 +62,6 @@ def test_every_try_of_a_large_operation_carries_all_of_it(system: System, key: s
     operation_id = system.accepted(key, "/fail/2", request={"json": large})
     assert system.until(operation_id, "succeeded")["result"]["json"]["received"] == large
     assert system.target.received(key)["count"] == 3
-
-
-def test_an_answer_that_is_too_deep_is_kept_as_text_and_asked_for_once(system: System, key: str) -> None:
-    text = "[" * 60 + "]" * 60
-    body = operation(key, "/echo")
-    body["request"] = {"method": "POST", "path": "/echo", "body": text}
-    answer = system.client.post("/api/operations", json=body)
-    document = system.until(answer.json()["operation_id"], "succeeded")
-    assert text in document["result"]["body"]
-    assert "json" not in document["result"]
-    assert system.target.received(key)["count"] == 1
-
-
-def test_an_operation_waits_as_long_as_its_preview_says(system: System, key: str) -> None:
-    retry = {"strategy": "exponential", "initial_seconds": 0.4, "jitter": "full"}
-    question = {"dependency": "flaky", "retry": retry}
-    preview = system.client.post("/api/policies/preview", json=question).raise_for_status().json()
-    done = system.until(system.accepted(key, "/fail/2", retry=retry), "succeeded")
-    planned = [attempt["next_delay_seconds"] for attempt in done["attempts"][:2]]
-    assert all(
-        wait["least_seconds"] <= seconds <= wait["most_seconds"]
-        for wait, seconds in zip(preview["waits"], planned, strict=True)
-    )
 
 
 def test_a_repetition_shows_the_request_of_the_first(system: System, key: str) -> None:

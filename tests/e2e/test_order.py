@@ -1,15 +1,10 @@
 """Operations of one order key run one after the other."""
 
-import json
 from contextlib import suppress
-from itertools import pairwise
 from typing import Any
-
-from azure.storage.queue import QueueClient
 
 from scripts.processes import eventually
 from tests.support.app import System, dead_letter
-from tests.support.azurite import Storage
 
 
 def in_order(system: System, key: str, name: str, path: str, **more: Any) -> str:
@@ -108,28 +103,3 @@ def test_an_operation_that_was_terminated_does_not_hold_its_lane_up_for_ever(
         return bool(system.status(second)["status"] == "succeeded")
 
     eventually(went_on, "the lane goes on", within_seconds=60)
-
-
-def test_messages_of_the_queue_run_one_at_a_time(system: System, storage: Storage, key: str) -> None:
-    bodies = [
-        {
-            "dependency": "flaky",
-            "key": f"{key}-{number}",
-            "order_key": key,
-            "request": {"method": "POST", "path": "/fail/0", "json": {}},
-        }
-        for number in range(3)
-    ]
-    with QueueClient.from_connection_string(storage.connection_string, "operations") as operations:
-        for body in bodies:
-            operations.send_message(json.dumps(body))
-
-    def ended() -> list[dict[str, Any]]:
-        found = system.client.get("/api/operations", params={"q": key, "status": "succeeded"}).json()["items"]
-        return found if len(found) == len(bodies) else []
-
-    spans = sorted(
-        (each["attempts"][0]["started_at"], each["updated_at"])
-        for each in (system.status(one["operation_id"]) for one in eventually(ended, "all have ended"))
-    )
-    assert all(end <= start for (_, end), (start, _) in pairwise(spans))

@@ -56,28 +56,6 @@ def test_what_was_ended_through_the_platform_is_listed_as_what_it_is(
     assert (again.status_code, again.json()["status"]) == (200, status)
 
 
-def test_what_was_terminated_during_an_attempt_is_a_dead_letter_that_can_be_replayed(
-    system: System, key: str
-) -> None:
-    operation_id = system.accepted(key, "/hang/1?seconds=3", dependency="slow")
-    eventually(lambda: bool(system.target.received(key)["in_flight"]), "it is in an attempt")
-    instance = f"/runtime/webhooks/durabletask/instances/{operation_id}"
-    system.client.post(f"{instance}/terminate", params={"reason": "too slow"}).raise_for_status()
-    system.until(operation_id, "dead_lettered")
-
-    def kept() -> dict[str, Any] | None:
-        # The first run keeps the dead letter, and one that sees the key completed purges the history.
-        assert system.client.post("/admin/functions/watch", json={}).status_code == 202
-        letter: dict[str, Any] = system.status(operation_id)["dead_letter"]
-        return letter if letter["id"] is not None else None
-
-    letter = eventually(kept, "its dead letter is kept")
-    assert (letter["reason"], letter["category"]) == ("AmbiguousOutcome", "ambiguous")
-    assert letter["detail"] == "the orchestration was terminated: too slow"
-    assert system.client.post(f"/api/dead-letters/{letter['id']}/replay", json={}).status_code == 202
-    system.until_replayed({"operation_id": operation_id}, "succeeded")
-
-
 def test_an_operation_that_begins_later_is_listed_and_started_now(system: System, key: str) -> None:
     operation_id = system.accepted(key, "/fail/0", delay_seconds=3600)
     assert system.until(operation_id, "scheduled")["attempt_count"] == 0
@@ -92,19 +70,6 @@ def test_an_operation_that_begins_later_is_listed_and_started_now(system: System
         lambda: operation_id not in listed(system, "scheduled"),
         "it is not listed as scheduled any more",
     )
-
-
-def test_of_operations_with_one_debounce_key_the_last_one_runs(system: System, key: str) -> None:
-    wanted: dict[str, Any] = {"debounce_key": key, "debounce_seconds": 1.5}
-    ids = [system.accepted(f"{key}-{number}", "/echo", **wanted) for number in range(3)]
-    assert system.accepted(f"{key}-2", "/echo", **wanted) == ids[2]
-    done = system.until(ids[2], "succeeded")
-    assert (done["debounce_key"], "replaced_by" in done) == (key, False)
-    for each in ids[:2]:
-        replaced = system.until(each, "cancelled")
-        assert (replaced["replaced_by"] in ids[1:], replaced["attempt_count"]) == (True, 0)
-    later = system.accepted(f"{key}-3", "/echo", debounce_key=key, debounce_seconds=0.1)
-    assert "replaced_by" not in system.until(later, "succeeded")
 
 
 def test_a_paused_operation_goes_on_when_it_is_resumed(system: System, key: str) -> None:

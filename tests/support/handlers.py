@@ -1,34 +1,9 @@
-"""Handlers with each kind of outcome; the tests name this module in the app setting HANDLERS."""
-
-import sys
+"""A handler with steps; the tests name this module in the app setting HANDLERS."""
 
 from pydantic import BaseModel, ConfigDict
 
 import durable_retry
 from durable_retry.handlers import Call, Transient
-
-
-class Wish(BaseModel):
-    """How many attempts fail, and the wait that they ask for."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    attempts: int = 1
-    retry_after: float | None = None
-
-
-@durable_retry.operation("transient", dependency="flaky")
-async def transient(wish: Wish, call: Call) -> str:
-    """Raises Transient at first."""
-    if call.attempt <= wish.attempts:
-        raise Transient("not yet", retry_after=wish.retry_after)
-    return call.key
-
-
-@durable_retry.operation("exits-in-a-thread", dependency="flaky")
-def exits_in_a_thread(_wish: Wish) -> None:
-    """Exits."""
-    sys.exit("out of paper")
 
 
 class Trip(BaseModel):

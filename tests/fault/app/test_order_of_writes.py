@@ -124,7 +124,7 @@ def events_of(storage: Storage, cut: Cut) -> set[str]:
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.key)
-@pytest.mark.shows("A4")
+@pytest.mark.shows("A3", "A4")
 def test_a_kill_between_any_two_writes_ends_in_the_same_place(life: Life, azurite: Storage, cut: Cut) -> None:
     system = life.system
     ended = system.until(cut.operation_id, "dead_lettered" if cut.ambiguous else "succeeded")

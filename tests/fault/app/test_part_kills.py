@@ -127,6 +127,7 @@ def test_every_activity_that_writes_was_killed_behind_a_write(aftermath: Afterma
     assert killed == writing - NOT_CUT_YET
 
 
+@pytest.mark.shows("A6")
 def test_every_operation_is_in_one_end_state(aftermath: Aftermath) -> None:
     assert aftermath.report["instances"] == aftermath.expected.operations
     assert aftermath.report["records"] == aftermath.expected.operations

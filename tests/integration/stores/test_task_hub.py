@@ -8,12 +8,12 @@ import pytest
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.operations.operation import CONTENT_BYTES, digest_of
 from durable_retry.services.attempt import attempt
-from durable_retry.services.operations import KeyReused, Replayed, Started, submit
+from durable_retry.services.operations import Replayed, Started, submit
 from durable_retry.stores.operations.entities import read_record
 from durable_retry.stores.operations.status import document_of, find_status
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from scripts.processes import free_port
-from tests.support.builders import an_operation, failing
+from tests.support.builders import an_operation
 from tests.support.hub import TaskHubStage, binding_for
 
 WAIT_SECONDS = 20
@@ -35,26 +35,6 @@ async def until_recorded(hub: TaskHubStage) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_an_operation_runs_to_its_end(task_hub: TaskHubStage) -> None:
-    assert isinstance(await submit(task_hub.binding, an_operation(deadline_in=None)), Started)
-    document = await finished(task_hub, "op-test")
-    assert document["status"] == "succeeded"
-
-
-async def test_a_duplicate_of_a_finished_operation_answers_its_document(task_hub: TaskHubStage) -> None:
-    await submit(task_hub.binding, an_operation(deadline_in=None))
-    document = await finished(task_hub, "op-test")
-    assert await submit(task_hub.binding, an_operation(deadline_in=None)) == Replayed(document, finished=True)
-
-
-async def test_a_duplicate_with_another_fingerprint_is_a_mismatch(task_hub: TaskHubStage) -> None:
-    task_hub.answer = failing(99)
-    await submit(task_hub.binding, an_operation(deadline_in=None))
-    assert isinstance(
-        await submit(task_hub.binding, an_operation(deadline_in=None, fingerprint="another")), KeyReused
-    )
-
-
 @pytest.mark.shows("C2")
 async def test_of_fifty_at_once_one_starts_and_one_attempt_is_made(task_hub: TaskHubStage) -> None:
     answers = await asyncio.gather(
@@ -73,10 +53,6 @@ async def test_a_purged_operation_is_answered_from_its_record(task_hub: TaskHubS
     await client.purge_orchestration("op-test")
     assert await find_status(task_hub.binding, "op-test") == document
     assert await submit(task_hub.binding, an_operation(deadline_in=None)) == Replayed(document, finished=True)
-
-
-async def test_an_unknown_operation_has_no_status(task_hub: TaskHubStage) -> None:
-    assert await find_status(task_hub.binding, "op-unknown") is None
 
 
 async def test_a_task_hub_that_is_away_has_an_error_of_its_own() -> None:

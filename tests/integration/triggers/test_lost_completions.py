@@ -99,14 +99,6 @@ async def test_a_history_does_not_wait_for_its_record_for_ever(
     assert await purged(hub, NOW + timedelta(hours=25), after=timedelta(days=8)) == 1
 
 
-async def test_a_key_that_was_generated_keeps_no_record(hub: TaskHubStage) -> None:
-    operation = an_operation(created_at=NOW, deadline_at=None, key_is_generated=True)
-    await submit(hub.binding, operation)
-    await hub.binding.wait_for_end("op-test", 20)
-    assert await purged(hub, SOON_AFTER) == 1
-    assert await read_record(hub.binding, "op-test") is None
-
-
 async def purged(hub: TaskHubStage, started_before: datetime, after: timedelta = timedelta(hours=1)) -> int:
     """Purge what started before an instant, one round so long after now; return how many histories went."""
     number, past = 0, Past(hub=hub.binding, now=NOW + after, before=started_before)

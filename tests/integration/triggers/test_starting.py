@@ -44,12 +44,6 @@ def nothing_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "find_status", pending)
 
 
-async def test_operations_that_have_begun_are_no_trouble(hub: TaskHubStage) -> None:
-    await accepted(hub, "done", Prefer="wait=20")
-    await write_noted()
-    assert await seconds_without_a_start(hub.binding, clock.now() + timedelta(minutes=3), PATIENCE) == 0.0
-
-
 async def test_without_operations_there_is_no_trouble(hub: TaskHubStage) -> None:
     assert await seconds_without_a_start(hub.binding, clock.now(), PATIENCE) == 0.0
 

@@ -263,22 +263,6 @@ async def test_a_crash_in_the_middle_of_a_removal_is_made_up(
     assert await due(NOW, 10) == []
 
 
-@pytest.mark.long
-async def test_finished_histories_go_after_their_time(
-    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settle_on(monkeypatch, dead_letter_retention_days=0, history_retention_days=7)
-    hub.answer = failing(0)
-    operation = an_operation(operation_id="op-old", created_at=NOW, deadline_at=None)
-    await submit(hub.binding, operation)
-    await hub.binding.wait_for_end("op-old", 20)
-    started_at = datetime.now(UTC)
-    await run_maintenance(hub.binding, started_at + timedelta(days=6))
-    assert await hub.binding.read_instance("op-old") is not None
-    await run_maintenance(hub.binding, started_at + timedelta(days=8))
-    assert await hub.binding.read_instance("op-old") is None
-
-
 async def test_an_intent_that_cannot_be_finished_does_not_hold_up_the_others(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

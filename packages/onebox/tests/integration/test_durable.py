@@ -87,14 +87,3 @@ def test_on_azures_terms_work_survives_kill_9_and_rests(tmp_path: Path) -> None:
         assert time.monotonic() - killed > 15
     finally:
         onebox.close()
-
-
-@pytest.mark.long
-def test_work_survives_kill_9(own_onebox: OneboxProcess) -> None:
-    own_onebox.start_orchestration("nap", "long-nap", 3)
-    own_onebox.start_orchestration("greet", "quick", ["Ada"])
-    own_onebox.until_finished("quick")
-    own_onebox.server.kill()
-    own_onebox.server.start()
-    assert own_onebox.until_finished("long-nap")["output"] == "Hello sleeper!"
-    assert own_onebox.until_finished("quick")["output"]["total"] == 1

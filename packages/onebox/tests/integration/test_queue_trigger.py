@@ -106,16 +106,6 @@ def test_many_messages_run_once_each(onebox: OneboxProcess) -> None:
 
 
 @pytest.mark.long
-def test_a_message_in_flight_at_kill_9_is_kept(own_onebox: OneboxProcess) -> None:
-    own_onebox.queue("work").send_message("sleep 60")
-    seen(own_onebox, "sleep 60")
-    own_onebox.server.kill()
-    own_onebox.server.start()
-    # It is hidden for the rest of its ten minutes, and nobody deletes it before it has run.
-    assert own_onebox.queue("work").get_queue_properties().approximate_message_count == 1
-
-
-@pytest.mark.long
 def test_a_message_in_flight_at_a_stop_comes_back_at_the_next_start(own_onebox: OneboxProcess) -> None:
     own_onebox.queue("work").send_message("sleep 60")
     seen(own_onebox, "sleep 60")
