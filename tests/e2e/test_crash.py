@@ -1,5 +1,7 @@
 """Kill -9 in the middle, start again with the same data: everything accepted goes on."""
 
+from typing import Any
+
 import pytest
 
 from scripts.processes import eventually
@@ -36,6 +38,27 @@ def test_what_waits_and_what_is_in_an_attempt_both_finish_after_a_kill(own_syste
     )  # The one that was cut off, and the one that was made again.
 
 
+@pytest.mark.long
+def test_kills_at_many_moments_lose_nothing_and_start_nothing_twice(own_system: System, key: str) -> None:
+    paths = {f"{key}-{number}": f"/fail/{number % 3}?status=503" for number in range(60)}
+    ids = {
+        name: own_system.accepted(name, path, retry={"initial_seconds": 1}) for name, path in paths.items()
+    }
+
+    kills = 0
+    for seen in (60, 70, 90, 110):  # 60 first tries; then the retries, as they come due in bursts
+        eventually(lambda seen=seen: tries(own_system, paths) >= seen, f"{seen} tries")  # type: ignore[misc] # a default binds it
+        kill_and_start(own_system)
+        kills += 1
+
+    for name, operation_id in ids.items():
+        document = own_system.until(operation_id, "succeeded")
+        failures = int(paths[name][len("/fail/")])
+        assert document["attempt_count"] <= failures + 1 + kills
+        assert own_system.target.received(name)["most_in_flight"] == 1
+    assert tries(own_system, paths) <= 120 + 60 * kills
+
+
 @pytest.mark.shows("A8")
 def test_a_stop_is_orderly_and_loses_nothing(own_system: System, key: str) -> None:
     operation_id = own_system.accepted(key, "/fail/1", retry={"initial_seconds": 1})
@@ -43,3 +66,7 @@ def test_a_stop_is_orderly_and_loses_nothing(own_system: System, key: str) -> No
     assert own_system.server.stop() == 0
     own_system.server.start()
     assert own_system.until(operation_id, "succeeded")["attempt_count"] == 2
+
+
+def tries(system: System, keys: dict[str, Any]) -> int:
+    return sum(count for key, count in system.target.totals().items() if key in keys)
