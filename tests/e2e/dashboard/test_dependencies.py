@@ -1,17 +1,21 @@
 """Circuits, policies and the outbox in a browser."""
 
 import re
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import expect
 
+from scripts.processes import eventually
 from tests.support.app import System
 from tests.support.browser import Window
 
 pytestmark = pytest.mark.long
 
 
-def test_a_circuit_is_switched_with_a_reason_that_the_trail_keeps(window: Window, seen: System) -> None:
+def test_a_circuit_is_held_open_tried_and_closed_with_reasons_that_are_kept(
+    window: Window, seen: System, key: str
+) -> None:
     window.open("circuits/held")
     window.button("Hold open").click()
     window.dialog().get_by_role("button", name="Hold open").click()
@@ -22,12 +26,32 @@ def test_a_circuit_is_switched_with_a_reason_that_the_trail_keeps(window: Window
     expect(window.page.locator(".headline .badge")).to_have_text("Forced open")
     expect(window.page.locator(".headline")).to_contain_text("set by hand, ends in 9 min")
     expect(window.card("Manual changes")).to_contain_text("maintenance")
+
+    # A worker may have a copy of the circuit from before.
+    held = eventually(lambda: waiting_for_circuit(seen, key), "an operation waits for the circuit")
+    row = window.card("Waiting circuit").locator(f"li[data-key={held}]")
+    row.get_by_role("button", name="Try once").click()
+    expect(window.dialog()).to_contain_text("The circuit does not count it and stays as it is.")
+    window.page.get_by_label("Why?").fill("it may work again")
+    window.dialog().get_by_role("button", name="Send it").click()
+    actions = seen.until(held, "succeeded")["actions"]
+    assert [(each["action"], each["reason"]) for each in actions] == [("try", "it may work again")]
+    expect(window.page.locator(".headline .badge")).to_have_text("Forced open")
+
     window.button("Close").click()
     window.page.get_by_label("Why?").fill("done")
     window.dialog().get_by_role("button", name="Close").click()
     expect(window.page.locator(".headline .badge")).to_have_text("Closed")
     trail = seen.client.get("/api/circuits/held").json()["audit"]
     assert [entry["reason"] for entry in trail] == ["done", "maintenance"]
+
+
+def waiting_for_circuit(system: System, key: str) -> str | None:
+    """Post an operation for the dependency that is held; return its id if the circuit holds it up."""
+    operation_id = system.accepted(f"{key}-{uuid4().hex}", "/echo", dependency="held")
+    ends = {"waiting_circuit", "succeeded"}
+    status = eventually(lambda: ends & {system.status(operation_id)["status"]} or None, "it is asked for")
+    return operation_id if status == {"waiting_circuit"} else None
 
 
 def test_a_dependency_that_fails_moves_its_bar(window: Window, seen: System, key: str) -> None:

@@ -9,6 +9,7 @@ import { column, counts, pagedTable, table, textColumn } from "../lists.js";
 import { all, badge, card, circuitLink, facts, headline, linesCard, mono, notice, operationLink, unreadPart } from "../pieces.js";
 import { COUNT_SECONDS, countedOperations, countingNote, Paced, waitingIn, WINDOWS } from "../poll.js";
 import { hourCharts, lastHour } from "./metrics.js";
+import { TRY } from "./operations.js";
 
 /** Dependencies of an overview, the worst first: a card for each in trouble, one line for all that are healthy. */
 export function dependencyCards(circuits) {
@@ -164,7 +165,7 @@ export function circuitView({ id: name, reload }) {
         head(circuit, path, reload),
         trip(circuit),
         card("Window", [callWindow(circuit.window, circuit.opens_at_ratio), circuit.calls ? ratioBar(circuit) : null, numbers(circuit)]),
-        lately(circuit), limits(circuit), outages(circuit), waiting(circuit), audit(circuit), settings(circuit),
+        lately(circuit), limits(circuit), outages(circuit), waiting(circuit, reload), audit(circuit), settings(circuit),
       ];
     },
   };
@@ -235,8 +236,9 @@ function startsText({ current_rate_per_second: current, rate_per_second: configu
   return configured && current < configured ? `${number(current)}, lowered from ${number(configured)}` : number(current);
 }
 
-function waiting({ waits, dependency }) {
-  const line = (one) => h("li", { data: { key: one.operation_id } }, operationLink(one.operation_id, one.key), h("span", { class: "spread" }), until(one.next_attempt_at));
+function waiting({ waits, dependency }, reload) {
+  const line = (one) => h("li", { data: { key: one.operation_id } }, operationLink(one.operation_id, one.key), h("span", { class: "spread" }), until(one.next_attempt_at),
+    one.status === "waiting_circuit" ? doing(`operations/${segment(one.operation_id)}`, reload, TRY) : null);
   return waits?.map(({ status, items }) => linesCard(words(status), items, line, { more: all("operations", { dependency, status }) }));
 }
 

@@ -94,6 +94,9 @@ export function operationView({ id, reload }) {
 
 const ENDS_FIRST = "An attempt that is under way ends first";
 const RETRY = { what: "retry-now", label: "Retry now", done: "Retrying now.", kind: "main" };
+/** One attempt past the circuit, of an operation that waits for it. */
+export const TRY = { what: "try", label: "Try once", action: "Send it", done: "Sent past the circuit, which stays as it is.", title: "Send one attempt past the circuit?",
+  words: "The circuit does not count it and stays as it is. Close the circuit by hand when the attempt succeeds.", fields: [{ name: "reason", label: "Why?", hint: "Kept with the operation." }] };
 const RESUME = { what: "resume", label: "Resume", done: "Resuming.", kind: "main" };
 const PAUSE = { what: "pause", label: "Pause", action: "Pause it", done: "Pausing.", title: "Pause this operation?", words: `${ENDS_FIRST}.`, fields: ACTIONS.pause.fields };
 const CANCEL = { what: "cancel", label: "Cancel", action: "Cancel it", done: "Cancelling.", kind: "danger", title: "Cancel this operation?",
@@ -103,7 +106,7 @@ const CANCEL = { what: "cancel", label: "Cancel", action: "Cancel it", done: "Ca
 function offered({ status }) {
   if (FINISHED.includes(status)) return [];
   if (status === "paused") return [RESUME, CANCEL];
-  return [...(WAITING.includes(status) ? [{ ...RETRY, label: status === "scheduled" ? "Start now" : RETRY.label }] : []), PAUSE, CANCEL];
+  return [...(WAITING.includes(status) ? [{ ...RETRY, label: status === "scheduled" ? "Start now" : RETRY.label }] : []), ...(status === "waiting_circuit" ? [TRY] : []), PAUSE, CANCEL];
 }
 
 const head = (one, path, reload) => headline([
@@ -121,7 +124,7 @@ function dead(one) {
     one.dead_letter.id ? deadLetterLink(one.dead_letter.id, "Look at the dead letter") : one.dead_letter.detail);
 }
 
-const DONE = { cancel: "Cancelled", retry_now: "Retried now", pause: "Paused", resume: "Resumed" };
+const DONE = { cancel: "Cancelled", retry_now: "Retried now", try: "Tried past the circuit", pause: "Paused", resume: "Resumed" };
 
 /** Who did what to it. */
 function actions(one) {
