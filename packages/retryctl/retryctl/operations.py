@@ -79,9 +79,11 @@ def _wait_line(document: Mapping[str, Any], wait: Mapping[str, Any]) -> str:
     if wait is document["waits"][-1] and document["status"] in _WAITING:
         until = f"; {next_text(document)}" if document["next_attempt_at"] else ""
         return f"  waits{what}: {_reasons(wait)}{until}"
-    seconds = (
-        datetime.fromisoformat(wait["until"]) - datetime.fromisoformat(wait["began_at"])
-    ).total_seconds()
+    ends = [wait["until"]]
+    # Somebody may have ended the wait before its time.
+    ends += [one["started_at"] for one in document["attempts"] if one["number"] == wait["before_attempt"]]
+    began_at = datetime.fromisoformat(wait["began_at"])
+    seconds = (min(map(datetime.fromisoformat, ends)) - began_at).total_seconds()
     return f"  waited {span(seconds)}{what}: {_reasons(wait)}"
 
 

@@ -68,6 +68,12 @@ def test_attempts_and_waits_are_shown_in_their_order_with_the_error_behind_each(
     ]
 
 
+def test_a_wait_that_somebody_ended_is_as_long_as_it_was() -> None:
+    done = DONE | {"started_at": "2026-11-21T12:05:02Z"}
+    lines = shown(OPERATION | {"status": "succeeded", "attempts": [FAILED, done], "waits": [CIRCUIT]})
+    assert lines[-2].startswith("  waited 5 min for the circuit: ")
+
+
 @pytest.mark.parametrize(
     ("wait", "status", "line"),
     [
