@@ -60,6 +60,25 @@ def one_of[E: StrEnum](name: str, choices: type[E], description: str) -> Paramet
     )
 
 
+def flag(name: str, description: str) -> Parameter[bool | None]:
+    """Declare a parameter that takes `true` or `false`."""
+    values = {"true": True, "false": False}
+
+    def read(value: str) -> bool:
+        if value not in values:
+            raise ValueError(value)
+        return values[value]
+
+    return Parameter(
+        name=name,
+        schema={"type": "string", "enum": [*values]},
+        description=description,
+        read=read,
+        default=None,
+        mistake="must be one of false, true",
+    )
+
+
 def whole_number(name: str, least: int, most: int, default: int, description: str) -> Parameter[int]:
     """Declare a parameter that takes a whole number in a range."""
 

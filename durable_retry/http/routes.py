@@ -178,6 +178,7 @@ class Route:
         takes_cloud_events: Whether the body may come as the `data` of a CloudEvent.
         only_reads: Whether a reader may call it although it is no GET.
         for_callers: Whether a caller may call it, who submits work and looks at it by its id.
+        for_operators: Whether only an operator may call it although it changes nothing.
         act: What the activity says of it; None says nothing.
         source: Name of the source without which the app has no such route.
         respond: Answers a request whose path this is.
@@ -198,6 +199,7 @@ class Route:
     anonymous: bool = False
     only_reads: bool = False
     for_callers: bool = False
+    for_operators: bool = False
     act: Act | None = None
     source: str | None = None
     respond: RouteAnswering
@@ -213,7 +215,8 @@ class Route:
         if self.anonymous:
             return tuple(Role)
         caller = (Role.CALLER,) if self.for_callers else ()
-        return (*caller, Role.OPERATOR) if self.changes else (*caller, Role.READER, Role.OPERATOR)
+        reader = () if self.changes or self.for_operators else (Role.READER,)
+        return (*caller, *reader, Role.OPERATOR)
 
     @property
     def problems(self) -> tuple[HTTPStatus, ...]:
@@ -252,6 +255,7 @@ class Declaration(TypedDict, total=False):
     anonymous: bool
     only_reads: bool
     for_callers: bool
+    for_operators: bool
     act: Act
     source: str
 

@@ -19,8 +19,8 @@ _KEY_ENTRY: Final = re.compile(r"([A-Za-z0-9_.\-]{1,64})=(caller|reader|operator
 class Role(StrEnum):
     """What a caller may do.
 
-    A caller may submit work and look at it by its id; a reader may read everything; an operator may also
-    change things; `none` may do nothing.
+    A caller may submit work and look at it by its id; a reader may read everything but histories; an operator
+    may also change things and read those; `none` may do nothing.
     """
 
     NONE = "none"

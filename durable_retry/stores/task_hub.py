@@ -17,6 +17,7 @@ from durabletask.client import OrchestrationQuery, OrchestrationStatus
 from durabletask.entities import EntityInstanceId
 from durabletask.internal import orchestrator_service_pb2 as pb
 from durabletask.internal.client_helpers import build_query_instances_req
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
 from durable_retry.engine.base.errors import InstanceEndedError, TaskHubUnavailableError
@@ -227,6 +228,21 @@ class TaskHub:
         async with self._asked_client() as client:
             page = await client._get_stub().QueryInstances(request)  # noqa: SLF001 - no public call gives one page
         return InstancePage(list(page.orchestrationState), _next_token(page.continuationToken.value, token))
+
+    async def read_history(self, instance_id: str) -> list[dict[str, Any]]:
+        """Return the events of an instance's present execution, protobuf in JSON; none when it is not there.
+
+        The SDK's own call turns events into objects that no executor takes.
+        """
+        request = pb.StreamInstanceHistoryRequest(instanceId=instance_id)
+        async with self._asked_client() as client:
+            chunks = client._get_stub().StreamInstanceHistory(request)  # noqa: SLF001 - as in instance_page
+            try:
+                return [MessageToDict(event) async for chunk in chunks for event in chunk.events]
+            except grpc.aio.AioRpcError as error:
+                if error.code() == grpc.StatusCode.NOT_FOUND:
+                    return []
+                raise
 
     async def page_of_prefixes(
         self, selection: Selection, prefixes: Sequence[str], cursor: str | None

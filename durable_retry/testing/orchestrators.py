@@ -138,9 +138,14 @@ def _status_document(operation: OperationInput, ended: HandlerRun) -> dict[str, 
     }
 
 
-def _orchestrator_of(declared: Any) -> Callable[[Any, Any], Any]:
+def orchestrator_function(declared: Any) -> Any:
+    """Return the function of an orchestrator, of itself or of what `orchestration_trigger` made of it."""
     handle = inspect.unwrap(user_function(declared))
-    code: Callable[[Any, Any], Any] = wrap_orchestrator(getattr(handle, "orchestrator_function", handle))
+    return getattr(handle, "orchestrator_function", handle)
+
+
+def _orchestrator_of(declared: Any) -> Callable[[Any, Any], Any]:
+    code: Callable[[Any, Any], Any] = wrap_orchestrator(orchestrator_function(declared))
     return code
 
 

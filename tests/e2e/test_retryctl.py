@@ -333,6 +333,34 @@ def test_top_shows_what_ails_and_what_waits(shell: Shell, key: str) -> None:
     assert "did you mean flaky_unsafe?" in shell.run("circuits", "show", "flaky_unsaf", code=1)
 
 
+CHANGED = """
+import azure.durable_functions as df
+app = df.DFApp()
+
+
+@app.orchestration_trigger(context_name="context")
+def operation(context, _input):
+    yield context.call_activity("something_else")
+"""
+
+
+def test_what_is_under_way_is_replayed_against_the_code_and_against_a_change(
+    shell: Shell, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operation_id = shell.submitted(key, "/fail/9", "--retry", "initial_seconds=30")
+    shell.system.until(operation_id, "waiting_retry")
+    saved = tmp_path / "saved"
+    assert " fit (" in shell.run("check-replay", "--app", str(ROOT), "--save", str(saved))
+    assert (saved / f"{operation_id}.json").is_file()
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    (tmp_path / "function_app.py").write_text(CHANGED)
+    document = shell.json("check-replay", "--app", str(tmp_path), "--histories", str(saved), code=1)
+    (found,) = (each for each in document["differences"] if each["instance_id"] == operation_id)
+    assert (found["event"], found["history"]) == (3, "activity attempt")
+    assert found["code"] == "activity something_else"
+    shell.run("cancel", operation_id)
+
+
 def test_every_command_stands_in_the_document() -> None:
     text = DOCUMENT.read_text()
     ran = {" ".join(words.split()[:2]) for words in re.findall(r"retryctl ([a-z-]+(?: [a-z-]+)?)", text)}

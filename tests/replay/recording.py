@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from durabletask.client import OrchestrationStatus
-from durabletask.internal import orchestrator_service_pb2 as pb
-from google.protobuf.json_format import MessageToDict, ParseDict
 
 from durable_retry.stores import task_hub as hub
+from durable_retry.testing.replay import History
 from scripts.processes import ROOT
 from tests.support.builders import Activities
 from tests.support.hub import TaskHubStage, task_hub_stage
@@ -34,26 +33,16 @@ type Steer = Callable[[TaskHubStage], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Recording:
-    """One execution of an orchestration, from its start to its completion.
+    """One execution of an orchestration, from its start to its completion, and what it returned."""
 
-    Attributes:
-        orchestrator: Its name.
-        instance_id: Of the orchestration.
-        events: Its history without the last event, the completion.
-        output: What it returned.
-    """
-
-    orchestrator: str
-    instance_id: str
-    events: list[pb.HistoryEvent]
+    history: History
     output: Any
 
 
 def load(shape: str, folder: Path = FOLDER) -> Recording:
     """Read a recording: `operation/healthy`."""
     document = json.loads((folder / f"{shape}.json").read_text(encoding="utf-8"))
-    events = [ParseDict(event, pb.HistoryEvent()) for event in document["events"]]
-    return Recording(shape.partition("/")[0], document["instance_id"], events, document["output"])
+    return Recording(History.read(document), document["output"])
 
 
 def shapes(folder: Path = FOLDER) -> list[str]:
@@ -95,24 +84,15 @@ async def record(orchestrator: str, name: str, shape: Shape, *, foreign: Any = N
         instance = await stage.binding.wait_for_end(shape.instance_id, _WAIT_SECONDS)
         assert instance is not None
         assert instance.runtime_status is OrchestrationStatus.COMPLETED, instance
-        events = await _history(stage, shape.instance_id)
+        events = await stage.binding.read_history(shape.instance_id)
         await hub.close_clients()
     document = {
         "instance_id": shape.instance_id,
         "output": instance.output,
-        "events": [MessageToDict(event) for event in events],
+        "events": [event for event in events if "executionCompleted" not in event],
     }
     # A stack trace names the folder of whoever recorded; where the project lies means nothing here.
     text = json.dumps(document, indent=1).replace(f"{ROOT}/", "")
     file = (FOLDER if foreign is None else FOREIGN) / orchestrator / f"{name}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text + "\n", encoding="utf-8")
-
-
-async def _history(stage: TaskHubStage, instance_id: str) -> list[pb.HistoryEvent]:
-    """Read the raw history: the SDK's client turns it into objects that have no way back."""
-    client = await stage.binding.client()
-    request = pb.StreamInstanceHistoryRequest(instanceId=instance_id)
-    chunks = client._get_stub().StreamInstanceHistory(request)
-    events = [event async for chunk in chunks for event in chunk.events]
-    return [event for event in events if not event.HasField("executionCompleted")]

@@ -196,7 +196,7 @@ def recorded_messages() -> Iterator[tuple[str, str, Any]]:
     """Give every message in the recorded histories: the history, what it is, the document."""
     for shape in shapes():
         names: dict[int | str, str] = {}
-        for event in recording(shape).events:
+        for event in recording(shape).history.events:
             message = _message(event, names)
             if message is not None and message[1]:
                 yield shape, message[0], json.loads(message[1])

@@ -80,6 +80,6 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
 
 def test_nothing_in_a_recorded_history_is_taken_for_unreadable() -> None:
     recorded = [(name, document) for _, name, document in recorded_messages()]
-    recorded += [(f"output of {each.orchestrator}", each.output) for each in map(load, shapes())]
+    recorded += [(f"output of {each.history.orchestrator}", each.output) for each in map(load, shapes())]
     checked = {name for name, document in recorded if name in CHECKS and CHECKS[name](document)}
     assert checked == CHECKS.keys()

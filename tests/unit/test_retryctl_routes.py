@@ -25,6 +25,7 @@ BY_HAND: Final = {
     "health": "GET health",
     "metrics": "GET metrics",
     "policy preview": "POST policies/preview",
+    "check-replay": "GET histories",
     "doctor": "POST diagnoses",
     "setup": "POST setup",
     "top": "GET overview",
@@ -32,7 +33,7 @@ BY_HAND: Final = {
 """Routes of the commands that have a function of their own."""
 OF_RETRYCTL: Final = {
     *("limit", "only_ids", "watch", "wait", "file", "words", "all", "minutes", "every"),
-    *("url", "master_key", "part_seconds", "stuck", "shell"),
+    *("url", "master_key", "part_seconds", "stuck", "shell", "app", "histories", "save"),
 }
 """What is not sent under its name."""
 

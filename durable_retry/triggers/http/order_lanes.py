@@ -1,6 +1,5 @@
 """HTTP: the lanes of order keys: who is in front, and who waits."""
 
-from enum import StrEnum
 from typing import Final
 
 import azure.functions as func
@@ -8,17 +7,12 @@ import azure.functions as func
 from durable_retry.engine.base.answers import Page
 from durable_retry.engine.order_lanes.document import ListedOrderLane, OrderLane
 from durable_retry.http.answers import json_answer
-from durable_retry.http.parameters import LIMIT, cursor, one_of, text
+from durable_retry.http.parameters import LIMIT, cursor, flag, text
 from durable_retry.http.routes import AWAY, Query, Routes, page, shown
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.order_lanes import find_lane, list_lanes
 
 routes = Routes("order lanes")
-
-
-class _Flag(StrEnum):
-    TRUE = "true"
-    FALSE = "false"
 
 
 def _place(value: str) -> int:
@@ -28,9 +22,7 @@ def _place(value: str) -> int:
     return number
 
 
-BLOCKED: Final = one_of(
-    "blocked", _Flag, "`true`: only those that a dead letter blocks; `false`: only others."
-)
+BLOCKED: Final = flag("blocked", "`true`: only those that a dead letter blocks; `false`: only others.")
 ORDER_KEY: Final = text(
     "order_key",
     "The lane of this order key alone, with its queue, also where nobody is in it. Takes every key; the path "
@@ -46,10 +38,8 @@ CURSOR: Final = cursor(_place)
 )
 async def list_order_lanes(query: Query, hub: TaskHub) -> func.HttpResponse:
     """List the lanes in which somebody waits or which a dead letter blocks: those first, then the longest."""
-    blocked = query[BLOCKED]
-    is_blocked = None if blocked is None else blocked is _Flag.TRUE
     lanes = await list_lanes(
-        hub, query[ORDER_KEY], blocked=is_blocked, limit=query[LIMIT], after=query[CURSOR] or 0
+        hub, query[ORDER_KEY], blocked=query[BLOCKED], limit=query[LIMIT], after=query[CURSOR] or 0
     )
     return json_answer(lanes)
 

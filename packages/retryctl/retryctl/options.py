@@ -137,6 +137,7 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "list": "limit ids",
     "limit": _limit(50),
     "limit20": _limit(20),
+    "limit1000": _limit(1000),
     "ids": _flag("--ids", "write only the ids, one per line", dest="only_ids"),
     "watch": _flag("--watch", "follow it until it ends"),
     "note": _option("--note", "why, for whoever looks later; kept with it"),
@@ -245,6 +246,14 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "app_url": _option("url", "of the app; in place of --url", "URL", nargs="?"),
     "master_key": _option("--master-key", "of the Functions host, which shows its version by /admin", "KEY"),
     "part_seconds": _option("--part-seconds", "how long to wait for each part (default: 60)", "SECONDS"),
+    "app_folder": _option("--app", "folder of the function app (default: this one)", "DIR", dest="app"),
+    "histories_or_save": OneOf(
+        (
+            _option("--histories", "replay those that were saved here, without a running app", "DIR"),
+            _option("--save", "keep what is downloaded here", "DIR"),
+        )
+    ),
+    "completed": _flag("--completed", "also what has completed", value="true"),
     "shell": _choice("shell", "bash zsh fish"),
 }
 """Options, and names of several, by the words with which a table of commands says what one takes."""

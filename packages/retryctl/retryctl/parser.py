@@ -18,6 +18,7 @@ from retryctl import (
     lanes,
     operations,
     outbox,
+    replay,
     setup,
     top,
     workflows,
@@ -61,7 +62,7 @@ GROUPS: Final = {
 COMMANDS: Final = (
     *(*operations.COMMANDS, *dependencies.COMMANDS, *dead_letters.COMMANDS, *bulk.COMMANDS, *lanes.COMMANDS),
     *(*outbox.COMMANDS, *alerts.COMMANDS, *workflows.COMMANDS, *doctor.COMMANDS, *setup.COMMANDS),
-    *top.COMMANDS,
+    *(*replay.COMMANDS, *top.COMMANDS),
     Command(
         "completion",
         "print a script that completes commands and options with the Tab key",

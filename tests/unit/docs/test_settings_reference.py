@@ -31,6 +31,7 @@ CATALOGUES = {
 }
 COMPUTED = {
     "durable_retry/settings/group.py": "reads what the groups declare",
+    "durable_retry/testing/replay.py": "takes over what local.settings.json has",
     "durable_retry/settings/sources.py": "names with a tail: KEY_POINTERS_KAFKA, connections by identity",
 }
 """Files that go through the environment by names that they make, and why."""

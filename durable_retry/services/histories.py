@@ -1,0 +1,35 @@
+"""Histories of orchestrations, the engine's and the app's own, as the task hub stores them."""
+
+import asyncio
+from typing import Annotated, Any, Final
+
+from durabletask.client import OrchestrationStatus
+from pydantic import Field
+
+from durable_retry.engine.base.answers import Answer, Page
+from durable_retry.stores.task_hub import Selection, TaskHub
+
+_UNDER_WAY: Final = frozenset({OrchestrationStatus.RUNNING, OrchestrationStatus.SUSPENDED})
+
+
+class History(Answer):
+    """The history of one orchestration."""
+
+    instance_id: Annotated[str, Field(description="Of the orchestration.")]
+    events: Annotated[
+        list[dict[str, Any]],
+        Field(description="Events of its present execution, `durabletask.protobuf.HistoryEvent` in JSON."),
+    ]
+
+
+async def list_histories(hub: TaskHub, token: str | None, *, completed: bool) -> Page[History]:
+    """Read a page of the histories of what is under way; with `completed` also of what has completed."""
+    statuses = _UNDER_WAY | ({OrchestrationStatus.COMPLETED} if completed else set())
+    # With payloads for the size of the page: a history is no smaller than they are.
+    selection = Selection(runtime_statuses=statuses, with_payloads=True, prefix="")
+    page = await hub.instance_page(selection, token)
+    # Azure Storage lists entities among the instances.
+    ids = [each.instanceId for each in page.instances if not each.instanceId.startswith("@")]
+    histories = await asyncio.gather(*map(hub.read_history, ids))
+    items = (History(instance_id=name, events=events) for name, events in zip(ids, histories, strict=True))
+    return Page(items=tuple(items), next_cursor=page.following)

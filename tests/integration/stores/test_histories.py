@@ -1,0 +1,54 @@
+"""Histories as they are listed, from a task hub over gRPC to the replay."""
+
+import asyncio
+
+import pytest
+
+from durable_retry.services.histories import list_histories
+from durable_retry.services.operations import submit
+from durable_retry.stores import task_hub as hub_module
+from durable_retry.testing.replay import History, replayed
+from orchestrators.operation import operation
+from tests.replay.with_a_wait import with_a_wait
+from tests.support.builders import an_operation, failing
+from tests.support.hub import TaskHubStage
+
+WAIT_SECONDS = 20
+
+
+async def listed(hub: TaskHubStage, *, completed: bool = False) -> dict[str, History]:
+    """Read all pages."""
+    token, histories = None, dict[str, History]()
+    while True:
+        page = await list_histories(hub.binding, token, completed=completed)
+        histories |= {each.instance_id: History.read(each.to_json()) for each in page.items}
+        if page.next_cursor is None:
+            return histories
+        token = page.next_cursor
+
+
+async def test_what_is_under_way_is_listed_and_fits_its_code(
+    task_hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_module, "_HEAVY_ROWS", 2)
+    await submit(task_hub.binding, an_operation(operation_id="op-done", key="done", deadline_in=None))
+    await task_hub.binding.wait_for_end("op-done", WAIT_SECONDS)
+    task_hub.answer = failing(99)
+    waiting = {f"op-{number}" for number in range(3)}
+    for name in waiting:
+        await submit(task_hub.binding, an_operation(operation_id=name, key=name, deadline_in=None))
+    async with asyncio.timeout(WAIT_SECONDS):
+        while (under_way := await listed(task_hub)).keys() != waiting:  # each has had its first turn
+            assert "op-done" not in under_way
+            await asyncio.sleep(0.02)
+    both = await listed(task_hub, completed=True)
+    assert both.keys() == {"op-done", *waiting}
+    assert both["op-done"].has_completed
+    assert [replayed(operation, history).difference for history in both.values()] == [None] * 4
+    changed = replayed(with_a_wait(operation), both["op-done"]).difference
+    assert changed is not None
+    assert changed.code == "a timer"
+
+
+async def test_an_instance_that_is_gone_has_no_history(task_hub: TaskHubStage) -> None:
+    assert await task_hub.binding.read_history("op-gone") == []
