@@ -250,31 +250,19 @@ class OperationStatus:
         That of a handler has `steps_run`, too.
         """
         operation, history, letter = self.operation, self.history, self.dead_letter
-        document = ListedOperation(
-            operation_id=operation.operation_id,
-            key=operation.key,
-            dependency=operation.dependency,
-            correlation_id=operation.correlation_id,
-            source=operation.source,
+        document = ListedOperation.taken_from(
+            operation,
             status=self.state,
             attempt_count=history.attempt_count,
             attempts=history.attempts,
             next_attempt_at=self.next_attempt_at,
-            deadline_at=operation.deadline_at,
             result=self.result,
             dead_letter=None if letter is None else DeadLetterNote.read(letter),
             events=tuple(EventNote.read(event) for event in self.events),
-            created_at=operation.created_at,
             updated_at=self.updated_at,
             may_have_acted=self.may_have_acted and self.state is not OperationState.SUCCEEDED,
             waits=history.waits,
             actions=history.actions or (),
-            handler=operation.handler,
-            start_at=operation.start_at,
-            order_key=operation.order_key,
-            order_on_failure=operation.order_on_failure,
-            priority=operation.priority,
-            debounce_key=operation.debounce_key,
             replaced_by=self.replaced_by,
         ).to_json()
         return document if operation.handler is None else document | {STEPS_RUN: operation.remembered_run}
