@@ -1,4 +1,4 @@
-"""Durable activities, one thin module per orchestration that calls them, and the app's own handlers.
+"""Durable activities, thin and in few modules, and the app's own handlers.
 
 A module is imported when the first of its activities is called, so that the app starts soon.
 """
@@ -12,12 +12,9 @@ from durable_retry.engine.base import names
 from durable_retry.runtime.binding import add_activity
 
 ACTIVITIES: Final[Mapping[str, tuple[str, ...]]] = {
-    "diagnosis": (names.DIAGNOSE,),
     "operation": (names.ATTEMPT, names.COMMIT, names.DEAD_LETTER),
-    "order_lane": (names.LOOK_AT_LANE,),
     "outbox": (names.OUTBOX_PENDING, names.PUBLISH, names.OUTBOX_GIVE_UP),
-    "upkeep": (names.REMOVE_PAST,),
-    "wake_waiting": (names.WAKE_WAITING,),
+    "upkeep": (names.REMOVE_PAST, names.LOOK_AT_LANE, names.WAKE_WAITING, names.DIAGNOSE),
     "workflows": (
         names.SUBMIT,
         names.BATCH_STEP,

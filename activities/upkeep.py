@@ -1,9 +1,13 @@
-"""The activity `remove_past`: removes one part of what retention keeps no longer, for 25 s."""
+"""The activities that keep the app going: retention, order lanes, who waits for a circuit, a diagnosis."""
 
 from typing import Any
 
 from durable_retry import clock
+from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.runtime.binding import TaskHub
+from durable_retry.services import order_lanes
+from durable_retry.services.circuits import wake_some
+from durable_retry.services.health import trouble_with_index
 from durable_retry.services.upkeep.rounds import STEP_SECONDS, RetentionKind, RetentionPart
 from durable_retry.services.upkeep.rounds import remove_past as remove
 
@@ -20,3 +24,42 @@ async def remove_past(part: dict[str, Any], hub: TaskHub) -> bool:
     return await remove(
         hub, RetentionPart(RetentionKind(part["kind"]), part["shard"]), clock.now(), STEP_SECONDS
     )
+
+
+async def diagnose(request: dict[str, Any]) -> str:
+    """Write a row of the index, read it, and remove it.
+
+    Args:
+        request: `diagnosis_id`.
+
+    Returns:
+        What is wrong; "" when nothing is.
+    """
+    return await trouble_with_index(request["diagnosis_id"])
+
+
+async def look_at_lane(request: dict[str, Any], hub: TaskHub) -> object:
+    """Let go on who waits for nobody: `order_key`. Idempotent. Returns how many places were taken away.
+
+    With `unseen`, an operation that the lane has not seen, it returns the join of that; None when it is over.
+    """
+    unseen: str | None = request.get("unseen")
+    if unseen is None:
+        return await order_lanes.look_at_lane(hub, request["order_key"])
+    message = await order_lanes.find_unseen(hub, unseen)
+    return None if message is None else message.to_json()
+
+
+async def wake_waiting(step: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
+    """Wake the waiting operations on the next pages of the task hub; waking one twice is harmless.
+
+    Args:
+        step: `dependency`; `changed_at`: since when every worker sees the change; `position`: `following` of
+            the step before, None for the first.
+
+    Returns:
+        `woken`, the number of operations, and `following`, where the next step begins; None after the last.
+    """
+    changed_at = from_rfc3339(step["changed_at"])
+    woken, following = await wake_some(hub, step["dependency"], changed_at, step["position"])
+    return {"woken": woken, "following": following}

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import httpx
 
-from durable_retry.services.attempt.functions import Interruption
-from durable_retry.services.attempt.heartbeat import CURRENT
+from durable_retry.services.attempt.functions import CURRENT, Interruption
 from durable_retry.services.attempt.http_pool import PROGRESS, SendProgress
 from durable_retry.settings.configuration import read_settings_by
 

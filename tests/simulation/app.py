@@ -19,9 +19,8 @@ from azure.data.tables import TableTransactionError
 from pydantic import BaseModel
 
 from activities import operation as operation_steps
-from activities import order_lane as order_lane_steps
 from activities import outbox as outbox_steps
-from activities import wake_waiting as wake_steps
+from activities import upkeep as upkeep_steps
 from activities import workflows as workflow_steps
 from durable_retry import clock
 from durable_retry.app import harden_runtime
@@ -364,7 +363,7 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     names.ATTEMPT: operation_steps.attempt,
     names.COMMIT: _without_hub(operation_steps.commit),
     names.DEAD_LETTER: _without_hub(operation_steps.dead_letter),
-    names.LOOK_AT_LANE: order_lane_steps.look_at_lane,
+    names.LOOK_AT_LANE: upkeep_steps.look_at_lane,
     names.OUTBOX_PENDING: _without_hub(outbox_steps.outbox_pending),
     names.PUBLISH: outbox_steps.publish,
     names.OUTBOX_GIVE_UP: _without_hub(outbox_steps.outbox_give_up),
@@ -378,5 +377,5 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     names.BULK_PAGE: bulk_steps.bulk_page,
     names.BULK_BATCH: bulk_steps.bulk_batch,
     names.BULK_ENDS: bulk_steps.bulk_ends,
-    WAKE_WAITING: wake_steps.wake_waiting,
+    WAKE_WAITING: upkeep_steps.wake_waiting,
 }

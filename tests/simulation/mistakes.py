@@ -259,7 +259,7 @@ PLAUSIBLE: Final = (
         "order not blocked",
         lambda: patch.object(OperationInput, "blocks_its_order", property(lambda _operation: False)),
     ),
-    Mistake("later wait ended", lambda: patch.object(Run, "_is_retried_now", _is_always)),
+    Mistake("later wait ended", lambda: patch.object(Run, "_is_sent_now", _is_always)),
     Mistake("replaced one begins", _without_replacing),
     Mistake("first one stays", lambda: patch.object(Series, "is_later_than", _is_another)),
     Mistake("wait for quiet forgotten", lambda: patch.object(Run, "wait_for_quiet", _begun_at_once)),

@@ -18,7 +18,7 @@ from durabletask.testing import create_test_backend
 from durabletask.testing.in_memory_backend import InMemoryOrchestrationBackend
 from durabletask.worker import TaskHubGrpcWorker
 
-from activities.wake_waiting import wake_waiting
+from activities.upkeep import wake_waiting
 from durable_retry.app import harden_runtime
 from durable_retry.engine.base import names
 from durable_retry.engine.base.names import WAKE_WAITING

@@ -50,8 +50,13 @@ from durable_retry.handlers.signatures import (
 )
 from durable_retry.services.attempt.admission import StepBlockedError, StepGate
 from durable_retry.services.attempt.call_transport import CallTransport, Seen
-from durable_retry.services.attempt.functions import CANCEL_SECONDS, Interruption, members_of, run_function
-from durable_retry.services.attempt.heartbeat import Heartbeat
+from durable_retry.services.attempt.functions import (
+    CANCEL_SECONDS,
+    Heartbeat,
+    Interruption,
+    members_of,
+    run_function,
+)
 from durable_retry.services.attempt.http_client import make_client
 from durable_retry.services.attempt.http_request import Plan
 from durable_retry.settings.configuration import find_dependency
@@ -61,8 +66,7 @@ from durable_retry.telemetry.spans import fields_of
 
 _log = logging.getLogger(__name__)
 
-MAX_STEPS: Final = 100
-"""In one attempt of a handler."""
+MAX_STEPS: Final = 100  # in one attempt of a handler
 
 type ChangeStep = Callable[[str, StepRule], Awaitable[RememberedStep]]
 """`await change(name, rule)`: changes the record of one step, see `stores.operations.results.change_step`."""

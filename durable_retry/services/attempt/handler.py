@@ -32,9 +32,9 @@ from durable_retry.handlers import Outcome, Throttled, Transient
 from durable_retry.handlers.registry import Handler
 from durable_retry.handlers.signatures import stored_result
 from durable_retry.services.attempt.admission import StepGate
+from durable_retry.services.attempt.bodies import FailedAnswer, answer_of
 from durable_retry.services.attempt.call import Calls, ChangeStep, FailedStep, StepInterrupted
 from durable_retry.services.attempt.call_transport import may_repeat_work
-from durable_retry.services.attempt.failed_answers import FailedAnswer, answer_of
 from durable_retry.services.attempt.functions import NoFreeThreadError, members_of, run_function
 from durable_retry.services.attempt.http_client import EscapedBaseUrlError
 from durable_retry.services.attempt.http_request import (

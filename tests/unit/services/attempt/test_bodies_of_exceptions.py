@@ -11,7 +11,7 @@ from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, 
 
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.retry.classify import classify_handler_failure, names_of
-from durable_retry.services.attempt.failed_answers import FailedAnswer, answer_of
+from durable_retry.services.attempt.bodies import FailedAnswer, answer_of
 
 
 def exception(name: str, *bases: str, **attributes: Any) -> Exception:
