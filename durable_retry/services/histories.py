@@ -7,6 +7,8 @@ from durabletask.client import OrchestrationStatus
 from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Page
+from durable_retry.engine.base.errors import TaskHubUnavailableError
+from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.stores.task_hub import Selection, TaskHub
 
 _UNDER_WAY: Final = frozenset({OrchestrationStatus.RUNNING, OrchestrationStatus.SUSPENDED})
@@ -27,7 +29,12 @@ async def list_histories(hub: TaskHub, token: str | None, *, completed: bool) ->
     statuses = _UNDER_WAY | ({OrchestrationStatus.COMPLETED} if completed else set())
     # With payloads for the size of the page: a history is no smaller than they are.
     selection = Selection(runtime_statuses=statuses, with_payloads=True, prefix="")
-    page = await hub.instance_page(selection, token)
+    try:
+        page = await hub.instance_page(selection, token)
+    except TaskHubUnavailableError as error:
+        if token is not None and "INVALID_ARGUMENT" in str(error):
+            raise InvalidInputError([Problem("/cursor", "this cursor was not given out here")]) from error
+        raise
     # Azure Storage lists entities among the instances.
     ids = [each.instanceId for each in page.instances if not each.instanceId.startswith("@")]
     histories = await asyncio.gather(*map(hub.read_history, ids))

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from durable_retry.engine.base.errors import TaskHubUnavailableError
+from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.services.histories import list_histories
 from durable_retry.services.operations import submit
 from durable_retry.stores import task_hub as hub_module
@@ -52,3 +54,14 @@ async def test_what_is_under_way_is_listed_and_fits_its_code(
 
 async def test_an_instance_that_is_gone_has_no_history(task_hub: TaskHubStage) -> None:
     assert await task_hub.binding.read_history("op-gone") == []
+
+
+async def test_a_cursor_of_another_list_is_a_mistake_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object) -> None:
+        raise TaskHubUnavailableError("the task hub answered INVALID_ARGUMENT")
+
+    monkeypatch.setattr(hub_module.TaskHub, "instance_page", refuse)
+    with pytest.raises(InvalidInputError, match="/cursor"):
+        await list_histories(hub_module.TaskHub(""), "other", completed=False)
+    with pytest.raises(TaskHubUnavailableError):
+        await list_histories(hub_module.TaskHub(""), None, completed=False)
