@@ -39,6 +39,7 @@ BODIES: Final[dict[str, Any]] = {
     "note_dead_letter": {"text": "seen"},
     "note_cause": {"text": "seen"},
     "pause_operation": {},
+    "try_operation": {"reason": "why"},
     "restart_failed_saga": {},
     "preview_policy": {"dependency": "payments"},
     **{f"{control}_circuit": {"reason": "why"} for control in ("open", "close", "disable", "reset")},

@@ -187,9 +187,9 @@ async def answered(app: App, name: str, **params: str) -> Any:
 
 OTHERS: Final = {
     *("get_health", "get_openapi", "get_dashboard", "get_dashboard_file"),
-    "get_dead_letter",
+    *("get_dead_letter", "list_histories"),
 }
-"""What else can be read: nothing that is stored, or, of a dead letter, what the tests of actions read."""
+"""What else can be read: nothing that is stored here, or, of a dead letter, what the tests of actions read."""
 
 
 def test_every_route_that_reads_is_among_those_that_are_tested() -> None:
