@@ -189,7 +189,7 @@ OTHERS: Final = {
     *("get_health", "get_openapi", "get_dashboard", "get_dashboard_file"),
     *("get_dead_letter", "list_histories"),
 }
-"""What else can be read: nothing that is stored here, or, of a dead letter, what the tests of actions read."""
+"""What else can be read: nothing that is stored, or of the task hub, or what the tests of actions read."""
 
 
 def test_every_route_that_reads_is_among_those_that_are_tested() -> None:
