@@ -240,9 +240,12 @@ def _leave(message: str, code: int) -> None:
     sys.stderr.flush()
     sys.stdout.flush()
     logging.shutdown()
-    if any(_outlasts_a_join(each) for each in threading.enumerate()):
-        os._exit(code)
-    raise SystemExit(code)
+    for thread in threading.enumerate():
+        if _outlasts_a_join(thread):
+            break
+    # Not by SystemExit: one of gRPC's own threads may ask for the interpreter after it was finalized, which
+    # crashes the process.
+    os._exit(code)
 
 
 def _outlasts_a_join(thread: threading.Thread) -> bool:
