@@ -2,8 +2,9 @@ from typing import Any
 
 import pytest
 
-from bench.crash import HOST, Expected, Findings, Kill, Plan, expected
+from bench.crash import HOST, Plan
 from bench.peers.target import Call
+from bench.promises import Expected, Findings, Kill, expected
 
 ONE_FAILURE = Expected("/attempts/1", "succeeded", 2)
 CALLS = [Call("a", 1.0, 1.1, 503, 1), Call("a", 2.2, 2.3, 200, 2)]
