@@ -99,11 +99,11 @@ def _list_stuck(api: Api, screen: Screen) -> int:
 def _late(api: Api, status: str) -> Iterator[dict[str, Any]]:
     for one in api.pages("operations", {"status": status}, None)["items"]:
         due_at = _due_at(one)
-        if due_at is not None and now() - due_at > LATE_AFTER:
+        if due_at is not None and (late := now() - due_at) > LATE_AFTER:
             yield {
                 **{name: one[name] for name in ("operation_id", "status", "dependency", "key")},
                 "due_at": due_at.isoformat().replace("+00:00", "Z"),
-                "late": span((now() - due_at).total_seconds()),
+                "late": span(late.total_seconds()),
                 "why": _STUCK.get(status, _WAITS_TOO_LONG),
             }
 
