@@ -98,6 +98,14 @@ def test_every_link_leads_to_a_file_and_a_heading(document: Document) -> None:
     assert wrong == []
 
 
+@each_document
+def test_every_row_stands_in_a_table(document: Document) -> None:
+    """Behind an empty line a row without a header is shown as text."""
+    paragraphs = re.split(r"\n{2,}", document.prose)
+    headless = [part for part in paragraphs if part.startswith("|") and not re.match(r".*\n\|[ :|-]+\|", part)]
+    assert headless == []
+
+
 def test_every_document_is_reached_from_the_index() -> None:
     reached, open_ends = set(), [Document("docs/README.md")]
     while open_ends:
