@@ -24,8 +24,9 @@ from durable_retry.engine.base.foreign import plain_json, size_problem
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import CALL, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.keys import visible
-from durable_retry.engine.operations.submission import ParsedEnvelope, read_operation
+from durable_retry.engine.operations.submission import read_operation
 from durable_retry.handlers.registry import OperationFunction
 from durable_retry.handlers.signatures import read_result, result_of
 from durable_retry.runtime.binding import TaskHub

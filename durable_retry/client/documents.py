@@ -30,6 +30,7 @@ class OperationFields(TypedDict, total=False):
         order_key: Operations of one order key run one after the other.
         order_on_failure: `block` or `skip`: what those behind it do when it ends as a dead letter.
         priority: `high`, `normal` or `low`, where operations wait.
+        limit_key: Whose share of the dependency's limits it uses, such as a customer.
         debounce_key: A later operation with it replaces this one while it waits; with `debounce_seconds`.
         debounce_seconds: How long it waits for a later one.
         debounce_max_seconds: For how long it and those that it replaced wait at most.
@@ -49,6 +50,7 @@ class OperationFields(TypedDict, total=False):
     order_key: str
     order_on_failure: str
     priority: str
+    limit_key: str
     debounce_key: str
     debounce_seconds: float
     debounce_max_seconds: float

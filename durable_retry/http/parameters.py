@@ -138,6 +138,10 @@ KEY: Final = _header_parameter(
     "Idempotency-Key",
     "An RFC 8941 string, or bare: 1 to 255 visible ASCII characters. The same key is the same work.",
 )
+LIMIT_KEY: Final = _header_parameter(
+    "Limit-Key",
+    "Whose share of the dependency's limits it uses: 1 to 255 characters, as `limit_key` in the body.",
+)
 IF_NONE_MATCH: Final = _header_parameter(
     "If-None-Match", "`ETag` of an earlier answer: 304 without a body while the document says the same."
 )

@@ -8,10 +8,11 @@ from typing import Any, Final
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.completion import written_operation
+from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.keys import ScopedKey, operation_id_for, visible
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import is_finished
-from durable_retry.engine.operations.submission import Naming, ParsedEnvelope, read_operation
+from durable_retry.engine.operations.submission import Naming, read_operation
 from durable_retry.services.operations import KeyReused, Replayed, Started, submit
 from durable_retry.services.workflows import KEY_REUSED
 from durable_retry.settings.configuration import targets

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE, DeadLetterReason
+from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.keys import (
     EnvelopeName,
     ScopedKey,
@@ -15,7 +16,7 @@ from durable_retry.engine.operations.keys import (
     visible,
 )
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.submission import ParsedEnvelope, Submission, resolve
+from durable_retry.engine.operations.submission import Submission, resolve
 from durable_retry.engine.sources import Arrival
 from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.services.sources import Refusal, keep_refused

@@ -28,8 +28,9 @@ from durable_retry.engine.base.foreign import MalformedJsonError
 from durable_retry.engine.base.names import QUEUE_SOURCE, DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependency import UnknownTargetError
+from durable_retry.engine.operations.envelope import parse_envelope
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.submission import Naming, parse_envelope, read_operation
+from durable_retry.engine.operations.submission import Naming, read_operation
 from durable_retry.engine.sources import (
     Arrival,
     Backpressure,

@@ -24,9 +24,10 @@ from durable_retry.engine.base.validation import (
 from durable_retry.engine.config.dependency import UnknownTargetError
 from durable_retry.engine.facts import SubmissionOutcome
 from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.keys import ScopedKey, fingerprint, workflow_id_for
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.operations.submission import Naming, ParsedEnvelope, read_operation
+from durable_retry.engine.operations.submission import Naming, read_operation
 from durable_retry.engine.workflows.document import BatchDocument, BatchSummary
 from durable_retry.engine.workflows.shapes import BatchProgress, BatchRequest
 from durable_retry.runtime.concurrency import map_bounded

@@ -33,7 +33,10 @@ def orchestrator(context: task.OrchestrationContext, _given: None) -> Generator[
     assert_type(receipt, Receipt)
     assert_type((yield from durable_retry.call(context, charge, "o-1", key="k")), Receipt)
     assert_type((yield from durable_retry.call(context, ship, receipt)), int)
-    assert_type((yield from durable_retry.call(context, charge, "o-1", key="k", order_key="c")), Receipt)
+    assert_type(
+        (yield from durable_retry.call(context, charge, "o-1", key="k", order_key="c", limit_key="c")),
+        Receipt,
+    )
     yield from durable_retry.call(context, dependency="payments", order_key="c", order_on_failure="skip")
     yield from durable_retry.call(context, dependency="payments", order_key=7)  # type: ignore[call-overload]
     yield from durable_retry.call(context, charge, 5)  # type: ignore[call-overload]

@@ -202,6 +202,7 @@ class DeadLetterDocument(OperationContent):
             description="Of its operation. Left out where it is `normal`.",
         ),
     ] = None
+    limit_key: Annotated[str | None, left_out("Of its operation. Left out without one.")] = None
     debounce_key: Annotated[str | None, left_out("Of its operation. Left out without one.")] = None
     first_failed_at: Instant
     created_at: Instant

@@ -156,6 +156,11 @@ class KeptDeadLetter(JsonShape):
         return None if self.operation is None else Priority(self._text_of("priority") or "normal")
 
     @property
+    def limit_key(self) -> str | None:
+        """The limit key of its operation; None without one."""
+        return self._text_of("limit_key")
+
+    @property
     def debounce_key(self) -> str | None:
         """The debounce key of its operation; None without one."""
         return self._text_of("debounce", "key")

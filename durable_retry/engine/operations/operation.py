@@ -122,6 +122,8 @@ class OperationInput(JsonShape):
     debounce: Debounce | None = None
     # Who goes first where operations wait; None is `normal`.
     priority: Priority | None = None
+    # It shares the dependency's limits with those of this key, a customer's; None for those without one.
+    limit_key: str | None = None
     # Whether an earlier run of it, or one with its key, may have acted; None for not.
     acted_before: bool | None = None
     # Whether nobody but the app knows its key, so that no record of it is kept; None for not.
@@ -266,6 +268,7 @@ def operation_from(
         order_on_failure=_on_failure_of(request, dependency),
         debounce=_debounce_of_request(request, name.scope, now),
         priority=_priority_of_request(request, dependency),
+        limit_key=request.limit_key,
         key_is_generated=key_is_generated or None,
     )
 

@@ -210,6 +210,7 @@ class OperationRequest(Strict):
             the dependency.
         priority: Who goes first where operations wait for a limit, the retry budget or a circuit that closes;
             None takes that of the handler or the dependency.
+        limit_key: Whose share of the dependency's limits it uses, such as a customer; 1 to 255 characters.
         debounce_key: A later submission with this key, to the same handler or dependency, replaces it while
             it waits; 1 to 255 characters.
         debounce_seconds: How long it waits for one; at most a day.
@@ -239,6 +240,7 @@ class OperationRequest(Strict):
     order_key: Label | None = None
     order_on_failure: OrderOnFailureName | None = None
     priority: PriorityName | None = None
+    limit_key: Label | None = None
     debounce_key: Label | None = None
     debounce_seconds: Annotated[float, Field(gt=0, le=MAX_DEBOUNCE_SECONDS)] | None = None
     debounce_max_seconds: Annotated[float, Field(gt=0, le=LONGEST_WAIT * MAX_DEBOUNCE_SECONDS)] | None = None

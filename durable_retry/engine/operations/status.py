@@ -115,6 +115,9 @@ class ListedOperation(Answer):
     priority: Annotated[
         Priority | None, left_out("Who goes first where operations wait. Left out where it is `normal`.")
     ] = None
+    limit_key: Annotated[
+        str | None, left_out("Whose share of the dependency's limits it uses. Left out without one.")
+    ] = None
     debounce_key: Annotated[
         str | None,
         left_out("A later operation with it replaces this one while it waits."),
@@ -316,13 +319,14 @@ def checked_document(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _MOVING: Final = (
-    "key",  # These nine never change, but lists and summaries do not read inputs.
+    "key",  # These ten never change, but lists and summaries do not read inputs.
     "dependency",
     "correlation_id",
     "source",
     "handler",
     "order_key",
     "priority",
+    "limit_key",
     "debounce_key",
     STEPS_RUN,
     WAITS_FOR,

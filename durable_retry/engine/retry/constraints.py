@@ -27,6 +27,7 @@ class Retryable(Protocol):
         deadline_at: After this nothing more is tried; None means no deadline.
         handler: The Python handler that it runs; None for a request.
         priority: Who goes first where operations wait; None is `normal`.
+        limit_key: Whose share of the dependency's limits it uses; None without one.
     """
 
     @property
@@ -45,6 +46,8 @@ class Retryable(Protocol):
     def handler(self) -> str | None: ...
     @property
     def priority(self) -> Priority | None: ...
+    @property
+    def limit_key(self) -> str | None: ...
 
 
 _OWN_PACE: Final = RetryPolicy(initial_seconds=1.0, factor=2.0, max_seconds=300.0, jitter="equal")

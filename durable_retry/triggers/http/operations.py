@@ -20,10 +20,11 @@ from durable_retry.engine.base.errors import (
 )
 from durable_retry.engine.base.names import QUEUE_SOURCE, OperationState
 from durable_retry.engine.facts import TargetType
+from durable_retry.engine.operations.envelope import SubmissionHeaders
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.request import OperationRequest
 from durable_retry.engine.operations.status import AcceptedOperation, OperationDocument, SteeredOperation
-from durable_retry.engine.operations.submission import Submission, SubmissionHeaders, parse, read_operation
+from durable_retry.engine.operations.submission import Submission, parse, read_operation
 from durable_retry.engine.operations.waits import Pause, Try
 from durable_retry.http.answers import (
     REPLAYED,
@@ -37,7 +38,7 @@ from durable_retry.http.answers import (
     sentence,
 )
 from durable_retry.http.callers import Act, Caller
-from durable_retry.http.parameters import KEY, PREFER
+from durable_retry.http.parameters import KEY, LIMIT_KEY, PREFER
 from durable_retry.http.routes import (
     AWAY,
     KEY_REUSED,
@@ -119,7 +120,7 @@ def preferred_wait(request: func.HttpRequest) -> tuple[float, dict[str, str]]:
     body=OperationRequest,
     for_callers=True,
     takes_cloud_events=True,
-    parameters=(KEY, PREFER),
+    parameters=(KEY, LIMIT_KEY, PREFER),
     answers=(
         RouteAnswer(
             OK,
@@ -158,7 +159,7 @@ async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> 
     for_callers=True,
     takes_cloud_events=True,
     source=QUEUE_SOURCE,
-    parameters=(KEY,),
+    parameters=(KEY, LIMIT_KEY),
     answers=accepted(
         AcceptedOperation, "It is on the queue, and starts when its turn comes.", "Location", "Retry-After"
     ),

@@ -18,8 +18,9 @@ from durable_retry.engine.base.errors import (
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.facts import SubmissionOutcome, TargetType
+from durable_retry.engine.operations.envelope import SubmissionHeaders
 from durable_retry.engine.operations.keys import workflow_id, workflow_id_for
-from durable_retry.engine.operations.submission import DIFFERENT_KEYS, SubmissionHeaders
+from durable_retry.engine.operations.submission import DIFFERENT_KEYS
 from durable_retry.engine.workflows.document import BatchDocument, BatchSummary, SagaDocument
 from durable_retry.engine.workflows.references import SAGA_SOURCE, SagaRequest
 from durable_retry.engine.workflows.restart import RestartBody, RestartedSaga

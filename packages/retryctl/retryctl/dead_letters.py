@@ -16,7 +16,7 @@ from retryctl.output import Rows, Screen, facts, fill, instant, state
 _LISTED: Final = Listing("dead-letters", "id:dead_letter status dependency reason created_at detail", "id")
 _HEAD: Final = (
     "id status operation_id:operation_id key source dependency handler category reason group correlation_id "
-    "order_key priority debounce_key first_failed_at created_at archived_at archived_by message"
+    "order_key priority limit_key debounce_key first_failed_at created_at archived_at archived_by message"
 )
 
 

@@ -23,7 +23,7 @@ _REQUEST: Final = ("method", "path", "query", "headers", "json")
 
 _HEAD: Final = (
     "operation_id status key dependency correlation_id submitted_by deadline_at next_attempt_at "
-    "priority debounce_key replaced_by"
+    "priority limit_key debounce_key replaced_by"
 )
 
 

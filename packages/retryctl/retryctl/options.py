@@ -196,9 +196,10 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
             _option("--debounce-seconds", "wait so long for one with the same --debounce-key", "SECONDS"),
         )
     ),
-    "order": "own_order_key on_failure priority own_debounce_key debounce_max",
+    "order": "own_order_key on_failure priority limit_key own_debounce_key debounce_max",
     "own_order_key": _option("--order-key", "run one after the other with those of the same KEY", "KEY"),
     "on_failure": _choice("--order-on-failure", "block skip"),
+    "limit_key": _option("--limit-key", "whose share of the dependency's limits it uses", "KEY"),
     "own_debounce_key": _option("--debounce-key", "a later one with it replaces this while it waits", "KEY"),
     "debounce_max": _option("--debounce-max-seconds", _DEBOUNCE, "SECONDS"),
     "wait": _option("--wait", "wait for the end, at most 30 s", "N"),

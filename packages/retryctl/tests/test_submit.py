@@ -68,6 +68,7 @@ def test_a_dependency_is_paused_with_the_deadlines_of_what_waits_for_it() -> Non
         (["--start-at", "2026-11-22T09:00:00Z"], {"start_at": "2026-11-22T09:00:00Z"}),
         (["--delay-seconds", "60"], {"delay_seconds": 60.0}),
         (["--priority", "low"], {"priority": "low"}),
+        (["--limit-key", "customer-17"], {"limit_key": "customer-17"}),
         (
             ["--order-key", "customer-7", "--order-on-failure", "skip"],
             {"order_key": "customer-7", "order_on_failure": "skip"},

@@ -27,10 +27,10 @@ from durable_retry.engine.base.validation import (
 )
 from durable_retry.engine.config.dependencies_file import ConfigError, parse_config
 from durable_retry.engine.dead_letters.record import failure_group
+from durable_retry.engine.operations.envelope import parse_key
 from durable_retry.engine.operations.keys import canonical_json, fingerprint, operation_id_for
 from durable_retry.engine.operations.request import parse_operation
 from durable_retry.engine.operations.status import MAX_BYTES, fitted_status, size_bytes
-from durable_retry.engine.operations.submission import parse_key
 from durable_retry.engine.retry.history import History
 from durable_retry.engine.retry.retry_after import MAX_HINT_SECONDS, parse_http_date, parse_retry_after
 from durable_retry.engine.sources import Ncrontab, parse_ncrontab

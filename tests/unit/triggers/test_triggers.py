@@ -9,7 +9,8 @@ import pytest
 
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.config.dependency import Targets
-from durable_retry.engine.operations.submission import Naming, parse, parse_envelope
+from durable_retry.engine.operations.envelope import parse_envelope
+from durable_retry.engine.operations.submission import Naming, parse
 from durable_retry.engine.sources import Arrival, read_message
 from durable_retry.services.queue import message_of
 from durable_retry.triggers.http import operations, workflows

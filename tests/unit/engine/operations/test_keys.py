@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.operations.envelope import parse_key
 from durable_retry.engine.operations.keys import (
     EnvelopeName,
     KeyCompletion,
@@ -27,7 +28,6 @@ from durable_retry.engine.operations.keys import (
 )
 from durable_retry.engine.operations.operation import run_number
 from durable_retry.engine.operations.request import parse_operation
-from durable_retry.engine.operations.submission import parse_key
 from tests.support.builders import NOON, after
 
 DAY = timedelta(days=1)

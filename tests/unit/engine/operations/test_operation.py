@@ -432,6 +432,12 @@ def test_an_attempt_that_is_owed_after_the_deadline_has_its_whole_time() -> None
     assert late.to_attempt(NOON - timedelta(seconds=1), is_owed=True) == late
 
 
+def test_an_operation_without_a_limit_key_is_stored_without_a_member_for_it() -> None:
+    assert "limit_key" not in submitted().to_json()
+    assert submitted(limit_key="customer-17").to_json()["limit_key"] == "customer-17"
+    assert [problem.pointer for problem in problems_of(limit_key="")] == ["/limit_key"]
+
+
 def test_what_follows_a_failure_in_an_order_needs_an_order_key() -> None:
     assert [problem.pointer for problem in problems_of(order_on_failure="skip")] == ["/order_on_failure"]
     assert submitted(order_key="customer-7", order_on_failure="skip").order_key == "customer-7"

@@ -12,16 +12,15 @@ from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import InvalidInputError, validated
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.config.dependency import Targets, UnknownTargetError
+from durable_retry.engine.operations.envelope import ParsedEnvelope, SubmissionHeaders, parse_envelope
 from durable_retry.engine.operations.keys import EnvelopeName, ScopedKey, fields_name
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.request import parse_operation
 from durable_retry.engine.operations.submission import (
     Naming,
-    ParsedEnvelope,
     Submission,
     check_target,
     parse,
-    parse_envelope,
     read_operation,
     resolve,
 )
@@ -235,6 +234,31 @@ def test_two_different_keys_in_header_and_body_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="differs from the header"):
         key_of({**CALL, "key": "body"}, Naming(own=OWN, key="header"))
     assert key_of({**CALL, "key": "same"}, Naming(own=OWN, key="same")) == "same"
+
+
+BINARY: Final = {"ce-specversion": "1.0", "ce-id": "e-1", "ce-source": "/orders", "ce-type": "charge"}
+
+
+def limit_key_of(document: Any, headers: dict[str, str]) -> str | None:
+    envelope = SubmissionHeaders.read(headers, "").envelope_of(document)
+    return read_operation(envelope, Naming(own=OWN), TARGETS, source="http", now=NOON).limit_key
+
+
+@pytest.mark.parametrize("more", [{}, BINARY])
+def test_a_header_gives_a_body_its_limit_key(more: dict[str, str]) -> None:
+    assert limit_key_of(CALL, more) is None
+    assert limit_key_of(CALL | {"limit_key": "customer-17"}, more) == "customer-17"
+    assert limit_key_of(CALL, more | {"Limit-Key": "customer-17"}) == "customer-17"
+    assert limit_key_of(CALL | {"limit_key": "c"}, more | {"Limit-Key": "c"}) == "c"
+
+
+def test_two_different_limit_keys_in_header_and_body_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="differs from the header") as caught:
+        limit_key_of({**EVENT, "data": CALL | {"limit_key": "c"}}, {"Limit-Key": "d"})
+    assert [problem.pointer for problem in caught.value.problems] == ["/data/limit_key"]
+    for length, document in ((256, CALL), (0, CALL), (1, [CALL])):
+        with pytest.raises(InvalidInputError):
+            limit_key_of(document, {"Limit-Key": "c" * length})
 
 
 def test_mistakes_inside_an_event_have_pointers_into_the_event() -> None:

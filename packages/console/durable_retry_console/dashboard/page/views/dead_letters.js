@@ -176,6 +176,7 @@ function about(one) {
     ["Group", causeLink(one.group)],
     ["Correlation", one.correlation_id && correlationLink(one.correlation_id)],
     ["Order key", one.order_key && laneLink(one.order_key)],
+    ["Limit key", one.limit_key],
     ["Debounce key", one.debounce_key && sharedLink("debounce_key", one.debounce_key)],
     ["Priority", one.priority && words(one.priority)],
     ["Replay of", one.replay_of && deadLetterLink(one.replay_of)],
