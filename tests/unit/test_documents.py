@@ -102,7 +102,9 @@ def test_every_link_leads_to_a_file_and_a_heading(document: Document) -> None:
 def test_every_row_stands_in_a_table(document: Document) -> None:
     """Behind an empty line a row without a header is shown as text."""
     paragraphs = re.split(r"\n{2,}", document.prose)
-    headless = [part for part in paragraphs if part.startswith("|") and not re.match(r".*\n\|[ :|-]+\|", part)]
+    headless = [
+        part for part in paragraphs if part.startswith("|") and not re.match(r".*\n\|[ :|-]+\|", part)
+    ]
     assert headless == []
 
 
