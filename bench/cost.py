@@ -162,7 +162,7 @@ async def _waiting(app: MeteredApp) -> Table:
     )
     notes = (
         "One failed attempt, an hour's wait on a clock moved by hand, one successful attempt.",
-        "As billed: each execution counts at least 100 ms, as the Consumption plan does.",
+        "Each execution is billed as 100 ms at least, as on the Consumption plan.",
         "The function that sleeps is not run: its time is the wait, beyond most values of functionTimeout.",
     )
     return Table(

@@ -43,7 +43,7 @@ NOTES = (
     "The next try is due 0.2 s after a failure; late is its arrival at the target after that.",
     "One client submits one job after the other, then reads every result back.",
     "durable-retry: onebox with defaults: key, record, circuit and budget on, every turn on disk.",
-    "Its circuit and budget have limits above half of the calls, or they would hold the jobs up.",
+    "durable-retry: circuit and budget have limits above half of the calls, so that no job waits.",
     "retry-policy: an orchestrator with the SDK's RetryPolicy and one activity, on onebox too; nothing else.",
     "restate: one node, 24 partitions, RocksDB, flushed to disk at each commit.",
     "dbos-sqlite: the library's defaults, but that its queue is looked at every 0.1 s.",
