@@ -305,6 +305,7 @@ _NAMES: Final = {
     "failures_by_category": "transient",
     "thresholds": "dead_letters",
     "unavailable": "health",
+    "waiting_by_key": "customer-17",
     "waiting_by_priority": "high",
     "waits": "retry",
 }

@@ -13,7 +13,8 @@ from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.messages import CircuitChange, view_of
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.config.dependency import Dependency
-from durable_retry.engine.limits.limiter import LimitedCircuit, Limiter, ListedCircuit, limits_view
+from durable_retry.engine.limits.document import LimitedCircuit, ListedCircuit, limits_view
+from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.limits.settings import limits_summary, shared_limits_at
 from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.stores.circuit.entity import CircuitEntity, start_release, waiting_page, wake

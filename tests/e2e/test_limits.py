@@ -1,6 +1,7 @@
 """The limits of a dependency, as the target sees them kept."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -30,6 +31,23 @@ def test_no_more_attempts_are_under_way_than_the_limit(system: System, key: str)
     waits = [wait for document in ended for wait in document.get("waits", [])]
     assert {wait["kind"] for wait in waits} == {"limit"}
     assert "2 attempts at once" in waits[0]["delay_reasons"][0]
+
+
+def test_a_customer_with_a_backlog_holds_no_other_up(system: System, key: str) -> None:
+    def submitted(name: str) -> str:
+        body = {"path": f"/hang/1?seconds={HANGS_SECONDS}", "dependency": "by_customer"}
+        return system.accepted(f"{key}-{name}", **body, limit_key=f"{key}-{name[0]}")
+
+    many = [submitted(f"a{number}") for number in range(6)]
+    other = system.until(submitted("b"), "succeeded", within_seconds=60)
+    assert system.status(many[-1])["status"] != "succeeded", "it went before those that had waited for longer"
+    assert other["limit_key"] == f"{key}-b"
+    ended = [system.until(operation_id, "succeeded", within_seconds=60) for operation_id in many]
+    begun = arrivals(system, [f"{key}-a{number}" for number in range(6)])
+    lasts = timedelta(seconds=HANGS_SECONDS)
+    assert all(second - first >= lasts for first, second in pairwise(begun)), begun
+    reasons = {reason for one in ended for wait in one.get("waits", []) for reason in wait["delay_reasons"]}
+    assert any(f"1 of 1 attempt of {key}-a is under way" in reason for reason in reasons), reasons
 
 
 def test_attempts_start_no_faster_than_the_rate(system: System, key: str) -> None:

@@ -24,7 +24,7 @@ from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
 from durable_retry.engine.limits.limiter import Limiter, Slot, SlotRequest, acquire, give_back
-from durable_retry.engine.limits.settings import LimitSettings
+from durable_retry.engine.limits.settings import KeyLimits, LimitSettings
 from durable_retry.engine.operations.keys import KeyCompletion, KeyRecord, complete, expire
 from durable_retry.engine.order_lanes.lane import Lane, Place, joined, left, passed_to, released, taken
 from tests.support.builders import NOON, after
@@ -54,6 +54,7 @@ def test_every_operation_of_every_entity_has_a_case_here() -> None:
 # messages arrive at any time after they were sent.
 
 ONE: Final = LimitSettings(max_concurrency=1)
+ONE_OF_EACH: Final = LimitSettings(max_concurrency=1, per_key=KeyLimits(max_concurrency=1))
 
 
 def asking(operation: int, asked_at: float, settings: LimitSettings = ONE, **more: Any) -> SlotRequest:
@@ -70,13 +71,15 @@ class Orchestrations:
     now: float = 0.0
     under_way: int | None = None
     turn: int = 0
+    keys: int = 0  # how many limit keys they have, each in its turn
 
     def take(self, late: list[Callable[[], None]]) -> None:
         """Ask until the slot is granted, as an orchestration does."""
         self.turn += 1
         for _ in range(200):
             self.now += 1
-            request = asking(self.turn, self.now)
+            key = f"customer-{self.turn % self.keys}" if self.keys else None
+            request = asking(self.turn, self.now, ONE_OF_EACH if self.keys else ONE, limit_key=key)
             self.limiter, answer = acquire(self.limiter, request, after(self.now))
             late.append(partial(self.deliver, request))
             if isinstance(answer, Slot):
@@ -103,9 +106,9 @@ class Orchestrations:
         late.append(partial(self.deliver, slot))
 
 
-@given(st.lists(st.integers(0, 30), max_size=40))
-def test_a_slot_is_lent_to_one_and_free_at_rest_whatever_comes_again(arrivals: list[int]) -> None:
-    story, late = Orchestrations(), list[Callable[[], None]]()
+@given(st.lists(st.integers(0, 30), max_size=40), st.integers(0, 3))
+def test_a_slot_is_lent_to_one_and_free_at_rest_whatever_comes_again(arrivals: list[int], keys: int) -> None:
+    story, late = Orchestrations(keys=keys), list[Callable[[], None]]()
     for number in arrivals:
         story.give(late) if story.under_way is not None else story.take(late)
         late[number % len(late)]()

@@ -7,7 +7,7 @@ writes itself.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any, Final, get_args, get_type_hints
 from urllib.parse import unquote
@@ -104,8 +104,16 @@ def with_example(**members: Any) -> ConfigDict:
 def table_of(cls: type[Any]) -> type[Strict]:
     """Return the model of a document that has the fields of a dataclass, with their defaults and ranges."""
     hints = get_type_hints(cls, include_extras=True)
-    keys: dict[str, Any] = {field.name: (hints[field.name], field.default) for field in fields(cls)}
+    keys: dict[str, Any] = {
+        field.name: (_table_in(hints[field.name]), field.default) for field in fields(cls)
+    }
     return create_model(cls.__name__, __base__=Strict, __doc__=cls.__doc__, **keys)
+
+
+def _table_in(hint: Any) -> Any:
+    """Return the type of a member of a table, with a table in place of a dataclass that may be absent."""
+    inner = [each for each in get_args(hint) if isinstance(each, type) and is_dataclass(each)]
+    return table_of(inner[0]) | None if inner else hint
 
 
 def refuse(detail: str) -> PydanticCustomError:

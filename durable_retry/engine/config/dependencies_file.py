@@ -40,7 +40,7 @@ from durable_retry.engine.config.dependency import (
     IdempotencySettings,
     Webhook,
 )
-from durable_retry.engine.limits.settings import LimitSettings
+from durable_retry.engine.limits.settings import limits_from
 from durable_retry.engine.retry.policy import (
     fitted_timeouts,
     policy_from,
@@ -287,7 +287,7 @@ class _Reader:
             retry=policy,
             circuit=CircuitSettings(**tables["circuit"]),
             retry_budget=RetryBudgetSettings(**tables["retry_budget"]),
-            limits=LimitSettings(**tables["limits"]),
+            limits=limits_from(tables["limits"]),
             idempotency=IdempotencySettings(**tables["idempotency"]),
             classify={failure: Category(category) for failure, category in tables["classify"].items()},
             webhook=Webhook(tuple(Secret(text) for text in tables["webhook"].get("secrets", ()))),

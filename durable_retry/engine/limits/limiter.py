@@ -9,23 +9,24 @@ should be free for it. A free slot is kept for the first of them, until it is la
 worker's share, or have been cancelled. The instant comes with each request, so that an attempt without a
 place, or one that lost it, is in the same order.
 
+Where attempts have limit keys, places go by fair shares of the keys (`engine.limits.fair`), and those that
+wait for the rate have places, too: only the turns of the next two seconds are reserved.
+
 Requests and returns may come twice, late, and in another order: `engine.base.asks`.
 """
 
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from math import ceil
-from typing import Annotated, Final, Literal
-
-from pydantic import Field
+from itertools import islice
+from typing import Final, Literal
 
 from durable_retry.engine.base.asks import Ask, is_repeated, with_ask
 from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
-from durable_retry.engine.base.names import Priority, counted_wait
+from durable_retry.engine.base.names import Priority
 from durable_retry.engine.base.text import counted
-from durable_retry.engine.circuit.messages import CircuitDocument
-from durable_retry.engine.limits.settings import LimitSettings, LimitsSummary, NeedsSlot, limits_summary
+from durable_retry.engine.limits.fair import FairShares, Place
+from durable_retry.engine.limits.settings import KeyLimits, LimitSettings
 from durable_retry.engine.pace import Pace
 
 LEASE_MARGIN_SECONDS: Final = 60.0
@@ -44,10 +45,13 @@ is the mean duration of attempts."""
 SHARED_GRACE_SECONDS: Final = 0.5
 """The same where something is: one that is late may have started within a worker's share."""
 KEPT_PLACES: Final = 128
-"""Places that a state remembers, those of the oldest: about 7 KB."""
+"""Places that a state remembers, those that go first: about 7 KB."""
+RESERVED_SECONDS: Final = 2.0
+"""Where limit keys are in use, no turn of the rate is reserved further ahead: long enough for late timers."""
 HELD_WEIGHT: Final = 0.1
 """Weight of the latest attempt in the mean duration."""
 WINDOW_SLACK: Final = timedelta(seconds=1)
+NO_SHARES: Final = FairShares()
 _ASKED_BEFORE: Final = "this request was answered before"
 
 
@@ -95,20 +99,7 @@ class SlotRequest(JsonShape):
     # When the attempt was first due: the oldest goes first. None means when it asked.
     due_at: MsInstant | None = None
     priority: Priority | None = None  # None is `normal`
-
-
-@dataclass(frozen=True, slots=True)
-class Place(JsonRow):
-    """The place of an attempt that waits for a slot."""
-
-    due_at: MsInstant  # when the attempt was first due
-    lease_id: str
-    asks_at: MsInstant  # when it asks again
-    priority: Priority | None = None  # None is `normal`
-
-    def order(self, now: datetime) -> tuple[timedelta, datetime, str]:
-        """Return what places are sorted by, the first to go first."""
-        return -counted_wait(self.due_at, self.priority, now), self.due_at, self.lease_id
+    limit_key: str | None = None  # whose share it uses; None without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +111,7 @@ class SlotLease(JsonRow):
     expires_at: MsInstant  # then the slot is free again
     # The instant of the latest request for it; None where that did not say.
     asked_at: MsInstant | None = None
+    limit_key: str | None = None  # None without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +123,8 @@ class Limiter(JsonShape):
     next_start_at: datetime | None = None  # the next start, by the rate; None means at once
     held_seconds: float = 1.0  # mean duration of the attempts that gave their slot back
     answered: tuple[Ask, ...] = ()  # requests that were answered and hold no lease, or no longer
-    places: tuple[Place, ...] = ()  # the places of the oldest attempts that wait for a slot, in their order
+    places: tuple[Place, ...] = ()  # the places of those who wait and go first, in their order
+    fair: FairShares | None = None  # what limit keys were granted; None while none is in use
 
     def at(self, received_at: datetime) -> "tuple[Limiter, datetime]":
         """Return the state at an instant, without expired leases, and that instant: time never runs back."""
@@ -152,9 +145,50 @@ class Limiter(JsonShape):
         is_shared = request.settings.shared_concurrency > 0
         grace = timedelta(seconds=SHARED_GRACE_SECONDS if is_shared else self.grace_seconds)
         own = next((place for place in self.places if place.lease_id == request.lease_id), None)
-        places = (waiting for waiting in self.places if waiting is not own and waiting.asks_at + grace >= now)
+        places = [waiting for waiting in self.places if waiting is not own and waiting.asks_at + grace >= now]
         due_at = request.due_at or (request.asked_at or now if own is None else own.due_at)
         return replace(self, places=tuple(places)), due_at
+
+    def line_of(self, own: Place, per_key: KeyLimits | None, now: datetime) -> "Line":
+        """Return those who wait, as an attempt among them sees them."""
+        ordered = (self.fair or NO_SHARES).in_order((*self.places, own), now)
+        before = ordered[: ordered.index(own)]
+        by_key = Counter(place.limit_key for place in before)
+        # A key at its bound keeps no slot from the others.
+        ahead = sum(min(number, self._room_of(key, per_key, now)) for key, number in by_key.items())
+        return Line(ordered, own, ahead, by_key[own.limit_key])
+
+    def leases_of(self, limit_key: str) -> tuple[SlotLease, ...]:
+        """Return the attempts of a key that are under way."""
+        return tuple(lease for lease in self.leases if lease.limit_key == limit_key)
+
+    def start_of(self, limit_key: str, now: datetime) -> datetime:
+        """Return when the next attempt of a key may start, by the rate of each key."""
+        return max(now, (self.fair or NO_SHARES).share_of(limit_key).next_start_at or now)
+
+    def _room_of(self, limit_key: str | None, per_key: KeyLimits | None, now: datetime) -> int:
+        """Return how many attempts of a key may start now by its own bounds."""
+        if limit_key is None or per_key is None:
+            return KEPT_PLACES
+        room = KEPT_PLACES
+        if per_key.max_concurrency > 0:
+            room = per_key.max_concurrency - len(self.leases_of(limit_key))
+        if per_key.rate_per_second > 0:
+            room = min(room, int(self.start_of(limit_key, now) <= now))
+        return max(room, 0)
+
+    def charged(self, own: Place, per_key: KeyLimits | None, at: datetime, now: datetime) -> "Limiter":
+        """Return the state after a start at an instant was granted, if limit keys are in use."""
+        if self.fair is None and own.limit_key is None and not self.has_keys:
+            return self
+        rate = 0.0 if own.limit_key is None or per_key is None else per_key.rate_per_second
+        following = None if rate <= 0 else at + timedelta(seconds=1 / rate)
+        return replace(self, fair=(self.fair or NO_SHARES).charged(own, self.places, now, following))
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether attempts with a limit key wait."""
+        return any(place.limit_key is not None for place in self.places)
 
     @property
     def grace_seconds(self) -> float:
@@ -194,33 +228,92 @@ def acquire(
     return replace(limiter, answered=answered), answer
 
 
+type Postponed = tuple[Limiter, SlotPostponed]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Why an attempt waits, and when it asks again."""
+
+    seconds: float
+    reason: str  # the limit that is reached, in a few words
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Those who wait, in their order, and one who asks among them."""
+
+    places: list[Place]
+    own: Place
+    ahead: int  # how many before it may start now
+    ahead_of_key: int  # how many of its key are before it
+
+    def waits(self, limiter: Limiter, request: SlotRequest, now: datetime, wait: Wait) -> Postponed:
+        """Give the attempt a place, and let it ask again."""
+        seconds = round(min(wait.seconds, LONGEST_ASK_SECONDS), 3)
+        place = replace(self.own, asks_at=now + timedelta(seconds=seconds))
+        places = (place if other is self.own else other for other in self.places)
+        kept = tuple(islice(places, KEPT_PLACES))
+        postponed = SlotPostponed(seconds, reserved=request.reserved, reason=wait.reason, ahead=self.ahead)
+        return replace(limiter, places=kept), postponed
+
+
 def _answer_to_request(
     limiter: Limiter, request: SlotRequest, now: datetime
 ) -> tuple[Limiter, Slot | SlotPostponed]:
-    pool = request.settings.max_concurrency - request.settings.shared_concurrency
+    settings, key = request.settings, request.limit_key
+    pool = settings.max_concurrency - settings.shared_concurrency
     limiter, due_at = limiter.in_order(request, now)
-    own = Place(due_at, request.lease_id, now, request.priority)
-    ahead = sum(place.order(now) < own.order(now) for place in limiter.places)
-    if pool > 0 and len(limiter.leases) + ahead >= pool:
-        return _ask_again_later(limiter, request, own, now, ahead=ahead)
+    own = Place(due_at, request.lease_id, now, request.priority, key, settings.weight_of(key))
+    line = limiter.line_of(own, settings.per_key, now)
+    wait = _wait_for_key(limiter, request, line, now) or _wait_for_slot(limiter, request, line, now)
+    if wait is not None:
+        return line.waits(limiter, request, now, wait)
     if not request.reserved:
-        limiter, postponed = _count_start(limiter, request, now)
+        limiter, postponed = _count_start(limiter, request, line, now)
         if postponed is not None:
             return limiter, postponed
-    if pool <= 0:
+    is_bound = key is not None and settings.per_key is not None and settings.per_key.max_concurrency > 0
+    if pool <= 0 and not is_bound:
         return limiter, Slot()
     expires_at = now + timedelta(seconds=request.lease_seconds)
-    lease = SlotLease(request.lease_id, now, expires_at, request.asked_at)
+    lease = SlotLease(request.lease_id, now, expires_at, request.asked_at, key)
     return replace(limiter, leases=(*limiter.leases, lease)), Slot(request.lease_id, request.asked_at)
 
 
+def _wait_for_slot(limiter: Limiter, request: SlotRequest, line: Line, now: datetime) -> Wait | None:
+    """Return the wait of an attempt for which there is no free slot."""
+    pool = request.settings.max_concurrency - request.settings.shared_concurrency
+    if pool <= 0 or len(limiter.leases) + line.ahead < pool:
+        return None
+    busy = f"{counted(request.settings.max_concurrency, 'attempt')} at once"
+    return Wait(_seconds_until_free(limiter, limiter.leases, now, pool, line.ahead), busy)
+
+
+def _wait_for_key(limiter: Limiter, request: SlotRequest, line: Line, now: datetime) -> Wait | None:
+    """Return the wait of an attempt whose limit key is at its own bound."""
+    key, per_key = request.limit_key, request.settings.per_key
+    if key is None or per_key is None:
+        return None
+    leases, most, rate = limiter.leases_of(key), per_key.max_concurrency, per_key.rate_per_second
+    if most > 0 and len(leases) + line.ahead_of_key >= most:
+        are = "is" if most == 1 else "are"
+        busy = f"{len(leases)} of {counted(most, 'attempt')} of {key} {are} under way"
+        return Wait(_seconds_until_free(limiter, leases, now, most, line.ahead_of_key), busy)
+    wait_seconds = (limiter.start_of(key, now) - now).total_seconds()
+    if rate > 0 and not request.reserved and (wait_seconds > 0 or line.ahead_of_key):
+        early = f"{counted(rate, 'attempt')} per second of {key}"
+        return Wait(max(wait_seconds + line.ahead_of_key / rate, LEAST_ASK_SECONDS), early)
+    return None
+
+
 def _count_start(
-    limiter: Limiter, request: SlotRequest, now: datetime
+    limiter: Limiter, request: SlotRequest, line: Line, now: datetime
 ) -> tuple[Limiter, SlotPostponed | None]:
     """Count a start now or later; one that would be too late is not counted."""
-    rate, pace = request.settings.rate_per_second, request.pace
+    rate, pace, per_key = request.settings.rate_per_second, request.pace, request.settings.per_key
     if rate <= 0:
-        return limiter, None
+        return limiter.charged(line.own, per_key, now, now), None
     at = now if limiter.next_start_at is None else max(now, limiter.next_start_at)
     wait_seconds = (at - now).total_seconds()
     following = at + timedelta(seconds=1.0 / (rate - request.settings.shared_rate))
@@ -233,8 +326,25 @@ def _count_start(
     if not _is_of_use(wait_seconds, request):
         is_passed = pace is not None and pace.may_be_passed
         return limiter, None if is_passed else _too_early(wait_seconds, request, reserved=False)
-    counted = replace(limiter, next_start_at=following)
+    if _is_kept_in_order(limiter, request) and (line.ahead or wait_seconds > RESERVED_SECONDS):
+        return _ask_for_a_turn(limiter, request, line, now, wait_seconds)
+    counted = replace(limiter, next_start_at=following).charged(line.own, per_key, at, now)
     return counted, _too_early(wait_seconds, request, reserved=True) if wait_seconds > 0 else None
+
+
+def _is_kept_in_order(limiter: Limiter, request: SlotRequest) -> bool:
+    """Whether turns are not reserved long ahead, so that an attempt of another key goes soon."""
+    return request.limit_key is not None or limiter.fair is not None or limiter.has_keys
+
+
+def _ask_for_a_turn(
+    limiter: Limiter, request: SlotRequest, line: Line, now: datetime, wait_seconds: float
+) -> tuple[Limiter, SlotPostponed]:
+    own_rate = request.settings.rate_per_second - request.settings.shared_rate
+    least = SHORTEST_ASK_SECONDS if line.ahead else LEAST_ASK_SECONDS
+    seconds = wait_seconds + line.ahead / own_rate - RESERVED_SECONDS
+    wait = Wait(max(seconds, least), _too_early(wait_seconds, request, reserved=False).reason)
+    return line.waits(limiter, request, now, wait)
 
 
 def _too_early(wait_seconds: float, request: SlotRequest, *, reserved: bool) -> SlotPostponed:
@@ -255,31 +365,17 @@ def _is_of_use(wait_seconds: float, request: SlotRequest) -> bool:
     return request.latest_seconds is None or wait_seconds <= request.latest_seconds
 
 
-def _ask_again_later(
-    limiter: Limiter, request: SlotRequest, own: Place, now: datetime, *, ahead: int
-) -> tuple[Limiter, SlotPostponed]:
-    """Give an attempt its place, and let it ask again when a slot should be free behind those ahead of it."""
-    pool = request.settings.max_concurrency - request.settings.shared_concurrency
-    seconds = _seconds_until_free(limiter, now, pool, ahead)
-    shortest = min(max(limiter.held_seconds / 2, LEAST_ASK_SECONDS), SHORTEST_ASK_SECONDS)
-    seconds = round(min(max(seconds, shortest), LONGEST_ASK_SECONDS), 3)
-    place = replace(own, asks_at=now + timedelta(seconds=seconds))
-    places = sorted((*limiter.places, place), key=lambda other: other.order(now))[:KEPT_PLACES]
-    busy = f"{counted(request.settings.max_concurrency, 'attempt')} at once"
-    postponed = SlotPostponed(seconds, reserved=request.reserved, reason=busy, ahead=ahead)
-    return replace(limiter, places=tuple(places)), postponed
-
-
-def _seconds_until_free(limiter: Limiter, now: datetime, pool: int, ahead: int) -> float:
+def _seconds_until_free(
+    limiter: Limiter, leases: tuple[SlotLease, ...], now: datetime, pool: int, ahead: int
+) -> float:
     """Return when a slot should be free behind so many others, by the mean duration of attempts."""
     held = timedelta(seconds=limiter.held_seconds)
-    ends = [
-        max(lease.began_at + held, now + (now - lease.began_at) * OVERDUE_PART) for lease in limiter.leases
-    ]
+    ends = [max(lease.began_at + held, now + (now - lease.began_at) * OVERDUE_PART) for lease in leases]
     # Those ahead take the free slots when they ask.
     ends = sorted([*ends, *[now + held] * (pool - len(ends))])
-    rounds, place = divmod(ahead + len(limiter.leases) - pool, len(ends))
-    return (ends[place] - now + rounds * held).total_seconds()
+    rounds, place = divmod(ahead + len(leases) - pool, len(ends))
+    seconds = (ends[place] - now + rounds * held).total_seconds()
+    return max(seconds, min(max(limiter.held_seconds / 2, LEAST_ASK_SECONDS), SHORTEST_ASK_SECONDS))
 
 
 def give_back(limiter: Limiter, slot: Slot, received_at: datetime) -> Limiter:
@@ -295,43 +391,3 @@ def give_back(limiter: Limiter, slot: Slot, received_at: datetime) -> Limiter:
     # It may have overtaken a repetition of its request, which must not be granted any more: also where the
     # state after that request was not stored, and the lease is that of an earlier one.
     return replace(limiter, answered=with_ask(limiter.answered, slot.lease_id or "", slot.asked_at))
-
-
-class LimitsDocument(LimitsSummary):
-    """The limits of a dependency at this moment, and their use."""
-
-    lent: Annotated[int, Field(description="Attempts under way beyond the workers' shares.")]
-    waiting: Annotated[int, Field(description="About how many attempts wait for their turn.")]
-    waiting_by_priority: Annotated[
-        dict[Priority, int], Field(description="Of these, those that wait for a free slot, by priority.")
-    ]
-
-
-class ListedCircuit(CircuitDocument):
-    """The shared breaker of one dependency, and its limits without their use."""
-
-    limits: LimitsSummary
-
-
-class LimitedCircuit(CircuitDocument):
-    """The shared breaker of one dependency, and its limits."""
-
-    limits: LimitsDocument
-
-
-def limits_view(limits: LimitSettings, needed: NeedsSlot, limiter: Limiter, at: datetime) -> LimitsDocument:
-    """Return what people see of the limits of this moment, by the limiter's clock."""
-    limiter, now = limiter.at(at)
-    settings = needed.settings
-    turns = _seconds_until(limiter.next_start_at, now) * (settings.rate_per_second - settings.shared_rate)
-    waiting = Counter(place.priority or Priority.NORMAL for place in limiter.places if place.asks_at >= now)
-    return LimitsDocument(
-        **dict(limits_summary(limits, needed)),
-        lent=len(limiter.leases),
-        waiting=waiting.total() + ceil(turns),
-        waiting_by_priority={priority: waiting[priority] for priority in Priority if priority in waiting},
-    )
-
-
-def _seconds_until(instant: datetime | None, now: datetime) -> float:
-    return 0.0 if instant is None else max(0.0, (instant - now).total_seconds())

@@ -11,18 +11,38 @@ small to share is kept by the entity alone.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer
 from durable_retry.engine.base.json_forms import JsonShape
+from durable_retry.engine.base.validation import Label
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.pace import Pace, Quota, newest, pace_of
 
 SHARE_WINDOW: Final = timedelta(seconds=1)
+
+
+type MostAtOnce = Annotated[int, Field(ge=0, le=100_000)]
+type MostPerSecond = Annotated[float, Field(ge=0, le=10_000)]
+type Weight = Annotated[float, Field(ge=0.001, le=1_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLimits(JsonShape):
+    """`limits.per_key`: what bounds each limit key.
+
+    Attributes:
+        max_concurrency: Attempts under way at once; 0 means no limit.
+        rate_per_second: Attempts started per second; 0 means no limit.
+    """
+
+    max_concurrency: MostAtOnce = 0
+    rate_per_second: MostPerSecond = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +52,52 @@ class LimitSettings(JsonShape):
     Attributes:
         max_concurrency: Attempts under way at once, fleet-wide; 0 means no limit.
         rate_per_second: Attempts started per second, fleet-wide; 0 means no limit.
+        per_key: The same for each limit key; nothing is shared out among the workers then.
+        weights: The weights of limit keys; 1 unless given.
     """
 
-    max_concurrency: Annotated[int, Field(ge=0, le=100_000)] = 0
-    rate_per_second: Annotated[float, Field(ge=0, le=10_000)] = 0.0
+    max_concurrency: MostAtOnce = 0
+    rate_per_second: MostPerSecond = 0.0
+    per_key: KeyLimits | None = None
+    weights: Mapping[Label, Weight] | None = None
 
     @property
     def is_on(self) -> bool:
-        return self.max_concurrency > 0 or self.rate_per_second > 0
+        return self.max_concurrency > 0 or self.rate_per_second > 0 or self.per_key is not None
 
     @property
     def shared_concurrency(self) -> int:
         """How many attempts at once are shared out among the workers."""
-        return self.max_concurrency // 2
+        return self.max_concurrency // 2 if self.per_key is None else 0
 
     @property
     def shared_rate(self) -> int:
         """How many starts per second are shared out among the workers."""
-        return int(self.rate_per_second) // 2
+        return int(self.rate_per_second) // 2 if self.per_key is None else 0
+
+    def of_key(self, limit_key: str | None) -> "LimitSettings":
+        """Return the limits that concern an attempt, without what is for other keys."""
+        if self.per_key is None and self.weights is None:
+            return self
+        if limit_key is None:
+            common = replace(self, per_key=None, weights=None)
+            return replace(common, per_key=self.per_key) if common.is_on else common
+        weight = self.weight_of(limit_key)
+        return replace(self, weights=None if weight is None else {limit_key: weight})
+
+    def weight_of(self, limit_key: str | None) -> float | None:
+        """Return the weight of a key; None is 1."""
+        return None if limit_key is None or self.weights is None else self.weights.get(limit_key)
+
+
+def limits_from(table: Mapping[str, Any]) -> LimitSettings:
+    """Return the limits that a valid table holds; what is empty or 0 bounds nothing."""
+    per_key = KeyLimits(**(table.get("per_key") or {}))
+    return LimitSettings(
+        **{name: value for name, value in table.items() if name not in {"per_key", "weights"}},
+        per_key=None if per_key == KeyLimits() else per_key,
+        weights=table.get("weights") or None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +172,14 @@ class WorkerShare:
         for one.
         """
         concurrency, rate = self.settings.max_concurrency, self.settings.rate_per_second
+        if self.settings.per_key is not None:
+            return False
         if concurrency > 0 and not self._has_room(now, workers, ahead):
             return False
         if rate > 0 and not reserved:
+            # With keys, attempts wait in the entity's order for a start, too.
+            if concurrency <= 0 and not self._is_its_turn(now, ahead, self.settings.shared_rate):
+                return False
             while self._starts and now - self._starts[0] >= SHARE_WINDOW:
                 self._starts.popleft()
             if len(self._starts) >= self.settings.shared_rate // workers:
@@ -136,12 +189,17 @@ class WorkerShare:
         return True
 
     def _has_room(self, now: datetime, workers: int, ahead: int | None) -> bool:
+        is_its_turn = self._is_its_turn(now, ahead, self.settings.shared_concurrency)
         is_full = self.running >= self.settings.shared_concurrency // workers
-        was_crowded = self.crowded_at is not None and now - self.crowded_at < SHARE_WINDOW
-        if is_full or ahead is not None:
+        if is_full:
             self.crowded_at = now
-        is_its_turn = not was_crowded if ahead is None else ahead < self.settings.shared_concurrency
         return is_its_turn and not is_full
+
+    def _is_its_turn(self, now: datetime, ahead: int | None, shared: int) -> bool:
+        if ahead is not None:
+            self.crowded_at = now
+            return ahead < shared
+        return self.crowded_at is None or now - self.crowded_at >= SHARE_WINDOW
 
     def ended(self) -> None:
         """Note the end of an attempt that `take` let start."""

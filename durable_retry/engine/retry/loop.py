@@ -114,6 +114,7 @@ def slot_request(
         asked_at=now,
         due_at=admission.slot_since,
         priority=operation.priority,
+        limit_key=operation.limit_key,
     )
 
 

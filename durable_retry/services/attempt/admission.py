@@ -80,6 +80,7 @@ class StepGate:
             self.number,
             admission,
             priority=self.operation.priority,
+            limit_key=self.operation.limit_key,
         )
         if not isinstance(answer, Permitted):
             raise StepBlockedError(BlockedStep(dependency.name, answer))
@@ -114,7 +115,13 @@ async def attempt_if_admitted(
     if dependency is None or not dependency.needs_admission or admission.is_canary:
         return await attempt()
     circuit, answer = await enter_circuit(
-        hub, dependency, operation.operation_id, number, admission, priority=operation.priority
+        hub,
+        dependency,
+        operation.operation_id,
+        number,
+        admission,
+        priority=operation.priority,
+        limit_key=operation.limit_key,
     )
     if not isinstance(answer, Permitted):
         return answer

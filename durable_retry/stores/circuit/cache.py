@@ -84,11 +84,19 @@ class CircuitCache:
         self.is_limited = self.settings.limits.is_on
 
     async def enter(
-        self, operation_id: str, attempt: int, admission: AdmissionState, *, priority: Priority | None = None
+        self,
+        operation_id: str,
+        attempt: int,
+        admission: AdmissionState,
+        *,
+        priority: Priority | None = None,
+        limit_key: str | None = None,
     ) -> Permitted | Blocked:
         """Decide whether an attempt may be made now. After `Permitted` it counts as begun; call `leave`."""
         await self._refresh_snapshot()
-        answer = self._permit_or_refusal(operation_id, attempt, admission, self.now(), priority=priority)
+        answer = self._permit_or_refusal(
+            operation_id, attempt, admission, self.now(), priority=priority, limit_key=limit_key
+        )
         await self.reporting.flush()
         return answer
 
@@ -130,6 +138,7 @@ class CircuitCache:
         now: datetime,
         *,
         priority: Priority | None,
+        limit_key: str | None,
     ) -> Permitted | Blocked:
         probe_permit = self._probe_permit(admission, now)
         if probe_permit is None:
@@ -140,7 +149,7 @@ class CircuitCache:
             operation_id, now, waiting=admission.waiting, priority=priority
         )
         if isinstance(answer, Permitted):
-            limited = self._within_limits(answer, admission, now)
+            limited = self._within_limits(answer, admission, now, limit_key)
             if isinstance(limited, NeedsSlot):
                 return limited
             answer = limited
@@ -198,7 +207,7 @@ class CircuitCache:
         return answer
 
     def _within_limits(
-        self, permitted: Permitted, admission: AdmissionState, now: datetime
+        self, permitted: Permitted, admission: AdmissionState, now: datetime, limit_key: str | None
     ) -> Permitted | NeedsSlot:
         """Start an attempt within the limits of this moment, or return what it needs to ask for a slot.
 
@@ -209,7 +218,7 @@ class CircuitCache:
         quota = self._latest_quota(now)
         if quota is None and not self.is_limited:
             return permitted
-        needed = limits_at(now, self.settings.limits, quota)
+        needed = limits_at(now, self.settings.limits.of_key(limit_key), quota)
         if not needed.settings.is_on:
             return permitted
         limits = needed.settings
@@ -358,10 +367,13 @@ async def enter_circuit(
     admission: AdmissionState,
     *,
     priority: Priority | None = None,
+    limit_key: str | None = None,
 ) -> tuple[CircuitCache, Permitted | Blocked]:
     """Return a dependency's circuit, and whether an attempt may be made now, see `CircuitCache.enter`."""
     circuit = circuit_of(hub, dependency)
-    return circuit, await circuit.enter(operation_id, attempt, admission, priority=priority)
+    return circuit, await circuit.enter(
+        operation_id, attempt, admission, priority=priority, limit_key=limit_key
+    )
 
 
 def close_circuits() -> None:

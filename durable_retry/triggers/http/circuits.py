@@ -10,7 +10,7 @@ from durable_retry.engine.base.errors import NoSuchDependencyError, Unchangeable
 from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.messages import CircuitChange
 from durable_retry.engine.facts import TargetType
-from durable_retry.engine.limits.limiter import LimitedCircuit, ListedCircuit
+from durable_retry.engine.limits.document import LimitedCircuit, ListedCircuit
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
 from durable_retry.http.callers import Act, Caller
 from durable_retry.http.routes import Declaration, Routes, accepted, page, shown

@@ -21,7 +21,7 @@ _DEPENDENCIES: Final = (
 _CIRCUIT: Final = (
     "dependency state counts:calls failure_ratio:ratio first_opened_at:opened opened_again_at "
     "failed_probes last_error "
-    "retry_at:tries_again throttled_until:paused_until waiting reason changed_by"
+    "retry_at:tries_again throttled_until:paused_until waiting most_waiting reason changed_by"
 )
 _OF_OPERATION: Final = "operation_ms.p50:operation_P50 operation_ms.p95"
 _METRICS: Final = (
@@ -47,6 +47,8 @@ def _circuit(document: Any) -> Iterator[RenderableType]:
     again = None if document["opened_at"] == document["first_opened_at"] else document["opened_at"]
     counts = "{calls}, {failures} failed, {slow_calls} slow".format_map(document)
     made = {"opened_again_at": again, "counts": counts, "failed_probes": document["failed_probes"] or None}
+    keys = document["limits"].get("waiting_by_key", {})
+    made["most_waiting"] = ", ".join(f"{key}: {count}" for key, count in keys.items()) or None
     yield facts(document | made, _CIRCUIT)
     if document["audit"]:
         yield ""

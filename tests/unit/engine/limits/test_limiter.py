@@ -7,11 +7,12 @@ import pytest
 from durable_retry.engine.base.json_forms import union_from_json
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.circuit.breaker import Breaker
+from durable_retry.engine.limits.document import limits_view
+from durable_retry.engine.limits.fair import Place
 from durable_retry.engine.limits.limiter import (
     KEPT_PLACES,
     LONGEST_ASK_SECONDS,
     Limiter,
-    Place,
     Slot,
     SlotAnswer,
     SlotLease,
@@ -19,7 +20,6 @@ from durable_retry.engine.limits.limiter import (
     SlotRequest,
     acquire,
     give_back,
-    limits_view,
 )
 from durable_retry.engine.limits.settings import (
     LimitSettings,

@@ -13,7 +13,7 @@ from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.facts import LimitsRead
 from durable_retry.engine.limits.limiter import Slot
-from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
+from durable_retry.engine.limits.settings import KeyLimits, LimitSettings, NeedsSlot
 from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe, probe_message
 from durable_retry.stores.circuit.cache import CircuitCache
@@ -538,6 +538,15 @@ async def test_a_known_worker_starts_half_of_a_limit_without_asking() -> None:
     await stage.copy.leave(last, CallHealth.SUCCESS, duration_seconds=0.1)
     assert isinstance(await ask(stage, admission=FIRST), NeedsSlot), "the one before it waits"
     assert isinstance(await ask(stage, admission=replace(FIRST, ahead=0)), Permitted)
+
+
+async def test_where_keys_are_bound_an_attempt_with_one_asks_and_one_without_needs_no_slot() -> None:
+    bound = LimitSettings(per_key=KeyLimits(max_concurrency=2), weights={"a": 2.0, "b": 3.0})
+    stage = Copies(limits=bound)
+    await known(stage)
+    assert isinstance(await ask(stage, admission=FIRST), Permitted)
+    answer = await stage.copy.enter("op-1", 1, FIRST, limit_key="a")
+    assert answer == NeedsSlot(replace(bound, weights={"a": 2.0}))
 
 
 async def test_an_attempt_with_a_slot_goes_beyond_the_share() -> None:

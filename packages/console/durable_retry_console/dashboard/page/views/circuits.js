@@ -219,15 +219,16 @@ function numbers(circuit) {
 
 /** What may run at once and start per second by now, and what waits for it; null without limits. */
 function limits({ limits: now, quota, counted, dependency }) {
-  if (!now || (!now.max_concurrency && !now.current_rate_per_second && !quota)) return null;
+  if (!now || (!now.max_concurrency && !now.current_rate_per_second && !now.waiting_by_key && !quota)) return null;
   const running = counted?.unfinished.by_dependency[dependency]?.running ?? null;
   return card("Limits", facts([
     ["At once", now.max_concurrency ? `${number(now.max_concurrency)} attempts` : "no limit"],
-    ["In use", now.max_concurrency ? `${number(now.lent)} of ${number(now.max_concurrency - now.shared_concurrency)}, and up to ${number(now.shared_concurrency)} more that workers share` : null],
+    ["In use", now.max_concurrency ? `${number(now.lent)} of ${number(now.max_concurrency - now.shared_concurrency)}${now.shared_concurrency ? `, and up to ${number(now.shared_concurrency)} more that workers share` : ""}` : null],
     ["Operations running", running === null ? null : number(running)],
     ["Starts per second", startsText(now)],
     ["Pace", now.pace], ["Left of the dependency's own limit", quota ? [`${number(quota.remaining)} of ${number(quota.limit)}, renewed `, until(quota.until)] : null],
     ["Waiting for a turn", `about ${number(now.waiting)}`],
+    ["Most waiting", now.waiting_by_key && Object.entries(now.waiting_by_key).map(([key, count]) => `${key}: ${number(count)}`).join(", ")],
   ]));
 }
 
@@ -248,6 +249,12 @@ function audit(circuit) {
   return linesCard("Manual changes", circuit.audit, line, { nothing: "None so far." });
 }
 
+function eachKey(bounds) {
+  if (!bounds) return null;
+  const { max_concurrency: most, rate_per_second: rate } = bounds;
+  return `for each limit key ${[most && `${number(most)} at once`, rate && `${rate} a second`].filter(Boolean).join(", ")}`;
+}
+
 function settings({ settings: given, dependency }) {
   if (!given) return null;
   const { circuit, retry, timeouts, retry_budget: budget, limits } = given;
@@ -257,7 +264,7 @@ function settings({ settings: given, dependency }) {
     ["Break", `${duration(circuit.break_seconds)}, at most ${duration(circuit.max_break_seconds)}`],
     ["Retries", `${words(retry.strategy)}, ${retry.max_attempts === -1 ? "until the deadline, for ever where there is none" : plural(retry.max_attempts, "attempt")}`],
     ["Retry budget", budget.ratio ? `${budget.ratio} per first attempt, at least ${budget.minimum_per_second} a second` : "off"],
-    ["Limits", [limits.max_concurrency && `${number(limits.max_concurrency)} at once`, limits.rate_per_second && `${limits.rate_per_second} a second`].filter(Boolean).join(", ") || "none"],
+    ["Limits", [limits.max_concurrency && `${number(limits.max_concurrency)} at once`, limits.rate_per_second && `${limits.rate_per_second} a second`, eachKey(limits.per_key)].filter(Boolean).join(", ") || "none"],
     ["One attempt", duration(timeouts.attempt_seconds)], ["Deadline", timeouts.deadline_seconds ? duration(timeouts.deadline_seconds) : "none"],
     ["Deduplicates", given.idempotency.header || "no"],
   ]), { more: h("a", { href: link("policy", { dependency }) }, "Preview the policy") });

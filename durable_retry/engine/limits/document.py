@@ -1,0 +1,68 @@
+"""What people see of the limits of a dependency, and of their use."""
+
+from collections import Counter
+from datetime import datetime
+from math import ceil
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from durable_retry.engine.base.answers import is_empty
+from durable_retry.engine.base.names import Priority
+from durable_retry.engine.circuit.messages import CircuitDocument
+from durable_retry.engine.limits.limiter import KEPT_PLACES, Limiter
+from durable_retry.engine.limits.settings import LimitSettings, LimitsSummary, NeedsSlot, limits_summary
+
+SHOWN_KEYS: Final = 10
+
+
+class LimitsDocument(LimitsSummary):
+    """The limits of a dependency at this moment, and their use."""
+
+    lent: Annotated[int, Field(description="Attempts under way beyond the workers' shares.")]
+    waiting: Annotated[int, Field(description="About how many attempts wait for their turn.")]
+    waiting_by_priority: Annotated[
+        dict[Priority, int], Field(description="Of these, those that wait for a free slot, by priority.")
+    ]
+    waiting_by_key: Annotated[
+        dict[str, int],
+        Field(
+            default_factory=dict,
+            exclude_if=is_empty,
+            description=f"Of the {KEPT_PLACES} that go first, how many have a limit key: the {SHOWN_KEYS} "
+            "keys with most. Left out where none has one.",
+        ),
+    ]
+
+
+class ListedCircuit(CircuitDocument):
+    """The shared breaker of one dependency, and its limits without their use."""
+
+    limits: LimitsSummary
+
+
+class LimitedCircuit(CircuitDocument):
+    """The shared breaker of one dependency, and its limits."""
+
+    limits: LimitsDocument
+
+
+def limits_view(limits: LimitSettings, needed: NeedsSlot, limiter: Limiter, at: datetime) -> LimitsDocument:
+    """Return what people see of the limits of this moment, by the limiter's clock."""
+    limiter, now = limiter.at(at)
+    settings = needed.settings
+    turns = _seconds_until(limiter.next_start_at, now) * (settings.rate_per_second - settings.shared_rate)
+    places = [place for place in limiter.places if place.asks_at >= now]
+    waiting = Counter(place.priority or Priority.NORMAL for place in places)
+    keys = Counter(place.limit_key for place in places if place.limit_key is not None)
+    return LimitsDocument(
+        **dict(limits_summary(limits, needed)),
+        lent=len(limiter.leases),
+        waiting=waiting.total() + ceil(turns),
+        waiting_by_priority={priority: waiting[priority] for priority in Priority if priority in waiting},
+        waiting_by_key=dict(keys.most_common(SHOWN_KEYS)),
+    )
+
+
+def _seconds_until(instant: datetime | None, now: datetime) -> float:
+    return 0.0 if instant is None else max(0.0, (instant - now).total_seconds())

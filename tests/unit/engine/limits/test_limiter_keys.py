@@ -1,0 +1,191 @@
+"""Limit keys: their shares of a dependency's limits, and the bounds of each."""
+
+from dataclasses import replace
+
+import pytest
+
+from durable_retry.engine.base.validation import validated
+from durable_retry.engine.config.dependency import TABLES
+from durable_retry.engine.limits.document import SHOWN_KEYS, limits_view
+from durable_retry.engine.limits.fair import FairShares, KeyShare, Place
+from durable_retry.engine.limits.limiter import (
+    LEAST_ASK_SECONDS,
+    RESERVED_SECONDS,
+    Limiter,
+    Slot,
+    SlotPostponed,
+    SlotRequest,
+    acquire,
+    give_back,
+)
+from durable_retry.engine.limits.settings import KeyLimits, LimitSettings, WorkerShare, limits_at, limits_from
+from tests.support.builders import NOON, after
+
+ONE = LimitSettings(max_concurrency=1)
+ONE_A_SECOND = LimitSettings(rate_per_second=1.0)
+
+
+def asking(number: int, key: str | None, settings: LimitSettings = ONE) -> SlotRequest:
+    return SlotRequest(
+        f"op-{number}:1", 70.0, settings.of_key(key), due_at=after(number / 100), limit_key=key
+    )
+
+
+def waiting(limiter: Limiter, number: int, key: str | None, settings: LimitSettings = ONE) -> Limiter:
+    """Let an attempt ask that has to wait."""
+    limiter, answer = acquire(limiter, asking(number, key, settings), NOON)
+    assert isinstance(answer, SlotPostponed)
+    return limiter
+
+
+def reason_of(limiter: Limiter, request: SlotRequest) -> str:
+    answer = acquire(limiter, request, NOON)[1]
+    assert isinstance(answer, SlotPostponed)
+    return answer.reason
+
+
+def test_without_keys_messages_and_state_have_no_member_for_them() -> None:
+    request = asking(1, None)
+    limiter, _ = acquire(Limiter(), request, NOON)
+    limiter = waiting(limiter, 2, None)
+    assert request.to_json()["settings"] == {"max_concurrency": 1, "rate_per_second": 0.0}
+    assert "limit_key" not in request.to_json()
+    assert limiter.to_json().keys() == replace(Limiter(), clock=NOON).to_json().keys()
+    assert (len(limiter.places[0].to_json()), len(limiter.leases[0].to_json())) == (3, 3)
+
+
+def test_a_key_that_had_less_goes_before_older_attempts_of_another() -> None:
+    limiter, slot = acquire(Limiter(), asking(0, "a"), NOON)
+    for number in range(1, 4):
+        limiter = waiting(limiter, number, "a")
+    limiter = waiting(waiting(limiter, 8, "b"), 9, None)
+    assert [place.limit_key for place in limiter.places] == ["b", None, "a", "a", "a"]
+    assert isinstance(slot, Slot)
+    limiter = give_back(limiter, slot, after(0.1))
+    assert isinstance(acquire(limiter, asking(1, "a"), after(0.1))[1], SlotPostponed)
+    assert isinstance(acquire(limiter, asking(8, "b"), after(0.1))[1], Slot)
+
+
+def test_a_heavier_key_goes_more_often() -> None:
+    settings = replace(ONE, weights={"a": 2.0})
+    limiter, _ = acquire(Limiter(), asking(0, "held", settings), NOON)
+    for number in range(1, 5):
+        limiter = waiting(limiter, number, "b", settings)
+    for number in range(5, 9):
+        limiter = waiting(limiter, number, "a", settings)
+    assert "".join(place.limit_key or "" for place in limiter.places) == "baabaabb"
+
+
+def test_the_shares_survive_their_json_and_are_forgotten_when_no_key_is_left() -> None:
+    limiter, slot = acquire(Limiter(), asking(0, "a"), NOON)
+    assert limiter.fair == FairShares(0.0, (KeyShare(1.0, "a"),))
+    assert Limiter.from_json(limiter.to_json()) == limiter
+    assert isinstance(slot, Slot)
+    for number in (1, 2, 3):
+        limiter = give_back(limiter, slot, after(number))
+        limiter, slot = acquire(limiter, asking(number, None), after(number))
+        assert isinstance(slot, Slot)
+    assert limiter.fair is None
+
+
+@pytest.mark.parametrize(
+    ("most", "reason"),
+    [
+        (1, "1 of 1 attempt of customer-17 is under way"),
+        (2, "2 of 2 attempts of customer-17 are under way"),
+    ],
+)
+def test_a_key_at_its_bound_waits_and_keeps_no_slot_from_others(most: int, reason: str) -> None:
+    settings = LimitSettings(max_concurrency=4, per_key=KeyLimits(max_concurrency=most))
+    limiter = Limiter()
+    for number in range(most):
+        limiter, _ = acquire(limiter, asking(number, "customer-17", settings), NOON)
+    assert reason_of(limiter, asking(5, "customer-17", settings)) == reason
+    limiter = waiting(limiter, 5, "customer-17", settings)
+    for number, key in ((6, "customer-18"), (7, None)):
+        limiter, answer = acquire(limiter, asking(number, key, settings), NOON)
+        assert isinstance(answer, Slot)
+
+
+def test_the_bound_of_a_key_holds_without_any_other_limit() -> None:
+    settings = LimitSettings(per_key=KeyLimits(max_concurrency=1))
+    assert settings.is_on
+    assert not settings.of_key(None).is_on, "an attempt without a key needs no slot"
+    limiter, slot = acquire(Limiter(), asking(0, "a", settings), NOON)
+    assert slot == Slot("op-0:1")
+    limiter = waiting(limiter, 1, "a", settings)
+    assert isinstance(acquire(limiter, asking(2, "b", settings), NOON)[1], Slot)
+    assert isinstance(acquire(give_back(limiter, slot, NOON), asking(1, "a", settings), NOON)[1], Slot)
+
+
+def test_the_starts_of_a_key_are_spaced_by_its_rate_and_others_go_meanwhile() -> None:
+    settings = LimitSettings(max_concurrency=9, per_key=KeyLimits(rate_per_second=5.0))
+    limiter, _ = acquire(Limiter(), asking(0, "customer-17", settings), NOON)
+    limiter, answer = acquire(limiter, asking(1, "customer-17", settings), NOON)
+    reason = "5 attempts per second of customer-17"
+    assert answer == SlotPostponed(0.2, reserved=False, reason=reason, ahead=0)
+    limiter, answer = acquire(limiter, asking(2, "customer-17", settings), NOON)
+    assert answer == SlotPostponed(0.4, reserved=False, reason=reason, ahead=0)
+    assert isinstance(acquire(limiter, asking(3, "customer-18", settings), NOON)[1], Slot)
+    assert isinstance(acquire(limiter, asking(1, "customer-17", settings), after(0.2))[1], Slot)
+
+
+def test_with_keys_only_the_next_turns_of_a_rate_are_reserved() -> None:
+    limiter, answers = Limiter(), list[Slot | SlotPostponed]()
+    for number in range(6):
+        limiter, answer = acquire(limiter, asking(number, "a", ONE_A_SECOND), NOON)
+        answers.append(answer)
+    assert answers[0] == Slot()
+    postponed = [(answer.seconds, answer.reserved) for answer in answers if isinstance(answer, SlotPostponed)]
+    assert postponed == [(1.0, True), (2.0, True), (1.0, False), (2.0, False), (3.0, False)]
+    _, newcomer = acquire(limiter, asking(7, "b", ONE_A_SECOND), after(1))
+    assert newcomer == SlotPostponed(RESERVED_SECONDS, reserved=True, reason="1 attempt per second")
+    _, keyless = acquire(limiter, asking(8, None, ONE_A_SECOND), NOON)
+    assert keyless == SlotPostponed(1.0, reserved=False, reason="1 attempt per second", ahead=0)
+
+
+def test_the_first_in_order_asks_again_when_a_turn_can_be_reserved() -> None:
+    limiter = replace(Limiter(), next_start_at=after(RESERVED_SECONDS + 0.01))
+    _, answer = acquire(limiter, asking(0, "a", ONE_A_SECOND), NOON)
+    assert isinstance(answer, SlotPostponed)
+    assert (answer.seconds, answer.reserved) == (LEAST_ASK_SECONDS, False)
+
+
+def test_an_attempt_takes_the_weight_of_its_key_with_it_and_no_other() -> None:
+    limits = LimitSettings(4, 0.0, None, {"a": 2.0, "b": 3.0})
+    assert limits.of_key("a") == LimitSettings(4, 0.0, None, {"a": 2.0})
+    assert limits.of_key("c") == limits.of_key(None) == LimitSettings(4)
+    plain = LimitSettings(4)
+    assert plain.of_key("a") is plain
+
+
+def test_a_table_of_limits_has_the_bounds_of_each_key() -> None:
+    def read(table: dict[str, object]) -> LimitSettings:
+        return limits_from(validated(TABLES["limits"], table).written())
+
+    assert read({}) == read({"per_key": {}, "weights": {}}) == LimitSettings()
+    assert read({"per_key": {"max_concurrency": 2}}) == LimitSettings(per_key=KeyLimits(2))
+    assert read({"weights": {"customer-17": 3}}) == LimitSettings(weights={"customer-17": 3})
+
+
+def test_workers_start_nothing_of_their_own_accord_where_keys_are_bound() -> None:
+    share = WorkerShare(LimitSettings(8, 8.0, KeyLimits(max_concurrency=1)))
+    assert not share.take(NOON, 1, reserved=False)
+
+
+@pytest.mark.parametrize(("ahead", "may_take"), [(1, True), (2, False)])
+def test_those_who_wait_for_a_rate_take_a_workers_share_in_their_order(ahead: int, *, may_take: bool) -> None:
+    share = WorkerShare(LimitSettings(rate_per_second=4))
+    assert share.take(NOON, 1, reserved=False, ahead=ahead) is may_take
+    assert not share.take(after(0.5), 1, reserved=False), "it would pass those who wait"
+    assert share.take(after(1.5), 1, reserved=False)
+
+
+def test_people_see_the_keys_with_most_that_wait() -> None:
+    places = [
+        Place(NOON, f"op-{key}-{n}:1", after(1), None, f"k-{key}") for key in range(12) for n in range(key)
+    ]
+    needed = limits_at(NOON, ONE, None)
+    shown = limits_view(ONE, needed, Limiter(places=(*places, Place(NOON, "op-1:1", after(1)))), NOON)
+    assert shown.waiting == len(places) + 1
+    assert list(shown.waiting_by_key.items()) == [(f"k-{n}", n) for n in range(11, 11 - SHOWN_KEYS, -1)]
