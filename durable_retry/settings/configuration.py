@@ -31,12 +31,12 @@ _DEPENDENCIES_FILE: Final = AppSettings.name_of("dependencies_file")
 
 
 def find_app_root(environ: Mapping[str, str], package: Path, current: Path) -> Path:
-    """Return the folder of host.json and `function_app.py`: the host names it, or it is around the package.
+    """Return the folder of host.json and `function_app.py`: the host names it, or starts the worker there.
 
-    A package from a wheel has none around it; hosts start the worker in the current folder then.
+    The folder around the package comes last: an app that installs a clone as editable has its own.
     """
     named = environ.get(AppSettings.name_of("script_root"))
-    for folder in (package.parent, *([Path(named)] if named else []), current):
+    for folder in (*([Path(named)] if named else []), current, package.parent):
         if (folder / HOST_JSON).is_file():
             return folder
     return current

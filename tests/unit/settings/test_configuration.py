@@ -80,9 +80,9 @@ def test_the_file_of_dependencies_is_the_settings_then_the_apps_then_the_default
 
 @pytest.mark.parametrize(
     ("apps", "found"),
-    [(("site", "named", "here"), "site"), (("named", "here"), "named"), (("here",), "here")],
+    [(("site", "named", "here"), "named"), (("site", "here"), "here"), (("site",), "site")],
 )
-def test_the_app_is_around_the_package_or_where_the_host_says_or_in_the_current_folder(
+def test_the_app_is_where_the_host_says_or_in_the_current_folder_or_around_the_package(
     tmp_path: Path, apps: tuple[str, ...], found: str
 ) -> None:
     for folder in apps:
