@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from durable_retry.engine.base.foreign import look, plain_text
+from durable_retry.engine.base.foreign import json_object, look, plain_text
 
 _CHARSET: Final = re.compile(r"charset\s*=\s*[\"']?([^\s;\"']+)", re.IGNORECASE)
 
@@ -50,6 +50,22 @@ def _decoded(body: bytes, encoding: str, *, is_cut: bool) -> str | None:
         return codecs.getincrementaldecoder(encoding)().decode(body, final=not is_cut)
     except (LookupError, ValueError, TypeError):
         return None
+
+
+_MESSAGES: Final = ("detail", "message", "error_description", "title", "error")
+"""Members that tell a person what was wrong, the most telling first: RFC 9457, RFC 6749, and common use."""
+
+
+def message_in(body: str) -> str:
+    """Return what a refusal in JSON tells a person, at its top or in its object `error`; any other whole."""
+    document = json_object(body) or {}
+    told = (
+        place.get(name)
+        for place in (document.get("error"), document)
+        if isinstance(place, dict)
+        for name in _MESSAGES
+    )
+    return next((text for text in told if isinstance(text, str) and text.strip()), body)
 
 
 _PACKAGES: Final = frozenset({"httpx", "requests", "aiohttp", "azure"})

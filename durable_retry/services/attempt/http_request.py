@@ -26,7 +26,7 @@ from durable_retry.engine.retry.constraints import attempt_seconds
 from durable_retry.engine.retry.history import AttemptOutcome, FailureDetail
 from durable_retry.engine.retry.retry_after import parse_rate_left, parse_retry_after, parse_used_up
 from durable_retry.engine.sources import DATA_PREFIX
-from durable_retry.services.attempt.bodies import body_text
+from durable_retry.services.attempt.bodies import body_text, message_in
 from durable_retry.services.attempt.http_client import BoundedResponse, EscapedBaseUrlError, Request, send
 from durable_retry.services.attempt.http_pool import SendProgress
 from durable_retry.settings.configuration import app_settings
@@ -229,8 +229,8 @@ def _json_of(answer: BoundedResponse, text: str) -> dict[str, Any]:
 
 
 def error_text(body: str, dependency: Dependency) -> str:
-    """Return the beginning of a refusal's body as one line, for a person; "" when there is none."""
-    return safe_text(" ".join(body.split()), dependency)[:200]
+    """Return the beginning of what a refusal says as one line, for a person; "" when it says nothing."""
+    return safe_text(" ".join(message_in(body).split()), dependency)[:200]
 
 
 _FAILURE_CHARS: Final = 4_000

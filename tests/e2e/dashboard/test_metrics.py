@@ -116,7 +116,7 @@ def test_what_happened_is_marked_in_the_charts(window: Window, seen: System, key
     expect(attempts.locator(".mark.is-bulk")).not_to_have_count(0)
     expect(attempts.locator(".mark.is-deployment")).to_have_count(1)
     expect(attempts.get_by_role("img")).to_have_accessible_name(re.compile("deployment: 1"))
-    row = window.card("Outages").get_by_role("img", name=re.compile("^switched"))
+    row = window.card("Circuit over time").get_by_role("img", name=re.compile("^switched"))
     expect(row).to_have_accessible_name(re.compile("the circuit was open"))
 
 

@@ -36,7 +36,7 @@ def test_an_error_is_one_line_with_its_name_and_no_secret() -> None:
 
 
 def test_the_body_of_a_refusal_is_kept_where_its_line_says_less_and_without_secrets() -> None:
-    assert failure_body('{"detail": "no such order"}', WITH_SECRETS) is None
+    assert failure_body("no such order", WITH_SECRETS) is None
     assert failure_body("", WITH_SECRETS) is None
     assert failure_body("<p>\n  sesame-open\n</p>\n", WITH_SECRETS) == "<p>\n  ***\n</p>"
     assert len(failure_body("x" * 10_000, WITH_SECRETS) or "") == 4_000
@@ -152,6 +152,34 @@ def test_json_is_read_in_its_charset_and_behind_a_byte_order_mark(body: bytes, c
     text = body[:3] + b'"' + body[3:] + b'"' if body.startswith(b"\xef") else b'"' + body + b'"'
     result = kept_result(answer(text, f"application/json; charset={charset}"), PAYMENTS, LIMIT)
     assert result["json"] == "é"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (
+            '{"title": "Bad Request", "detail": "amount is\\n missing", "requestId": "7f"}',
+            "amount is missing",
+        ),
+        ('{"title": "Bad Request", "detail": ""}', "Bad Request"),
+        (
+            '{"error": {"code": "card_declined", "message": "Your card was declined."}}',
+            "Your card was declined.",
+        ),
+        ('{"error": "invalid_grant", "error_description": "the token expired"}', "the token expired"),
+        ('{"error": "nope"}', "nope"),
+        ('{"detail": [{"loc": ["amount"]}]}', '{"detail": [{"loc": ["amount"]}]}'),
+        ('{"detail": "cut o', '{"detail": "cut o'),
+        ("upstream connect error", "upstream connect error"),
+    ],
+)
+def test_a_refusal_in_json_is_described_by_its_message(body: str, told: str) -> None:
+    assert error_text(body, PAYMENTS) == told
+
+
+def test_what_a_message_leaves_out_of_a_refusal_is_kept_beside_it() -> None:
+    body = '{"detail": "amount is missing", "requestId": "7f"}'
+    assert failure_body(body, PAYMENTS) == body
 
 
 def test_a_refusal_is_described_in_one_short_line() -> None:

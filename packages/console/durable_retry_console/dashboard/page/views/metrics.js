@@ -164,7 +164,7 @@ function circuits(happened, points, seconds) {
   if (!outages.length) return null;
   const outageSpan = ({ from, to, what, reason, until }) => ({ from, to, text: `${what}, ${span(from, to)}${until ? "" : " so far"}: ${reason}` });
   const rows = [...Map.groupBy(outages, (one) => one.dependency)].sort(([a], [b]) => a.localeCompare(b)).map(([name, spans]) => [name, spans.map(outageSpan)]);
-  return card("Outages", spanRows({ title: "Outages", begin, end, rows }), { key: "circuits" });
+  return card("Circuit over time", spanRows({ title: "Circuit over time", begin, end, rows }), { key: "circuits" });
 }
 
 function totals({ total, from, to }) {
