@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from bench import cost, drill, guard, start, throughput
+from bench import cost, drill, fairness, guard, start, throughput
 from bench.numbers import Table, describe_machine, with_tables
 from bench.peers import benchmark as peers
 
@@ -17,14 +17,15 @@ BENCHMARKS: dict[str, Benchmark] = {
     "throughput": throughput.measure,
     "cost": cost.measure,
     "start": start.measure,
+    "fairness": fairness.measure,
     "peers": peers.measure,
     "workers": peers.measure_workers,
     "drill": drill.measure,
     "guard": guard.compare,
     "guard-record": guard.record,
 }
-BY_NAME_ONLY = {"peers", "workers", "drill", "guard", "guard-record"}
-"""Run only when named: the peers must be installed first, and the guard is a check."""
+BY_NAME_ONLY = {"fairness", "peers", "workers", "drill", "guard", "guard-record"}
+"""Run only when named: they take long, the peers must be installed first, and the guard is a check."""
 
 HELP = f"of {', '.join(BENCHMARKS)}; the default is all but {', '.join(sorted(BY_NAME_ONLY))}"
 

@@ -27,7 +27,7 @@ def slots_are_given_back(story: Story) -> Iterator[str]:
 
 
 def the_oldest_goes_first(story: Story) -> Iterator[str]:
-    """A free slot goes to the attempt that has waited for the longest, if it asks in time.
+    """A free slot goes to the attempt of its limit key that has waited for the longest, if it asks in time.
 
     A turn that is made again may say by another clock since when its attempt waits.
     """

@@ -63,6 +63,7 @@ _HISTORY_KEPT = timedelta(minutes=30)
 _CROWD_SECONDS = 20.0
 _QUEUE_SECONDS = 100.0
 _LANES = 2
+_KEYS = 3  # one of them is that of operations without a limit key
 _MENDING_SECONDS = 25.0
 
 
@@ -277,6 +278,8 @@ class People:
         }
         if self.world.is_crowded:
             body["priority"] = rng.choice(["high", "normal", "low"])
+            if number % _KEYS:
+                body["limit_key"] = f"customer-{number % _KEYS}"
         if rng.random() < 0.3:
             queue = REFUSING_QUEUE if rng.random() < _REFUSED else "done"
             body["on_success"] = [

@@ -40,6 +40,7 @@ class Waiter:
     due_at: datetime
     asks_at: datetime
     priority: Priority | None
+    limit_key: str | None
 
     def order(self, name: str, now: datetime) -> tuple[timedelta, datetime, str]:
         return -counted_wait(self.due_at, self.priority, now), self.due_at, name
@@ -52,7 +53,7 @@ class Grant:
     Attributes:
         name: Its lease.
         key: The dependency.
-        older: The leases of older ones that waited and were in time.
+        older: The leases of older ones of its limit key that waited and were in time.
         room: How many slots were free.
     """
 
@@ -157,12 +158,16 @@ class SlotWatch:
         own = waiters.pop(name, None)
         due_at = min([request.due_at or now, *([] if own is None else [own.due_at])])
         if isinstance(answer, SlotPostponed) and answer.ahead is not None:
-            waiters[name] = Waiter(due_at, now + timedelta(seconds=answer.seconds), request.priority)
+            waiters[name] = Waiter(
+                due_at, now + timedelta(seconds=answer.seconds), request.priority, request.limit_key
+            )
         seen.waiters = waiters
+        asking = Waiter(due_at, now, request.priority, request.limit_key)
         older = tuple(
             each
             for each, waiter in waiters.items()
-            if waiter.order(each, now) < Waiter(due_at, now, request.priority).order(name, now)
+            if waiter.limit_key == request.limit_key
+            and waiter.order(each, now) < asking.order(name, now)
             and waiter.asks_at + _GRACE >= now
         )
         if isinstance(answer, Slot):

@@ -85,6 +85,14 @@ async def submit(people: People, dependency: str, priority: Priority, number: in
     assert status == 202, answer
 
 
+async def submit_of(people: People, limit_key: str, number: int) -> None:
+    """Submit an operation of a customer, which is accepted."""
+    request = {"method": "POST", "path": f"/{number}"}
+    body = {"dependency": "stock", "request": request, "key": f"{limit_key}-{number}", "limit_key": limit_key}
+    status, answer = await people.call("submit", body)
+    assert status == 202, answer
+
+
 async def submit_many(people: People, dependency: str, count: int = EACH) -> None:
     """Submit so many of each priority that they all want the dependency at once; `low` comes first."""
     low_first = (Priority.LOW, Priority.NORMAL, Priority.HIGH)
@@ -116,6 +124,21 @@ def test_a_limit_lets_the_higher_priority_go_first() -> None:
     few = 12
     app = played(lambda people: submit_many(people, "stock", few))
     assert_higher_ones_went_first(app.targets["stock"].calls, few)
+
+
+def test_a_customer_that_comes_to_the_backlog_of_another_goes_in_turn_with_it() -> None:
+    async def backlog(people: People) -> None:
+        calls = people.app.targets["stock"].calls
+        await asyncio.gather(*(submit_of(people, "many", number) for number in range(EACH)))
+        while not calls:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*(submit_of(people, "few", number) for number in range(4)))
+
+    order = [call.operation.limit_key for call in played(backlog).targets["stock"].calls]
+    assert len(order) == EACH + 4
+    assert order[0] == "many"
+    last = max(place for place, key in enumerate(order) if key == "few")
+    assert last <= 10, order
 
 
 def test_a_limit_never_starves_low_while_higher_ones_keep_coming() -> None:
