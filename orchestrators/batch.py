@@ -9,7 +9,7 @@ from durabletask import task
 from durable_retry.engine.base.names import BATCH, BATCH_CLOSE, BATCH_STEP
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.workflows.shapes import BatchProgress
-from durable_retry.runtime.turns import Turns, call_until_success
+from durable_retry.runtime.turns import Signals, Turns, call_until_success
 
 from .completion_reports import CompletionReports
 
@@ -36,17 +36,17 @@ def batch(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[None]
             ctx.continue_as_new({"batch_id": batch_id, "progress": progress.to_json()}, save_events=True)
             return
         laps += 1
-        progress = yield from _store_and_start(ctx, batch_id, progress, completions)
+        progress = yield from _store_and_start(reports.signals, batch_id, progress, completions)
         completions = reports.arrived()
         if not completions and not progress.startable and progress.running:
             completions = yield from reports.wait()
             if not completions:
-                progress = yield from _look_at_items(ctx, batch_id, progress)
-    yield from call_until_success(ctx, BATCH_CLOSE, {"batch_id": batch_id})
+                progress = yield from _look_at_items(reports.signals, batch_id, progress)
+    yield from call_until_success(reports.signals, BATCH_CLOSE, {"batch_id": batch_id})
 
 
 def _store_and_start(
-    ctx: task.OrchestrationContext, batch_id: str, progress: BatchProgress, completions: Iterable[Completion]
+    signals: Signals, batch_id: str, progress: BatchProgress, completions: Iterable[Completion]
 ) -> Turns[BatchProgress]:
     ended = [
         {"indices": list(progress.running[completion.operation_id]), "ending": completion.to_json()}
@@ -58,17 +58,15 @@ def _store_and_start(
     if not ended and not start:
         return left
     request = {"batch_id": batch_id, "ended": ended, "start": start}
-    answer = yield from call_until_success(ctx, BATCH_STEP, request)
+    answer = yield from call_until_success(signals, BATCH_STEP, request)
     return left.with_started(start, dict(answer["running"]))
 
 
-def _look_at_items(
-    ctx: task.OrchestrationContext, batch_id: str, progress: BatchProgress
-) -> Turns[BatchProgress]:
+def _look_at_items(signals: Signals, batch_id: str, progress: BatchProgress) -> Turns[BatchProgress]:
     # The activity stores the ends of those that ended without a report.
     indices = sorted(index for items in progress.running.values() for index in items)
     request = {"batch_id": batch_id, "ended": [], "start": indices}
-    answer = yield from call_until_success(ctx, BATCH_STEP, request)
+    answer = yield from call_until_success(signals, BATCH_STEP, request)
     none_running = progress.without(progress.running)
     return none_running.with_started([], dict(answer["running"]))
 

@@ -39,7 +39,7 @@ def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Tu
                 "key": key,
             }
             # The key is part of the history: the answer for a key may change while records expire.
-            started = yield from call_until_success(ctx, START_CALL, given)
+            started = yield from call_until_success(reports.signals, START_CALL, given)
             if not started.get("is_taken"):
                 break
         if "problems" in started:
@@ -47,7 +47,7 @@ def call_operation(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Tu
             return refused
         operation_id = started["operation_id"]
     for _ in range(LOOKS_PER_HISTORY):
-        looked = yield from call_until_success(ctx, LOOK_AT_CALL, {"operation_id": operation_id})
+        looked = yield from call_until_success(reports.signals, LOOK_AT_CALL, {"operation_id": operation_id})
         if looked.get("document", looked) is not None:
             answer: dict[str, Any] = looked
             return answer

@@ -4,12 +4,12 @@ An operation reports its end; where no report can come, a look (a poll of its st
 """
 
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from durabletask import task
 
-from durable_retry.engine.base.names import ENDED_EVENT
+from durable_retry.engine.base.names import ENDED_EVENT, NUDGE_EVENT
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.runtime.turns import Signals, Turns
 
@@ -18,7 +18,7 @@ LOOKS_PER_HISTORY: Final = 20
 
 
 _FIRST_LOOK: Final = timedelta(seconds=30)
-_LAST_LOOK: Final = timedelta(minutes=5)
+LAST_LOOK: Final = timedelta(minutes=5)
 
 
 @dataclass(slots=True)
@@ -34,25 +34,39 @@ class CompletionReports:
 
     ctx: task.OrchestrationContext
     quiet_looks: int = 0
-    _signals: Signals = field(init=False)
+    signals: Signals = field(init=False)
     _look: task.Task[Any] | None = None
+    _look_at: datetime | None = None
 
     def __post_init__(self) -> None:
-        self._signals = Signals(self.ctx)
+        self.signals = Signals(self.ctx)
 
     def wait(self) -> Turns[list[Completion]]:
         """Wait until ends are reported, and return them; none when it is time to look."""
         if self._look is None:
             # One timer at a time: each abandoned one would cost a turn.
-            self._look = self.ctx.create_timer(min(_FIRST_LOOK * 2 ** min(self.quiet_looks, 10), _LAST_LOOK))
+            self._look_at = self.ctx.current_utc_datetime + min(
+                _FIRST_LOOK * 2 ** min(self.quiet_looks, 10), LAST_LOOK
+            )
+            self._look = self.ctx.create_timer(self._look_at)
         completions: list[Completion] = []
-        while not completions and not self._look.is_complete:
-            yield task.when_any([self._look, self._signals.awaited(ENDED_EVENT)])
+        while not completions and not self._is_time_to_look:
+            events = [self.signals.awaited(name) for name in (ENDED_EVENT, NUDGE_EVENT)]
+            yield task.when_any([self._look, *events])
+            if self.signals.has_come(NUDGE_EVENT):
+                self.signals.take(NUDGE_EVENT)
             completions = self.arrived()
-        if self._look.is_complete:
+        if self._is_time_to_look:
             self._look = None
         self.quiet_looks = 0 if completions else self.quiet_looks + 1
         return completions
+
+    @property
+    def _is_time_to_look(self) -> bool:
+        # The message of the timer may have been lost: then a nudge comes.
+        if self._look is None or self._look_at is None:
+            return False
+        return self._look.is_complete or self.ctx.current_utc_datetime >= self._look_at
 
     def arrived(self) -> list[Completion]:
         """Return the reports that arrived and were not returned yet.
@@ -60,8 +74,8 @@ class CompletionReports:
         Call it before continuing as new: reports that were delivered already are not carried over.
         """
         arrived = []
-        while self._signals.has_come(ENDED_EVENT):
-            completion = _read_completion(self._signals.take(ENDED_EVENT))
+        while self.signals.has_come(ENDED_EVENT):
+            completion = _read_completion(self.signals.take(ENDED_EVENT))
             if completion is not None:
                 arrived.append(completion)
         return arrived

@@ -47,6 +47,6 @@ def wait_until_quiet(run: Run, debounce: Debounce) -> Turns[str | None]:
 
 def _ask(run: Run, debounce: Debounce, operation: str, request: dict[str, Any]) -> Turns[DebouncePlace]:
     answer = yield from call_entity(
-        run.ctx, debounce_id(debounce), operation, request, lambda failures: failures >= MAX_OWN_FAILURES
+        run.signals, debounce_id(debounce), operation, request, lambda failures: failures >= MAX_OWN_FAILURES
     )
     return DebouncePlace.from_json(answer)

@@ -53,6 +53,7 @@ from durable_retry.engine.retry.loop import (
 )
 from durable_retry.runtime.turns import (
     Asking,
+    Signals,
     Turns,
     attempt_answer_of,
     call_until_success,
@@ -114,7 +115,7 @@ def _end_unreadable(ctx: task.OrchestrationContext, given: Any, error: Exception
         f"the input of {operation_id} cannot be read: {type(error).__name__}: {error}", _DETAIL_CHARS
     )
     entry = {"operation_id": operation_id, "unreadable": given, "detail": detail}
-    dead_letter_id = yield from keep_dead_letter(ctx, entry)
+    dead_letter_id = yield from keep_dead_letter(Signals(ctx), entry)
     document = unreadable_document(operation_id, given, now, dead_letter_id=dead_letter_id, detail=detail)
     ctx.set_custom_status(moving_parts(document))
     _complete_record(ctx, operation_id, unreadable_completion(given, document, now))
@@ -203,7 +204,7 @@ def _make_attempt(run: Run) -> Turns[Decision]:
         step_at = None
         if isinstance(answer, BlockedStep):
             step_at, answer = answer.dependency, answer.blocked
-        asking = Asking(run.ctx, run.operation, step_at or run.operation.dependency)
+        asking = Asking(run.signals, run.operation, step_at or run.operation.dependency)
         if isinstance(answer, NeedsProbe) and run.state.admission_at(step_at).permit is not None:
             answer = lease_expired(run.now)
         action = run.follow(answer, step_at)
@@ -222,9 +223,12 @@ def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | B
     run.show(OperationState.RUNNING)
     call = run.attempt_call()
     answer: AttemptOutcome | WorkerFailed | Blocked | BlockedStep
+    called: task.Task[Any] = run.ctx.call_activity(function_name(ATTEMPT), input=call.to_json())
     try:
-        answered = yield run.ctx.call_activity(function_name(ATTEMPT), input=call.to_json())
-        answer = attempt_answer_of(answered, call.attempt)
+        if (yield from run.signals.answered(called)):
+            answer = attempt_answer_of(called.get_result(), call.attempt)
+        else:
+            answer = WorkerFailed("its answer was lost")
     except task.TaskFailedError as error:
         answer = WorkerFailed(f"the worker failed: {error.details.error_type}")
         # The instance may hold another input, or the worker be of a version without digests.
@@ -251,7 +255,7 @@ def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any]
         correlation_id=run.operation.correlation_id,
         trace=run.operation.trace,
     )
-    committed = Committed.from_json((yield from call_until_success(run.ctx, COMMIT, success.to_json())))
+    committed = Committed.from_json((yield from call_until_success(run.signals, COMMIT, success.to_json())))
     if committed.rejected is not None:
         letter = DeadLetter(Category.MALFORMED, DeadLetterReason.REJECTED_BY_HANDLER, committed.rejected)
         return (yield from _end_as_dead_letter(run, letter))
@@ -279,7 +283,7 @@ def _end_as_dead_letter(run: Run, decision: DeadLetter) -> Turns[dict[str, Any]]
     }
     operation = _for_a_replay(run, decision).to_json()
     entry = {"operation": operation, **why, **run.state.history.evidence()}
-    dead_letter_id = yield from keep_dead_letter(run.ctx, entry)
+    dead_letter_id = yield from keep_dead_letter(run.signals, entry)
     return _finish_operation(run, OperationState.DEAD_LETTERED, dead_letter={"id": dead_letter_id, **why})
 
 

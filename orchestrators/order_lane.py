@@ -72,7 +72,7 @@ def _ask(run: Run, *, after: str | None) -> Turns[Turn | None]:
         return Turn(has_turn=True)
     asked = replace(message, after=after).to_json()
     try:
-        answer = yield from call_entity(run.ctx, lane_id(message.order_key), TAKE, asked)
+        answer = yield from call_entity(run.signals, lane_id(message.order_key), TAKE, asked)
     except task.TaskFailedError:
         return None
     return Turn.from_json(answer)
@@ -84,7 +84,7 @@ def _fill_gap(run: Run, turn: Turn, missing: str) -> Turns[Turn | None]:
     try:
         join = yield run.ctx.call_activity(function_name(LOOK_AT_LANE), input=looked)
         if isinstance(join, dict):
-            yield from call_entity(run.ctx, lane_id(join["order_key"]), JOIN, join)
+            yield from call_entity(run.signals, lane_id(join["order_key"]), JOIN, join)
     except task.TaskFailedError:
         return turn  # Nobody goes on before it is known.
     return (yield from _ask(run, after=None))

@@ -147,7 +147,7 @@ def _load_deliveries(
     scope = {name: input_[name] for name in ("operation_id", "event_id") if name in input_}
     pending = input_
     if "deliveries" not in pending:
-        pending = yield from call_until_success(ctx, OUTBOX_PENDING, scope)
+        pending = yield from call_until_success(signals, OUTBOX_PENDING, scope)
     deliveries = [Delivery.from_json(written) for written in pending["deliveries"]]
     return Sending(ctx, scope, pending["place"], deliveries, signals)
 
@@ -186,7 +186,7 @@ def _follow_delivery(sending: Sending, delivery: Delivery, result: LapResult) ->
     """Move a delivery's retry loop on; a probe or a slot is requested at once and used in the next round."""
     give_slot_back(sending.ctx, delivery.lane, delivery.state.admission)
     state, action = after(delivery.operation, delivery.state, result, sending.now)
-    asking = Asking(sending.ctx, delivery.operation, delivery.lane)
+    asking = Asking(sending.signals, delivery.operation, delivery.lane)
     if isinstance(action, RequestProbe):
         permit = yield from request_probe(asking, action)
         state, action = after(delivery.operation, state, permit, sending.now)
@@ -214,7 +214,7 @@ def _give_up(sending: Sending, delivery: Delivery, decision: DeadLetter) -> Turn
         "category": decision.category.value,
         "detail": f"{decision.reason.value}: {decision.detail}",
     }
-    yield from call_until_success(sending.ctx, OUTBOX_GIVE_UP, given_up)
+    yield from call_until_success(sending.signals, OUTBOX_GIVE_UP, given_up)
     sending.without(delivery)
 
 

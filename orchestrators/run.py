@@ -11,6 +11,7 @@ from durable_retry.engine.base.json_forms import from_rfc3339, optional_to_rfc33
 from durable_retry.engine.base.names import (
     CANCEL_EVENT,
     CIRCUIT_EVENT,
+    NUDGE_EVENT,
     PAUSE_EVENT,
     REPLACED_EVENT,
     RESUME_EVENT,
@@ -222,6 +223,7 @@ class Run:
         names += [TURN_EVENT] if in_order else []
         names += [TRY_EVENT] if state is OperationState.WAITING_CIRCUIT else []
         names += [REPLACED_EVENT] if self.waits_for_quiet else []
+        names += [NUDGE_EVENT]
         while True:
             awaited = {name: self.signals.awaited(name) for name in names}
             winner = yield task.when_any([timer, *awaited.values()])
@@ -236,6 +238,8 @@ class Run:
                     return
             elif self._ends_wait(next(name for name in names if awaited[name] is winner), state, began_at):
                 return
+            if self.now >= until:
+                return  # The message of the timer is late, or lost.
 
     def _ends_wait(self, name: str, state: OperationState, began_at: datetime) -> bool:
         if name == CANCEL_EVENT:
@@ -247,7 +251,7 @@ class Run:
             return self._is_sent_now(name, data)
         if name == REPLACED_EVENT:
             return self._is_replaced(data)
-        return state in _HELD_ELSEWHERE and _has_circuit_changed(data, began_at)
+        return name == CIRCUIT_EVENT and state in _HELD_ELSEWHERE and _has_circuit_changed(data, began_at)
 
     def hold(self) -> Turns[bool]:
         """Do nothing while somebody has paused the operation; return whether it goes on, not cancelled."""
@@ -268,10 +272,14 @@ class Run:
         end: Any = None
         # One for an earlier pause may have come after its end.
         while not Pause.is_ended_by(end, began_at):
-            resumed = self.signals.awaited(RESUME_EVENT)
-            is_resumed = (yield task.when_any([*ends, resumed])) is resumed
-            end = self.signals.take(RESUME_EVENT) if is_resumed else {"by": None}
-            if not is_resumed:
+            resumed, nudged = (self.signals.awaited(name) for name in (RESUME_EVENT, NUDGE_EVENT))
+            winner = yield task.when_any([*ends, resumed, nudged])
+            if winner is nudged:
+                self.signals.take(NUDGE_EVENT)
+                if until is None or self.now < until:
+                    continue
+            end = self.signals.take(RESUME_EVENT) if winner is resumed else {"by": None}
+            if winner is not resumed:
                 break
         self.note_action(RESUME_EVENT, end)
         if self.state.due_at is not None:

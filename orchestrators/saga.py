@@ -32,26 +32,26 @@ def saga(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[s
     """
     state = Saga.from_json(input_["saga"])
     token: str | None = input_.get("restart")
+    reports = CompletionReports(ctx)
     if token is not None:
         latest = yield from call_until_success(
-            ctx, BEGIN_RESTART, {"saga_id": state.saga_id, "restart": token}
+            reports.signals, BEGIN_RESTART, {"saga_id": state.saga_id, "restart": token}
         )
         if latest["saga"] is not None:
             ctx.continue_as_new(latest, save_events=True)
             return None
-    over = yield from _carried_out(ctx, state, token)
+    over = yield from _carried_out(reports, state, token)
     if over is None:
         return None
     if token is not None:
         ended = {"saga_id": over.saga_id, "restart": token, "saga": over.to_json()}
-        yield from call_until_success(ctx, END_RESTART, ended)
+        yield from call_until_success(reports.signals, END_RESTART, ended)
     return saga_document(over, ctx.current_utc_datetime.replace(tzinfo=UTC)).to_json()
 
 
-def _carried_out(ctx: task.OrchestrationContext, state: Saga, token: str | None) -> Turns[Saga | None]:
+def _carried_out(reports: CompletionReports, state: Saga, token: str | None) -> Turns[Saga | None]:
     """Run what is left of a saga; None when the orchestration continues as new."""
-    reports = CompletionReports(ctx)
-    looks = 0
+    ctx, looks = reports.ctx, 0
     while not isinstance(action := state.next_action, Over):
         _show_saga(ctx, state)
         completion: Completion | None = None
@@ -61,15 +61,13 @@ def _carried_out(ctx: task.OrchestrationContext, state: Saga, token: str | None)
                 ctx.continue_as_new({"saga": state.to_json(), **more}, save_events=True)
                 return None
             looks += 1
-            completion = yield from _look_at_step(ctx, state, action, reports)
+            completion = yield from _look_at_step(state, action, reports)
         state = state.after(action, completion)
     _show_saga(ctx, state)
     return state
 
 
-def _look_at_step(
-    ctx: task.OrchestrationContext, state: Saga, action: Do | Undo, reports: CompletionReports
-) -> Turns[Completion | None]:
+def _look_at_step(state: Saga, action: Do | Undo, reports: CompletionReports) -> Turns[Completion | None]:
     """Start an operation unless it was started before, and wait for its end until the next look is due."""
     operation, pointers = state.operation_of(action), state.wanted_of(action)
     call: dict[str, Any] = {"wanted": list(pointers)} if pointers else {}
@@ -77,8 +75,8 @@ def _look_at_step(
         operation = state.filled_operation(action)
     except MissingResultError as error:
         call = {"missing": str(error)}
-    call["operation"] = replace(operation, reports_to=ctx.instance_id).to_json()
-    answer = yield from call_until_success(ctx, SUBMIT, call)
+    call["operation"] = replace(operation, reports_to=reports.ctx.instance_id).to_json()
+    answer = yield from call_until_success(reports.signals, SUBMIT, call)
     if answer["ending"] is not None:
         return Completion.from_json(answer["ending"])
     while completions := (yield from reports.wait()):

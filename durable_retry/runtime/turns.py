@@ -12,8 +12,8 @@ from typing import Any, Final
 from durabletask import task
 from durabletask.entities import EntityInstanceId
 
-from durable_retry.engine.base.json_forms import union_from_json
-from durable_retry.engine.base.names import ACQUIRE, DEAD_LETTER, GIVE_BACK, PERMIT
+from durable_retry.engine.base.json_forms import from_rfc3339, union_from_json
+from durable_retry.engine.base.names import ACQUIRE, DEAD_LETTER, GIVE_BACK, NUDGE_EVENT, PERMIT
 from durable_retry.engine.circuit.messages import PermitAnswer
 from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.limits.limiter import Slot, SlotAnswer
@@ -52,13 +52,13 @@ class Signals:
     """
 
     def __init__(self, ctx: task.OrchestrationContext) -> None:
-        self._ctx = ctx
+        self.ctx = ctx
         self._awaited: dict[str, task.CancellableTask[Any]] = {}
 
     def awaited(self, name: str) -> task.CancellableTask[Any]:
         """Return the task that completes when the next event of a name has come."""
         if name not in self._awaited:
-            self._awaited[name] = self._ctx.wait_for_external_event(name)
+            self._awaited[name] = self.ctx.wait_for_external_event(name)
         return self._awaited[name]
 
     def has_come(self, name: str) -> bool:
@@ -68,6 +68,26 @@ class Signals:
     def take(self, name: str) -> Any:
         """Return the data of the event that has come, which may have any form: anyone may send one."""
         return self._awaited.pop(name).get_result()
+
+    def answered(self, asked: task.Task[Any]) -> Turns[bool]:
+        """Wait for what was just asked for; False where a nudge says that its answer was lost.
+
+        Upkeep sends one where nothing came for minutes (`services.upkeep.stuck`). One that speaks of an
+        earlier question has come late, or twice.
+        """
+        asked_at = self.ctx.current_utc_datetime.replace(tzinfo=UTC)
+        while not asked.is_complete:
+            yield task.when_any([asked, self.awaited(NUDGE_EVENT)])
+            if not asked.is_complete and _is_lost(self.take(NUDGE_EVENT), asked_at):
+                return False
+        return True
+
+
+def _is_lost(nudge: Any, asked_at: datetime) -> bool:
+    try:
+        return from_rfc3339(nudge["asked_before"]) >= asked_at
+    except (KeyError, TypeError, ValueError):
+        return False  # Anyone may send an external event, and in any form.
 
 
 def wait_after(failures: int) -> timedelta:
@@ -94,8 +114,15 @@ def after_early(until: datetime, now: datetime) -> datetime:
     return min(until, now + EARLY_BY) + EARLY_BY
 
 
-def call_until_success(ctx: task.OrchestrationContext, activity: str, input_: dict[str, Any]) -> Turns[Any]:
-    """Call an activity until it answers.
+def pause(signals: Signals, seconds: timedelta) -> Turns[None]:
+    """Wait for so long, or for a nudge, whatever that speaks of: what follows bears to come early."""
+    yield task.when_any([signals.ctx.create_timer(seconds), signals.awaited(NUDGE_EVENT)])
+    if signals.has_come(NUDGE_EVENT):
+        signals.take(NUDGE_EVENT)
+
+
+def call_until_success(signals: Signals, activity: str, input_: dict[str, Any]) -> Turns[Any]:
+    """Call an activity until it answers, once more where its answer was lost.
 
     For what only our own storage can fail: giving up would lose what was accepted, and nothing else can be
     done meanwhile. The wait is a durable timer, so an outage costs a turn every five minutes.
@@ -105,14 +132,14 @@ def call_until_success(ctx: task.OrchestrationContext, activity: str, input_: di
     """
     failures = 0
     while True:
-        try:
-            return (yield ctx.call_activity(function_name(activity), input=input_))
-        except task.TaskFailedError:
-            failures += 1
-            yield ctx.create_timer(wait_after(failures))
+        called: task.Task[Any] = signals.ctx.call_activity(function_name(activity), input=input_)
+        if (yield from signals.answered(called)) and not called.is_failed:
+            return called.get_result()
+        failures += 1
+        yield from pause(signals, wait_after(failures))
 
 
-def keep_dead_letter(ctx: task.OrchestrationContext, entry: dict[str, Any]) -> Turns[str]:
+def keep_dead_letter(signals: Signals, entry: dict[str, Any]) -> Turns[str]:
     """Have a dead letter stored, and return its id.
 
     An answer names no activity. Azure Storage sends the messages of a turn before it stores the turn's
@@ -120,7 +147,7 @@ def keep_dead_letter(ctx: task.OrchestrationContext, entry: dict[str, Any]) -> T
     attempt, the attempt's answer comes under the dead letter's number.
     """
     while True:
-        kept = yield from call_until_success(ctx, DEAD_LETTER, entry)
+        kept = yield from call_until_success(signals, DEAD_LETTER, entry)
         if isinstance(kept, str):
             return kept
 
@@ -160,13 +187,16 @@ fails must not take its dependency down."""
 
 
 def call_entity(
-    ctx: task.OrchestrationContext,
+    signals: Signals,
     entity: EntityInstanceId,
     operation: str,
     input_: dict[str, Any],
-    is_enough: Callable[[int], bool] = lambda failures: failures == ENTITY_CALLS,
+    is_enough: Callable[[int], bool] = lambda failures: failures >= ENTITY_CALLS,
 ) -> Turns[Any]:
     """Call an entity again for as long as it fails; its operations bear that.
+
+    One whose answer was lost, or that does not answer at all, has taken minutes: that counts as
+    `ENTITY_CALLS` failures.
 
     Args:
         input_: The same for every call.
@@ -177,13 +207,18 @@ def call_entity(
     """
     failures = 0
     while True:
-        try:
-            return (yield ctx.call_entity(entity, operation, input_))
-        except task.TaskFailedError:
+        called = signals.ctx.call_entity(entity, operation, input_)
+        if not (yield from signals.answered(called)):
+            failures = max(failures + 1, ENTITY_CALLS)
+            if is_enough(failures):
+                raise task.TaskFailedError(f"{entity} does not answer", TimeoutError())
+        elif not called.is_failed:
+            return called.get_result()
+        else:
             failures += 1
             if is_enough(failures):
-                raise
-        yield ctx.create_timer(wait_after(failures))
+                return called.get_result()  # raises what it failed with
+        yield from pause(signals, wait_after(failures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,15 +229,15 @@ class Asking:
         dependency: The one whose circuit or limiter is asked.
     """
 
-    ctx: task.OrchestrationContext
+    signals: Signals
     operation: Retryable
     dependency: str
 
     def is_enough(self, failures: int) -> bool:
         """Whether the attempt goes on without the answer, also because after a wait it would be too late."""
-        if failures == ENTITY_CALLS:
+        if failures >= ENTITY_CALLS:
             return True
-        again_at = self.ctx.current_utc_datetime.replace(tzinfo=UTC) + wait_after(failures)
+        again_at = self.signals.ctx.current_utc_datetime.replace(tzinfo=UTC) + wait_after(failures)
         deadline_at, timeouts = self.operation.deadline_at, self.operation.timeouts
         return deadline_at is not None and again_at > latest_start(deadline_at, timeouts)
 
@@ -211,7 +246,7 @@ def request_probe(asking: Asking, request: RequestProbe) -> Turns[PermitAnswer]:
     """Ask the circuit's entity for a probe: the only awaited call to it, and only while it is half-open."""
     try:
         entity, message = circuit_id(asking.dependency), request.message.to_json()
-        answer = yield from call_entity(asking.ctx, entity, PERMIT, message, asking.is_enough)
+        answer = yield from call_entity(asking.signals, entity, PERMIT, message, asking.is_enough)
     except task.TaskFailedError:
         return Permitted(epoch=0, fail_open=True)
     permit: PermitAnswer = union_from_json(PermitAnswer, answer)
@@ -222,7 +257,7 @@ def request_slot(asking: Asking, request: RequestSlot) -> Turns[SlotAnswer]:
     """Ask the dependency's limiter for a slot: one awaited call per attempt beyond the workers' shares."""
     try:
         entity, message = limiter_id(asking.dependency), request.request.to_json()
-        answer = yield from call_entity(asking.ctx, entity, ACQUIRE, message, asking.is_enough)
+        answer = yield from call_entity(asking.signals, entity, ACQUIRE, message, asking.is_enough)
     except task.TaskFailedError:
         return Slot()
     slot: SlotAnswer = union_from_json(SlotAnswer, answer)

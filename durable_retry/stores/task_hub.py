@@ -51,6 +51,9 @@ _REPLACE_ENDED: Final = pb.OrchestrationIdReusePolicy(
 )
 """Always explicit: without a policy backends differ on whether an ended instance is replaced."""
 
+_REPLACE_PENDING: Final = pb.OrchestrationIdReusePolicy(replaceableStatus=[pb.ORCHESTRATION_STATUS_PENDING])
+"""Also while the first start may be under way: whichever comes first begins, and the other is dropped."""
+
 _ENDED_OR_UNKNOWN: Final = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND})
 """What backends answer to an external event for an ended or unknown instance; others drop it in silence."""
 
@@ -151,14 +154,18 @@ class TaskHub:
         return await self.start_instance(STARTED_OPERATION, operation.operation_id, input_, again=again)
 
     async def start_instance(
-        self, name: str, instance_id: str, input_: dict[str, Any], *, again: bool
+        self, name: str, instance_id: str, input_: dict[str, Any], *, again: bool, was_lost: bool = False
     ) -> bool:
         """Start an orchestration, with `again` also in place of an ended instance.
+
+        With `was_lost` only in place of one that has not begun, whose start was lost.
 
         It is False when one exists: any, or with `again` a running one. Where starts are not atomic, True
         only says that there was none a moment ago.
         """
         policy = _REPLACE_ENDED if again else _NEVER_REPLACE
+        if was_lost:
+            policy = _REPLACE_PENDING
         async with self._asked_client() as client:
             try:
                 await client.schedule_new_orchestration(

@@ -96,6 +96,9 @@ TURN_EVENT: Final = "turn"
 """Events that an operation waits for; `circuit_changed` ends a wait for the circuit, `turn` one in an order
 lane."""
 
+NUDGE_EVENT: Final = "nudge"
+"""Event that upkeep sends to what stands still: it lets it look whether something was lost."""
+
 REPLACED_EVENT: Final = "replaced"
 """Event that an operation with a debounce key sends to the one that it replaces."""
 

@@ -1,5 +1,7 @@
 """Orchestrations of this engine that failed or were terminated; the timer `watch` looks once a minute.
 
+It sees those that have not ended in the same pages, and lets those go on that stand still: see `stuck`.
+
     an operation, before its first attempt   started anew, `MOST_RESTARTS` times
     an operation                             dead letter --> its key completed, its end reported
                                              --> history purged, when that is seen
@@ -56,6 +58,7 @@ from durable_retry.engine.operations.keys import KeyCompletion
 from durable_retry.engine.operations.status import STEPS_RUN
 from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.services.dead_letters.replay import start_if_lost
+from durable_retry.services.upkeep.stuck import WATCHED, Standstill, move_on
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation, keep_unreadable
 from durable_retry.stores.instances import ENDED_BADLY, Instance
@@ -108,8 +111,13 @@ _GIVEN_UP_WITHIN: Final = timedelta(minutes=10)
 
 _AT_ONCE: Final = 16
 
+_MOST_MOVED: Final = 500
+"""So many that stand still are nudged in one run, by whole pages; the next run goes on there."""
+
 # What the ids of the instances begin with that are looked for.
 _PREFIXES: Final = (ID_PREFIX, "batch-", "saga-", "bulk-", "release-")
+
+_SEEN: Final = ENDED_BADLY | {OrchestrationStatus.RUNNING, OrchestrationStatus.PENDING}
 
 _OPERATIONS: Final = (OPERATION, STARTED_OPERATION)
 _PARTS: Final = (BATCH, SAGA, RELEASE_WAITING, BULK_ACTION)
@@ -126,28 +134,37 @@ class Recovery(StrEnum):
     NONE = "left as they are"
 
 
-async def recover(hub: TaskHub, now: datetime, seconds: float = RUN_SECONDS) -> Counter[Recovery]:
-    """Look for orchestrations that failed or were terminated lately, and do what follows.
+async def recover(
+    hub: TaskHub, now: datetime, seconds: float = RUN_SECONDS
+) -> Counter[Recovery | Standstill]:
+    """Look for orchestrations that failed, were terminated or stand still, and do what follows.
 
     Azure Storage has no index of states: the server reads the rows of all instances, and returns those few.
     In a hub with very many the time is up before the end, and the next run goes on there.
     """
-    done, errors = Counter[Recovery](), list[Exception]()
-    read = partial(hub.page_of_prefixes, Selection(runtime_statuses=ENDED_BADLY), _PREFIXES)
+    done, errors = Counter[Recovery | Standstill](), list[Exception]()
+    read = partial(hub.page_of_prefixes, Selection(runtime_statuses=_SEEN), _PREFIXES)
     async for instances in rounds.pages_from_place("ended-badly", read, seconds):
         recovered, failed = await settle_all(partial(_recover_instance, hub, now=now), instances, _AT_ONCE)
         done.update(recovered)
         errors += failed
+        if sum(done[each] for each in Standstill) >= _MOST_MOVED:
+            break  # The app has more to do than it can: nudging everybody would be work on top.
         if kept := recovered.count(Recovery.DEAD_LETTER):
             _log.error("%d orchestrations that ended badly: dead letters", kept)
     raise_first(errors)
     return done
 
 
-async def _recover_instance(hub: TaskHub, state: pb.OrchestrationState, now: datetime) -> Recovery:
+async def _recover_instance(
+    hub: TaskHub, state: pb.OrchestrationState, now: datetime
+) -> Recovery | Standstill:
     # An error of one instance must not stop the others.
     name = next((each for each in (*_OPERATIONS, *_PARTS) if state.name == function_name(each)), None)
     try:
+        if OrchestrationStatus(state.orchestrationStatus) not in ENDED_BADLY:
+            moved = await move_on(hub, name, state, now) if name in WATCHED else None
+            return moved or Recovery.NONE
         instance = None if name is None else await hub.read_instance(state.instanceId)
         if name is None or instance is None or instance.runtime_status not in ENDED_BADLY:
             return Recovery.NONE

@@ -18,7 +18,7 @@ from durable_retry.engine.base.names import (
     BULK_PAGE,
     CANCEL_BULK_EVENT,
 )
-from durable_retry.runtime.turns import Turns, after_early, call_until_success, fired_early
+from durable_retry.runtime.turns import Signals, Turns, after_early, call_until_success, fired_early
 from durable_retry_console.bulk.shapes import (
     BatchInput,
     BatchPace,
@@ -49,13 +49,15 @@ class _Execution:
     given: BulkInput
     pace: BatchPace
     progress: BulkProgress
+    signals: Signals
     cancel: task.CancellableTask[Any]
 
     @classmethod
     def begin(cls, ctx: task.OrchestrationContext, given: BulkInput) -> Self:
         """Begin, or continue from the execution before this one."""
-        cancel = ctx.wait_for_external_event(CANCEL_BULK_EVENT)
-        return cls(ctx, given, BatchPace.of(given.rate_per_second), given.progress, cancel)
+        signals = Signals(ctx)
+        cancel = signals.awaited(CANCEL_BULK_EVENT)
+        return cls(ctx, given, BatchPace.of(given.rate_per_second), given.progress, signals, cancel)
 
     @property
     def next_count_at(self) -> datetime:
@@ -128,7 +130,7 @@ def _next_page(run: _Execution) -> Turns[tuple[tuple[str, ...], str | None]]:
         "limit": run.pace.page,
         "cursor": given.cursor,
     }
-    page = yield from call_until_success(run.ctx, BULK_PAGE, request)
+    page = yield from call_until_success(run.signals, BULK_PAGE, request)
     return tuple(page["ids"]), page["cursor"]
 
 
@@ -147,7 +149,7 @@ def _act_on_all(run: _Execution, ids: tuple[str, ...]) -> Turns[tuple[str, ...]]
             options=given.options,
             now=began,
         )
-        answer = yield from call_until_success(run.ctx, BULK_BATCH, request.to_json())
+        answer = yield from call_until_success(run.signals, BULK_BATCH, request.to_json())
         result = BatchResult.from_json(answer)
         run.show(run.progress.plus(result))
         if result.held_until is not None:
@@ -187,7 +189,7 @@ def _count_ends(run: _Execution) -> Turns[None]:
             "action": run.given.action.value,
             "cursor": cursor,
         }
-        part = yield from call_until_success(run.ctx, BULK_ENDS, request)
+        part = yield from call_until_success(run.signals, BULK_ENDS, request)
         cursor = part.pop("cursor")
         sums.update(part)
         is_more = cursor is not None

@@ -1,0 +1,279 @@
+"""Orchestrations that stand still since a message was lost, on Microsoft's in-memory hub and real storage.
+
+A lost message is one that the hub notes in the history and does not deliver. `watch` runs at an instant that
+the test gives; waits are short, since the hub has the machine's clock.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pytest
+from durabletask.client import OrchestrationStatus
+from durabletask.internal import helpers
+from durabletask.internal import orchestrator_service_pb2 as pb
+
+from durable_retry.engine.base.names import (
+    BATCH,
+    BATCH_CLOSE,
+    BATCH_STEP,
+    OPERATION,
+    PAUSE_EVENT,
+    OperationState,
+)
+from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
+from durable_retry.engine.operations.operation import start_input
+from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.services.upkeep import failures, stuck
+from durable_retry.services.upkeep.failures import Recovery, recover
+from durable_retry.services.upkeep.stuck import Standstill
+from durable_retry.settings.configuration import using
+from durable_retry.stores.instances import Instance
+from durable_retry.stores.operations.status import MOST_RESTARTS, document_of
+from durable_retry.stores.task_hub import close_clients
+from orchestrators import completion_reports
+from tests.support.builders import an_operation, failing
+from tests.support.hub import TaskHubStage, task_hub_stage
+
+pytestmark = pytest.mark.usefixtures("own_tables")
+
+SOON: Final = RetryPolicy(strategy="fixed", initial_seconds=0.2, jitter="none")
+FOUND: Final = timedelta(minutes=5)
+"""After so long it must have gone on."""
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[TaskHubStage]:
+    configured = using(parse_config("[dependencies.payments]\ntimeouts = { attempt_seconds = 5 }\n", {}))
+    with configured, task_hub_stage(parts=True) as stage:
+        yield stage
+        await close_clients()
+
+
+def lose(hub: TaskHubStage, method: str, note: Callable[..., object], times: int = 1) -> list[int]:
+    """Let the hub take note of some messages and deliver none of them; return how many are left to lose."""
+    left, deliver = [times], getattr(hub.backend, method)
+
+    def lost(instance: Any, *given: Any) -> object:
+        if left[0] <= 0:
+            return deliver(instance, *given)
+        left[0] -= 1
+        return note(instance, *given)
+
+    setattr(hub.backend, method, lost)
+    return left
+
+
+def lose_timers(hub: TaskHubStage) -> list[int]:
+    def note(instance: Any, action: Any) -> None:
+        fire_at = action.createTimer.fireAt.ToDatetime(tzinfo=UTC)
+        instance.history.append(helpers.new_timer_created_event(action.id, fire_at))
+
+    return lose(hub, "_process_create_timer_action", note)
+
+
+def lose_activities(hub: TaskHubStage) -> list[int]:
+    def note(instance: Any, action: Any) -> None:
+        wanted = action.scheduleTask
+        instance.history.append(helpers.new_task_scheduled_event(action.id, wanted.name, wanted.input.value))
+        instance.status = pb.ORCHESTRATION_STATUS_RUNNING
+
+    return lose(hub, "_process_schedule_task_action", note)
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(30):
+        while not await condition():  # noqa: ASYNC110 # asks over gRPC
+            await asyncio.sleep(0.02)
+
+
+async def submitted(hub: TaskHubStage, **changes: Any) -> None:
+    operation = an_operation(deadline_in=None, policy=SOON, **changes)
+    await hub.binding.start_operation(operation)
+
+
+async def found(hub: TaskHubStage, instance_id: str = "op-test") -> Instance:
+    instance = await hub.binding.read_instance(instance_id)
+    assert instance is not None
+    return instance
+
+
+async def comes_to(hub: TaskHubStage, status: OperationState) -> None:
+    async def has_come() -> bool:
+        return bool(document_of(await found(hub))["status"] == status)
+
+    await until(has_come)
+
+
+async def is_due(hub: TaskHubStage) -> None:
+    due_at = datetime.fromisoformat(document_of(await found(hub))["next_attempt_at"])
+
+    async def is_over() -> bool:
+        return datetime.now(UTC) > due_at
+
+    await until(is_over)
+
+
+async def watched(hub: TaskHubStage, after: timedelta = FOUND - timedelta(minutes=1)) -> set[Any]:
+    """Run the watch as if so much time had gone by; return what it has done."""
+    return set(await recover(hub.binding, datetime.now(UTC) + after)) - {Recovery.NONE}
+
+
+def attempts(hub: TaskHubStage) -> list[int]:
+    return [given["attempt"] for name, given in hub.activities if name == "attempt"]
+
+
+async def succeeds(hub: TaskHubStage) -> dict[str, Any]:
+    ended = await hub.binding.wait_for_end("op-test", 30)
+    assert ended is not None
+    document = document_of(ended)
+    assert document["status"] == "succeeded"
+    return document
+
+
+@pytest.mark.shows("P28")
+async def test_an_operation_whose_timer_was_lost_goes_on_when_it_is_nudged(hub: TaskHubStage) -> None:
+    hub.answer = failing(1)
+    left = lose_timers(hub)
+    await submitted(hub)
+    await comes_to(hub, OperationState.WAITING_RETRY)
+    await is_due(hub)
+    assert left == [0]
+    assert await watched(hub, timedelta(minutes=1)) == set(), "it is not late yet"
+    assert await watched(hub, timedelta(minutes=3)) == {Standstill.NUDGED}
+    assert (await succeeds(hub))["attempt_count"] == 2
+    assert attempts(hub) == [1, 2]
+
+
+async def test_a_pause_whose_timer_was_lost_ends_when_it_is_nudged(hub: TaskHubStage) -> None:
+    start_at = datetime.now(UTC) + timedelta(hours=1)
+    await submitted(hub, start_at=start_at)
+    await comes_to(hub, OperationState.SCHEDULED)
+    lose_timers(hub)
+    await hub.binding.raise_event("op-test", PAUSE_EVENT, {"for_seconds": 0.1})
+    await comes_to(hub, OperationState.PAUSED)
+    await is_due(hub)
+    assert await watched(hub, timedelta(minutes=3)) == {Standstill.NUDGED}
+    await comes_to(hub, OperationState.SCHEDULED)
+
+
+@pytest.mark.shows("P29")
+async def test_an_attempt_whose_message_was_lost_is_made_under_its_number(hub: TaskHubStage) -> None:
+    hub.answer = failing(0)
+    lose_activities(hub)
+    await submitted(hub)
+    await comes_to(hub, OperationState.RUNNING)
+    assert attempts(hub) == []
+    assert await watched(hub) == {Standstill.NUDGED}
+    assert (await succeeds(hub))["attempt_count"] == 1
+    assert attempts(hub) == [1]
+
+
+@pytest.mark.shows("P30")
+async def test_an_operation_whose_start_was_lost_begins_once(hub: TaskHubStage) -> None:
+    hub.answer = failing(0)
+    lose(hub, "_enqueue_orchestration", lambda _id: None)
+    await submitted(hub)
+    assert await watched(hub, timedelta(minutes=3)) == {Standstill.STARTED_AGAIN}
+    await succeeds(hub)
+    assert attempts(hub) == [1]
+    assert (await found(hub)).input["restarts"] == 1
+
+
+@pytest.mark.shows("P33")
+async def test_a_start_that_is_lost_each_time_is_given_up_and_named(
+    hub: TaskHubStage, caplog: pytest.LogCaptureFixture
+) -> None:
+    lose(hub, "_enqueue_orchestration", lambda _id: None, times=100)
+    operation = an_operation(deadline_in=None)
+    given = start_input(operation) | {"restarts": MOST_RESTARTS}
+    await hub.binding.start_instance(OPERATION, "op-test", given, again=False)
+    with caplog.at_level(logging.ERROR, stuck.__name__):
+        assert await watched(hub, timedelta(minutes=5)) == {Standstill.BEYOND_REPAIR}
+    assert "op-test has stood still since" in caplog.text
+
+
+async def test_a_run_moves_a_bounded_number_on_and_the_next_one_the_others(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "_MOST_MOVED", 1)
+    lose(hub, "_enqueue_orchestration", lambda _id: None, times=100)
+    await submitted(hub)
+    await hub.binding.start_instance(BATCH, "batch-1", {"batch_id": "batch-1"}, again=False)
+    for restarts in ({"op-test"}, {"op-test", "batch-1"}):
+        assert await watched(hub) == {Standstill.STARTED_AGAIN}
+        ids = ("op-test", "batch-1")
+        assert {each for each in ids if "restarts" in (await found(hub, each)).input} == restarts
+
+
+@pytest.mark.shows("P31")
+async def test_an_attempt_goes_on_without_a_limiter_that_does_not_answer(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub.backend, "_enqueue_entity", lambda _id: None)
+    limited = {"stopped": NeedsSlot(LimitSettings(max_concurrency=1)).to_json()}
+    succeed = failing(0)
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        has_slot = name != "attempt" or "slot" in given["admission"]
+        return succeed(name, given) if has_slot else limited
+
+    hub.answer = answer
+    await submitted(hub)
+
+    async def asks() -> bool:
+        return bool(attempts(hub)) and bool(hub.backend._entities)
+
+    await until(asks)
+    assert await watched(hub) == {Standstill.NUDGED}
+    await succeeds(hub)
+    assert attempts(hub) == [1, 1]
+
+
+@pytest.mark.shows("P31")
+async def test_a_lane_that_does_not_answer_lets_nobody_pass_and_is_asked_again(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.answer = failing(0)
+    with monkeypatch.context() as dead:
+        dead.setattr(hub.backend, "_enqueue_entity", lambda _id: None)
+        await submitted(hub, order_key="order-1")
+
+        async def asks() -> bool:
+            return bool(hub.backend._entities)
+
+        await until(asks)
+        assert await watched(hub, timedelta(minutes=3)) == {Standstill.NUDGED}
+        await comes_to(hub, OperationState.WAITING_ORDER)
+        waits = document_of(await found(hub))["waits"]
+        assert waits[-1]["delay_reasons"] == ["its order lane does not answer"]
+        assert attempts(hub) == []
+    hub.backend._enqueue_entity(next(iter(hub.backend._entities)))
+    await succeeds(hub)
+    assert attempts(hub) == [1]
+
+
+@pytest.mark.shows("P32")
+async def test_a_batch_that_neither_hears_of_an_end_nor_looks_is_nudged_to_look(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(completion_reports, "_FIRST_LOOK", timedelta(seconds=0.2))
+    running = [[[0, "op-test"]], []]
+    hub.answer = lambda name, _given: {"running": running.pop(0)} if name == BATCH_STEP else None
+    lose_timers(hub)
+    given = {"batch_id": "batch-1", "progress": {"total": 1, "max_concurrency": 1}}
+    await hub.binding.start_instance(BATCH, "batch-1", given, again=False)
+
+    async def waits() -> bool:
+        age = datetime.now(UTC) - (await found(hub, "batch-1")).updated_at
+        return len(hub.activities) == 1 and age > timedelta(seconds=0.3)
+
+    await until(waits)
+    assert await watched(hub, timedelta(minutes=8)) == {Standstill.NUDGED}
+    ended = await hub.binding.wait_for_end("batch-1", 30)
+    assert ended is not None
+    assert ended.runtime_status is OrchestrationStatus.COMPLETED
+    assert [name for name, _ in hub.activities] == [BATCH_STEP, BATCH_STEP, BATCH_CLOSE]
