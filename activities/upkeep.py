@@ -55,11 +55,11 @@ async def wake_waiting(step: dict[str, Any], hub: TaskHub) -> dict[str, Any]:
 
     Args:
         step: `dependency`; `changed_at`: since when every worker sees the change; `position`: `following` of
-            the step before, None for the first.
+            the step before, None for the first; `limit_key`: only operations that have it.
 
     Returns:
         `woken`, the number of operations, and `following`, where the next step begins; None after the last.
     """
-    changed_at = from_rfc3339(step["changed_at"])
-    woken, following = await wake_some(hub, step["dependency"], changed_at, step["position"])
+    changed_at, limit_key = from_rfc3339(step["changed_at"]), step.get("limit_key")
+    woken, following = await wake_some(hub, step["dependency"], changed_at, step["position"], limit_key)
     return {"woken": woken, "following": following}

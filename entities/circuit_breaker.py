@@ -1,4 +1,4 @@
-"""The entity `circuit_breaker`, one per dependency; rules: `engine/circuit`.
+"""The entity `circuit_breaker`, one per dependency, or per limit key of one; rules: `engine/circuit`.
 
 Time is the clock of the machine that runs the entity, of which there is one at a time: an entity is not
 replayed, so it may read it. The clocks of a fleet are assumed to be within two seconds of each other. The
@@ -11,18 +11,20 @@ import azure.durable_functions as df
 from durabletask.entities import DurableEntity
 
 from durable_retry import clock
-from durable_retry.engine.base.names import CIRCUIT_BREAKER
+from durable_retry.engine.base.names import CIRCUIT_BREAKER, KEY_CHANGED
 from durable_retry.engine.circuit.breaker import FREE, Breaker
-from durable_retry.engine.circuit.messages import PermitMessage, ReportMessage
+from durable_retry.engine.circuit.messages import KeyChange, PermitMessage, ReportMessage
+from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.facts import CircuitChanged
+from durable_retry.stores.circuit.entity import circuit_id, dependency_of
 from durable_retry.telemetry.facts import report
 
 blueprint = df.Blueprint()
 
 
 class CircuitBreaker(DurableEntity):
-    """Operations `report` and `hand` are signals; `permit` is called by an orchestration that wants to probe.
+    """`permit` is called by an orchestration that wants to probe; the other operations are signals.
 
     A message that cannot be read raises, which rolls that one operation back and leaves the state as it was.
     """
@@ -44,6 +46,23 @@ class CircuitBreaker(DurableEntity):
         before = self._stored_breaker()
         self._store_breaker(before, ManualAction.from_json(message).apply(before, clock.now()))
 
+    def key_changed(self, message: dict[str, Any]) -> None:
+        """Note which limit keys have a circuit that is not closed. Input: `KeyChange`."""
+        change = KeyChange.from_json(message)
+        breaker = self._stored_breaker().with_key(change.limit_key, is_closed=change.is_closed)
+        self.set_state(breaker.to_json())
+
+    def forget(self, _message: dict[str, Any]) -> None:
+        """Remove the circuit of a limit key, if nobody uses it."""
+        breaker = self._stored_breaker()
+        if breaker.limit_key is not None and breaker.is_idle(clock.now()):
+            self.set_state(None)
+            self._tell_dependency(breaker.limit_key, is_closed=True)
+
+    def _tell_dependency(self, limit_key: str, *, is_closed: bool) -> None:
+        circuit = circuit_id(dependency_of(self.entity_context.entity_id.key))
+        self.signal_entity(circuit, KEY_CHANGED, KeyChange(limit_key, is_closed).to_json())
+
     def _stored_breaker(self) -> Breaker:
         return Breaker.from_json(self.get_state(dict) or {})
 
@@ -53,7 +72,7 @@ class CircuitBreaker(DurableEntity):
             return
         outage = before if breaker.state in FREE else breaker
         change = CircuitChanged(
-            self.entity_context.entity_id.key,
+            dependency_of(self.entity_context.entity_id.key),
             before.state,
             breaker.state,
             breaker.reason,
@@ -61,8 +80,11 @@ class CircuitBreaker(DurableEntity):
             opened_at=outage.closed_to_calls_since,
             failed_probes=outage.reopenings,
             last_error=outage.last_error,
+            limit_key=breaker.limit_key,
         )
         report(change)
+        if breaker.limit_key is not None:
+            self._tell_dependency(breaker.limit_key, is_closed=breaker.state is CircuitState.CLOSED)
 
 
 blueprint.function_name(CIRCUIT_BREAKER)(

@@ -41,9 +41,9 @@ def release_waiting(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> T
     if progress is None:
         progress = yield from _begin_waking(ctx, input_)
     step = {name: progress[name] for name in ("changed_at", "position")}
-    done = yield from call_until_success(
-        Signals(ctx), WAKE_WAITING, step | {"dependency": input_["dependency"]}
-    )
+    step |= {"dependency": input_["dependency"]}
+    step |= {name: input_["hand"][name] for name in ("limit_key",) if name in input_["hand"]}
+    done = yield from call_until_success(Signals(ctx), WAKE_WAITING, step)
     progress = progress | {
         "position": done["following"],
         "woken": progress["woken"] + done["woken"],
@@ -63,7 +63,8 @@ def _begin_waking(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Tur
     # The same message again, awaited this time: what follows must come after the change. Without an answer
     # the operations are woken all the same: the circuit, asked by each, may refuse them again.
     with suppress(task.TaskFailedError):
-        yield from call_entity(Signals(ctx), circuit_id(input_["dependency"]), MANUAL_CONTROL, input_["hand"])
+        circuit = circuit_id(input_["dependency"], input_["hand"].get("limit_key"))
+        yield from call_entity(Signals(ctx), circuit, MANUAL_CONTROL, input_["hand"])
     yield ctx.create_timer(SETTLE)
     changed_at = to_rfc3339(ctx.current_utc_datetime.replace(tzinfo=UTC))
     return {"changed_at": changed_at, "position": None, "woken": 0, "woken_in_pass": 0, "passes": 1}

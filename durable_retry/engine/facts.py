@@ -152,6 +152,7 @@ class CircuitChanged:
             then. None where there was none.
         failed_probes: Since then.
         last_error: Of the latest failed call since then.
+        limit_key: Whose circuit it is; None for the dependency's own.
     """
 
     dependency: str
@@ -162,6 +163,12 @@ class CircuitChanged:
     opened_at: datetime | None = None
     failed_probes: int = 0
     last_error: str | None = None
+    limit_key: str | None = None
+
+    @property
+    def circuit(self) -> str:
+        """The circuit's name for a person."""
+        return self.dependency if self.limit_key is None else f"{self.dependency} for {self.limit_key}"
 
     @property
     def evidence(self) -> str:

@@ -245,7 +245,7 @@ class Asking:
 def request_probe(asking: Asking, request: RequestProbe) -> Turns[PermitAnswer]:
     """Ask the circuit's entity for a probe: the only awaited call to it, and only while it is half-open."""
     try:
-        entity, message = circuit_id(asking.dependency), request.message.to_json()
+        entity, message = circuit_id(asking.dependency, request.limit_key), request.message.to_json()
         answer = yield from call_entity(asking.signals, entity, PERMIT, message, asking.is_enough)
     except task.TaskFailedError:
         return Permitted(epoch=0, fail_open=True)

@@ -2,22 +2,38 @@
 
 import asyncio
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Final
 
 from pydantic import Field
 
 from durable_retry import clock
 from durable_retry.engine.base.errors import NoSuchDependencyError, UnchangeableCircuitError
-from durable_retry.engine.base.validation import Strict, checked, with_example
-from durable_retry.engine.circuit.breaker import ManualControl
-from durable_retry.engine.circuit.messages import CircuitChange, view_of
+from durable_retry.engine.base.validation import (
+    InvalidInputError,
+    Label,
+    Problem,
+    Strict,
+    checked,
+    with_example,
+)
+from durable_retry.engine.circuit.breaker import Breaker, ManualControl, advanced
+from durable_retry.engine.circuit.messages import CircuitChange, KeyFigures, view_of
+from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.limits.document import LimitedCircuit, ListedCircuit, limits_view
 from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.limits.settings import limits_summary, shared_limits_at
 from durable_retry.settings.configuration import dependencies, find_dependency
-from durable_retry.stores.circuit.entity import CircuitEntity, start_release, waiting_page, wake
+from durable_retry.stores.circuit.entity import (
+    CircuitEntity,
+    key_circuits_after,
+    start_release,
+    waiting_page,
+    wake,
+)
+from durable_retry.stores.storage import rounds
 from durable_retry.stores.task_hub import TaskHub
 
 PAGES_PER_STEP: Final = 5
@@ -40,6 +56,8 @@ class ManualControlBody(Strict):
             Without meaning for everything else.
         epoch: The epoch of the circuit as the caller saw it; in any other nothing is changed. None changes it
             anyway.
+        limit_key: Whose circuit it is for, where `circuit.by` is `limit_key`. None means the dependency's,
+            which holds all keys while it is held open.
     """
 
     model_config = with_example(reason="The supplier has an outage.", for_seconds=600.0)
@@ -50,6 +68,7 @@ class ManualControlBody(Strict):
     for_seconds: Annotated[float, Field(gt=0, le=_YEAR_SECONDS)] | None = None
     stops_deadline: bool = False
     epoch: Annotated[int, Field(ge=1)] | None = None
+    limit_key: Label | None = None
 
 
 async def every_circuit(hub: TaskHub) -> list[ListedCircuit]:
@@ -58,16 +77,17 @@ async def every_circuit(hub: TaskHub) -> list[ListedCircuit]:
     return await asyncio.gather(*(_listed_circuit(hub, configured) for configured in all_dependencies))
 
 
-async def find_circuit(hub: TaskHub, name: str) -> LimitedCircuit:
-    """Return the circuit of a dependency, and its limits."""
-    dependency = _required_dependency(name)
-    circuit, now = CircuitEntity(hub, dependency.name), clock.now()
+async def find_circuit(hub: TaskHub, name: str, limit_key: str | None = None) -> LimitedCircuit:
+    """Return the circuit of a dependency, or of one of its limit keys, and its limits."""
+    dependency = _required_dependency(name, limit_key)
+    circuit, now = CircuitEntity(hub, dependency.name, limit_key), clock.now()
     breaker, unreadable = await circuit.readable()
     needed = shared_limits_at(now, dependency.limits, breaker)
     limiter = await circuit.limiter() if needed.settings.is_on else Limiter()
     view = view_of(dependency.name, breaker, now, dependency.circuit, unreadable)
     limits = limits_view(dependency.limits, needed, limiter, clock.now())
-    return LimitedCircuit(**dict(view), limits=limits)
+    keys = await _keys_of(hub, dependency, breaker)
+    return LimitedCircuit(**dict(view) | {"limit_keys": keys, "limit_key": limit_key}, limits=limits)
 
 
 async def control_circuit(
@@ -78,11 +98,12 @@ async def control_circuit(
     Raises:
         UnchangeableCircuitError: It is switched off, or no longer in the epoch that the change is for.
     """
-    dependency = _required_dependency(name)
+    dependency = _required_dependency(name, body.limit_key)
     if not dependency.circuit.enabled:
         setting = "circuit.enabled = false in dependencies.toml"
         raise UnchangeableCircuitError(f"the circuit of {dependency.name} is switched off by {setting}")
-    await _check_epoch(hub, dependency, body.epoch)
+    circuit = CircuitEntity(hub, dependency.name, body.limit_key)
+    await _check_epoch(circuit, body.epoch)
     action = ManualAction(
         control,
         clock.now(),
@@ -91,8 +112,10 @@ async def control_circuit(
         body.for_seconds,
         body.epoch,
         stops_deadline=body.stops_deadline or None,
+        limit_key=body.limit_key,
+        by_key=(dependency.circuit.is_by_key and body.limit_key is None) or None,
     )
-    await CircuitEntity(hub, dependency.name).control(action)
+    await circuit.control(action)
     if control in _RELEASING:
         await start_release(hub, dependency.name, action)
     return CircuitChange(
@@ -101,23 +124,26 @@ async def control_circuit(
         reason=body.reason,
         for_seconds=body.for_seconds,
         stops_deadline=body.stops_deadline,
+        limit_key=body.limit_key,
     )
 
 
-async def _check_epoch(hub: TaskHub, dependency: Dependency, epoch: int | None) -> None:
+async def _check_epoch(circuit: CircuitEntity, epoch: int | None) -> None:
     # The circuit itself checks again when the change arrives.
     if epoch is None:
         return
-    current = (await _listed_circuit(hub, dependency)).epoch
+    current = advanced((await circuit.readable())[0], clock.now()).epoch
     if current != epoch:
-        what = f"the circuit of {dependency.name} is in epoch {current} by now, not {epoch}"
+        what = f"the circuit of {circuit.dependency} is in epoch {current} by now, not {epoch}"
         raise UnchangeableCircuitError(what)
 
 
-def _required_dependency(name: str) -> Dependency:
+def _required_dependency(name: str, limit_key: str | None = None) -> Dependency:
     dependency = find_dependency(name)
     if dependency is None:
         raise NoSuchDependencyError(name)
+    if limit_key is not None and not dependency.circuit.is_by_key:
+        raise InvalidInputError([Problem("/limit_key", f"circuit.by of {name} is not limit_key")])
     return dependency
 
 
@@ -126,24 +152,58 @@ async def _listed_circuit(hub: TaskHub, dependency: Dependency) -> ListedCircuit
     now = clock.now()
     limits = limits_summary(dependency.limits, shared_limits_at(now, dependency.limits, breaker))
     view = view_of(dependency.name, breaker, now, dependency.circuit, unreadable)
-    return ListedCircuit(**dict(view), limits=limits)
+    keys = await _keys_of(hub, dependency, breaker)
+    return ListedCircuit(**dict(view) | {"limit_keys": keys}, limits=limits)
+
+
+async def _keys_of(hub: TaskHub, dependency: Dependency, breaker: Breaker) -> tuple[KeyFigures, ...] | None:
+    now = clock.now()
+    figures = (
+        KeyFigures.taken_from(view_of(dependency.name, each, now, dependency.circuit))
+        for each in await open_keys(hub, dependency.name, breaker)
+    )
+    return tuple(figures) or None
+
+
+async def open_keys(hub: TaskHub, dependency: str, breaker: Breaker) -> list[Breaker]:
+    """Return the circuits of limit keys that are not closed, of those that the dependency's own lists."""
+    keys = [CircuitEntity(hub, dependency, limit_key) for limit_key in breaker.keys or ()]
+    read = await asyncio.gather(*(circuit.readable() for circuit in keys))
+    return [each for each, _ in read if each.limit_key is not None and each.state is not CircuitState.CLOSED]
+
+
+async def forget_idle_circuits(hub: TaskHub, now: datetime, seconds: float) -> None:
+    """Forget the circuits of limit keys that nobody uses, for so long, from where the last run stopped."""
+    for name, dependency in dependencies().dependencies.items():
+        if not dependency.circuit.is_by_key:
+            continue
+        read = partial(key_circuits_after, hub, name)
+        async for page in rounds.pages_from_place(f"circuits-{name}", read, seconds):
+            for breaker in page:
+                if breaker.is_idle(now):
+                    await CircuitEntity(hub, name, breaker.limit_key).forget()
 
 
 async def wake_some(
-    hub: TaskHub, dependency: str, changed_at: datetime, position: str | None
+    hub: TaskHub,
+    dependency: str,
+    changed_at: datetime,
+    position: str | None,
+    limit_key: str | None = None,
 ) -> tuple[int, str | None]:
     """Wake operations on the next pages that wait for a circuit; waking one twice is harmless.
 
     Args:
         changed_at: Since when every worker sees its change.
         position: Where the step before ended; None for the first.
+        limit_key: Only operations that have it; None for all.
 
     Returns:
         How many were woken, and where the next step begins; None after the last.
     """
     woken = 0
     for _ in range(PAGES_PER_STEP):
-        page = await waiting_page(hub, dependency, changed_at, position)
+        page = await waiting_page(hub, dependency, changed_at, position, limit_key)
         await wake(hub, dependency, page.waiting, changed_at)
         woken, position = woken + len(page.waiting), page.following
         if position is None:

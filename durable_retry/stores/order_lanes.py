@@ -8,7 +8,6 @@ import json
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 from functools import partial
-from hashlib import sha256
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -21,6 +20,7 @@ from durable_retry.engine.base.errors import ContendedError, TaskHubUnavailableE
 from durable_retry.engine.base.foreign import json_object
 from durable_retry.engine.base.json_forms import from_ms
 from durable_retry.engine.base.names import DROP, JOIN, LEAVE, ORDER_LANE, RELEASE
+from durable_retry.engine.operations.keys import hash_of_key
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.order_lanes.lane import Lane, LaneMessage, Place, Tail, lane_of_state, tail_after
 from durable_retry.runtime.concurrency import LoopOwned
@@ -30,9 +30,8 @@ from durable_retry.stores.task_hub import TaskHub
 
 
 def lane_id(order_key: str) -> EntityInstanceId:
-    """Return the id of the lane of an order key: a hash of it, since a key may have any characters."""
-    key = sha256(order_key.encode("utf-8", "surrogatepass")).hexdigest()[:40]
-    return EntityInstanceId(function_name(ORDER_LANE), key)
+    """Return the id of the lane of an order key."""
+    return EntityInstanceId(function_name(ORDER_LANE), hash_of_key(order_key))
 
 
 def message_of(

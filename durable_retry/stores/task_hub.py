@@ -274,11 +274,11 @@ class TaskHub:
             entity = await client.get_entity(entity_id)
         return None if entity is None else entity.get_state(str)
 
-    async def entity_page(self, name: str, token: str | None) -> EntityPage:
-        """Read one page of the entities of a name that have a state."""
+    async def entity_page(self, name: str, token: str | None, prefix: str = "") -> EntityPage:
+        """Read one page of the entities of a name that have a state, and whose keys begin with a prefix."""
         # The SDK's own call reads every page before it returns.
         query = pb.EntityQuery(
-            instanceIdStartsWith=StringValue(value=f"@{name}@"),
+            instanceIdStartsWith=StringValue(value=f"@{name}@{prefix}"),
             includeState=True,
             pageSize=Int32Value(value=_HEAVY_ROWS),
             continuationToken=_token_message(token),

@@ -190,7 +190,7 @@ def circuit_changed(fact: CircuitChanged) -> None:
     before, after = fact.before, fact.after
     labels = {DEPENDENCY: fact.dependency, CIRCUIT_STATE_BEFORE: before.value, CIRCUIT_STATE: after.value}
     metrics.record(metrics.CIRCUIT_MOVES, 1, labels)
-    _log.warning("circuit of %s: %s, was %s: %s", fact.dependency, after, before, fact.evidence, extra=labels)
+    _log.warning("circuit of %s: %s, was %s: %s", fact.circuit, after, before, fact.evidence, extra=labels)
 
 
 def circuit_bypassed(fact: CircuitBypassed) -> None:

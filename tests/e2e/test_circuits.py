@@ -108,12 +108,12 @@ def arrivals(target: Target, keys: list[str]) -> list[datetime]:
     return sorted(instant(one["received_at"]) for key in keys for one in target.received(key)["tries"])
 
 
-def until_held(system: System, dependency: str, key: str, state: str = "waiting_circuit") -> str:
+def until_held(system: System, dependency: str, key: str, state: str = "waiting_circuit", **more: Any) -> str:
     """Post operations until one is held up: a worker may have an old copy, or fail open at its first read."""
     keys = (f"{key}-{number}" for number in count())
 
     def post_one() -> str | None:
-        operation_id = system.accepted(next(keys), "/echo", dependency=dependency)
+        operation_id = system.accepted(next(keys), "/echo", dependency=dependency, **more)
         return operation_id if judged(system, operation_id) == state else None
 
     return eventually(post_one, f"{dependency} holds an operation up")

@@ -30,6 +30,10 @@ KEPT_BYTES = 3_000
 OVERTAKEN_WITHIN: Final = timedelta(minutes=2)
 """A message that a dead host had fetched comes back after a minute and some seconds."""
 REASON_CHARACTERS = 200
+KEPT_KEYS: Final = 50
+"""Limit keys whose circuits are not closed: that of the dependency lists the latest, 3,000 bytes at most."""
+IDLE_AFTER: Final = timedelta(hours=1)
+"""The circuit of a limit key is forgotten when no message came for so long. Its budget is full by then."""
 BY_CHARACTERS = 64
 
 
@@ -91,6 +95,7 @@ AUTOMATIC: Final = "circuit"
 """`changed_by` of moves that nobody made by hand."""
 FREE = frozenset({CircuitState.CLOSED, CircuitState.DISABLED})
 """States that let every call through."""
+_OF_NOBODY: Final = frozenset({CircuitState.CLOSED, CircuitState.HALF_OPEN})
 _NO_CALLS = SlidingWindow.over(CircuitSettings().window_seconds)
 _NO_TRAIL = AuditTrail()
 _NO_REPORTERS = Reporters()
@@ -151,6 +156,10 @@ class Breaker(JsonShape):
     last_error: str | None = None
     # Whether deadlines stop while it is held open by hand, see `ManualAction`; kept when that is over.
     stops_deadline: bool | None = None
+    limit_key: str | None = None  # whose circuit it is; None of the dependency itself
+    # The limit keys whose own circuits are not closed, the latest change last, as far as they are kept; None
+    # while none has one, as far as known.
+    keys: tuple[str, ...] | None = None
     version: Literal[1] = 1  # of the stored form: an engine that cannot read a later one refuses it
 
     @property
@@ -177,7 +186,27 @@ class Breaker(JsonShape):
         since = self.closed_to_calls_since
         if self.last_error is None or since is None:
             return None
-        return f"{failing_text(self.last_error)}, since {time_text(since, now)}"
+        failing = f"{failing_text(self.last_error)}, since {time_text(since, now)}"
+        return failing if self.limit_key is None else f"for {self.limit_key} {failing}"
+
+    @property
+    def reason_of_wait(self) -> str:
+        """Why it is in this state, for the status of an operation that waits for it."""
+        return self.reason if self.limit_key is None else f"{self.reason} (limit key {self.limit_key})"
+
+    def with_key(self, limit_key: str, *, is_closed: bool) -> "Breaker":
+        """Return the dependency's circuit after a change of the circuit of one of its limit keys."""
+        keys = [key for key in self.keys or () if key != limit_key]
+        keys += [] if is_closed else [limit_key]
+        while len(keys) > KEPT_KEYS or len(json.dumps(keys)) > KEPT_BYTES:
+            del keys[0]
+        return replace(self, keys=tuple(keys))
+
+    def is_idle(self, now: datetime) -> bool:
+        """Whether nobody uses it: what waits for it would have asked again."""
+        current = advanced(self, now)
+        is_quiet = self.clock is None or self.clock < now - IDLE_AFTER
+        return is_quiet and current.state in _OF_NOBODY and not current.is_throttled(now)
 
     def is_throttled(self, now: datetime) -> bool:
         return self.throttled_until is not None and now < self.throttled_until
@@ -264,10 +293,14 @@ def advanced(breaker: Breaker, at: datetime) -> Breaker:
         case CircuitState.OPEN if breaker.retry_at is not None and breaker.retry_at <= now:
             breaker = moved(breaker, CircuitMove.BREAK_OVER, now, reason="the break is over")
         case CircuitState.FORCED_OPEN if breaker.expires_at is not None and breaker.expires_at <= now:
-            held_until = breaker.expires_at
-            breaker = moved(breaker, CircuitMove.EXPIRE, now, reason="the hold by hand is over")
+            held_until, reason = breaker.expires_at, "the hold by hand is over"
             # The waiting operations were given this instant, so their release times count from it.
-            breaker = replace(breaker, retry_at=held_until)
+            if breaker.keys is None:
+                breaker = replace(moved(breaker, CircuitMove.EXPIRE, now, reason=reason), retry_at=held_until)
+            else:
+                # Operations with a limit key probe the circuit of their key, and maybe nobody this one.
+                free = freed(breaker, CircuitMove.CLOSE, now, reason=reason)
+                breaker = replace(free, reopened_at=held_until)
         case CircuitState.DISABLED if breaker.expires_at is not None and breaker.expires_at <= now:
             breaker = freed(breaker, CircuitMove.EXPIRE, now, reason="disabling by hand is over")
         case _:

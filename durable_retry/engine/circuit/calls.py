@@ -111,6 +111,7 @@ def _sum_of_counts(all_counts: Iterable[Counts]) -> Counts:
 _SERVER_ERRORS: Final = 500
 _OF_TROUBLE: Final = frozenset({408, 425, 460, 499})
 """The 4xx that speak of time and of lost connections."""
+_OF_CREDENTIALS: Final = frozenset({401, 403, 407})
 
 
 class CallHealth(StrEnum):
@@ -121,26 +122,30 @@ class CallHealth(StrEnum):
     SILENT = "silent"  # counts as neither call nor failure
 
 
-def call_health(category: Category | None, status_code: int | None) -> CallHealth:
+def call_health(category: Category | None, status_code: int | None, *, of_key: bool = False) -> CallHealth:
     """Return how a call counts, by its category; None is a success.
 
     A dependency that rejects a request is healthy. Throttling is an instruction and not a failure: it pauses
     the circuit and changes no ratio. A transient or ambiguous outcome is a failure when it was a timeout, a
     broken connection (no status code) or a server error; a 4xx that says "not now" is an answer.
+
+    `of_key`: whether it counts for the circuit of a limit key, where a refused credential is a failure too.
     """
     match category:
+        case Category.UNAUTHORIZED if of_key:
+            return CallHealth.FAILURE
         case None | Category.MALFORMED | Category.UNAUTHORIZED | Category.NOT_FOUND | Category.BUSINESS_RULE:
             return CallHealth.SUCCESS
         case Category.TRANSIENT | Category.AMBIGUOUS:
-            return _health_by_status(status_code)
+            return _health_by_status(status_code, _OF_CREDENTIALS if of_key else frozenset())
         case Category.THROTTLED | Category.CIRCUIT_OPEN | Category.DEADLINE_EXCEEDED:
             return CallHealth.SILENT
         case _ as never:
             assert_never(never)
 
 
-def _health_by_status(status_code: int | None) -> CallHealth:
-    if status_code is None or status_code >= _SERVER_ERRORS or status_code in _OF_TROUBLE:
+def _health_by_status(status_code: int | None, more: frozenset[int]) -> CallHealth:
+    if status_code is None or status_code >= _SERVER_ERRORS or status_code in _OF_TROUBLE | more:
         return CallHealth.FAILURE
     return CallHealth.SUCCESS
 

@@ -4,7 +4,7 @@ Each message carries the settings, so the entity stores none, and an edit of `de
 with the first message that was made after it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Annotated, Final, Self
 
@@ -12,7 +12,14 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import Answer, Instant, Unreadable, left_out
 from durable_retry.engine.base.json_forms import JsonShape, is_none
-from durable_retry.engine.circuit.breaker import FREE, AuditEntry, Breaker, ManualControl, advanced
+from durable_retry.engine.circuit.breaker import (
+    FREE,
+    KEPT_KEYS,
+    AuditEntry,
+    Breaker,
+    ManualControl,
+    advanced,
+)
 from durable_retry.engine.circuit.calls import Report, SlidingWindow
 from durable_retry.engine.circuit.retry_budget import HEARD_SECONDS, RetryBudgetSettings, budget_snapshot
 from durable_retry.engine.circuit.snapshot import Permitted, Refused, Snapshot
@@ -28,11 +35,12 @@ class ReportMessage(JsonShape):
     report: Report
     settings: CircuitSettings
     budget_settings: RetryBudgetSettings
+    limit_key: str | None = None  # whose circuit it is for; None for that of the dependency
 
     def apply(self, breaker: Breaker, received_at: datetime) -> Breaker:
         """Return the state after it; `received_at` is the present by the circuit's clock."""
         return apply_report(
-            breaker,
+            replace(breaker, limit_key=self.limit_key),
             self.report,
             received_at,
             settings=self.settings,
@@ -50,6 +58,14 @@ class PermitMessage(JsonShape):
     def apply(self, breaker: Breaker, received_at: datetime) -> tuple[Breaker, Permitted | Refused]:
         """Return the state after it, and the answer; `received_at` is the present by the circuit's clock."""
         return probe_requested(breaker, self.request, self.settings, received_at)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange(JsonShape):
+    """Signal `key_changed` to the circuit of a dependency: that of a limit key has changed its state."""
+
+    limit_key: str
+    is_closed: bool
 
 
 type PermitAnswer = Permitted | Refused
@@ -83,7 +99,7 @@ def snapshot_of(
         reopened_at=reopened_at,
         reopened_by_pause=reopened_at is not None and reopened_at == current.throttled_until,
         troubled=current.window.totals(clock).failures > 0,
-        reason=current.reason,
+        reason=current.reason_of_wait,
         failure=current.failing(clock),
         throttled_by=current.throttled_by,
         holds_deadlines=current.holds_deadlines,
@@ -168,9 +184,22 @@ class CircuitFigures(Answer):
     changed_by: str | None
 
 
-class CircuitDocument(CircuitFigures):
-    """The shared breaker of one dependency."""
+class KeyFigures(CircuitFigures):
+    """Where the circuit of a limit key stands."""
 
+    limit_key: str
+
+
+class CircuitDocument(CircuitFigures):
+    """The shared breaker of one dependency, or of one of its limit keys."""
+
+    limit_key: Annotated[str | None, left_out("Whose circuit it is. Left out for the dependency's own.")] = (
+        None
+    )
+    limit_keys: Annotated[
+        tuple[KeyFigures, ...] | None,
+        left_out(f"Circuits of limit keys that are not closed, up to {KEPT_KEYS}. Left out without any."),
+    ] = None
     window: CallWindow
     tripped_by: Annotated[
         CallWindow | None, Field(description="The window that last opened it; null when none did.")
@@ -199,6 +228,9 @@ class CircuitChange(Answer):
     stops_deadline: Annotated[
         bool, Field(description="Whether deadlines of operations that wait for it stop meanwhile.")
     ]
+    limit_key: Annotated[str | None, left_out("Whose circuit it is. Left out for the dependency's own.")] = (
+        None
+    )
 
 
 def view_of(
@@ -221,6 +253,7 @@ def view_of(
     tripped_at = current.tripped_by.newest_at
     return CircuitDocument(
         dependency=dependency,
+        limit_key=breaker.limit_key,
         state=CircuitState.DISABLED if is_off else current.state,
         calls=counts.calls,
         failures=counts.failures,

@@ -205,6 +205,30 @@ def permit(
     return seen.hold() or Permitted(epoch=snapshot.epoch, fail_open=True)
 
 
+def held_by_hand(
+    snapshot: Snapshot | None,
+    now: datetime,
+    *,
+    settings: CircuitSettings,
+    operation_id: str,
+    waiting: bool,
+    here: TakenHere = NOTHING_TAKEN,
+    priority: Priority | None = None,
+) -> Refused | None:
+    """Return what the circuit of a dependency says to an operation that has the circuit of its limit key.
+
+    A hold by hand counts for all keys, and the release after it; None without one.
+    """
+    if snapshot is None:
+        return None
+    seen = _Seen(snapshot, now, settings, operation_id, here, priority)
+    if snapshot.state is CircuitState.FORCED_OPEN:
+        return seen.forced_open()
+    is_free = snapshot.state in {CircuitState.CLOSED, CircuitState.DISABLED} and snapshot.is_valid(now)
+    answer = seen.released(waiting=waiting) if is_free else None
+    return answer if isinstance(answer, Refused) else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """One operation's view of one snapshot."""

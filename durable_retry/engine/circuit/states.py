@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from durable_retry.engine.base.json_forms import JsonShape
+from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape
 from durable_retry.engine.base.validation import PositiveSeconds, Ratio, Seconds
 
 
@@ -84,6 +84,8 @@ class CircuitSettings(JsonShape):
         break_seconds: Length of the first break, above 0.
         max_break_seconds: Each failed probe doubles the break up to this.
         half_open_calls: Probes in flight at once, and the successes that close the circuit; 1 to 20.
+        by: `limit_key`: operations with a limit key have a circuit for each key; "": one circuit for all.
+        max_keys: Keys with a circuit of their own in one worker process; further ones share the dependency's.
     """
 
     enabled: bool = True
@@ -96,6 +98,12 @@ class CircuitSettings(JsonShape):
     break_seconds: PositiveSeconds = 30.0
     max_break_seconds: PositiveSeconds = 600.0
     half_open_calls: Annotated[int, Field(ge=1, le=20)] = 1
+    by: Annotated[Literal["", "limit_key"], NOT_STORED] = ""
+    max_keys: Annotated[int, Field(ge=1, le=100_000), NOT_STORED] = 1000
+
+    @property
+    def is_by_key(self) -> bool:
+        return self.enabled and self.by == "limit_key"
 
     def break_seconds_after(self, reopenings: int) -> float:
         """Return the length of the break after failed probe rounds in a row: doubled by each, capped.

@@ -226,10 +226,13 @@ def _refusal_of_calls(
 ) -> Refused | None:
     if breaker.state is CircuitState.FORCED_OPEN:
         until = now + timedelta(seconds=settings.max_break_seconds)
-        until, reason = min(until, breaker.expires_at or until), f"the circuit is held open: {breaker.reason}"
+        until, reason = (
+            min(until, breaker.expires_at or until),
+            f"the circuit is held open: {breaker.reason_of_wait}",
+        )
         return refused(operation_id, until, breaker.waiting, reason)
     if breaker.state is CircuitState.OPEN:
-        until, reason = breaker.retry_at or now + RECHECK, f"the circuit is open: {breaker.reason}"
+        until, reason = breaker.retry_at or now + RECHECK, f"the circuit is open: {breaker.reason_of_wait}"
         return refused(operation_id, until, breaker.waiting, reason, breaker.failing(now))
     if breaker.throttled_until is not None and breaker.is_throttled(now):
         return throttled(operation_id, breaker.throttled_until, breaker.waiting, breaker.throttled_by)
@@ -257,6 +260,10 @@ class ManualAction(JsonShape):
     # Whether the deadlines of operations that wait for it stop while it is held open; None means that they go
     # on. Ignored for everything but opening.
     stops_deadline: bool | None = None
+    # The limit key whose circuit it is for; None for that of the dependency.
+    limit_key: str | None = None
+    # Whether the dependency's limit keys have circuits of their own; None for not.
+    by_key: bool | None = None
 
     def apply(self, breaker: Breaker, received_at: datetime) -> Breaker:
         """Return the circuit after it, with the record of it. One that arrives twice is applied once.
@@ -265,6 +272,8 @@ class ManualAction(JsonShape):
         counts. Later is what the clocks of those who act say; where they differ by more than messages are
         late, the arrival decides.
         """
+        keys = breaker.keys if self.by_key is None else breaker.keys or ()
+        breaker = replace(breaker, limit_key=self.limit_key, keys=keys)
         current = advanced(breaker, received_at)
         now = current.clock or received_at
         entry = AuditEntry(

@@ -152,6 +152,11 @@ def key_or_hash(key: str) -> str:
     return f"sha256-{sha256(key.encode()).hexdigest()}"
 
 
+def hash_of_key(key: str) -> str:
+    """Return 40 hexadecimal digits for an entity's key: an order key or limit key may have any characters."""
+    return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
 def operation_id_for(scope: str, key: str) -> str:
     """Return an operation's id: the same for the same scope and key on every machine; 35 URL-safe characters.
 

@@ -83,6 +83,7 @@ class NeedsProbe(JsonShape):
     """The circuit is half-open, and only its entity decides who probes; the settings go with the request."""
 
     settings: CircuitSettings
+    limit_key: str | None = None  # whose circuit it is; None for that of the dependency
     kind: Literal["needs_probe"] = "needs_probe"
 
 
@@ -198,6 +199,7 @@ class RequestProbe:
     """Send the message to the circuit's entity and continue with its answer."""
 
     message: PermitMessage
+    limit_key: str | None = None  # whose circuit it is; None for that of the dependency
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +284,8 @@ def _after(
             admission, attempt = replace(state.admission, slot=None), state.history.next_attempt
             action: Action
             if isinstance(result, NeedsProbe):
-                action = RequestProbe(probe_message(operation, attempt, result.settings, now))
+                message = probe_message(operation, attempt, result.settings, now)
+                action = RequestProbe(message, result.limit_key)
             else:
                 # The answer may come late: its instant would put the attempt behind others that came since.
                 admission = replace(admission, slot_since=admission.slot_since or admission.due_at or now)

@@ -73,15 +73,7 @@ class StepGate:
         admission = held_admission(self.held, dependency.name)
         if admission.is_canary:
             return await call()
-        circuit, answer = await enter_circuit(
-            self.hub,
-            dependency,
-            self.operation.operation_id,
-            self.number,
-            admission,
-            priority=self.operation.priority,
-            limit_key=self.operation.limit_key,
-        )
+        circuit, answer = await enter_circuit(self.hub, dependency, self.operation, self.number, admission)
         if not isinstance(answer, Permitted):
             raise StepBlockedError(BlockedStep(dependency.name, answer))
         try:
@@ -114,15 +106,7 @@ async def attempt_if_admitted(
     """
     if dependency is None or not dependency.needs_admission or admission.is_canary:
         return await attempt()
-    circuit, answer = await enter_circuit(
-        hub,
-        dependency,
-        operation.operation_id,
-        number,
-        admission,
-        priority=operation.priority,
-        limit_key=operation.limit_key,
-    )
+    circuit, answer = await enter_circuit(hub, dependency, operation, number, admission)
     if not isinstance(answer, Permitted):
         return answer
     return await _reported_outcome(circuit, answer, operation.policy, attempt)
@@ -148,22 +132,25 @@ async def _reported_outcome(
 async def _report(
     circuit: CircuitCache, permitted: Permitted, policy: RetryPolicy, outcome: AttemptOutcome
 ) -> None:
-    throttled_until = pause_requested_by(outcome, policy, clock.now())
+    throttled_until, limit_key = pause_requested_by(outcome, policy, clock.now()), circuit.settings.limit_key
     await circuit.leave(
         permitted,
-        health_shown_by(outcome),
+        health_shown_by(outcome, of_key=limit_key is not None),
         duration_seconds=outcome.duration_ms / 1000,
         throttled_until=throttled_until,
-        throttled_by=None if throttled_until is None else pause_asked_by(outcome),
+        throttled_by=None if throttled_until is None else pause_asked_by(outcome, limit_key),
         failure=failure_of(outcome),
         rate_left=outcome.rate_left if policy.respect_retry_after else None,
     )
 
 
-def health_shown_by(outcome: AttemptOutcome) -> CallHealth:
-    """Return what an attempt shows of the dependency's health: nothing, if the failure was on our side."""
+def health_shown_by(outcome: AttemptOutcome, *, of_key: bool = False) -> CallHealth:
+    """Return what an attempt shows of the dependency's health: nothing, if the failure was on our side.
+
+    `of_key` as in `call_health`.
+    """
     is_ours = outcome.is_our_bug or not outcome.counted
-    return CallHealth.SILENT if is_ours else call_health(outcome.category, outcome.status_code)
+    return CallHealth.SILENT if is_ours else call_health(outcome.category, outcome.status_code, of_key=of_key)
 
 
 def failure_of(outcome: AttemptOutcome) -> str | None:
@@ -173,11 +160,11 @@ def failure_of(outcome: AttemptOutcome) -> str | None:
     return outcome_text(outcome.status_code, outcome.error)[:ERROR_CHARACTERS]
 
 
-def pause_asked_by(outcome: AttemptOutcome) -> str:
-    """Return what asked for a pause, for a person: `429`, or the headers of a success."""
-    if outcome.category is None:
-        return "its rate limit"
-    return "its handler" if outcome.status_code is None else str(outcome.status_code)
+def pause_asked_by(outcome: AttemptOutcome, limit_key: str | None = None) -> str:
+    """Return what asked for a pause, for a person: `429`, or the headers of a success; and of which key."""
+    asked = "its handler" if outcome.status_code is None else str(outcome.status_code)
+    asked = "its rate limit" if outcome.category is None else asked
+    return asked if limit_key is None else f"{asked} for {limit_key}"
 
 
 def pause_requested_by(outcome: AttemptOutcome, policy: RetryPolicy, now: datetime) -> datetime | None:

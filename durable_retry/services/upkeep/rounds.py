@@ -25,6 +25,7 @@ from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import RETENTION
 from durable_retry.runtime.concurrency import raise_first, run_each, settle_all
+from durable_retry.services.circuits import forget_idle_circuits
 from durable_retry.services.dead_letters.replay import finish_replay
 from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.upkeep import EACH_ROUND
@@ -108,6 +109,7 @@ async def run_maintenance(hub: TaskHub, now: datetime) -> None:
         *(partial(step, hub, now) for step in EACH_ROUND),
         partial(look_at_lanes, hub, STEP_SECONDS),
         partial(remove_old_tails, now),
+        partial(forget_idle_circuits, hub, now, STEP_SECONDS),
         partial(add_lost, hub, now, STEP_SECONDS),
         # Records have a timer of their own.
         *(partial(look_at, hub, kind, now) for kind in RetentionKind if kind is not RetentionKind.RECORDS),

@@ -11,12 +11,14 @@ attempts go on without the circuit and are counted.
 import asyncio
 import logging
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from durable_retry import clock
+from durable_retry.deferred import imported
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.circuit.messages import snapshot_of
@@ -26,6 +28,7 @@ from durable_retry.engine.circuit.snapshot import AskForProbe, Permit, Permitted
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.facts import CircuitBypassed, LimitsRead, RetryPostponed
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot, WorkerShare, limits_at
+from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.pace import Quota, RateLeft, newest, quota_of
 from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe
 from durable_retry.runtime.concurrency import LoopOwned
@@ -77,6 +80,8 @@ class CircuitCache:
     # Between this process's clock and the circuit's.
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _read_again_at: datetime | None = None
+    # The circuits of limit keys and when an attempt last asked for each; the latest at the end.
+    keys: "OrderedDict[str, tuple[CircuitCache, datetime]]" = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
         self.reporting = CircuitReporter(self.settings, self.shared, self.buffer, self.now)
@@ -93,7 +98,7 @@ class CircuitCache:
         limit_key: str | None = None,
     ) -> Permitted | Blocked:
         """Decide whether an attempt may be made now. After `Permitted` it counts as begun; call `leave`."""
-        await self._refresh_snapshot()
+        await self.refresh_snapshot()
         answer = self._permit_or_refusal(
             operation_id, attempt, admission, self.now(), priority=priority, limit_key=limit_key
         )
@@ -145,11 +150,11 @@ class CircuitCache:
             held = self._budget_postponement(operation_id, attempt, admission, now, priority=priority)
             if held is not None:
                 return held
-        answer = probe_permit or self._circuit_permit(
+        answer = probe_permit or self.circuit_permit(
             operation_id, now, waiting=admission.waiting, priority=priority
         )
         if isinstance(answer, Permitted):
-            limited = self._within_limits(answer, admission, now, limit_key)
+            limited = self.within_limits(answer, admission, now, limit_key)
             if isinstance(limited, NeedsSlot):
                 return limited
             answer = limited
@@ -164,7 +169,7 @@ class CircuitCache:
                     self.buffer.refused(now)
             case AskForProbe():
                 self.buffer.asked()
-                return NeedsProbe(self.settings.circuit)
+                return NeedsProbe(self.settings.circuit, self.settings.limit_key)
         return answer
 
     def _budget_postponement(
@@ -206,7 +211,7 @@ class CircuitCache:
         report(RetryPostponed(self.settings.dependency))
         return answer
 
-    def _within_limits(
+    def within_limits(
         self, permitted: Permitted, admission: AdmissionState, now: datetime, limit_key: str | None
     ) -> Permitted | NeedsSlot:
         """Start an attempt within the limits of this moment, or return what it needs to ask for a slot.
@@ -263,7 +268,7 @@ class CircuitCache:
         )
         return None
 
-    def _circuit_permit(
+    def circuit_permit(
         self, operation_id: str, now: datetime, *, waiting: bool, priority: Priority | None
     ) -> Permit:
         if not self.settings.circuit.enabled:
@@ -278,7 +283,7 @@ class CircuitCache:
             priority=priority,
         )
 
-    async def _refresh_snapshot(self) -> None:
+    async def refresh_snapshot(self) -> None:
         """Read the circuit if the snapshot is too old. Concurrent callers share one read."""
         if self._is_fresh():
             return
@@ -341,12 +346,16 @@ class CircuitCache:
 type _Caches = dict[tuple[TaskHub, str], CircuitCache]
 
 _caches: Final = LoopOwned[_Caches](dict)
+_KEY_CIRCUIT_OF: Final = "durable_retry.stores.circuit.key_circuit:key_circuit_of"
 _started_at: Final = LoopOwned(clock.now)
 """When the first circuit was used: the process had then just started to work."""
 
 
-def circuit_of(hub: TaskHub, dependency: Dependency) -> CircuitCache:
-    """Return the running loop's circuit of a dependency that `needs_admission`; created on first use."""
+def circuit_of(hub: TaskHub, dependency: Dependency, limit_key: str | None = None) -> CircuitCache:
+    """Return the running loop's circuit of a dependency that `needs_admission`; created on first use.
+
+    That of a limit key where the dependency has one for each.
+    """
     settings = AdmissionSettings(
         dependency.name, dependency.circuit, dependency.retry_budget, dependency.limits
     )
@@ -356,28 +365,25 @@ def circuit_of(hub: TaskHub, dependency: Dependency) -> CircuitCache:
         entity, buffer = CircuitEntity(hub, dependency.name), ReportBuffer(uuid.uuid4().hex, settings.circuit)
         cache = CircuitCache(settings, entity, buffer, started_at=started_at)
         caches[hub, dependency.name] = cache
-    return cache
+    if limit_key is None or not dependency.circuit.is_by_key:
+        return cache
+    of_key: Callable[[TaskHub, CircuitCache, str], CircuitCache] = imported(_KEY_CIRCUIT_OF)
+    return of_key(hub, cache, limit_key)
 
 
 async def enter_circuit(
-    hub: TaskHub,
-    dependency: Dependency,
-    operation_id: str,
-    attempt: int,
-    admission: AdmissionState,
-    *,
-    priority: Priority | None = None,
-    limit_key: str | None = None,
+    hub: TaskHub, dependency: Dependency, operation: OperationInput, attempt: int, admission: AdmissionState
 ) -> tuple[CircuitCache, Permitted | Blocked]:
-    """Return a dependency's circuit, and whether an attempt may be made now, see `CircuitCache.enter`."""
-    circuit = circuit_of(hub, dependency)
-    return circuit, await circuit.enter(
-        operation_id, attempt, admission, priority=priority, limit_key=limit_key
-    )
+    """Return an operation's circuit, and whether an attempt may be made now, see `CircuitCache.enter`."""
+    key, priority = operation.limit_key, operation.priority
+    circuit = circuit_of(hub, dependency, key)
+    answer = await circuit.enter(operation.operation_id, attempt, admission, priority=priority, limit_key=key)
+    return circuit, answer
 
 
 def close_circuits() -> None:
     """Drop the running loop's caches. For tests and benchmarks; a host just ends the process."""
     _started_at.take()
     for copy in _caches.take().values():
-        copy.reporting.close()
+        for circuit in (copy, *(each for each, _ in copy.keys.values())):
+            circuit.reporting.close()

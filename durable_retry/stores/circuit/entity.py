@@ -1,5 +1,7 @@
 """The shared circuits in the task hub: the entity `circuit_breaker`, one per dependency, and its waiters.
 
+With `circuit.by = "limit_key"` there is one more for each limit key.
+
 Workers read its state, and a `CircuitReporter` sends it what their attempts showed. Operations and outboxes
 that wait for a circuit are found page by page, and woken. Every call of the hub raises
 `TaskHubUnavailableError` where it does not answer, or does not take what is sent.
@@ -12,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final, Protocol
 
 from durabletask.client import OrchestrationStatus
@@ -27,6 +30,7 @@ from durable_retry.engine.base.names import (
     CALL_LIMITER,
     CIRCUIT_BREAKER,
     CIRCUIT_EVENT,
+    FORGET,
     MANUAL_CONTROL,
     RELEASE_WAITING,
     REPORT,
@@ -42,6 +46,7 @@ from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.limits.settings import LimitSettings
+from durable_retry.engine.operations.keys import hash_of_key
 from durable_retry.engine.operations.status import WAITS_FOR
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
@@ -68,15 +73,20 @@ class CircuitEntity:
     """The circuit of one dependency in one task hub; a `SharedCircuit`."""
 
     hub: TaskHub
-    dependency: str  # its name, the entity's key
+    dependency: str  # its name
+    limit_key: str | None = None  # whose circuit it is; None for the dependency's own
+
+    @property
+    def id(self) -> EntityInstanceId:
+        return circuit_id(self.dependency, self.limit_key)
 
     async def read(self) -> Breaker:
         """See `SharedCircuit`."""
-        return _breaker_of_text(await self.hub.read_entity(circuit_id(self.dependency)))
+        return _breaker_of_text(await self.hub.read_entity(self.id))
 
     async def readable(self) -> tuple[Breaker, str | None]:
         """Return its state; the initial one, and why, where what is stored cannot be read."""
-        text = await self.hub.read_entity(circuit_id(self.dependency))
+        text = await self.hub.read_entity(self.id)
         return read_or(lambda: (_breaker_of_text(text), None), lambda reason: (Breaker(), reason))
 
     async def limiter(self) -> Limiter:
@@ -86,20 +96,46 @@ class CircuitEntity:
 
     async def report(self, message: ReportMessage) -> None:
         """See `SharedCircuit`."""
-        await self.hub.signal_entity(circuit_id(self.dependency), REPORT, message.to_json())
+        await self.hub.signal_entity(self.id, REPORT, message.to_json())
 
     async def control(self, action: ManualAction) -> None:
         """Signal a manual control of the circuit."""
-        await self.hub.signal_entity(circuit_id(self.dependency), MANUAL_CONTROL, action.to_json())
+        await self.hub.signal_entity(self.id, MANUAL_CONTROL, action.to_json())
+
+    async def forget(self) -> None:
+        """Signal that its state may go, if nobody has used it meanwhile."""
+        await self.hub.signal_entity(self.id, FORGET, {})
 
 
 def _breaker_of_text(text: str | None) -> Breaker:
     return Breaker.from_json_text(text or "{}")
 
 
-def circuit_id(dependency: str) -> EntityInstanceId:
-    """Return the entity id of a dependency's circuit."""
-    return EntityInstanceId(function_name(CIRCUIT_BREAKER), dependency)
+_KEY_MARK: Final = "~"
+"""Between a dependency and the hash of a limit key in an entity's key; no name of a dependency has it."""
+
+
+def circuit_id(dependency: str, limit_key: str | None = None) -> EntityInstanceId:
+    """Return the entity id of a dependency's circuit, or of that of a limit key, by the key's hash."""
+    key = dependency if limit_key is None else f"{dependency}{_KEY_MARK}{hash_of_key(limit_key)}"
+    return EntityInstanceId(function_name(CIRCUIT_BREAKER), key)
+
+
+def dependency_of(entity_key: str) -> str:
+    """Return the dependency of a circuit, by the key of its entity."""
+    return entity_key.partition(_KEY_MARK)[0]
+
+
+async def key_circuits_after(
+    hub: TaskHub, dependency: str, place: str | None
+) -> tuple[list[Breaker], str | None]:
+    """Return a page of the circuits of a dependency's limit keys, but for those that nobody can read.
+
+    With them the place behind the page; None at the end, as at the begin.
+    """
+    page = await hub.entity_page(function_name(CIRCUIT_BREAKER), place, f"{dependency}{_KEY_MARK}")
+    read = (read_or(partial(Breaker.from_json_text, state), lambda _: Breaker()) for state in page.states)
+    return [breaker for breaker in read if breaker.limit_key is not None], page.following
 
 
 def limiter_id(dependency: str) -> EntityInstanceId:
@@ -126,6 +162,7 @@ class AdmissionSettings:
     circuit: CircuitSettings  # `enabled = false` switches the circuit off; the retry budget stays on
     budget: RetryBudgetSettings  # a ratio of 0 switches the retry budget off
     limits: LimitSettings = field(default_factory=LimitSettings)  # attempts at once and starts per second
+    limit_key: str | None = None  # whose circuit it is; None for the dependency's own
 
 
 @dataclass(slots=True)
@@ -175,7 +212,7 @@ class CircuitReporter:
         report = self._unsent or self.buffer.take(self.now())
         self._unsent = report
         settings = self.settings
-        message = ReportMessage(report, settings.circuit, settings.budget)
+        message = ReportMessage(report, settings.circuit, settings.budget, settings.limit_key)
         try:
             async with asyncio.timeout(SEND_SECONDS):
                 await self.shared.report(message)
@@ -220,17 +257,24 @@ async def start_release(hub: TaskHub, dependency: str, action: ManualAction) -> 
 
 
 async def waiting_page(
-    hub: TaskHub, dependency: str, since_before: datetime, position: str | None
+    hub: TaskHub,
+    dependency: str,
+    since_before: datetime,
+    position: str | None,
+    limit_key: str | None = None,
 ) -> WaitingPage:
     """Read one page of running instances and select those that wait for a circuit.
 
     First the operations, then the outboxes, whose webhooks wait for the circuit of their destination. Those
-    whose present wait began at `since_before` or later are left out.
+    whose present wait began at `since_before` or later are left out. With a limit key only operations that
+    have it; without one all, since a hold by hand counts for all keys.
     """
     running = Selection(runtime_statuses=(OrchestrationStatus.RUNNING,))
     instances, following = await hub.page_of_prefixes(running, (ID_PREFIX, outbox_instance("")), position)
     waiting = (
-        instance.instanceId for instance in instances if _instance_waits(instance, dependency, since_before)
+        instance.instanceId
+        for instance in instances
+        if _instance_waits(instance, dependency, since_before, limit_key)
     )
     return WaitingPage(tuple(waiting), following)
 
@@ -249,9 +293,13 @@ async def _wake_one(hub: TaskHub, instance_id: str, change: Mapping[str, str]) -
         await hub.raise_event(instance_id, CIRCUIT_EVENT, change)
 
 
-def _instance_waits(instance: OrchestrationState, dependency: str, since_before: datetime) -> bool:
+def _instance_waits(
+    instance: OrchestrationState, dependency: str, since_before: datetime, limit_key: str | None
+) -> bool:
     """Whether an instance waits; one whose custom status cannot be read is woken by its own timer."""
     status = json_object(instance.customStatus.value) or {}
+    if limit_key not in {None, status.get("limit_key")}:
+        return False
     is_operation = instance.instanceId.startswith(ID_PREFIX)
     waits_for = _operation_waits_for if is_operation else _outbox_waits_for
     return read_or(lambda: waits_for(status, dependency, since_before), lambda _: False)

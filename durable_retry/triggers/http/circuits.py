@@ -13,7 +13,8 @@ from durable_retry.engine.facts import TargetType
 from durable_retry.engine.limits.document import LimitedCircuit, ListedCircuit
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer, sentence
 from durable_retry.http.callers import Act, Caller
-from durable_retry.http.routes import Declaration, Routes, accepted, page, shown
+from durable_retry.http.parameters import text
+from durable_retry.http.routes import Declaration, Query, Routes, accepted, page, shown
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.circuits import ManualControlBody, control_circuit, every_circuit, find_circuit
 
@@ -25,6 +26,7 @@ routes = Routes(
     },
 )
 
+LIMIT_KEY: Final = text("limit_key", "The circuit of this limit key, where `circuit.by` is `limit_key`.")
 MOVING: Final = frozenset({"from"})
 """Fields of a circuit's document that the entity tag leaves out: they change with the time of the request."""
 
@@ -37,10 +39,10 @@ async def list_circuits(hub: TaskHub) -> func.HttpResponse:
     return json_answer(Page[ListedCircuit](items=items), moving=MOVING)
 
 
-@routes.get("circuits/{dependency}", answers=shown(LimitedCircuit))
-async def get_circuit(dependency: str, hub: TaskHub) -> func.HttpResponse:
-    """Show the circuit of a dependency, and its limits."""
-    return json_answer(await find_circuit(hub, dependency), moving=MOVING)
+@routes.get("circuits/{dependency}", parameters=(LIMIT_KEY,), answers=shown(LimitedCircuit))
+async def get_circuit(dependency: str, query: Query, hub: TaskHub) -> func.HttpResponse:
+    """Show the circuit of a dependency, or of one of its limit keys, and its limits."""
+    return json_answer(await find_circuit(hub, dependency, query[LIMIT_KEY]), moving=MOVING)
 
 
 def _control(verb: str) -> Declaration:

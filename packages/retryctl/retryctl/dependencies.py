@@ -1,6 +1,6 @@
 """Commands about dependencies, their circuits, policies and metrics, and about the app's health."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ _DEPENDENCIES: Final = (
     "timeouts.attempt_seconds deadline"
 )
 _CIRCUIT: Final = (
-    "dependency state counts:calls failure_ratio:ratio first_opened_at:opened opened_again_at "
+    "dependency limit_key state counts:calls failure_ratio:ratio first_opened_at:opened opened_again_at "
     "failed_probes last_error "
     "retry_at:tries_again throttled_until:paused_until waiting most_waiting reason changed_by"
 )
@@ -39,8 +39,13 @@ def _dependencies(document: Any) -> Iterator[RenderableType]:
 
 
 def _circuits(document: Any) -> Iterator[RenderableType]:
-    items = [each | {"until": each["retry_at"] or each["throttled_until"]} for each in document["items"]]
-    yield Rows(items, "dependency state calls failures failure_ratio:ratio until reason last_error")
+    yield _circuit_rows(key for each in document["items"] for key in (each, *each.get("limit_keys", ())))
+
+
+def _circuit_rows(circuits: Iterable[Mapping[str, Any]]) -> Rows:
+    items = [dict(each) | {"until": each["retry_at"] or each["throttled_until"]} for each in circuits]
+    key = "limit_key " if any("limit_key" in each for each in items) else ""
+    return Rows(items, f"dependency {key}state calls failures failure_ratio:ratio until reason last_error")
 
 
 def _circuit(document: Any) -> Iterator[RenderableType]:
@@ -50,6 +55,9 @@ def _circuit(document: Any) -> Iterator[RenderableType]:
     keys = document["limits"].get("waiting_by_key", {})
     made["most_waiting"] = ", ".join(f"{key}: {count}" for key, count in keys.items()) or None
     yield facts(document | made, _CIRCUIT)
+    if "limit_keys" in document:
+        yield ""
+        yield _circuit_rows(document["limit_keys"])
     if document["audit"]:
         yield ""
         yield Rows(document["audit"], "at:when action by reason")
@@ -59,7 +67,8 @@ def _changed(document: Any) -> Iterator[RenderableType]:
     given = document["given"]
     duration = f" for {span(given['for_seconds'])}" if "for_seconds" in given else ""
     deadlines = ", deadlines stop meanwhile" if "stops_deadline" in given else ""
-    yield fill(f"{{dependency}}  {{action}}{duration}{deadlines}: {{reason}}", document)
+    whose = " for {limit_key}" if "limit_key" in document else ""
+    yield fill(f"{{dependency}}{whose}  {{action}}{duration}{deadlines}: {{reason}}", document)
 
 
 def _health(api: Api, _: Given, screen: Screen) -> int:
@@ -159,14 +168,14 @@ COMMANDS: Final = (
         "policy preview", "show every wait, as a table and a plot", _preview, "dependency retry deadline"
     ),
     Command("circuits list", "list circuits", Ask("GET circuits", _circuits)),
-    Command("circuits show", "show a circuit", Ask("GET circuits/{dependency}", _circuit), "circuit"),
+    Command("circuits show", "show a circuit", Ask("GET circuits/{dependency}", _circuit), "circuit of_key"),
     *(
         Command(f"circuits {act}", words, Ask(f"POST circuits/{{dependency}}/{act}", _changed), takes)
         for act, words, takes in (
-            ("open", "let no attempt through", "circuit why pause"),
-            ("close", "let attempts through and resume waiting operations", "circuit why"),
-            ("disable", "let every attempt through, whatever fails", "circuit why for_seconds"),
-            ("reset", "close it and forget its counts", "circuit why"),
+            ("open", "let no attempt through", "circuit of_key why pause"),
+            ("close", "let attempts through and resume waiting operations", "circuit of_key why"),
+            ("disable", "let every attempt through, whatever fails", "circuit of_key why for_seconds"),
+            ("reset", "close it and forget its counts", "circuit of_key why"),
         )
     ),
 )

@@ -240,6 +240,7 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "confirm": _pairs("--confirm", "what a look has shown of a step", "STEP=WHAT", _look, dest="confirmed"),
     "lane": _option("order_key", "of the operations"),
     "circuit": _option("dependency", "name in dependencies.toml"),
+    "of_key": _option("--limit-key", "the circuit of this limit key", "KEY"),
     "why": _option("--reason", "why, for whoever looks later", required=True),
     "any_dependency": _option("dependency", "default: every one", nargs="?"),
     "minutes": _option("--minutes", "how far back", "N"),

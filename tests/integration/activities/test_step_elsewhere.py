@@ -10,7 +10,9 @@ import pytest
 import durable_retry
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.circuit.calls import CallHealth
+from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
+from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.operation import AttemptCall
 from durable_retry.engine.operations.status import OperationDocument, running_document
@@ -21,6 +23,7 @@ from durable_retry.services.attempt.attempt import attempt_operation
 from durable_retry.services.attempt.http_client import sending_over
 from durable_retry.settings.configuration import using
 from durable_retry.stores.circuit import cache
+from durable_retry.stores.circuit.entity import AdmissionSettings
 from durable_retry.stores.operations.results import steps_shown
 from durable_retry.stores.operations.status import with_parts
 from durable_retry.stores.task_hub import TaskHub
@@ -41,6 +44,9 @@ classify = { 404 = "transient" }
 OPEN = Refused(base=NOON, waiting=0, until=NOON + timedelta(seconds=30), reason="the circuit is open")
 
 
+SETTINGS = AdmissionSettings("payments", CircuitSettings(), RetryBudgetSettings())
+
+
 @dataclass
 class Circuit:
     """The circuit of a dependency: what it answers, and what it was told."""
@@ -48,6 +54,7 @@ class Circuit:
     answer: Permitted | Refused = field(default_factory=lambda: Permitted(epoch=1))
     asked: list[AdmissionState] = field(default_factory=list)
     seen: list[CallHealth] = field(default_factory=list)
+    settings: AdmissionSettings = SETTINGS
 
     async def enter(self, _id: str, _attempt: int, state: AdmissionState, **_: Any) -> Any:
         self.asked.append(state)
@@ -60,7 +67,7 @@ class Circuit:
 @pytest.fixture
 def circuits(monkeypatch: pytest.MonkeyPatch) -> dict[str, Circuit]:
     found = {"payments": Circuit(), "warehouse": Circuit()}
-    monkeypatch.setattr(cache, "circuit_of", lambda _hub, dependency: found[dependency.name])
+    monkeypatch.setattr(cache, "circuit_of", lambda _hub, dependency, _key: found[dependency.name])
     return found
 
 

@@ -2,19 +2,24 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from durable_retry.engine.base.errors import TaskHubUnavailableError
+from durable_retry.engine.circuit import breaker as breaker_rules
 from durable_retry.engine.circuit.breaker import Breaker, ManualControl
 from durable_retry.engine.circuit.messages import ReportMessage
-from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction
+from durable_retry.engine.config.dependencies_file import Config
 from durable_retry.engine.config.dependency import Dependency
+from durable_retry.services.circuits import forget_idle_circuits, open_keys
+from durable_retry.settings.configuration import using
 from durable_retry.stores.circuit.cache import circuit_of, close_circuits
 from durable_retry.stores.circuit.entity import CircuitEntity, SharedCircuit
 from scripts.processes import free_port
+from tests.support.azurite import Storage
 from tests.support.builders import NOON
 from tests.support.circuit import BUDGET, SETTINGS, Desk
 from tests.support.hub import TaskHubStage, binding_for
@@ -96,3 +101,27 @@ async def test_a_process_keeps_one_copy_per_dependency_with_a_name_of_its_own(ta
     other = circuit_of(task_hub.binding, dependency)
     assert other.buffer.reporter != copy.buffer.reporter
     close_circuits()
+
+
+async def test_the_circuits_of_limit_keys_are_listed_while_open_and_forgotten_when_idle(
+    task_hub: TaskHubStage, own_tables: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert own_tables
+    hub, failures = task_hub.binding, {"customer 17/ü": 10, "b": 1}
+    entities = {key: CircuitEntity(hub, "payments", key) for key in failures}
+    for key, entity in entities.items():
+        report = Desk().report(present(), failures=failures[key])
+        await entity.report(ReportMessage(report, SETTINGS, BUDGET, key))
+        await until(entity, lambda seen: seen.clock is not None)
+    whole = await until(CircuitEntity(hub, "payments"), lambda seen: seen.keys is not None)
+    assert [each.limit_key for each in await open_keys(hub, "payments", whole)] == ["customer 17/ü"]
+
+    monkeypatch.setattr(breaker_rules, "IDLE_AFTER", timedelta())
+    with using(Config({name: by_key(name) for name in ("pay", "payments")})):
+        await forget_idle_circuits(hub, datetime.now(UTC), 10)
+    await until(entities["b"], lambda seen: seen == Breaker())
+    assert (await entities["customer 17/ü"].read()).state is CircuitState.OPEN
+
+
+def by_key(name: str) -> Dependency:
+    return Dependency(name=name, circuit=CircuitSettings(by="limit_key"))

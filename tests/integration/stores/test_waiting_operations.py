@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -32,11 +33,13 @@ def held_up_once(name: str, given: dict[str, Any]) -> Any:
     return {"stopped": Refused(base, 0, base, "the circuit is open").to_json()}
 
 
-async def waiting(hub: TaskHubStage, dependency: str, operations: int) -> list[str]:
+async def waiting(
+    hub: TaskHubStage, dependency: str, operations: int, limit_key: str | None = None
+) -> list[str]:
     """Start operations and return their ids once all of them wait."""
-    ids = [f"op-{dependency}-{number}" for number in range(operations)]
+    ids = [f"op-{dependency}-{limit_key or ''}{number}" for number in range(operations)]
     for each in ids:
-        await hub.binding.start_operation(_operation(each, dependency))
+        await hub.binding.start_operation(replace(_operation(each, dependency), limit_key=limit_key))
     await until_all(hub, ids, "waiting_circuit")
     return ids
 
@@ -87,6 +90,18 @@ async def test_a_page_shows_only_who_waits_for_this_circuit(task_hub: TaskHubSta
     assert (outboxes.waiting, outboxes.following) == ((), None)
     earlier = await waiting_page(task_hub.binding, "payments", now - timedelta(hours=1), None)
     assert earlier.waiting == ()
+
+
+async def test_a_page_of_a_limit_key_shows_its_operations_and_that_of_the_dependency_all(
+    task_hub: TaskHubStage,
+) -> None:
+    task_hub.answer = held_up_once
+    ids = {key: await waiting(task_hub, "payments", 1, key) for key in (None, "a", "b")}
+    now = datetime.now(UTC)
+    page = await waiting_page(task_hub.binding, "payments", now, None, "a")
+    assert list(page.waiting) == ids["a"]
+    page = await waiting_page(task_hub.binding, "payments", now, None)
+    assert sorted(page.waiting) == sorted(each for of_key in ids.values() for each in of_key)
 
 
 async def test_a_circuit_closed_by_hand_lets_the_webhooks_of_an_outbox_go(

@@ -15,6 +15,7 @@ from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe
+from durable_retry.stores.circuit.entity import circuit_id
 from tests.support.builders import NOON, Activities, an_operation, failing
 from tests.support.stage import Stage, dying
 
@@ -114,6 +115,14 @@ def test_a_probe_goes_with_the_circuits_own_permit() -> None:
     assert message["request"]["operation_id"] == "op-test"
     assert ["permit" in state for state in admissions(stage)] == [False, True]
     assert admissions(stage)[1]["permit"]["kind"] == "permitted"
+
+
+def test_a_probe_of_a_limit_keys_circuit_is_asked_of_that_keys_entity() -> None:
+    stage = Stage(an_operation(limit_key="customer-17"), blocked(replace(PROBE, limit_key="customer-17")))
+    assert stage.run()["status"] == "succeeded"
+    called = [each.entityOperationCalled for each in stage.past if each.HasField("entityOperationCalled")]
+    own = str(circuit_id("payments", "customer-17"))
+    assert [each.targetInstanceId.value for each in called if each.operation == "permit"] == [own]
 
 
 def test_the_circuit_itself_may_refuse() -> None:

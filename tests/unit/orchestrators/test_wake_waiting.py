@@ -1,6 +1,7 @@
 """Waking the operations that wait for a circuit that was closed by hand."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.runtime.turns import ENTITY_CALLS
+from durable_retry.stores.circuit.entity import circuit_id
 from orchestrators.wake_waiting import SETTLE, release_waiting
 from tests.support.builders import NOON, an_operation
 from tests.support.stage import Stage, dying
@@ -33,3 +35,14 @@ def test_operations_are_woken_although_the_circuits_worker_dies(deaths: int, wai
     assert stage.run() == {"woken": 0}
     assert stage.now == NOON + timedelta(seconds=waited) + SETTLE
     assert stage.made("wake_waiting") == 1
+
+
+def test_the_release_of_a_key_asks_its_circuit_and_wakes_its_operations_alone() -> None:
+    stage = Stage(an_operation(), lambda *_: {"following": None, "woken": 0}, release_waiting)
+    hand = replace(CLOSED, limit_key="customer-17").to_json()
+    stage._begin(json.dumps({"dependency": "payments", "hand": hand}))
+    stage.run()
+    ((_, step),) = stage.activities
+    assert step["limit_key"] == "customer-17"
+    called = [each.entityOperationCalled for each in stage.past if each.HasField("entityOperationCalled")]
+    assert [each.targetInstanceId.value for each in called] == [str(circuit_id("payments", "customer-17"))]

@@ -64,18 +64,19 @@ def _note_outage(fact: CircuitChanged) -> None:
         until=ended_at,
         kind=ActivityKind.CIRCUIT,
         who=None if fact.by in {AUTOMATIC, UNNAMED} else fact.by,
-        what=_outage_words(fact.opened_at, ended_at, fact.failed_probes),
+        what=_outage_words(fact, fact.opened_at, ended_at),
         target=target_of(TargetType.CIRCUIT, fact.dependency),
         reason=fact.evidence,
         dependency=fact.dependency,
     )
     # Each change of an outage replaces its one entry.
-    WRITER.note(item, sha256(fact.dependency.encode()).hexdigest()[:8])
+    WRITER.note(item, sha256(fact.circuit.encode("utf-8", "surrogatepass")).hexdigest()[:8])
 
 
-def _outage_words(began_at: datetime, ended_at: datetime | None, failed_probes: int) -> str:
+def _outage_words(fact: CircuitChanged, began_at: datetime, ended_at: datetime | None) -> str:
     state = "is open"
     if ended_at is not None:
         state = f"was open for {duration_text((ended_at - began_at).total_seconds())}"
-    probes = f"; {counted(failed_probes, 'probe')} failed" if failed_probes else ""
-    return f"the circuit {state}{probes}"
+    probes = f"; {counted(fact.failed_probes, 'probe')} failed" if fact.failed_probes else ""
+    whose = "" if fact.limit_key is None else f" for {fact.limit_key}"
+    return f"the circuit{whose} {state}{probes}"

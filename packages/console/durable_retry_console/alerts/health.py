@@ -1,7 +1,7 @@
 """The health metrics that alerts are about, and the gauges that show them."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from durable_retry.engine.circuit.breaker import Breaker
@@ -33,6 +33,7 @@ class HealthMetrics:
     Attributes:
         outbox_lag_seconds: Age of the oldest pending event; 0 when none is pending.
         circuits: By dependency, of those with a circuit.
+        keys: By dependency, the circuits of limit keys that are not closed.
         retries_exhausted: Operations that used up their attempts in the last hour, of about the first 3,000.
         not_starting_seconds: For how long accepted operations have not begun; 0 while they begin.
         task_hub_away_seconds: For how long the task hub has not answered, above the threshold; 0 while it
@@ -48,6 +49,7 @@ class HealthMetrics:
     not_starting_seconds: float | None = 0.0
     task_hub_away_seconds: float | None = 0.0
     blocked_lanes: BlockedLanes | None = NONE_BLOCKED
+    keys: Mapping[str, Sequence[Breaker]] = field(default_factory=dict)
 
     def with_thresholds(self, thresholds: Mapping[str, float]) -> list[HealthMetric]:
         """Return each metric with its threshold, see `all_thresholds`."""
@@ -61,16 +63,29 @@ class HealthMetrics:
             TASK_HUB_AWAY: self.task_hub_away_seconds,
         }
         for name, breaker in self.circuits.items():
-            since = None if breaker is None else seconds_since(breaker.closed_to_calls_since, self.now)
-            values[f"{CIRCUIT_OPEN}:{name}"] = since
+            values[f"{CIRCUIT_OPEN}:{name}"] = None if breaker is None else self._open_seconds(name, breaker)
         for condition in thresholds:
             kind, _, name = condition.partition(":")
             if name and kind != CIRCUIT_OPEN:
                 values[condition] = self._letters_of(name, kind)
         return [
-            HealthMetric(condition, value, thresholds.get(condition, thresholds[condition.partition(":")[0]]))
+            HealthMetric(
+                condition,
+                value,
+                thresholds.get(condition, thresholds[condition.partition(":")[0]]),
+                self._keys_of(condition),
+            )
             for condition, value in values.items()
         ]
+
+    def _open_seconds(self, dependency: str, breaker: Breaker) -> float:
+        circuits = (breaker, *self.keys.get(dependency, ()))
+        return max(seconds_since(each.closed_to_calls_since, self.now) for each in circuits)
+
+    def _keys_of(self, condition: str) -> tuple[str, ...] | None:
+        kind, _, name = condition.partition(":")
+        breakers = self.keys.get(name, ()) if kind == CIRCUIT_OPEN else ()
+        return tuple(breaker.limit_key for breaker in breakers if breaker.limit_key is not None) or None
 
     def _letters_of(self, dependency: str, kind: str) -> float | None:
         if self.dead_letters is None:

@@ -53,11 +53,13 @@ class HealthMetric:
         condition: One of `CONDITIONS`; of a circuit with `:` and the dependency.
         value: In the unit that the name ends in; None where it could not be read: its alert stays as it is.
         threshold: Above this value the alert is raised; 0 is off.
+        keys: The limit keys whose circuits are not closed; None for none.
     """
 
     condition: str
     value: float | None
     threshold: float
+    keys: tuple[str, ...] | None = None
 
     @property
     def is_exceeded(self) -> bool:
@@ -100,6 +102,7 @@ class Alert(JsonShape):
         value: Of the latest check while it is raised, so that a late message says what is so by then.
         raised_at: When the incident began.
         deliveries: By receiver, the messages about this change.
+        keys: The limit keys whose circuits were not closed when it was raised; None for none.
     """
 
     condition: str
@@ -109,6 +112,7 @@ class Alert(JsonShape):
     threshold: float
     raised_at: datetime
     deliveries: Mapping[str, AlertDelivery] = field(default_factory=dict)
+    keys: tuple[str, ...] | None = None
 
     @property
     def id(self) -> str:
@@ -134,7 +138,8 @@ class Alert(JsonShape):
     def title(self) -> str:
         """What is measured, for a person."""
         title = _TITLES.get(self.kind, self.kind)
-        return title if self.dependency is None else f"{title}, {self.dependency}"
+        title = title if self.dependency is None else f"{title}, {self.dependency}"
+        return title if self.keys is None else f"{title} for {_names_text(self.keys)}"
 
     @property
     def text(self) -> str:
@@ -245,10 +250,20 @@ def _alert_of_metric(metric: HealthMetric, now: datetime, last: Alert | None) ->
         value=float(metric.value or 0),
         threshold=metric.threshold,
         raised_at=now,
+        keys=metric.keys,
     )
     if metric.is_exceeded or last is None:
         return raised
-    return replace(raised, is_raised=False, raised_at=last.raised_at, deliveries=last.clearing_deliveries())
+    ended = replace(raised, is_raised=False, raised_at=last.raised_at, keys=last.keys)
+    return replace(ended, deliveries=last.clearing_deliveries())
+
+
+_NAMED: Final = 5
+
+
+def _names_text(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 _MINUTE_SECONDS: Final = 60

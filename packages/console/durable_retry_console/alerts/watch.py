@@ -27,6 +27,7 @@ from durable_retry.engine.dead_letters.document import DeadLetterSummary
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.order_lanes.document import NONE_BLOCKED, BlockedLanes
 from durable_retry.runtime.concurrency import raise_first, settle_all
+from durable_retry.services.circuits import open_keys
 from durable_retry.services.health import seconds_without_a_start
 from durable_retry.services.order_lanes import find_blocked
 from durable_retry.services.outbox import was_swept_empty
@@ -63,7 +64,12 @@ async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
         _answered_part("whether operations begin", _seconds_not_starting(hub, now)),
         _task_hub_away(hub, now),
     )
-    return HealthMetrics(letters, lag_seconds, circuits, now, exhausted, not_starting, away, lanes)
+    keys = {
+        name: await _answered_part(f"the limit keys of {name}", open_keys(hub, name, breaker)) or ()
+        for name, breaker in circuits.items()
+        if breaker is not None and breaker.keys
+    }
+    return HealthMetrics(letters, lag_seconds, circuits, now, exhausted, not_starting, away, lanes, keys)
 
 
 # A part that takes longer is not known in this run.

@@ -5,10 +5,10 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Unreadable
+from durable_retry.engine.base.answers import Unreadable, left_out
 from durable_retry.engine.base.json_forms import is_none
 from durable_retry.engine.base.names import WAITING, OperationState
-from durable_retry.engine.circuit.messages import BY_SETTINGS, CircuitFigures
+from durable_retry.engine.circuit.messages import BY_SETTINGS, CircuitFigures, KeyFigures
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.document import DeadLetterSummary
 from durable_retry.services.circuits import every_circuit
@@ -21,6 +21,9 @@ class CircuitGlance(CircuitFigures):
     """The circuit of a dependency, without its window and audit."""
 
     opens_at_ratio: Annotated[float, Field(description="The ratio of failures that opens it.")]
+    limit_keys: Annotated[
+        tuple[KeyFigures, ...] | None, left_out("Circuits of limit keys that are not closed.")
+    ] = None
     unreadable: Unreadable = Field(default=None, exclude_if=is_none)
 
 
@@ -80,7 +83,7 @@ def _glance(
         dead = letters.by_dependency[name].open if name in letters.by_dependency else 0
     lets_through = circuit.state is CircuitState.CLOSED or circuit.changed_by == BY_SETTINGS
     fails = (circuit.failure_ratio or 0.0) >= _TROUBLED_PART * circuit.opens_at_ratio
-    ails = fails or circuit.throttled_until or circuit.unreadable or waiting or dead
+    ails = fails or circuit.throttled_until or circuit.limit_keys or circuit.unreadable or waiting or dead
     return DependencyGlance(
         **dict(circuit),
         healthy=lets_through and not ails,

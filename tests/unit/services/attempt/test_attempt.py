@@ -11,7 +11,7 @@ from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.engine.retry.retry_after import RetryHint
-from durable_retry.services.attempt.admission import health_shown_by, pause_requested_by
+from durable_retry.services.attempt.admission import health_shown_by, pause_asked_by, pause_requested_by
 from tests.support.builders import NOON
 
 POLICY = RetryPolicy(max_retry_after_seconds=300.0)
@@ -47,6 +47,13 @@ def test_a_throttled_answer_asks_for_a_pause_within_what_the_policy_allows() -> 
     long = outcome(Category.THROTTLED, retry_hint=RetryHint(9_000.0))
     assert pause_requested_by(long, POLICY, NOON) == NOON + timedelta(seconds=300)
     assert pause_requested_by(long, replace(POLICY, respect_retry_after=False), NOON) is None
+
+
+def test_the_pause_of_a_key_names_it() -> None:
+    asked = outcome(Category.THROTTLED, status_code=429)
+    assert [pause_asked_by(asked, key) for key in (None, "customer-17")] == ["429", "429 for customer-17"]
+    assert pause_asked_by(outcome(Category.THROTTLED)) == "its handler"
+    assert pause_asked_by(outcome(None), "customer-17") == "its rate limit for customer-17"
 
 
 def test_a_success_that_used_up_the_rate_limit_asks_for_a_pause() -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -101,6 +101,14 @@ def test_an_outage_is_one_entry_from_its_first_opening_to_its_end(notes: Notes) 
     ]
     assert notes.items[0]["reason"] == "3 failures in a row; the last error: 503: no backend"
     assert {(item["dependency"], item["target"]["id"]) for item in notes.items} == {("payments", "payments")}
+
+
+def test_an_outage_of_a_limit_key_is_an_entry_of_its_own(notes: Notes) -> None:
+    report(changed(CLOSED, OPEN))
+    report(replace(changed(CLOSED, OPEN), limit_key="customer-17"))
+    assert len(set(notes.names)) == 2
+    assert notes.items[1]["what"] == "the circuit for customer-17 is open"
+    assert notes.items[1]["dependency"] == "payments"
 
 
 @pytest.mark.parametrize(("by", "who"), [("circuit", None), ("api", None), ("ada", "ada")])

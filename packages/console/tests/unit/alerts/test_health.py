@@ -189,3 +189,13 @@ def test_a_dependency_has_thresholds_of_its_own() -> None:
     letters = [each for each in unknown if each.condition.startswith("dead_letter")]
     assert len(letters) == 6
     assert {each.value for each in letters} == {None}
+
+
+def test_the_circuit_of_a_limit_key_counts_for_the_alert_of_its_dependency() -> None:
+    with using(parse_config(CONFIG, {})):
+        opened = Breaker(state=CircuitState.OPEN, opened_at=after(-90), limit_key="customer-17")
+        health = replace(METRICS, circuits={"payments": Breaker()}, keys={"payments": [opened]})
+        metrics = {each.condition: each for each in health.with_thresholds(all_thresholds())}
+    metric = metrics["circuit_open_seconds:payments"]
+    assert (metric.value, metric.keys) == (90.0, ("customer-17",))
+    assert {each.keys for condition, each in metrics.items() if condition != metric.condition} == {None}

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -156,3 +157,16 @@ def test_a_raised_alert_whose_value_moves_is_told_with_the_value_of_the_moment()
 def test_a_test_says_that_nothing_is_wrong() -> None:
     alert = Alert(condition=TEST, is_raised=True, since=NOON, value=0, threshold=0, raised_at=NOON)
     assert (alert.title, "nothing is wrong" in alert.text) == ("Test", True)
+
+
+def test_an_alert_of_a_circuit_names_the_limit_keys_that_it_is_open_for() -> None:
+    keys = tuple(f"customer-{number}" for number in range(7))
+    metric = HealthMetric("circuit_open_seconds:warehouse", 400, 300, keys)
+    (alert,) = alert_changes({}, [metric], NOON)
+    named = "customer-0, customer-1, customer-2, customer-3, customer-4 and 2 more"
+    assert alert.title == f"Circuit open, warehouse for {named}"
+    cleared = replace(metric, value=0.0, keys=None)
+    (ended,) = alert_changes({metric.condition: alert}, [cleared], LATER)
+    assert (ended.is_raised, ended.title) == (False, alert.title)
+    few = replace(alert, keys=keys[:1])
+    assert few.title == "Circuit open, warehouse for customer-0"

@@ -1,0 +1,111 @@
+"""The cached circuit of a limit key.
+
+With `circuit.by = "limit_key"` an operation that has a limit key passes the circuit of that key, which has
+the pauses and the retry budget of the key too. The dependency's own circuit keeps what counts for all keys: a
+hold by hand, and the limits.
+"""
+
+import uuid
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from durable_retry.engine.base.names import Priority
+from durable_retry.engine.circuit.reporters import ReportBuffer
+from durable_retry.engine.circuit.snapshot import Permit, Permitted, Refused, held_by_hand
+from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.limits.settings import NeedsSlot
+from durable_retry.engine.retry.loop import AdmissionState, Blocked
+from durable_retry.stores.circuit.cache import CircuitCache
+from durable_retry.stores.circuit.entity import CircuitEntity
+from durable_retry.stores.task_hub import TaskHub
+
+
+@dataclass(slots=True, kw_only=True)
+class KeyCircuit(CircuitCache):
+    """The cached circuit of one limit key of a dependency."""
+
+    whole: CircuitCache  # the dependency's own circuit
+
+    def __post_init__(self) -> None:
+        CircuitCache.__post_init__(self)
+        # The limits are the dependency's.
+        self.share = self.whole.share
+
+    async def enter(
+        self,
+        operation_id: str,
+        attempt: int,
+        admission: AdmissionState,
+        *,
+        priority: Priority | None = None,
+        limit_key: str | None = None,
+    ) -> Permitted | Blocked:
+        """See `CircuitCache.enter`; a hold of the whole dependency comes first."""
+        await self.whole.refresh_snapshot()
+        answer: Permitted | Blocked | None = self._held_by_hand(operation_id, admission, priority)
+        if answer is None:
+            answer = await CircuitCache.enter(
+                self, operation_id, attempt, admission, priority=priority, limit_key=limit_key
+            )
+        await self.whole.reporting.flush()
+        return answer
+
+    def _held_by_hand(
+        self, operation_id: str, admission: AdmissionState, priority: Priority | None
+    ) -> Refused | None:
+        whole, now = self.whole, self.now()
+        held = held_by_hand(
+            whole.snapshot,
+            now,
+            settings=whole.settings.circuit,
+            operation_id=operation_id,
+            waiting=admission.waiting,
+            here=whole.buffer.here,
+            priority=priority,
+        )
+        if held is not None and not admission.waiting:
+            whole.buffer.refused(now)
+        return held
+
+    def within_limits(
+        self, permitted: Permitted, admission: AdmissionState, now: datetime, limit_key: str | None
+    ) -> Permitted | NeedsSlot:
+        """See `CircuitCache.within_limits`."""
+        return self.whole.within_limits(permitted, admission, now, limit_key)
+
+    def circuit_permit(
+        self, operation_id: str, now: datetime, *, waiting: bool, priority: Priority | None
+    ) -> Permit:
+        whole = self.whole.snapshot
+        if whole is not None and whole.state is CircuitState.DISABLED and whole.is_valid(now):
+            return Permitted(0 if self.snapshot is None else self.snapshot.epoch)
+        return CircuitCache.circuit_permit(self, operation_id, now, waiting=waiting, priority=priority)
+
+
+_IN_USE: Final = timedelta(minutes=1)
+"""A key that nobody asked for in this time leaves its place to another one."""
+
+
+def key_circuit_of(hub: TaskHub, whole: CircuitCache, limit_key: str) -> CircuitCache:
+    """Return the circuit of a limit key; the dependency's own where too many others are in use."""
+    keys, now = whole.keys, whole.now()
+    circuit, _ = keys.get(limit_key, (None, now))
+    if circuit is None:
+        settings = replace(whole.settings, limit_key=limit_key)
+        if len(keys) >= settings.circuit.max_keys:
+            _, used_at = next(iter(keys.values()))
+            if used_at > now - _IN_USE:
+                return whole
+            keys.popitem(last=False)
+        circuit = KeyCircuit(
+            settings,
+            CircuitEntity(hub, settings.dependency, limit_key),
+            ReportBuffer(uuid.uuid4().hex, settings.circuit),
+            whole.now,
+            whole.started_at,
+            whole=whole,
+        )
+    keys[limit_key] = circuit, now
+    keys.move_to_end(limit_key)
+    return circuit

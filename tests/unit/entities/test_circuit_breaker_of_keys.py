@@ -1,0 +1,85 @@
+"""The entity `circuit_breaker` of a limit key, and what it tells that of its dependency."""
+
+import json
+from typing import Any
+
+from azure.durable_functions.testing import EntityTestResult, execute_entity
+from azure.durable_functions.testing.entity import EntitySignalAction
+
+from durable_retry import clock
+from durable_retry.engine.base.names import CIRCUIT_BREAKER, FORGET, KEY_CHANGED, MANUAL_CONTROL, REPORT
+from durable_retry.engine.circuit.breaker import Breaker, ManualControl
+from durable_retry.engine.circuit.messages import KeyChange, ReportMessage
+from durable_retry.engine.circuit.transitions import ManualAction
+from durable_retry.engine.facts import CircuitChanged
+from durable_retry.stores.circuit.entity import circuit_id
+from durable_retry.telemetry.facts import subscribe
+from entities.circuit_breaker import CircuitBreaker
+from tests.support.builders import after
+from tests.support.circuit import BUDGET, SETTINGS, Desk
+
+KEY = "customer/17 ü"
+HOUR = 3_600
+
+
+def run(operation: str, message: dict[str, Any], state: Any, at: float, key: str) -> EntityTestResult:
+    with clock.reading(lambda: after(at)):
+        return execute_entity(
+            CircuitBreaker, operation, message, state, entity_name=CIRCUIT_BREAKER, entity_key=key
+        )
+
+
+def of_key(operation: str, message: dict[str, Any], state: Any, at: float) -> EntityTestResult:
+    return run(operation, message, state, at, circuit_id("payments", KEY).key)
+
+
+def failed() -> EntityTestResult:
+    message = ReportMessage(Desk().report(0, failures=10), SETTINGS, BUDGET, KEY)
+    return of_key(REPORT, message.to_json(), None, 0)
+
+
+def signals(result: EntityTestResult) -> list[tuple[str, str, Any]]:
+    made = [action for action in result.actions if isinstance(action, EntitySignalAction)]
+    return [(each.entity_id.key, each.operation, each.get_input()) for each in made]
+
+
+def test_a_change_of_state_names_the_key_and_reaches_the_dependencys_circuit() -> None:
+    changes = list[CircuitChanged]()
+    subscribe(CircuitChanged, changes.append)
+    result = failed()
+    assert signals(result) == [("payments", KEY_CHANGED, {"limit_key": KEY, "is_closed": False})]
+    assert [(each.dependency, each.limit_key, each.circuit) for each in changes] == [
+        ("payments", KEY, f"payments for {KEY}")
+    ]
+    close = ManualAction(ManualControl.CLOSE, after(5), "ada", "renewed", limit_key=KEY)
+    closed = of_key(MANUAL_CONTROL, close.to_json(), result.get_state(dict), 5)
+    assert signals(closed) == [("payments", KEY_CHANGED, {"limit_key": KEY, "is_closed": True})]
+
+
+def test_the_dependencys_circuit_lists_the_key() -> None:
+    opened = run(KEY_CHANGED, KeyChange(KEY, is_closed=False).to_json(), None, 0, "payments")
+    state = opened.get_state(dict)
+    assert Breaker.from_json(state).keys == (KEY,)
+    closed = run(KEY_CHANGED, KeyChange(KEY, is_closed=True).to_json(), state, 1, "payments")
+    assert Breaker.from_json(closed.get_state(dict)).keys == ()
+    assert signals(closed) == []
+
+
+def test_an_idle_circuit_of_a_key_is_forgotten_and_a_used_one_is_not() -> None:
+    state = failed().get_state(dict)
+    assert of_key(FORGET, {}, state, HOUR).get_state(dict) == state
+    forgotten = of_key(FORGET, {}, state, HOUR + 1)
+    assert forgotten.serialized_state in {None, json.dumps(None)}
+    assert signals(forgotten) == [("payments", KEY_CHANGED, {"limit_key": KEY, "is_closed": True})]
+
+
+def test_the_circuit_of_a_dependency_is_never_forgotten() -> None:
+    message = ReportMessage(Desk().report(0, failures=1), SETTINGS, BUDGET)
+    state = run(REPORT, message.to_json(), None, 0, "payments").get_state(dict)
+    assert run(FORGET, {}, state, 9 * HOUR, "payments").get_state(dict) == state
+
+
+def test_entities_of_keys_have_ids_that_any_key_fits() -> None:
+    ids = {circuit_id("payments", key).key for key in (KEY, "a" * 255, "\ud800", "#?\\@")}
+    assert len(ids) == 4
+    assert all(each.startswith("payments~") and len(each) < 60 and each.isascii() for each in ids)
