@@ -14,9 +14,12 @@ from azure.core.exceptions import AzureError
 
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.retry.policy import MARGIN_SECONDS
 from durable_retry.engine.sources import Arrival
 from durable_retry.runtime.binding import TaskHub, bind_hub
+from durable_retry.runtime.concurrency import time_limit
 from durable_retry.services.sources import NotAcceptedError, Refusal, intake, keep_refused
+from durable_retry.settings.configuration import function_timeout_seconds
 
 MINIMUM_INTERVAL: Final = "00:00:02"
 MAXIMUM_INTERVAL: Final = "00:02:00"
@@ -28,6 +31,16 @@ _RAN_OUT: Final = Refusal(
 )
 
 _log = logging.getLogger(__name__)
+
+
+class _CutOffError(Exception):
+    """The time of a timer's run is up."""
+
+
+def _most_seconds() -> float | None:
+    # At `functionTimeout` the host ends the worker, and with it every attempt that it makes at that moment.
+    seconds = function_timeout_seconds()
+    return None if seconds is None else max(seconds - MARGIN_SECONDS, seconds / 2)
 
 
 class RetriedBlueprint(df.Blueprint, func.SettingsApi):
@@ -55,8 +68,9 @@ class RetriedBlueprint(df.Blueprint, func.SettingsApi):
     def upkeep_timer(self, schedule: str) -> Callable[[Callable[[TaskHub], Awaitable[None]]], Any]:
         """Return the decorator of a timer that tidies up; what it decorates gets the task hub.
 
-        A request that storage or the task hub does not answer is one line in the log: the next fire does what
-        is left. For anything else there are few retries.
+        A run ends before `functionTimeout`. What it has not done then, and a request that storage or the task
+        hub does not answer, is one line in the log: the next fire does what is left. For anything else there
+        are few retries.
         """
 
         def register(upkeep: Callable[[TaskHub], Awaitable[None]]) -> Any:
@@ -66,11 +80,14 @@ class RetriedBlueprint(df.Blueprint, func.SettingsApi):
                 hub: TaskHub,
             ) -> None:
                 note_retry(context)
+                name = context.function_name
                 try:
-                    await upkeep(hub)
+                    async with time_limit(_most_seconds(), _CutOffError):
+                        await upkeep(hub)
+                except _CutOffError:
+                    _log.warning("%s: its time is up; the next run goes on", name)
                 except (TaskHubUnavailableError, AzureError) as error:
                     first_line = str(error).partition("\n")[0]
-                    name = context.function_name
                     _log.warning("%s: %s: %s; the next run goes on", name, type(error).__name__, first_line)
 
             run.__name__, run.__doc__ = upkeep.__name__, upkeep.__doc__

@@ -1,3 +1,4 @@
+import asyncio
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from azure.core.exceptions import AzureError, ServiceRequestError
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.services.upkeep.failures import Recovery
 from durable_retry.triggers import timers
+from durable_retry.triggers.sources import platform_retries
 from durable_retry.triggers.timers import last_fire
 
 NINE = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
@@ -51,6 +53,18 @@ async def test_a_request_without_an_answer_is_one_line_in_the_log(
     (line,) = caplog.records
     expected = f"retry_watch: {type(error).__name__}: it is away; the next run goes on"
     assert (line.levelname, line.getMessage(), line.exc_info) == ("WARNING", expected, None)
+
+
+@pytest.mark.shows("P4")
+async def test_a_run_ends_before_the_host_would_end_its_worker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(platform_retries, "function_timeout_seconds", lambda: 0.02)
+    monkeypatch.setattr(timers, "sweep", lambda *_: asyncio.Event().wait())
+    await fired(timers.outbox_sweeper)
+    assert [line.getMessage() for line in caplog.records] == [
+        "retry_watch: its time is up; the next run goes on"
+    ]
 
 
 async def test_alerts_are_checked_also_when_what_failed_could_not_be_followed_up(
