@@ -7,6 +7,7 @@ lost, and whoever is in front may be gone: so it asks again now and then, and ne
 at.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -82,7 +83,7 @@ def _fill_gap(run: Run, turn: Turn, missing: str) -> Turns[Turn | None]:
     """Bring the operation before it into the lane, where it is not over, and ask again."""
     looked = {"order_key": run.operation.order_key, "unseen": missing}
     try:
-        join = yield run.ctx.call_activity(function_name(LOOK_AT_LANE), input=looked)
+        join = yield from _looked_at(run, looked)
         if isinstance(join, dict):
             yield from call_entity(run.signals, lane_id(join["order_key"]), JOIN, join)
     except task.TaskFailedError:
@@ -102,10 +103,15 @@ def _wait(run: Run, turn: Turn | None) -> Wait:
 
 def _look(run: Run) -> Turns[None]:
     # It only helps: who asks again waits for the next look if this one fails.
-    try:
-        yield run.ctx.call_activity(function_name(LOOK_AT_LANE), input={"order_key": run.operation.order_key})
-    except task.TaskFailedError:
-        return
+    with suppress(task.TaskFailedError):
+        yield from _looked_at(run, {"order_key": run.operation.order_key})
+
+
+def _looked_at(run: Run, looked: dict[str, Any]) -> Turns[Any]:
+    called: task.Task[Any] = run.ctx.call_activity(function_name(LOOK_AT_LANE), input=looked)
+    if not (yield from run.signals.answered(called)):
+        raise task.TaskFailedError("the answer was lost", TimeoutError())
+    return called.get_result()
 
 
 def give_turn_back(run: Run, dead_letter_id: str | None = None) -> None:

@@ -48,6 +48,8 @@ class Activities(Messages):
     def _schedule(self, instance: Instance, call: CallActivity) -> None:
         instance.past.append(call)
         instance.awaits.add((call.name, call.number))
+        if self._loses(instance, call.name):
+            return
         self.under_way += 1
         self._dispatch(Doing(instance.asker, call.number, call.name, self._newer(call.input)))
 

@@ -1,7 +1,7 @@
 """How likely which trouble is in a world, and how large worlds are; both follow from the seed."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Final, Self
 
@@ -19,6 +19,8 @@ ORDERED_EVERY: Final = 5
 _ORDERED: Final = 1
 BOUNCING_EVERY: Final = 5
 _BOUNCING: Final = 4
+
+_LOST: Final = 0.03
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,8 @@ class Chances:
             world; in half of them storage works, so that nothing reported is lost.
         patient: Operations begin later, and people pause and resume them. In every fifth world.
         ordered: Operations have order keys. In every fifth world.
+        lost: The message of a timer, an activity or an entity's call is lost, for good. In worlds of
+            `losing` alone, where `watch` runs.
         bouncing: Operations have one of two debounce keys, and somebody starts or cancels those that wait. In
             every fifth world, but for those in which handlers report progress.
     """
@@ -95,6 +99,12 @@ class Chances:
     patient: float = 1.0
     ordered: float = 1.0
     bouncing: float = 1.0
+    lost: float = 0.0
+
+    @classmethod
+    def losing(cls, seed: int, without: Collection[str] = ()) -> Self:
+        """Return those of a seed, where messages are lost as well."""
+        return replace(cls.of(seed, without), lost=_LOST)
 
     @classmethod
     def of(cls, seed: int, without: Collection[str] = ()) -> Self:

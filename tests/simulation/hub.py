@@ -252,6 +252,8 @@ class Hub(Activities):
             seconds -= self.world.rng.uniform(0, 1)
         asked = (_TIMER, timer.number)
         instance.awaits.add(asked)
+        if self._loses(instance, _TIMER):
+            return
         fired = Fired(timer.number, timer.fire_at)
         self.world.later(max(0.0, seconds), self._answer, instance.asker, asked, fired)
 
@@ -298,6 +300,8 @@ class Hub(Activities):
     def _ask_entity(self, instance: Instance, call: CallEntity) -> None:
         instance.past.append(call)
         instance.awaits.add((_ENTITY, call.request_id))
+        if self._loses(instance, call.entity):
+            return
         asker = instance.asker
         self._send(lambda: self._call_entity(asker, call), self.world.chances.called_twice)
 

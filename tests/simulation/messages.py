@@ -8,6 +8,7 @@ from typing import Final
 
 from durabletask.client import OrchestrationStatus
 
+from durable_retry.services.upkeep.stuck import WATCHED
 from tests.simulation.history import Event, Raised
 from tests.simulation.turns import Session
 from tests.simulation.world import World
@@ -78,11 +79,23 @@ class Messages:
 
     Attributes:
         under_way: Messages and activities that will still cause something; timers and expiries do not count.
+        lost_messages: How many were lost.
     """
 
     world: World
     instances: dict[str, Instance] = field(default_factory=dict)
     under_way: int = 0
+    lost_messages: int = 0
+
+    def _loses(self, instance: Instance, what: str) -> bool:
+        """Whether a message is lost that an instance waits for: one of those that `watch` looks after."""
+        lost = self.world.chances.lost
+        # Worlds that lose nothing draw nothing.
+        if not lost or instance.name not in WATCHED or not self.world.happens(lost):
+            return False
+        self.world.note("loses", instance.instance_id, what)
+        self.lost_messages += 1
+        return True
 
     def _send(self, arrive: Callable[[], object], doubled: float | None = None) -> None:
         """Let a message arrive: mostly soon, but also late, and sometimes twice.

@@ -87,6 +87,7 @@ import subprocess
 import sys
 from dataclasses import fields
 from secrets import randbelow
+from types import SimpleNamespace
 from typing import Final
 from unittest.mock import patch
 
@@ -114,6 +115,9 @@ SMALL_WORLDS: Final = range(1_000, 1_040)
 
 CROWDED: Final = range(1_127 * CROWDED_EVERY, 1_147 * CROWDED_EVERY, CROWDED_EVERY)
 """Worlds in which everybody wants the one slot of a dependency."""
+
+LOSING_WORLDS: Final = range(5_000, 5_030)
+"""Worlds in which messages of timers, activities and entities are lost, and `watch` runs."""
 
 COMPARED_WORLDS: Final = range(2_000, 2_012)
 
@@ -147,6 +151,16 @@ def test_everything_holds_in_small_worlds() -> None:
     for seed in SMALL_WORLDS:
         again = f"python -m tests.simulation --small --seed {seed}"
         assert broken(simulated(seed, small_size(seed))) == {}, f"play it again with: {again}"
+
+
+def test_everything_holds_where_messages_are_lost() -> None:
+    lost = 0
+    with patch("tests.simulation.story.Chances", SimpleNamespace(of=Chances.losing)):
+        for seed in LOSING_WORLDS:
+            story = simulated(seed, small_size(seed))
+            lost += story.app.hub.lost_messages
+            assert broken(story) == {}, f"the world {seed}, where messages are lost"
+    assert lost >= len(LOSING_WORLDS)
 
 
 def test_limits_hold_in_crowded_worlds() -> None:

@@ -13,6 +13,7 @@ from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.services.order_lanes import look_at_lanes
 from durable_retry.services.outbox import sweep
 from durable_retry.services.upkeep import reconcile
+from durable_retry.services.upkeep.failures import recover
 from durable_retry.services.upkeep.histories import remove_record
 from durable_retry.services.upkeep.reconcile import add_lost
 from durable_retry.services.upkeep.rounds import finish_left_over
@@ -48,6 +49,10 @@ class Upkeep:
         while True:
             await asyncio.sleep(60)
             minutes += 1
+            if self.people.world.is_losing:
+                await self.people.on_some_worker(
+                    lambda worker: tidied(recover(TaskHub(worker.name), clock.now()))
+                )
             await self.people.on_some_worker(lambda worker: tidied(sweep(TaskHub(worker.name), clock.now())))
             if minutes % 5 == 0:
                 await self.people.on_some_worker(

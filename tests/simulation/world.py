@@ -105,6 +105,7 @@ class World:
         has_skew: Whether clocks differ in it.
         is_crowded: Whether all callers come at once and want the same.
         is_punctual: Whether no message is late in it.
+        is_losing: Whether messages are lost in it.
         mistakes: What must never be seen, as it was seen.
         read: Operations that attempts read from the hub, by digest.
         log: What happened, in order.
@@ -123,6 +124,7 @@ class World:
     has_skew: bool = False
     is_crowded: bool = False
     is_punctual: bool = False
+    is_losing: bool = False
     mistakes: list[str] = field(default_factory=list)
     read: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
@@ -134,6 +136,7 @@ class World:
         self.has_skew = self.chances.skewed > 0
         self.is_crowded = self.chances.crowded > 0
         self.is_punctual = self.chances.late == 0
+        self.is_losing = self.chances.lost > 0
 
     @property
     def seconds(self) -> float:
