@@ -11,8 +11,8 @@ key more, of weight 1. Within a key places go by their own order, so one key alo
 """
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Self
 
@@ -21,6 +21,8 @@ from durable_retry.engine.base.names import Priority, counted_wait
 
 KEPT_KEYS: Final = 128
 """Keys that a state remembers, those that wait before others: about 5 KB. Another goes as if it were new."""
+LONGEST_TAIL_SECONDS: Final = 300.0
+"""The longest wait of those without a place until they ask again: 10,000 of them ask 33 times a second."""
 _DIGITS: Final = 6
 """A virtual time has so many, so that states stay short; a weight is 1,000 at most."""
 
@@ -42,12 +44,29 @@ class Place(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """Why an attempt waits, and when it asks again."""
+
+    seconds: float
+    reason: str  # the limit that is reached, in a few words
+    turn_seconds: float  # from one grant of that limit to the next, on average
+    is_shared: bool = True  # whether other keys have grants of it, too
+
+
+@dataclass(frozen=True, slots=True)
 class KeyShare(JsonRow):
-    """What a key was granted."""
+    """What a key was granted, and until when its attempts without a place wait."""
 
     finish: float  # its virtual finish
     limit_key: str | None = None  # None: that of the attempts without one
     next_start_at: MsInstant | None = None  # by the rate of each key; None means at once
+    tail_at: MsInstant | None = None  # when the last of them asks again; None without any
+
+    def is_needed(self, virtual: float, now: datetime) -> bool:
+        """Whether it says more than that the key has had no more than its share."""
+        return self.finish > virtual or any(
+            at is not None and at > now for at in (self.next_start_at, self.tail_at)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +103,41 @@ class FairShares(JsonShape):
             waiting: The places of the others.
             next_start_at: When its key may start again; None means at once.
         """
-        start = max(self.share_of(place.limit_key).finish, self.virtual)
+        share = self.share_of(place.limit_key)
+        start = max(share.finish, self.virtual)
         finish = round(start + 1 / (place.weight or 1.0), _DIGITS)
-        others = (share for share in self.shares if share.limit_key != place.limit_key)
-        shares = (*others, KeyShare(finish, place.limit_key, next_start_at))
-        return self._kept(start, shares, waiting, now)
+        granted = replace(share, finish=finish, next_start_at=next_start_at)
+        return self._with(granted, start, waiting, now)
 
-    def _kept(
-        self, virtual: float, shares: Iterable[KeyShare], waiting: Iterable[Place], now: datetime
+    def behind(
+        self, place: Place, waiting: Collection[Place], now: datetime, wait: Wait
+    ) -> tuple[Self | None, float]:
+        """Return in how many seconds an attempt for which no place is kept asks again, and the shares then.
+
+        One after the other, not all of a backlog at once.
+
+        Args:
+            waiting: All places, its own among them.
+            wait: What it waits for.
+        """
+        weights = {each.limit_key: each.weight or 1.0 for each in waiting}
+        part = weights[place.limit_key] / sum(weights.values()) if wait.is_shared else 1.0
+        share = self.share_of(place.limit_key)
+        tail_at = max(share.tail_at or now, now) + timedelta(seconds=wait.turn_seconds / part)
+        tail_at = min(tail_at, now + timedelta(seconds=LONGEST_TAIL_SECONDS))
+        shares = self._with(replace(share, tail_at=tail_at), self.virtual, waiting, now)
+        return shares, (tail_at - now).total_seconds()
+
+    def _with(
+        self, changed: KeyShare, virtual: float, waiting: Iterable[Place], now: datetime
     ) -> Self | None:
         counts = Counter(place.limit_key for place in waiting)
-        needed = [
-            share
-            for share in shares
-            if share.finish > virtual or (share.next_start_at is not None and share.next_start_at > now)
-        ]
+        others = (share for share in self.shares if share.limit_key != changed.limit_key)
+        needed = [share for share in (*others, changed) if share.is_needed(virtual, now)]
         if all(key is None for key in (*counts, *(share.limit_key for share in needed))):
             return None
         needed.sort(key=lambda share: (share.limit_key in counts, share.finish))
         return type(self)(virtual, tuple(needed[-KEPT_KEYS:]))
+
+
+NO_SHARES: Final = FairShares()

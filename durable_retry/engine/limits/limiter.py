@@ -25,7 +25,7 @@ from durable_retry.engine.base.asks import Ask, is_repeated, with_ask
 from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.base.text import counted
-from durable_retry.engine.limits.fair import FairShares, Place
+from durable_retry.engine.limits.fair import NO_SHARES, FairShares, Place, Wait
 from durable_retry.engine.limits.settings import KeyLimits, LimitSettings
 from durable_retry.engine.pace import Pace
 
@@ -51,7 +51,6 @@ RESERVED_SECONDS: Final = 2.0
 HELD_WEIGHT: Final = 0.1
 """Weight of the latest attempt in the mean duration."""
 WINDOW_SLACK: Final = timedelta(seconds=1)
-NO_SHARES: Final = FairShares()
 _ASKED_BEFORE: Final = "this request was answered before"
 
 
@@ -179,16 +178,17 @@ class Limiter(JsonShape):
 
     def charged(self, own: Place, per_key: KeyLimits | None, at: datetime, now: datetime) -> "Limiter":
         """Return the state after a start at an instant was granted, if limit keys are in use."""
-        if self.fair is None and own.limit_key is None and not self.has_keys:
+        if self.in_use is None and own.limit_key is None:
             return self
         rate = 0.0 if own.limit_key is None or per_key is None else per_key.rate_per_second
         following = None if rate <= 0 else at + timedelta(seconds=1 / rate)
         return replace(self, fair=(self.fair or NO_SHARES).charged(own, self.places, now, following))
 
     @property
-    def has_keys(self) -> bool:
-        """Whether attempts with a limit key wait."""
-        return any(place.limit_key is not None for place in self.places)
+    def in_use(self) -> FairShares | None:
+        """The shares; None where limit keys are not in use."""
+        has_keys = self.fair is not None or any(place.limit_key is not None for place in self.places)
+        return (self.fair or NO_SHARES) if has_keys else None
 
     @property
     def grace_seconds(self) -> float:
@@ -228,17 +228,6 @@ def acquire(
     return replace(limiter, answered=answered), answer
 
 
-type Postponed = tuple[Limiter, SlotPostponed]
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Why an attempt waits, and when it asks again."""
-
-    seconds: float
-    reason: str  # the limit that is reached, in a few words
-
-
 @dataclass(frozen=True, slots=True)
 class Line:
     """Those who wait, in their order, and one who asks among them."""
@@ -248,9 +237,19 @@ class Line:
     ahead: int  # how many before it may start now
     ahead_of_key: int  # how many of its key are before it
 
-    def waits(self, limiter: Limiter, request: SlotRequest, now: datetime, wait: Wait) -> Postponed:
+    def waits(
+        self, limiter: Limiter, request: SlotRequest, now: datetime, wait: Wait
+    ) -> tuple[Limiter, SlotPostponed]:
         """Give the attempt a place, and let it ask again."""
-        seconds = round(min(wait.seconds, LONGEST_ASK_SECONDS), 3)
+        seconds = min(wait.seconds, LONGEST_ASK_SECONDS)
+        if limiter.in_use is not None and self.own not in self.places[:KEPT_PLACES]:
+            fair, behind = limiter.in_use.behind(self.own, self.places, now, wait)
+            limiter = replace(limiter, fair=fair)
+            # Its deadline may come first.
+            seconds = max(
+                seconds, behind if request.latest_seconds is None else min(behind, request.latest_seconds)
+            )
+        seconds = round(seconds, 3)
         place = replace(self.own, asks_at=now + timedelta(seconds=seconds))
         places = (place if other is self.own else other for other in self.places)
         kept = tuple(islice(places, KEPT_PLACES))
@@ -287,7 +286,8 @@ def _wait_for_slot(limiter: Limiter, request: SlotRequest, line: Line, now: date
     if pool <= 0 or len(limiter.leases) + line.ahead < pool:
         return None
     busy = f"{counted(request.settings.max_concurrency, 'attempt')} at once"
-    return Wait(_seconds_until_free(limiter, limiter.leases, now, pool, line.ahead), busy)
+    seconds = _seconds_until_free(limiter, limiter.leases, now, pool, line.ahead)
+    return Wait(seconds, busy, limiter.held_seconds / request.settings.max_concurrency)
 
 
 def _wait_for_key(limiter: Limiter, request: SlotRequest, line: Line, now: datetime) -> Wait | None:
@@ -299,11 +299,13 @@ def _wait_for_key(limiter: Limiter, request: SlotRequest, line: Line, now: datet
     if most > 0 and len(leases) + line.ahead_of_key >= most:
         are = "is" if most == 1 else "are"
         busy = f"{len(leases)} of {counted(most, 'attempt')} of {key} {are} under way"
-        return Wait(_seconds_until_free(limiter, leases, now, most, line.ahead_of_key), busy)
+        seconds = _seconds_until_free(limiter, leases, now, most, line.ahead_of_key)
+        return Wait(seconds, busy, limiter.held_seconds / most, is_shared=False)
     wait_seconds = (limiter.start_of(key, now) - now).total_seconds()
     if rate > 0 and not request.reserved and (wait_seconds > 0 or line.ahead_of_key):
         early = f"{counted(rate, 'attempt')} per second of {key}"
-        return Wait(max(wait_seconds + line.ahead_of_key / rate, LEAST_ASK_SECONDS), early)
+        seconds = max(wait_seconds + line.ahead_of_key / rate, LEAST_ASK_SECONDS)
+        return Wait(seconds, early, 1 / rate, is_shared=False)
     return None
 
 
@@ -326,15 +328,12 @@ def _count_start(
     if not _is_of_use(wait_seconds, request):
         is_passed = pace is not None and pace.may_be_passed
         return limiter, None if is_passed else _too_early(wait_seconds, request, reserved=False)
-    if _is_kept_in_order(limiter, request) and (line.ahead or wait_seconds > RESERVED_SECONDS):
+    # No turn is reserved long ahead then, so that an attempt of another key goes soon.
+    has_keys = request.limit_key is not None or limiter.in_use is not None
+    if has_keys and (line.ahead or wait_seconds > RESERVED_SECONDS):
         return _ask_for_a_turn(limiter, request, line, now, wait_seconds)
     counted = replace(limiter, next_start_at=following).charged(line.own, per_key, at, now)
     return counted, _too_early(wait_seconds, request, reserved=True) if wait_seconds > 0 else None
-
-
-def _is_kept_in_order(limiter: Limiter, request: SlotRequest) -> bool:
-    """Whether turns are not reserved long ahead, so that an attempt of another key goes soon."""
-    return request.limit_key is not None or limiter.fair is not None or limiter.has_keys
 
 
 def _ask_for_a_turn(
@@ -343,7 +342,8 @@ def _ask_for_a_turn(
     own_rate = request.settings.rate_per_second - request.settings.shared_rate
     least = SHORTEST_ASK_SECONDS if line.ahead else LEAST_ASK_SECONDS
     seconds = wait_seconds + line.ahead / own_rate - RESERVED_SECONDS
-    wait = Wait(max(seconds, least), _too_early(wait_seconds, request, reserved=False).reason)
+    reason = _too_early(wait_seconds, request, reserved=False).reason
+    wait = Wait(max(seconds, least), reason, 1 / request.settings.rate_per_second)
     return line.waits(limiter, request, now, wait)
 
 

@@ -7,9 +7,11 @@ import pytest
 from durable_retry.engine.base.validation import validated
 from durable_retry.engine.config.dependency import TABLES
 from durable_retry.engine.limits.document import SHOWN_KEYS, limits_view
-from durable_retry.engine.limits.fair import FairShares, KeyShare, Place
+from durable_retry.engine.limits.fair import LONGEST_TAIL_SECONDS, FairShares, KeyShare, Place
 from durable_retry.engine.limits.limiter import (
+    KEPT_PLACES,
     LEAST_ASK_SECONDS,
+    LONGEST_ASK_SECONDS,
     RESERVED_SECONDS,
     Limiter,
     Slot,
@@ -189,3 +191,31 @@ def test_people_see_the_keys_with_most_that_wait() -> None:
     shown = limits_view(ONE, needed, Limiter(places=(*places, Place(NOON, "op-1:1", after(1)))), NOON)
     assert shown.waiting == len(places) + 1
     assert list(shown.waiting_by_key.items()) == [(f"k-{n}", n) for n in range(11, 11 - SHOWN_KEYS, -1)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "seconds"), [(ONE, 2.0), (replace(ONE, per_key=KeyLimits(max_concurrency=1)), 1.0)]
+)
+def test_those_without_a_place_ask_one_after_the_other_behind_their_key(
+    settings: LimitSettings, seconds: float
+) -> None:
+    limiter, _ = acquire(Limiter(), asking(0, "a", settings), NOON)
+    limiter = waiting(limiter, 1, "b", settings)
+    for number in range(2, KEPT_PLACES + 1):
+        limiter = waiting(limiter, number, "a", settings)
+    waits = []
+    for number in range(KEPT_PLACES + 1, KEPT_PLACES + 400):
+        limiter, answer = acquire(limiter, asking(number, "a", settings), NOON)
+        assert isinstance(answer, SlotPostponed)
+        waits.append(answer.seconds)
+    # At first they wait as long as one who has the last place; with "b" every other slot is for "a".
+    assert waits[0] == LONGEST_ASK_SECONDS
+    assert waits[100] - waits[99] == seconds
+    assert waits[-1] == LONGEST_TAIL_SECONDS
+    assert len(limiter.places) == KEPT_PLACES
+    assert limiter.fair is not None
+    assert limiter.fair.share_of("a").tail_at == after(LONGEST_TAIL_SECONDS)
+    short = replace(asking(900, "a", settings), latest_seconds=70.0)
+    _, answer = acquire(limiter, short, NOON)
+    assert isinstance(answer, SlotPostponed)
+    assert answer.seconds == 70.0, "it asks once more before its deadline"
