@@ -25,3 +25,24 @@ CIRCUIT: Final[dict[str, Any]] = {
 def test_a_circuit_shows_the_limit_keys_with_most_waiting(limits: dict[str, Any], *, is_shown: bool) -> None:
     run = Run(answers(CIRCUIT | {"limits": limits}), "circuits", "show", "payments")
     assert ("customer-17: 9, customer-18: 1" in run.out) is is_shown
+
+
+KEY: Final = CIRCUIT | {"limit_key": "customer-17", "state": "open", "last_error": "401: revoked"}
+
+
+def test_circuits_of_limit_keys_stand_behind_that_of_their_dependency() -> None:
+    listed = {"items": [CIRCUIT | {"limit_keys": [KEY]}], "next_cursor": None}
+    lines = Run(answers(listed), "circuits", "list").out.splitlines()
+    assert lines[0].split()[:3] == ["DEPENDENCY", "LIMIT", "KEY"]
+    assert ["customer-17" in line for line in lines[1:]] == [False, True]
+    shown = Run(answers(CIRCUIT | {"limit_keys": [KEY]} | {"limits": {}}), "circuits", "show", "payments")
+    assert "401: revoked" in shown.out
+
+
+def test_the_circuit_of_one_limit_key_is_shown_and_changed() -> None:
+    run = Run(answers(KEY | {"limits": {}}), "circuits", "show", "payments", "--limit-key", "customer-17")
+    assert run.requests[0].url.query == b"limit_key=customer-17"
+    assert "customer-17" in run.out
+    changed = {"dependency": "payments", "action": "open", "reason": "revoked", "limit_key": "customer-17"}
+    argv = ("circuits", "open", "payments", "--reason", "revoked", "--limit-key", "customer-17")
+    assert Run(answers(changed, 202), *argv).out == "payments for customer-17  open: revoked\n"

@@ -164,6 +164,7 @@ export function circuitView({ id: name, reload }) {
       return [
         head(circuit, path, reload),
         trip(circuit),
+        limitKeys(circuit),
         card("Window", [callWindow(circuit.window, circuit.opens_at_ratio), circuit.calls ? ratioBar(circuit) : null, numbers(circuit)]),
         lately(circuit), limits(circuit), outages(circuit), waiting(circuit, reload), audit(circuit), settings(circuit),
       ];
@@ -177,6 +178,19 @@ const OUTAGES = [
   column("reason", "Why", undefined, "wide"),
   column("who", "By"),
 ];
+
+const KEYS = [
+  column("limit_key", "Limit key"),
+  column("state", "State", (state) => badge(state)),
+  column("first_opened_at", "Open since", when),
+  column("retry_at", "Next probe", (instant) => (instant ? until(instant) : "–")),
+  column("last_error", "Last error", undefined, "wide"),
+];
+
+/** The circuits of limit keys that are not closed; null without any. */
+function limitKeys({ limit_keys: keys }) {
+  return keys ? card("Limit keys", table("Limit keys", KEYS, keys, { keyOf: (one) => one.limit_key })) : null;
+}
 
 /** The last hour, or that it is asked for still, or why it is not there. */
 function lately({ hour, dependency }) {
