@@ -32,7 +32,7 @@ from tests.support.circuit import Desk
 
 COVERED: Final[Mapping[str, frozenset[str]]] = {
     "CallLimiter": frozenset({"acquire", "give_back"}),
-    "CircuitBreaker": frozenset({"report", "permit", "hand"}),
+    "CircuitBreaker": frozenset({"report", "permit", "hand", "key_changed", "forget"}),
     "Debounce": frozenset({"arrive", "begin", "withdraw", "forget"}),
     "IdempotencyRecord": frozenset({"complete", "expire"}),
     "OrderLane": frozenset({"join", "take", "leave", "drop", "release"}),
@@ -164,6 +164,23 @@ def test_a_request_that_comes_twice_takes_one_turn_of_the_rate() -> None:
 
 # circuit_breaker: reports count once, a probe's request that comes again after its end blocks nobody, the
 # latest word of a person holds.
+
+
+@given(st.permutations(range(4)), st.lists(st.integers(0, 3), max_size=8))
+def test_a_circuit_lists_each_key_once_however_often_and_in_whatever_order_it_hears_of_them(
+    order: list[int], again: list[int]
+) -> None:
+    circuit = Breaker()
+    for number in (*order, *again):
+        circuit = circuit.with_key(f"k-{number}", is_closed=number == 0)
+    assert sorted(circuit.keys or ()) == ["k-1", "k-2", "k-3"]
+
+
+@pytest.mark.parametrize("waited_hours", [0, 2])
+def test_a_circuit_that_is_asked_twice_whether_it_is_idle_says_the_same(waited_hours: int) -> None:
+    circuit, now = Breaker(clock=NOON, limit_key="k-1"), after(3_600 * waited_hours)
+    assert circuit.is_idle(now) is circuit.is_idle(now) is (waited_hours > 0)
+    assert Breaker().limit_key is None, "what was forgotten is that of no key, and is not forgotten again"
 
 
 @given(st.permutations(range(6)), st.lists(st.integers(0, 5), max_size=10))
