@@ -30,7 +30,7 @@ OPERATIONS_OF_OTHER = 20
 DEPENDENCIES = f"""[dependencies.flaky]
 base_url = "{{target_url}}"
 idempotency = {{{{ header = "Idempotency-Key" }}}}
-circuit = {{{{ enabled = false }}}}
+circuit = {{{{ %s }}}}
 limits = {{{{ max_concurrency = {AT_ONCE} }}}}
 """
 
@@ -42,10 +42,12 @@ class Case:
     Attributes:
         others: Operations of the other customer, which all fail.
         has_keys: Whether both have limit keys.
+        circuit: The settings of the circuit.
     """
 
     others: int
     has_keys: bool = True
+    circuit: str = "enabled = false"
 
 
 async def measure(folder: Path, operations: int) -> list[Table]:
@@ -59,6 +61,7 @@ async def measure(folder: Path, operations: int) -> list[Table]:
     cases = {
         "alone": Case(0),
         f"beside {others:,} that fail": Case(others),
+        "the same, a circuit for each key": Case(others, circuit='by = "limit_key"'),
         "the same without limit keys": Case(others, has_keys=False),
     }
     waits = {}
@@ -70,7 +73,10 @@ async def measure(folder: Path, operations: int) -> list[Table]:
 
 async def play(case: Case, folder: Path) -> list[float | None]:
     """Returns the seconds from each submission of the customer to its call; None where none came."""
-    async with target(folder) as target_url, durable_retry(0, DEPENDENCIES)(folder, target_url) as system:
+    async with (
+        target(folder) as target_url,
+        durable_retry(0, DEPENDENCIES % case.circuit)(folder, target_url) as system,
+    ):
         async with _posting(system.address) as post:
             for burst in range(WARM_UP_BURSTS):
                 numbers = range(burst * BURST, (burst + 1) * BURST)
@@ -125,7 +131,7 @@ def _table(waits: dict[str, list[float | None]]) -> Table:
         columns=tuple(waits),
         rows=(row(50), row(99)),
         notes=(
-            f"At a dependency with `max_concurrency = {AT_ONCE}`, whose calls take 50 ms, without a circuit.",
+            f"At a dependency with `max_concurrency = {AT_ONCE}`, calls of 50 ms, no circuit unless named.",
             f"{BURST} operations every {BURST_SECONDS:g} s, {BURSTS} times, once the other submitted all.",
             "Wait: from a submission to its call. Two equal shares make twice the wait of a burst alone.",
         ),

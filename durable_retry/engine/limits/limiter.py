@@ -299,6 +299,8 @@ def _wait_for_key(limiter: Limiter, request: SlotRequest, line: Line, now: datet
     if most > 0 and len(leases) + line.ahead_of_key >= most:
         are = "is" if most == 1 else "are"
         busy = f"{len(leases)} of {counted(most, 'attempt')} of {key} {are} under way"
+        if len(leases) < most:
+            busy = f"{counted(line.ahead_of_key, 'attempt')} of {key} before it"
         seconds = _seconds_until_free(limiter, leases, now, most, line.ahead_of_key)
         return Wait(seconds, busy, limiter.held_seconds / most, is_shared=False)
     wait_seconds = (limiter.start_of(key, now) - now).total_seconds()

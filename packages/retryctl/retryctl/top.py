@@ -132,6 +132,8 @@ def _why(circuit: Mapping[str, Any]) -> str | None:
         return f"{failed}since {instant(circuit['first_opened_at'])}: {why}"
     if circuit["throttled_until"]:
         return f"paused by {circuit['throttled_by']} until {instant(circuit['throttled_until'])}"
+    if keys := circuit.get("limit_keys"):
+        return f"open for {plural(len(keys), 'limit key')}: {', '.join(key['limit_key'] for key in keys[:3])}"
     return None
 
 

@@ -69,6 +69,7 @@ OVERVIEW: Final[dict[str, Any]] = {
             "throttled_by": "429",
             "failure_ratio": None,
         },
+        {**CIRCUIT, "dependency": "stock", "limit_keys": [{"limit_key": "customer-17"}]},
         {**CIRCUIT, "dependency": "cards", "healthy": True},
         {**CIRCUIT, "dependency": "mail", "healthy": True},
     ],
@@ -132,6 +133,7 @@ def test_what_ails_comes_first_with_what_waits_and_what_failed() -> None:
     why = "12 probes failed since 2026-11-21T08:56:00Z: 503: no backend"
     assert rows["payments"] == f"payments open 7 532 50% of 10 1.50 in 2 min {why}"
     assert rows["search"] == "search closed 0 0 - 1.00 in 17 min paused by 429 until 2026-11-21T09:17:00Z"
+    assert rows["stock"].endswith(" open for 1 limit key: customer-17")
     assert "\nhealthy: cards, mail\n" in text
     assert rows["4"] == "4 waiting_circuit payments - -"
     assert rows["3"] == "3 waiting_retry payments in 30 s order-42"

@@ -46,6 +46,25 @@ def test_a_circuit_is_held_open_tried_and_closed_with_reasons_that_are_kept(
     assert [entry["reason"] for entry in trail] == ["done", "maintenance"]
 
 
+def test_the_open_circuit_of_a_limit_key_is_said_beside_the_dependencys_own_closed_one(
+    window: Window, seen: System, key: str
+) -> None:
+    change = {"reason": "revoked", "limit_key": key}
+    seen.client.post("/api/circuits/tenants/open", json=change).raise_for_status()
+    try:
+        window.open("")
+        expect(window.page.locator(".verdict")).to_contain_text(
+            "Circuits of limit keys open at 1 dependency: tenants"
+        )
+        card = window.page.locator(".circuit[data-key=tenants]")
+        expect(card).to_contain_text(f"Open for 1 limit key: {key}")
+        card.click()
+        expect(window.card("Limit keys")).to_contain_text(key)
+        expect(window.card("Limit keys")).to_contain_text("Forced open")
+    finally:
+        seen.client.post("/api/circuits/tenants/close", json=change).raise_for_status()
+
+
 def waiting_for_circuit(system: System, key: str) -> str | None:
     """Post an operation for the dependency that is held; return its id if the circuit holds it up."""
     operation_id = system.accepted(f"{key}-{uuid4().hex}", "/echo", dependency="held")

@@ -109,6 +109,13 @@ def test_a_key_at_its_bound_waits_and_keeps_no_slot_from_others(most: int, reaso
         assert isinstance(answer, Slot)
 
 
+def test_an_attempt_behind_others_of_its_key_says_so_while_none_of_them_is_under_way() -> None:
+    settings = replace(ONE, per_key=KeyLimits(max_concurrency=2))
+    limiter, _ = acquire(Limiter(), asking(0, "b", settings), NOON)
+    limiter = waiting(waiting(limiter, 1, "a", settings), 2, "a", settings)
+    assert reason_of(limiter, asking(3, "a", settings)) == "2 attempts of a before it"
+
+
 def test_the_bound_of_a_key_holds_without_any_other_limit() -> None:
     settings = LimitSettings(per_key=KeyLimits(max_concurrency=1))
     assert settings.is_on

@@ -20,10 +20,11 @@ export function dependencyCards(circuits) {
 
 /** A card that leads to the circuit's page: what is broken since when, and who waits or died because of it. */
 function circuitCard(one) {
-  const { dependency, state, failure_ratio: ratio, calls, waiting, open_dead_letters: dead } = one;
+  const { dependency, state, failure_ratio: ratio, calls, waiting, open_dead_letters: dead, limit_keys: keys } = one;
   return h("a", { class: `circuit is-${state}`, href: link(`circuits/${encodeURIComponent(dependency)}`), data: { key: dependency } },
     h("span", { class: "circuit-name" }, h("strong", {}, dependency), badge(one.throttled_until && state === "closed" ? "paused" : state)),
     one.first_opened_at ? h("span", { class: "circuit-why" }, outage(one)) : calls ? ratioBar(one) : null,
+    keys ? h("span", { class: "circuit-why" }, h("strong", {}, `Open for ${plural(keys.length, "limit key")}`), ": ", keys.slice(0, 3).map((key) => key.limit_key).join(", "), keys.length > 3 ? ", …" : "") : null,
     h("span", { class: "circuit-numbers" },
       waiting ? pair(waiting, waiting === 1 ? "waits" : "wait", "is-waiting_retry") : null,
       dead ? pair(dead, dead === 1 ? "dead letter" : "dead letters", "is-dead_lettered") : null,

@@ -41,6 +41,7 @@ function verdict({ counted, circuits, letters, outbox, health }) {
   const those = (test) => (circuits.error ? [] : circuits.filter(test));
   const broken = [
     named(those(({ state }) => ["open", "half_open", "forced_open"].includes(state)), (count) => `${plural(count, "circuit")} open`),
+    named(those(({ limit_keys: keys, state }) => keys && state === "closed"), (count) => `Circuits of limit keys open at ${plural(count, "dependency", "dependencies")}`),
     named(those(({ throttled_until: paused, state }) => paused && state === "closed"), (count) => `${plural(count, "dependency", "dependencies")} paused`),
     ...(health.error ? [] : Object.entries(health.parts).filter(([, part]) => !part.healthy).map(([name]) => h("strong", {}, `Unhealthy: ${words(name).toLowerCase()}`))),
   ].filter(Boolean);
@@ -52,8 +53,9 @@ function verdict({ counted, circuits, letters, outbox, health }) {
   ].filter(Boolean);
   const sentence = (parts) => parts.flatMap((part, index) => [index ? ", " : "", part]).concat(". ");
   const isKnown = ![counted, circuits, letters, outbox, health].some((part) => part.error);
-  if (!broken.length && !letters.open && !outbox.failed && isKnown) broken.push(h("strong", {}, "Everything works"));
-  const kind = those(({ state }) => ["open", "forced_open"].includes(state)).length ? "is-bad" : letters.open || broken.length > 1 ? "is-wait" : "is-good";
+  const isWell = !broken.length && !letters.open && !outbox.failed;
+  if (isWell && isKnown) broken.push(h("strong", {}, "Everything works"));
+  const kind = those(({ state }) => ["open", "forced_open"].includes(state)).length ? "is-bad" : isWell ? "is-good" : "is-wait";
   return h("p", { class: `verdict ${kind}`, role: "status", data: { key: "verdict" } }, broken.length ? sentence(broken) : null, lost.length ? sentence(lost) : null, countingNote(counted));
 }
 
