@@ -251,7 +251,9 @@ class Run:
             return self._is_sent_now(name, data)
         if name == REPLACED_EVENT:
             return self._is_replaced(data)
-        return name == CIRCUIT_EVENT and state in _HELD_ELSEWHERE and _has_circuit_changed(data, began_at)
+        # Who was answered `Retry-After` itself keeps to it.
+        is_held = state in _HELD_ELSEWHERE and self.state.history.is_next_blocked
+        return name == CIRCUIT_EVENT and is_held and _has_circuit_changed(data, began_at)
 
     def hold(self) -> Turns[bool]:
         """Do nothing while somebody has paused the operation; return whether it goes on, not cancelled."""

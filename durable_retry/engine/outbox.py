@@ -99,8 +99,9 @@ class Delivery(JsonShape):
     @property
     def blocked_since(self) -> datetime | None:
         """Since when the circuit of its destination or a pause holds it; None while neither does."""
-        waits = self.state.history.waits
-        return waits[-1].began_at if self.state.admission.waiting and waits else None
+        history = self.state.history
+        is_held = self.state.admission.waiting and history.is_next_blocked
+        return history.waits[-1].began_at if is_held else None
 
     @property
     def why(self) -> str | None:

@@ -78,12 +78,13 @@ class Signals:
         asked_at = self.ctx.current_utc_datetime.replace(tzinfo=UTC)
         while not asked.is_complete:
             yield task.when_any([asked, self.awaited(NUDGE_EVENT)])
-            if not asked.is_complete and _is_lost(self.take(NUDGE_EVENT), asked_at):
+            if not asked.is_complete and is_lost(self.take(NUDGE_EVENT), asked_at):
                 return False
         return True
 
 
-def _is_lost(nudge: Any, asked_at: datetime) -> bool:
+def is_lost(nudge: Any, asked_at: datetime) -> bool:
+    """Whether a nudge says that the answer to what was asked for at an instant was lost."""
     try:
         return from_rfc3339(nudge["asked_before"]) >= asked_at
     except (KeyError, TypeError, ValueError):

@@ -219,13 +219,17 @@ def nothing_while_paused(story: Story) -> Iterator[str]:
 _PUNCTUAL_SECONDS: Final = 30.0
 """No message and no attempt takes longer where nothing is late."""
 
+_UNTIL_NUDGED: Final = timedelta(minutes=5)
+"""What an operation waits for and was lost is made again by then."""
+
 
 def pauses_are_noted(story: Story) -> Iterator[str]:
     """An operation that went on for long after a pause was accepted shows that it was paused."""
     # The event may come late, and what is under way ends first, such as a call of the limiter and its answer.
     longest = _PUNCTUAL_SECONDS if story.world.is_punctual else story.world.scale.latest_seconds
-    late = 3 * timedelta(seconds=longest) + story.world.clock_difference
+    least = 3 * timedelta(seconds=longest) + story.world.clock_difference
     for end in story.ends:
+        late = least + _UNTIL_NUDGED * story.app.hub.lost_messages[end.operation.operation_id]
         accepted_at = story.people.paused.get(end.operation.operation_id)
         if accepted_at is None or accepted_at < end.operation.created_at + story.world.clock_difference:
             continue

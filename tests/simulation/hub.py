@@ -275,6 +275,7 @@ class Hub(Activities):
             instance.past, instance.input, instance.session = [], self._newer(end.result or ""), None
             instance.is_crossed = False
             instance.awaits.clear()
+            instance.given_up.clear()
             instance.execution = self._next_execution()
             started = Started(instance.name, instance.instance_id, instance.input, str(instance.execution))
             instance.inbox = [started, *end.carried]

@@ -1,6 +1,7 @@
 """Messages to orchestrations, on their way: mostly soon, but also late, twice and in any order."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -8,8 +9,10 @@ from typing import Final
 
 from durabletask.client import OrchestrationStatus
 
+from durable_retry.engine.base.names import ATTEMPT, NUDGE_EVENT
+from durable_retry.runtime.turns import is_lost
 from durable_retry.services.upkeep.stuck import WATCHED
-from tests.simulation.history import Event, Raised
+from tests.simulation.history import CallActivity, Event, Raised, TurnBegan
 from tests.simulation.turns import Session
 from tests.simulation.world import World
 
@@ -38,6 +41,7 @@ class Instance:
         said_to_end_at: When the messages of its last turn first went out; None before.
         is_uncommitted: Whether its last turn's messages went out and its history did not commit.
         awaits: What its history asks for and has no answer to.
+        given_up: The attempts of these whose answer a nudge says to be lost; a late one is not taken.
         parents: Who waits for its end, and for the answer to what.
         is_crossed: Whether something got the answer of something else; what comes of that, the SDK must say.
     """
@@ -59,6 +63,7 @@ class Instance:
     said_to_end_at: datetime | None = None
     is_uncommitted: bool = False
     awaits: set[Asked] = field(default_factory=set)
+    given_up: set[Asked] = field(default_factory=set)
     session: Session | None = None
     parents: list[tuple[Asker, int]] = field(default_factory=list)
     is_crossed: bool = False
@@ -67,6 +72,17 @@ class Instance:
     def asker(self) -> Asker:
         """Its present execution."""
         return self.instance_id, self.execution
+
+    def give_up(self, nudge: str | None) -> None:
+        """Note which attempts it makes again because of a nudge."""
+        asked_at = self.created_at
+        for event in self.past:
+            if isinstance(event, TurnBegan):
+                asked_at = event.at
+            elif isinstance(event, CallActivity) and event.name == ATTEMPT:
+                asked = (event.name, event.number)
+                if asked in self.awaits and is_lost(json.loads(nudge or "null"), asked_at):
+                    self.given_up.add(asked)
 
     @property
     def is_running(self) -> bool:
@@ -79,13 +95,13 @@ class Messages:
 
     Attributes:
         under_way: Messages and activities that will still cause something; timers and expiries do not count.
-        lost_messages: How many were lost.
+        lost_messages: How many were lost, by the instance that waits for them.
     """
 
     world: World
     instances: dict[str, Instance] = field(default_factory=dict)
     under_way: int = 0
-    lost_messages: int = 0
+    lost_messages: Counter[str] = field(default_factory=Counter)
 
     def _loses(self, instance: Instance, what: str) -> bool:
         """Whether a message is lost that an instance waits for: one of those that `watch` looks after."""
@@ -94,7 +110,7 @@ class Messages:
         if not lost or instance.name not in WATCHED or not self.world.happens(lost):
             return False
         self.world.note("loses", instance.instance_id, what)
-        self.lost_messages += 1
+        self.lost_messages[instance.instance_id] += 1
         return True
 
     def _send(self, arrive: Callable[[], object], doubled: float | None = None) -> None:
@@ -120,6 +136,8 @@ class Messages:
     def _event(self, instance_id: str, name: str, data: str | None) -> None:
         instance = self.instances.get(instance_id)
         if instance is not None and instance.is_running:
+            if name == NUDGE_EVENT:
+                instance.give_up(data)
             self._take(instance, Raised(name, data))
 
     def _take(self, instance: Instance, event: Event) -> None:
@@ -138,7 +156,8 @@ class Messages:
             return
         if asked in known.awaits:
             known.awaits.discard(asked)
-            taken()
+            if asked not in known.given_up:
+                taken()
             self._take(known, event)
         elif _is_of_another(asked, known.awaits):
             known.is_crossed = True

@@ -69,7 +69,7 @@ class Execution:
 
     Attributes:
         given: The activity's input.
-        counts: Whether its answer is the one that the orchestration got.
+        counts: Whether its answer is the one that the orchestration took: not one that it had given up.
         ended_at: When it returned or raised; None when its worker died before.
         raised: What it raised; None when it returned, or its worker died before.
     """

@@ -113,6 +113,14 @@ class Stage:
         assert self.failure is None, self.failure
         return self.output
 
+    def run_until_attempt(self, number: int) -> Any:
+        """Play until so many executions of the activity `attempt` were answered; return the custom status."""
+        while self.made("attempt") < number and self.turns < MAX_TURNS:
+            if not self.inbox:
+                self._fire_next_timer()
+            self.turn()
+        return self.run_until_waiting()
+
     def run_until_waiting(self) -> Any:
         """Play until nothing but time can move the operation on, and return its custom status."""
         while self.inbox and not self.ended:

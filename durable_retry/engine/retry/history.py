@@ -246,6 +246,11 @@ class History(JsonShape):
         """The number of the attempt to make next, from 1."""
         return self.attempt_count + 1
 
+    @property
+    def is_next_blocked(self) -> bool:
+        """Whether the next attempt was due, and something else than the one before it has put it off."""
+        return any(wait.before_attempt == self.next_attempt for wait in self.waits)
+
     def with_attempt(self, record: PastAttempt, failure: FailureDetail | None = None) -> Self:
         """Add a counted attempt; beyond `KEPT_ATTEMPTS` the oldest is dropped."""
         kept = (*self.attempts, record)[-KEPT_ATTEMPTS:]

@@ -337,8 +337,7 @@ def _with_late_start(state: RetryState, outcome: AttemptOutcome) -> History:
 def _due_at(state: RetryState) -> datetime | None:
     """Say since when the next attempt is late; what was late before its pause counts, unless it is shown."""
     history = state.history
-    was_blocked = any(wait.before_attempt == history.next_attempt for wait in history.waits)
-    if state.due_at is None or not history.attempts or was_blocked:
+    if state.due_at is None or not history.attempts or history.is_next_blocked:
         return state.due_at
     before = history.attempts[-1]
     promised = end_of(before) + timedelta(seconds=before.next_delay_seconds or 0)

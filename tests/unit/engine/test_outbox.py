@@ -32,7 +32,7 @@ from durable_retry.engine.outbox import (
     unreadable_event,
 )
 from durable_retry.engine.retry.history import History, PastWait, WaitKind
-from durable_retry.engine.retry.loop import RetryState
+from durable_retry.engine.retry.loop import AdmissionState, RetryState
 from durable_retry.engine.retry.policy import PRESETS
 from tests.support.builders import NOON, PAYMENTS, after
 
@@ -178,6 +178,15 @@ def test_an_event_goes_on_with_the_trace_of_its_operation() -> None:
 
 def test_a_delivery_whose_circuit_changed_is_due_now() -> None:
     assert a_delivery(due_in=600).released(NOON).due_at == NOON
+
+
+@pytest.mark.parametrize(("before_attempt", "since"), [(1, NOON), (2, None)])
+def test_a_circuit_holds_a_delivery_until_its_next_attempt(
+    before_attempt: int, since: datetime | None
+) -> None:
+    wait = PastWait(before_attempt=before_attempt, kind=WaitKind.CIRCUIT, began_at=NOON, until=after(1))
+    state = RetryState(history=History(waits=(wait,)), admission=AdmissionState(waiting=True))
+    assert replace(a_delivery(), state=state).blocked_since == since
 
 
 def test_a_delivery_keeps_its_waits_but_those_for_our_own_side() -> None:

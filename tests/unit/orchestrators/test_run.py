@@ -216,7 +216,18 @@ def test_whose_own_attempt_was_throttled_waits_for_the_pause_too() -> None:
     assert (shown["status"], shown["attempt_count"]) == ("waiting_throttle", 1)
     # The attempt says how long and why.
     assert "waits" not in shown
+    # It is told no earlier because somebody resets the circuit, which ends the pause for the others.
+    stage.raise_event(CIRCUIT_EVENT, {"at": to_rfc3339(NOON + timedelta(seconds=1))})
+    assert stage.run_until_waiting()["status"] == "waiting_throttle"
+    assert stage.made("attempt") == 1
     assert stage.run()["status"] == "succeeded"
+
+
+def test_who_is_held_up_after_its_own_pause_goes_on_when_the_circuit_changes() -> None:
+    stage = Stage(an_operation(), blocked(None, PAUSED, then=failing(1, Category.THROTTLED, 429)))
+    assert stage.run_until_attempt(2)["status"] == "waiting_throttle"
+    stage.raise_event(CIRCUIT_EVENT, {"at": to_rfc3339(stage.now)})
+    assert stage.run_until_waiting()["status"] == "succeeded"
 
 
 def test_a_wait_for_a_retry_does_not_end_because_the_circuit_changed() -> None:
