@@ -139,7 +139,13 @@ async def replace_known(name: str, digests: Mapping[str, str], *, is_part: bool 
 
     keys = {"PartitionKey": _KNOWN, "RowKey": name}
     try:
-        await tables.change_row(TABLE, keys, rule, read=_digests_of_row, write=_row_of_digests)
+        await tables.change_row(
+            TABLE,
+            keys,
+            rule,
+            read=_digests_of_row,
+            write=lambda digests: contents.packed("digests", json.dumps(digests)),
+        )
     except ContendedError:
         return []
     if not before:
@@ -151,7 +157,3 @@ async def replace_known(name: str, digests: Mapping[str, str], *, is_part: bool 
 def _digests_of_row(row: tables.Row) -> Mapping[str, str]:
     # What cannot be read is replaced, as at the first time.
     return read_or(lambda: dict(json.loads(contents.unpacked("digests", row))), lambda _: {})
-
-
-def _row_of_digests(digests: Mapping[str, str]) -> tables.Row:
-    return contents.packed("digests", json.dumps(digests))

@@ -18,7 +18,7 @@ from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import TURN_NAMES, EventState, OperationState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter, DeadLetterSearch
 from durable_retry.engine.dead_letters.record import Status
-from durable_retry.engine.workflows.document import SagaDocument, SagaPart
+from durable_retry.engine.workflows.document import SagaDocument
 from durable_retry.services.operations import named_ids
 from durable_retry.services.sagas import list_sagas, sagas_of_key
 from durable_retry.services.workflows import batches_of_key, list_batches
@@ -85,7 +85,8 @@ async def search(
             break
         items += found
     items.sort(key=_item_position, reverse=True)
-    return Page[FoundItem](items=tuple(items), next_cursor=_cursor_of_positions(places) if places else None)
+    positions = {name: (place.page, place.behind) for name, place in places.items()}
+    return Page[FoundItem](items=tuple(items), next_cursor=cursor_text(positions) if places else None)
 
 
 async def _read_pages(
@@ -138,10 +139,6 @@ def _positions_of_cursor(cursor: str, lists: Iterable[str]) -> dict[str, _ListCu
 
 
 NOT_OURS: Final = "this cursor was not given out here, or for another question"
-
-
-def _cursor_of_positions(places: Mapping[str, _ListCursor]) -> str:
-    return cursor_text({name: (place.page, place.behind) for name, place in places.items()})
 
 
 def _lists_for_question(hub: TaskHub, question: Question, tenant: str) -> dict[str, _List]:
@@ -283,12 +280,9 @@ async def _list_of_activity(
     ], page.next_cursor
 
 
-def _parts_of_saga(saga: SagaDocument) -> list[SagaPart]:
-    return [part for step in saga.steps for part in (step.compensation, step) if part is not None]
-
-
 def _saga_names(saga: SagaDocument) -> list[str | None]:
-    names = [text for part in _parts_of_saga(saga) for text in (part.key, part.operation_id, part.error)]
+    parts = [part for step in saga.steps for part in (step.compensation, step) if part is not None]
+    names = [text for part in parts for text in (part.key, part.operation_id, part.error)]
     return [*(step.name for step in saga.steps), *names]
 
 

@@ -20,10 +20,6 @@ routes = Routes("metrics")
 _DEFAULT_RANGE: Final = timedelta(hours=1)
 
 
-def _known_names() -> list[str]:
-    return [*sorted(dependencies().dependencies), QUEUE]
-
-
 DEPENDENCY: Final = text(
     "dependency", "A name in `dependencies.toml`, or `queue` for events to queues; every one when missing."
 )
@@ -43,7 +39,7 @@ async def get_metrics(query: Query) -> func.HttpResponse:
     problems = []
     if not SHORTEST_RANGE <= end - begin <= LONGEST_RANGE:
         problems.append(Problem("/from", "must be a minute to seven days before `to`"))
-    known = _known_names()
+    known = [*sorted(dependencies().dependencies), QUEUE]
     wanted = query[DEPENDENCY]
     if wanted is not None and wanted not in known:
         problems.append(Problem("/dependency", f"must be one of {', '.join(known)}"))

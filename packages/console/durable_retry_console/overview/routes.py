@@ -107,10 +107,6 @@ async def _dead_letters_part(_hub: TaskHub) -> OpenDeadLettersGlance:
     return OpenDeadLettersGlance(**dict(summary), **dict(largest))
 
 
-async def _outbox_part(_hub: TaskHub) -> OutboxGlance:
-    return await outbox_glance()
-
-
 async def _alerts_part(_hub: TaskHub) -> tuple[RaisedAlert, ...]:
     return tuple(map(RaisedAlert.taken_from, await raised_alerts()))
 
@@ -119,7 +115,7 @@ async def _alerts_part(_hub: TaskHub) -> tuple[RaisedAlert, ...]:
 _PARTS: Final[dict[str, Callable[[TaskHub], Awaitable[Any]]]] = {
     "circuits": read_circuits,
     "dead_letters": _dead_letters_part,
-    "outbox": _outbox_part,
+    "outbox": lambda _: outbox_glance(),
     "alerts": _alerts_part,
     "health": read_health,
 }

@@ -11,8 +11,6 @@ from durable_retry.runtime.concurrency import LoopOwned
 _FRESH_SECONDS: Final = 2.0
 # An answer is shared for two seconds, or for this many times what it took if that is longer.
 _FRESH_FACTOR: Final = 8
-
-
 _MOST_SHARED: Final = 32
 
 
