@@ -260,7 +260,7 @@ def request_slot(asking: Asking, request: RequestSlot) -> Turns[SlotAnswer]:
         entity, message = limiter_id(asking.dependency), request.request.to_json()
         answer = yield from call_entity(asking.signals, entity, ACQUIRE, message, asking.is_enough)
     except task.TaskFailedError:
-        return Slot()
+        return Slot(fail_open=True)
     slot: SlotAnswer = union_from_json(SlotAnswer, answer)
     return slot
 

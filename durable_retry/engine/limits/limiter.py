@@ -19,10 +19,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from durable_retry.engine.base.asks import Ask, is_repeated, with_ask
-from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
+from durable_retry.engine.base.json_forms import NOT_STORED, JsonRow, JsonShape, MsInstant
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.base.text import counted
 from durable_retry.engine.limits.fair import NO_SHARES, FairShares, Place, Wait
@@ -61,6 +61,8 @@ class Slot(JsonShape):
     lease_id: str | None = None  # to be given back after the attempt; None when there is nothing to give back
     # When the request asked; given back with the lease. None when there is nothing to give back.
     asked_at: MsInstant | None = None
+    # The limiter did not answer, so the attempt goes without it.
+    fail_open: Annotated[bool, NOT_STORED] = False
     kind: Literal["slot"] = "slot"
 
 

@@ -48,6 +48,9 @@ TRANSPORT_SECONDS: Final = 5.0
 PAST_THE_CIRCUIT: Final = "sent past the circuit, which does not count it and stays as it is"
 """Reason of an attempt that somebody let through by hand."""
 
+WITHOUT_THE_CIRCUIT: Final = "went on without the circuit, which did not answer"
+WITHOUT_THE_LIMITER: Final = "went on without the limiter, which did not answer"
+
 
 @dataclass(frozen=True, slots=True)
 class AdmissionState(JsonShape):
@@ -71,6 +74,16 @@ class AdmissionState(JsonShape):
     is_canary: bool | None = None
     # The executions of this attempt that sent nothing and may have left its marker.
     unsent: tuple[str, ...] | None = None
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """What an attempt passes that others ask, each a few words."""
+        passes = (
+            (self.is_canary, PAST_THE_CIRCUIT),
+            (self.permit is not None and self.permit.fail_open, WITHOUT_THE_CIRCUIT),
+            (self.slot is not None and self.slot.fail_open, WITHOUT_THE_LIMITER),
+        )
+        return tuple(reason for is_so, reason in passes if is_so)
 
     def valid_permit(self, now: datetime) -> Permitted | None:
         """Return the permit unless its lease expired: a probe must not go when another may have begun."""
@@ -302,9 +315,12 @@ def _after(
 
 
 def _with_its_way(history: History, state: RetryState, outcome: AttemptOutcome) -> History:
-    admissions = (state.admission, state.step and state.step.admission)
-    is_past = outcome.counted and any(each and each.is_canary for each in admissions)
-    return history.with_first_reason(PAST_THE_CIRCUIT) if is_past else history
+    if not outcome.counted:
+        return history
+    at_step = () if state.step is None else state.step.admission.ways
+    for reason in dict.fromkeys((*state.admission.ways, *at_step)):
+        history = history.with_first_reason(reason)
+    return history
 
 
 SHOWN_LATE_AFTER: Final = timedelta(seconds=2)

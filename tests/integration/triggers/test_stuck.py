@@ -229,7 +229,8 @@ async def test_an_attempt_goes_on_without_a_limiter_that_does_not_answer(
 
     await until(asks)
     assert await watched(hub) == {Standstill.NUDGED}
-    await succeeds(hub)
+    (attempt,) = (await succeeds(hub))["attempts"]
+    assert attempt["delay_reasons"] == ["went on without the limiter, which did not answer"]
     assert attempts(hub) == [1, 1]
 
 

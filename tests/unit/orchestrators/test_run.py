@@ -14,7 +14,7 @@ from durable_retry.engine.circuit.snapshot import Refused
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.engine.retry.loop import Blocked, NeedsProbe
+from durable_retry.engine.retry.loop import WITHOUT_THE_CIRCUIT, Blocked, NeedsProbe
 from durable_retry.stores.circuit.entity import circuit_id
 from tests.support.builders import NOON, Activities, an_operation, failing
 from tests.support.stage import Stage, dying
@@ -300,7 +300,9 @@ def test_a_circuit_whose_worker_dies_is_asked_again() -> None:
 def test_a_circuit_that_always_fails_does_not_take_its_dependency_down() -> None:
     stage = Stage(an_operation(), blocked(PROBE))
     stage.dead_batches = dying("permit", 99)
-    assert stage.run()["status"] == "succeeded"
+    document = stage.run()
+    assert document["status"] == "succeeded"
+    assert document["attempts"][0]["delay_reasons"] == [WITHOUT_THE_CIRCUIT]
     assert stage.now == NOON + timedelta(seconds=30)
     assert (stage.circuit_calls, admissions(stage)[-1]["permit"]["kind"]) == ([], "permitted")
 

@@ -8,7 +8,7 @@ import pytest
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.limits.limiter import Limiter, SlotRequest, acquire
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.engine.retry.loop import AdmissionState
+from durable_retry.engine.retry.loop import WITHOUT_THE_LIMITER, AdmissionState
 from durable_retry.engine.retry.policy import Timeouts
 from durable_retry.runtime.turns import ENTITY_CALLS
 from tests.support.builders import NOON, Activities, an_operation, failing
@@ -110,7 +110,9 @@ def test_a_limiter_whose_worker_dies_is_asked_again() -> None:
 def test_a_limiter_that_always_fails_does_not_hold_its_dependency_up_for_ever() -> None:
     stage = Stage(an_operation(), limited(ONE_AT_ONCE, failing(0)))
     stage.dead_batches = dying("acquire", 99)
-    assert stage.run()["status"] == "succeeded"
+    document = stage.run()
+    assert document["status"] == "succeeded"
+    assert document["attempts"][0]["delay_reasons"] == [WITHOUT_THE_LIMITER]
     assert (stage.now, stage.entity_calls) == (NOON + timedelta(seconds=30), ENTITY_CALLS)
 
 
