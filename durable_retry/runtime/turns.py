@@ -17,16 +17,10 @@ from durable_retry.engine.base.names import ACQUIRE, DEAD_LETTER, GIVE_BACK, NUD
 from durable_retry.engine.circuit.messages import PermitAnswer
 from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.limits.limiter import Slot, SlotAnswer
+from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.constraints import Retryable, latest_start
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import (
-    AdmissionState,
-    Blocked,
-    BlockedStep,
-    RequestProbe,
-    RequestSlot,
-    WorkerFailed,
-)
+from durable_retry.engine.retry.loop import Blocked, BlockedStep, RequestProbe, RequestSlot, WorkerFailed
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.circuit.entity import circuit_id, limiter_id
 

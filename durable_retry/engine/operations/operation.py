@@ -43,7 +43,7 @@ from durable_retry.engine.operations.keys import (
     run_id_for,
 )
 from durable_retry.engine.operations.request import OperationRequest
-from durable_retry.engine.retry.loop import AdmissionState, StepAdmission
+from durable_retry.engine.retry.admission import AdmissionState, StepAdmission
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts, overridden, override_problems
 
 _CREDENTIAL_HEADERS: Final = frozenset(

@@ -29,6 +29,7 @@ from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.circuit.transitions import ProbeRequest
 from durable_retry.engine.limits.limiter import LEASE_MARGIN_SECONDS, Slot, SlotPostponed, SlotRequest
 from durable_retry.engine.limits.settings import NeedsSlot
+from durable_retry.engine.retry.admission import AdmissionState, StepAdmission, held_admission
 from durable_retry.engine.retry.constraints import Retryable, latest_start
 from durable_retry.engine.retry.decide import (
     Decision,
@@ -43,52 +44,6 @@ from durable_retry.engine.retry.history import AttemptOutcome, History, PastWait
 
 TRANSPORT_SECONDS: Final = 5.0
 """Added to an attempt's time limit for a probe's lease: the way from the permit to the call, and back."""
-
-
-PAST_THE_CIRCUIT: Final = "sent past the circuit, which does not count it and stays as it is"
-"""Reason of an attempt that somebody let through by hand."""
-
-WITHOUT_THE_CIRCUIT: Final = "went on without the circuit, which did not answer"
-WITHOUT_THE_LIMITER: Final = "went on without the limiter, which did not answer"
-
-
-@dataclass(frozen=True, slots=True)
-class AdmissionState(JsonShape):
-    """What an operation has reached in the admission of its next attempt."""
-
-    waiting: bool = False  # the circuit refused it before in this wait, so it is released in its turn
-    # The retry budget took its token when it postponed it, so it goes without asking again.
-    promised: bool = False
-    # The entity's permit for a probe; None when it has none.
-    permit: Permitted | None = None
-    # When the attempt was first due, before anything blocked it; None for a first attempt.
-    due_at: datetime | None = None
-    # Granted by the entity `call_limiter` for this attempt; None when there is none.
-    slot: Slot | None = None
-    start_reserved: bool = False  # the limiter counted the start of this attempt when it postponed it
-    # When the attempt was first due, if it waits for a slot; None if not.
-    slot_since: datetime | None = None
-    # How many older attempts waited for a slot when it last asked; None when not known.
-    ahead: int | None = None
-    # Whether somebody lets it past its circuit, limits and budget, which do not count it; None for not.
-    is_canary: bool | None = None
-    # The executions of this attempt that sent nothing and may have left its marker.
-    unsent: tuple[str, ...] | None = None
-
-    @property
-    def ways(self) -> tuple[str, ...]:
-        """What an attempt passes that others ask, each a few words."""
-        passes = (
-            (self.is_canary, PAST_THE_CIRCUIT),
-            (self.permit is not None and self.permit.fail_open, WITHOUT_THE_CIRCUIT),
-            (self.slot is not None and self.slot.fail_open, WITHOUT_THE_LIMITER),
-        )
-        return tuple(reason for is_so, reason in passes if is_so)
-
-    def valid_permit(self, now: datetime) -> Permitted | None:
-        """Return the permit unless its lease expired: a probe must not go when another may have begun."""
-        expires_at = None if self.permit is None else self.permit.lease_expires_at
-        return self.permit if expires_at is None or now < expires_at else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,19 +110,6 @@ def kind_of_block(blocked: Blocked | BlockedStep) -> WaitKind:
             return WaitKind.LIMIT
         case _ as never:
             assert_never(never)
-
-
-@dataclass(frozen=True, slots=True)
-class StepAdmission(JsonShape):
-    """What an operation has reached in the admission of a step to another dependency."""
-
-    dependency: str
-    admission: AdmissionState = field(default_factory=AdmissionState)
-
-
-def held_admission(step: StepAdmission | None, dependency: str) -> AdmissionState:
-    """Return what an operation has reached at a step's dependency; nothing where another held it up."""
-    return AdmissionState() if step is None or step.dependency != dependency else step.admission
 
 
 @dataclass(frozen=True, slots=True)

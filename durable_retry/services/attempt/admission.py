@@ -17,14 +17,9 @@ from durable_retry.engine.circuit.calls import ERROR_CHARACTERS, CallHealth, cal
 from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.retry.admission import AdmissionState, StepAdmission, held_admission
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import (
-    AdmissionState,
-    Blocked,
-    BlockedStep,
-    StepAdmission,
-    held_admission,
-)
+from durable_retry.engine.retry.loop import Blocked, BlockedStep
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.services.attempt.http_request import Plan
 from durable_retry.stores.circuit.cache import CircuitCache, enter_circuit

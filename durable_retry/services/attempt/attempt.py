@@ -23,8 +23,9 @@ from durable_retry.engine.facts import AttemptEnded, AttemptHeld, DeliveryEnded
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.operation import AttemptCall, OperationInput, digest_of
 from durable_retry.engine.operations.steps import OvertakenError
+from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import AdmissionState, Blocked, BlockedStep, kind_of_block
+from durable_retry.engine.retry.loop import Blocked, BlockedStep, kind_of_block
 from durable_retry.handlers.registry import find_handler
 from durable_retry.services.attempt.admission import (
     AttemptFunction,

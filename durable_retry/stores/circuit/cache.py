@@ -30,7 +30,8 @@ from durable_retry.engine.facts import CircuitBypassed, LimitsRead, RetryPostpon
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot, WorkerShare, limits_at
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.pace import Quota, RateLeft, newest, quota_of
-from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe
+from durable_retry.engine.retry.admission import AdmissionState
+from durable_retry.engine.retry.loop import Blocked, NeedsProbe
 from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.stores.circuit.entity import (
     AdmissionSettings,

@@ -15,7 +15,8 @@ from durable_retry.engine.circuit.reporters import ReportBuffer
 from durable_retry.engine.circuit.snapshot import Permit, Permitted, Refused, held_by_hand
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.limits.settings import NeedsSlot
-from durable_retry.engine.retry.loop import AdmissionState, Blocked
+from durable_retry.engine.retry.admission import AdmissionState
+from durable_retry.engine.retry.loop import Blocked
 from durable_retry.stores.circuit.cache import CircuitCache
 from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.task_hub import TaskHub

@@ -16,8 +16,9 @@ from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.operation import AttemptCall
 from durable_retry.engine.operations.status import OperationDocument, running_document
+from durable_retry.engine.retry.admission import AdmissionState, StepAdmission
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import AdmissionState, BlockedStep, StepAdmission
+from durable_retry.engine.retry.loop import BlockedStep
 from durable_retry.handlers import Call, registry
 from durable_retry.services.attempt.attempt import attempt_operation
 from durable_retry.services.attempt.http_client import sending_over

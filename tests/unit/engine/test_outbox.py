@@ -31,8 +31,9 @@ from durable_retry.engine.outbox import (
     signed_headers,
     unreadable_event,
 )
+from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.history import History, PastWait, WaitKind
-from durable_retry.engine.retry.loop import AdmissionState, RetryState
+from durable_retry.engine.retry.loop import RetryState
 from durable_retry.engine.retry.policy import PRESETS
 from tests.support.builders import NOON, PAYMENTS, after
 

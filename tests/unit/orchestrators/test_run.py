@@ -14,7 +14,8 @@ from durable_retry.engine.circuit.snapshot import Refused
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.engine.retry.loop import WITHOUT_THE_CIRCUIT, Blocked, NeedsProbe
+from durable_retry.engine.retry.admission import WITHOUT_THE_CIRCUIT
+from durable_retry.engine.retry.loop import Blocked, NeedsProbe
 from durable_retry.stores.circuit.entity import circuit_id
 from tests.support.builders import NOON, Activities, an_operation, failing
 from tests.support.stage import Stage, dying

@@ -8,7 +8,7 @@ import pytest
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.limits.limiter import Limiter, SlotRequest, acquire
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.engine.retry.loop import WITHOUT_THE_LIMITER, AdmissionState
+from durable_retry.engine.retry.admission import WITHOUT_THE_LIMITER, AdmissionState
 from durable_retry.engine.retry.policy import Timeouts
 from durable_retry.runtime.turns import ENTITY_CALLS
 from tests.support.builders import NOON, Activities, an_operation, failing

@@ -14,8 +14,8 @@ from durable_retry.engine.circuit.messages import ReportMessage
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
 from durable_retry.engine.facts import ActedOn, AttemptEnded, DeliveryEnded, OperationEnded
 from durable_retry.engine.operations.status import OperationStatus
+from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.history import AttemptOutcome, History
-from durable_retry.engine.retry.loop import AdmissionState
 from durable_retry.telemetry import metrics
 from durable_retry.telemetry.facts import report
 from entities.circuit_breaker import CircuitBreaker

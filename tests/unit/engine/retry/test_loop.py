@@ -14,6 +14,7 @@ from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.limits.limiter import Slot, SlotPostponed
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.pace import Pace
+from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.history import (
     KEPT_ACTIONS,
@@ -25,7 +26,6 @@ from durable_retry.engine.retry.history import (
     end_of,
 )
 from durable_retry.engine.retry.loop import (
-    AdmissionState,
     AttemptNow,
     Blocked,
     BlockedStep,

@@ -15,7 +15,8 @@ from durable_retry.engine.facts import LimitsRead
 from durable_retry.engine.limits.limiter import Slot
 from durable_retry.engine.limits.settings import KeyLimits, LimitSettings, NeedsSlot
 from durable_retry.engine.pace import RateLeft
-from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe, probe_message
+from durable_retry.engine.retry.admission import AdmissionState
+from durable_retry.engine.retry.loop import Blocked, NeedsProbe, probe_message
 from durable_retry.stores.circuit.cache import CircuitCache
 from durable_retry.telemetry.facts import subscribe
 from tests.support.builders import NOON, after, an_operation

@@ -14,7 +14,8 @@ from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.engine.retry.loop import AdmissionState, Blocked, NeedsProbe
+from durable_retry.engine.retry.admission import AdmissionState
+from durable_retry.engine.retry.loop import Blocked, NeedsProbe
 from durable_retry.stores.circuit.cache import circuit_of, close_circuits
 from durable_retry.stores.circuit.key_circuit import KeyCircuit
 from durable_retry.stores.task_hub import TaskHub
