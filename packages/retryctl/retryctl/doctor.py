@@ -76,19 +76,26 @@ LATE_AFTER: Final = timedelta(minutes=2)
 """Timers and starts of a busy app come later than they are due, but not by so much."""
 
 QUIET_AFTER: Final = timedelta(minutes=10)
-"""The Functions host ends an attempt after `functionTimeout`, five minutes; by then it has begun again."""
+"""A handler's time limit is not known here; the host ends it after `functionTimeout`, five minutes."""
 
 _STUCK: Final[Mapping[str, str]] = {
     "pending": "its start was lost: submit it again under its key, which starts it once",
     "running": "its attempt does not end: start the app's workers anew, which repeats it under its number",
 }
-_WAITS: Final = ("scheduled", "paused", "waiting_retry", "waiting_throttle", "waiting_circuit")
+_WAITS: Final = (
+    *("scheduled", "paused"),
+    *("waiting_retry", "waiting_throttle", "waiting_circuit", "waiting_order"),
+)
 _WAITS_TOO_LONG: Final = "its timer was lost: retryctl retry-now (a paused one: resume) lets it go on"
 
 
 def _list_stuck(api: Api, screen: Screen) -> int:
     """List the operations that should have gone on; exit code 1 where there are some."""
-    found = [late for status in (*_STUCK, *_WAITS) for late in _late(api, status)]
+    limits = {
+        each["name"]: timedelta(seconds=each["timeouts"]["attempt_seconds"])
+        for each in api.ask("GET dependencies")["items"]
+    }
+    found = [late for status in (*_STUCK, *_WAITS) for late in _late(api, status, limits)]
     columns = "operation_id:operation status due_at late dependency key why:what_to_do"
     screen.show(
         {"items": found}, lambda _: [Rows(found, columns, empty="no operation is stuck")], "operation_id"
@@ -96,9 +103,9 @@ def _list_stuck(api: Api, screen: Screen) -> int:
     return errors.FAILED if found else errors.OK
 
 
-def _late(api: Api, status: str) -> Iterator[dict[str, Any]]:
+def _late(api: Api, status: str, limits: Mapping[str, timedelta]) -> Iterator[dict[str, Any]]:
     for one in api.pages("operations", {"status": status}, None)["items"]:
-        due_at = _due_at(one)
+        due_at = _due_at(one, limits)
         if due_at is not None and (late := now() - due_at) > LATE_AFTER:
             yield {
                 **{name: one[name] for name in ("operation_id", "status", "dependency", "key")},
@@ -108,13 +115,19 @@ def _late(api: Api, status: str) -> Iterator[dict[str, Any]]:
             }
 
 
-def _due_at(operation: Mapping[str, Any]) -> datetime | None:
-    """Return when something should have happened to an operation; None where nobody can say."""
+def _due_at(operation: Mapping[str, Any], limits: Mapping[str, timedelta]) -> datetime | None:
+    """Return when something should have happened to an operation; None where nobody can say.
+
+    The app's `watch` looks by the same instants; `limits` are those of an attempt, by dependency.
+    """
     if operation["status"] == "pending":
         return datetime.fromisoformat(operation["created_at"])
     if operation["status"] == "running":
-        return datetime.fromisoformat(operation["updated_at"]) + QUIET_AFTER
+        limit = QUIET_AFTER if "handler" in operation else limits.get(operation["dependency"], QUIET_AFTER)
+        return datetime.fromisoformat(operation["updated_at"]) + limit
     at = operation["next_attempt_at"]
+    if operation["status"] == "waiting_order" and "waits" in operation:
+        at = operation["waits"][-1]["until"]
     return None if at is None else datetime.fromisoformat(at)
 
 

@@ -187,7 +187,9 @@ def test_json_is_one_document() -> None:
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
-def operations(*rows: tuple[str, str, str, str | None]) -> Callable[[httpx.Request], httpx.Response]:
+def operations(
+    *rows: tuple[str, str, str, str | None], **more: Any
+) -> Callable[[httpx.Request], httpx.Response]:
     """An app with operations: their status, when they came and changed, and when they go on."""
     items = [
         {
@@ -199,10 +201,15 @@ def operations(*rows: tuple[str, str, str, str | None]) -> Callable[[httpx.Reque
             "updated_at": updated,
             "next_attempt_at": due,
         }
+        | more
         for number, (status, created, updated, due) in enumerate(rows)
     ]
 
+    payments = {"name": "payments", "timeouts": {"attempt_seconds": 30}}
+
     def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/dependencies"):
+            return httpx.Response(200, json={"items": [payments]})
         found = [one for one in items if one["status"] == request.url.params["status"]]
         return httpx.Response(200, json={"items": found, "next_cursor": None})
 
@@ -213,7 +220,7 @@ def operations(*rows: tuple[str, str, str, str | None]) -> Callable[[httpx.Reque
     ("row", "why"),
     [
         (("pending", "2026-11-21T11:57:00Z", "2026-11-21T11:57:00Z", None), "submit it again under its key"),
-        (("running", "2026-11-21T11:00:00Z", "2026-11-21T11:40:00Z", None), "start the app's workers anew"),
+        (("running", "2026-11-21T11:00:00Z", "2026-11-21T11:57:00Z", None), "start the app's workers anew"),
         (
             ("waiting_retry", "2026-11-21T11:00:00Z", "2026-11-21T11:50:00Z", "2026-11-21T11:57:00Z"),
             "retry-now",
@@ -235,7 +242,7 @@ def test_what_should_have_gone_on_is_listed_with_what_to_do(
     "row",
     [
         ("pending", "2026-11-21T11:59:00Z", "2026-11-21T11:59:00Z", None),
-        ("running", "2026-11-21T11:00:00Z", "2026-11-21T11:55:00Z", None),
+        ("running", "2026-11-21T11:00:00Z", "2026-11-21T11:58:00Z", None),
         ("waiting_circuit", "2026-11-21T11:00:00Z", "2026-11-21T11:50:00Z", "2026-11-21T11:59:00Z"),
         ("paused", "2026-11-21T11:00:00Z", "2026-11-21T11:50:00Z", None),
         ("waiting_order", "2026-11-21T11:00:00Z", "2026-11-21T11:50:00Z", None),
@@ -246,3 +253,20 @@ def test_what_may_still_go_on_is_not_stuck(
 ) -> None:
     monkeypatch.setattr(doctor, "now", lambda: NOW)
     assert run(operations(row), "--stuck") == (0, "no operation is stuck\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "more", "late"),
+    [
+        ("running", {"handler": "ship"}, False),
+        ("running", {"dependency": "removed"}, False),
+        ("waiting_order", {"waits": [{"until": "2026-11-21T11:59:00Z"}]}, False),
+        ("waiting_order", {"waits": [{"until": "2026-11-21T11:57:00Z"}]}, True),
+    ],
+)
+def test_a_turn_is_due_when_the_app_itself_says(
+    monkeypatch: pytest.MonkeyPatch, status: str, more: dict[str, Any], *, late: bool
+) -> None:
+    monkeypatch.setattr(doctor, "now", lambda: NOW)
+    row = (status, "2026-11-21T11:00:00Z", "2026-11-21T11:55:00Z", None)
+    assert run(operations(row, **more), "--stuck")[0] == late
