@@ -41,7 +41,7 @@ class Debounce(DurableEntity):
         self._forget_later(request)
 
     def forget(self, request: dict[str, Any]) -> None:
-        self._store_series(forget(self._stored_series(), DebounceRequest.from_json(request)))
+        self._store_series(forget(self._stored_series(), DebounceRequest.from_json(request), clock.now()))
 
     def _kept(self, series: Series, place: DebouncePlace, request: dict[str, Any]) -> dict[str, Any]:
         self.set_state(series.to_json())

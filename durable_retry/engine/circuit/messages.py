@@ -187,7 +187,7 @@ class CircuitFigures(Answer):
 class KeyFigures(CircuitFigures):
     """Where the circuit of a limit key stands."""
 
-    limit_key: str
+    limit_key: Annotated[str, Field(description="Whose circuit it is.")]
 
 
 class CircuitDocument(CircuitFigures):

@@ -188,9 +188,15 @@ def withdraw(series: Series | None, request: DebounceRequest) -> Series | None:
     return replace(series, is_over=True) if series is not None and series.is_of(request) else series
 
 
-def forget(series: Series | None, request: DebounceRequest) -> Series | None:
-    """Forget a series that is over, unless a later one was begun."""
-    return None if series is not None and series.is_of(request) and series.is_over else series
+def forget(series: Series | None, request: DebounceRequest, now: datetime) -> Series | None:
+    """Forget a series that is over, unless a later one was begun.
+
+    One that is past its time is over, too: the message that ended it may have come before the one that
+    began it.
+    """
+    if series is None or not series.is_of(request):
+        return series
+    return None if series.is_over or series.due_at <= now else series
 
 
 def _replaced(series: Series, request: DebounceRequest) -> DebouncePlace:

@@ -120,12 +120,18 @@ def test_one_that_was_cancelled_ends_its_series() -> None:
 
 def test_a_series_is_forgotten_once_it_is_over_and_nothing_came() -> None:
     series, _ = joined(asking("a", 0))
-    assert forget(series, asking("a", 0)) == series
+    assert forget(series, asking("a", 0), after(9)) == series
     begun, _ = begin(series, asking("a", 0))
-    assert forget(begun, asking("a", 0)) is None
+    assert forget(begun, asking("a", 0), after(9)) is None
     later, _ = arrive(begun, asking("b", 20))
-    assert forget(later, asking("a", 0)) == later
-    assert forget(None, asking("a", 0)) is None
+    assert forget(later, asking("a", 0), after(99)) == later
+    assert forget(None, asking("a", 0), after(9)) is None
+
+
+def test_a_series_that_was_withdrawn_before_it_came_is_forgotten_after_its_time() -> None:
+    assert withdraw(None, asking("a", 0)) is None
+    series, _ = joined(asking("a", 0))
+    assert forget(series, asking("a", 0), after(10)) is None
 
 
 @pytest.mark.parametrize(
