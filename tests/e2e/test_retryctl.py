@@ -149,7 +149,7 @@ def test_why_did_it_not_go_through_takes_one_command(shell: Shell, key: str) -> 
     assert f"to run it again: retryctl dead-letters replay {lost}" in shown
     waiting = shell.submitted(f"{key}-waits", "/fail/9", "--retry", "initial_seconds=300")
     shell.system.until(waiting, "waiting_retry")
-    both = shell.run("find", key, "status")
+    both = shell.run("find", key, "asked to answer")
     assert re.search(r"next attempt in .*; flaky answers 503: ", both)
     assert "RejectedByDependency: " in both
     assert "nothing found" in shell.run("find", key, "moonlight", code=1)
