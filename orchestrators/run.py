@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 from durabletask import task
 
-from durable_retry.engine.base.json_forms import from_rfc3339, optional_to_rfc3339
+from durable_retry.engine.base.json_forms import instant_in, optional_to_rfc3339
 from durable_retry.engine.base.names import (
     CANCEL_EVENT,
     CIRCUIT_EVENT,
@@ -320,7 +320,5 @@ class Run:
 
 def _has_circuit_changed(change: Any, began_at: datetime) -> bool:
     # Earlier changes are part of the wait.
-    try:
-        return from_rfc3339(change["at"]) >= began_at
-    except (KeyError, TypeError, ValueError):
-        return False  # Anyone may send an external event, and in any form.
+    changed_at = instant_in(change, "at")
+    return changed_at is not None and changed_at >= began_at

@@ -12,7 +12,7 @@ from typing import Any, Final
 from durabletask import task
 from durabletask.entities import EntityInstanceId
 
-from durable_retry.engine.base.json_forms import from_rfc3339, union_from_json
+from durable_retry.engine.base.json_forms import instant_in, union_from_json
 from durable_retry.engine.base.names import ACQUIRE, DEAD_LETTER, GIVE_BACK, NUDGE_EVENT, PERMIT
 from durable_retry.engine.circuit.messages import PermitAnswer
 from durable_retry.engine.circuit.snapshot import Permitted
@@ -79,10 +79,8 @@ class Signals:
 
 def is_lost(nudge: Any, asked_at: datetime) -> bool:
     """Whether a nudge says that the answer to what was asked for at an instant was lost."""
-    try:
-        return from_rfc3339(nudge["asked_before"]) >= asked_at
-    except (KeyError, TypeError, ValueError):
-        return False  # Anyone may send an external event, and in any form.
+    asked_before = instant_in(nudge, "asked_before")
+    return asked_before is not None and asked_before >= asked_at
 
 
 def wait_after(failures: int) -> timedelta:

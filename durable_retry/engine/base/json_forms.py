@@ -71,6 +71,17 @@ def from_rfc3339(text: str) -> datetime:
         raise ValueError(f"{text!r} is no instant of the years 1 to 9999 in UTC") from None
 
 
+def instant_in(event: Any, name: str) -> datetime | None:
+    """Return the instant in a member of an external event; None where it has none.
+
+    Anyone may send one, and in any form.
+    """
+    try:
+        return from_rfc3339(event[name])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
 def optional_to_rfc3339(instant: datetime | None) -> str | None:
     """As `to_rfc3339`; None stays None."""
     return None if instant is None else to_rfc3339(instant)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from durable_retry.engine.base.json_forms import from_rfc3339
+from durable_retry.engine.base.json_forms import from_rfc3339, instant_in
 from durable_retry.engine.base.names import PAUSE_EVENT, RESUME_EVENT, WAITING, OperationState
 from durable_retry.engine.base.text import cut_text, failing_text, outcome_text, time_text
 from durable_retry.engine.base.validation import (
@@ -67,18 +67,13 @@ class Pause(PauseOptions):
     def is_over(request: Any, actions: Iterable[PastAction]) -> bool:
         """Whether this asks for a pause that has ended: a hub may deliver an external event twice."""
         ends = [action.at for action in actions if action.action == RESUME_EVENT]
-        try:
-            return bool(ends) and from_rfc3339(request["asked_at"]) <= ends[-1]
-        except (KeyError, TypeError, ValueError):
-            return False  # Of an older or another sender, which does not say when.
+        asked_at = instant_in(request, "asked_at")
+        return bool(ends) and asked_at is not None and asked_at <= ends[-1]
 
     @staticmethod
     def is_ended_by(request: Any, began_at: datetime) -> bool:
         """Whether an external event resumes what was paused at an instant."""
-        try:
-            return from_rfc3339(request["paused_at"]) == began_at
-        except (KeyError, TypeError, ValueError):
-            return False
+        return instant_in(request, "paused_at") == began_at
 
 
 def waits_of(document: Mapping[str, Any]) -> tuple[PastWait, ...]:
