@@ -83,6 +83,10 @@ async def with_place(hub: TaskHub, operation: OperationInput, order_key: str) ->
         TaskHubUnavailableError: There is no number; the operation was not started.
     """
     tail = await take_number(order_key, operation.operation_id)
+    if tail.recent[-1] != operation.operation_id and await has_ended(hub, operation.operation_id):
+        # Its number is that of a start which never came, or of an earlier life of its key: others that were
+        # accepted since come before it.
+        tail = await take_number(order_key, operation.operation_id, is_anew=True)
     before = tail.before(operation.operation_id)
     after = None if before is None or await has_ended(hub, before) else before
     return replace(operation, order_number=tail.number, order_after=after)

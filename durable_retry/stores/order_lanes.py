@@ -61,10 +61,13 @@ def message_of(
     )
 
 
-async def take_number(order_key: str, operation_id: str) -> Tail:
+async def take_number(order_key: str, operation_id: str, *, is_anew: bool = False) -> Tail:
     """Return the tail of its lane behind an operation about to be started, which joins it then.
 
     It costs a read and a write.
+
+    Args:
+        is_anew: Whether a number that it has counts no more.
 
     Raises:
         TaskHubUnavailableError: The table does not answer; the operation was not started.
@@ -74,7 +77,7 @@ async def take_number(order_key: str, operation_id: str) -> Tail:
     async with lane_lock(key):
         try:
             now = clock.now()
-            return await _change_tail(key, lambda tail: tail_after(tail, operation_id, now))
+            return await _change_tail(key, lambda tail: tail_after(tail, operation_id, now, is_anew=is_anew))
         except (AzureError, ContendedError) as error:
             raise TaskHubUnavailableError(f"the order lane gives no number: {error}") from error
 

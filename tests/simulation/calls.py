@@ -182,9 +182,13 @@ def not_now_is_not_never(story: Story) -> Iterator[str]:
         letter, run = end.document["dead_letter"], end.operation
         if letter is None or letter["reason"] != DeadLetterReason.REJECTED_BY_DEPENDENCY:
             continue
-        seen = [call for call in calls[run.dependency].get(_run(run), []) if call.execution.counts]
-        last = seen[-1] if seen else None
-        unknown = [call for call in seen if last and call.attempt < last.attempt and call.status in {0, 500}]
+        attempt = end.document["attempts"][-1]
+        seen = calls[run.dependency].get(_run(run), [])
+        # Where an execution found the outcome at the marker of an earlier one, that one called.
+        own = [call for call in seen if call.attempt == attempt["number"]]
+        last = next((call for call in reversed(own) if call.status == attempt["status_code"]), None)
+        before = [call for call in seen if call.attempt < attempt["number"] and call.execution.counts]
+        unknown = any(call.arrived and call.status in {0, 500} for call in before)
         is_conflict = last is not None and last.status == httpx.codes.CONFLICT
         if last is not None and (last.retry_after_seconds or (is_conflict and unknown)):
             yield f"{run.run_id} was given up for {last.status}, which meant later"

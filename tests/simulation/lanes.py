@@ -22,7 +22,7 @@ class LaneWatch:
     """What was seen of lanes, by order key and life.
 
     Attributes:
-        joined: Operations, in the order in which their lane first saw them.
+        joined: Operations, in the order of the places that their lane gave them.
         forgotten: Lanes of which an answer went out and the state was not stored.
         released: Dead letters that a lane was told to go on behind, and when, by operation.
     """
@@ -41,10 +41,11 @@ class LaneWatch:
         if self._states.get(operated.key) != operated.before:
             self.forgotten.add(lane)
         self._states[operated.key] = operated.after
-        name = operated.given["operation_id"]
-        known = lane_of_state("", operated.after).place_of(name)
-        if operated.operation in {JOIN, TAKE} and known is not None and name not in self.joined[lane]:
-            self.joined[lane].append(name)
+        name, joined = operated.given["operation_id"], self.joined[lane]
+        queue = [place.operation_id for place in lane_of_state("", operated.after).places()]
+        if operated.operation in {JOIN, TAKE} and name in queue and name not in joined:
+            behind = (joined.index(each) for each in queue[queue.index(name) :] if each in joined)
+            joined.insert(min(behind, default=len(joined)), name)
         if operated.operation == RELEASE and lane_of_state("", operated.before).dead_letters.get(name):
             self.released[name].append((operated.given["dead_letter_id"], self.world.now()))
 

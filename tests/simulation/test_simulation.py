@@ -116,8 +116,11 @@ SMALL_WORLDS: Final = range(1_000, 1_040)
 CROWDED: Final = range(1_127 * CROWDED_EVERY, 1_147 * CROWDED_EVERY, CROWDED_EVERY)
 """Worlds in which everybody wants the one slot of a dependency."""
 
-LOSING_WORLDS: Final = range(5_000, 5_030)
-"""Worlds in which messages of timers, activities and entities are lost, and `watch` runs."""
+LOSING_WORLDS: Final = (*range(5_000, 5_030), 6_031, 7_743, 8_016, 8_097, 8_381)
+"""Worlds in which messages of timers, activities and entities are lost, and `watch` runs.
+
+The last ones once showed a place in an order that was given by an old number, or were misjudged.
+"""
 
 COMPARED_WORLDS: Final = range(2_000, 2_012)
 

@@ -364,16 +364,20 @@ KEPT_IN_TAIL: Final = 16
 """Operations by which a submission that is made again finds that it has its number. More have no use."""
 
 
-def tail_after(tail: Tail | None, operation_id: str, now: datetime) -> Tail:
+def tail_after(tail: Tail | None, operation_id: str, now: datetime, *, is_anew: bool = False) -> Tail:
     """Return the tail behind one more operation; the same where it has a number already.
 
     A number is milliseconds since 1970, or one more than that before it: a tail that was removed begins anew
     above it.
+
+    Args:
+        is_anew: Whether a number that it has counts no more.
     """
-    if tail is not None and operation_id in tail.recent:
-        return tail
     before = Tail(number=0, recent=()) if tail is None else tail
-    recent = (*before.recent, operation_id)[-KEPT_IN_TAIL:]
+    if operation_id in before.recent and not is_anew:
+        return before
+    others = (earlier for earlier in before.recent if earlier != operation_id)
+    recent = (*others, operation_id)[-KEPT_IN_TAIL:]
     return Tail(number=max(before.number + 1, to_ms(now)), recent=recent)
 
 

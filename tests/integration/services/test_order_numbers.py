@@ -73,6 +73,18 @@ async def test_a_submission_that_is_made_again_comes_before_nobody(hub: TaskHubS
     assert (await started(hub, ordered(order_key, "c"))).order_after == second.operation_id
 
 
+async def test_an_operation_whose_number_came_to_no_start_comes_behind_those_accepted_since(
+    hub: TaskHubStage, order_key: str
+) -> None:
+    operation = ordered(order_key, "a")
+    await take_number(order_key, operation.operation_id)
+    first = await started(hub, ordered(order_key, "b"))
+    second = await started(hub, operation)
+    third = await started(hub, ordered(order_key, "c"))
+    assert [second.order_after, third.order_after] == [first.operation_id, second.operation_id]
+    assert (third.order_number or 0) > (second.order_number or 0) > (first.order_number or 0)
+
+
 async def test_without_an_order_and_before_a_later_start_there_is_no_number(
     hub: TaskHubStage, order_key: str
 ) -> None:

@@ -282,6 +282,13 @@ def test_a_tail_gives_each_operation_a_higher_number_and_the_one_before_it() -> 
     assert Tail.from_json(second.to_json()) == second
 
 
+def test_a_tail_gives_a_number_anew_behind_those_that_came_since() -> None:
+    tail = tail_after(tail_after(None, "op-a", NOON), "op-b", NOON)
+    anew = tail_after(tail, "op-a", NOON, is_anew=True)
+    assert (anew.number, anew.before("op-a"), anew.before("op-c")) == (tail.number + 1, "op-b", "op-a")
+    assert anew.recent == ("op-b", "op-a")
+
+
 def test_a_tail_remembers_the_latest_operations() -> None:
     tail = None
     for number in range(KEPT_IN_TAIL + 1):
