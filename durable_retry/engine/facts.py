@@ -123,6 +123,7 @@ class PersonActed:
         what: Words such as `archived the dead letter`.
         reason: In the words of whoever acted.
         dependency: The one that it is about; None where that is not known.
+        limit_key: Whose circuit it is about; None for a dependency's own, and for all else.
     """
 
     who: str | None
@@ -131,6 +132,7 @@ class PersonActed:
     target_id: str
     reason: str | None
     dependency: str | None
+    limit_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

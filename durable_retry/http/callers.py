@@ -133,7 +133,8 @@ def report_act(act: Act, given: Mapping[str, Any], in_path: str | None, answer: 
     what = act.what if isinstance(act.what, str) else act.what(body)
     reason = next((text for name in ("reason", "note", "text") if (text := getattr(body, name, None))), None)
     dependency = given.get("dependency") or _dependency_in(document) or getattr(body, "dependency", None)
-    report(PersonActed(who.known_name, what, act.target, target_id, reason, dependency))
+    limit_key = getattr(body, "limit_key", None)
+    report(PersonActed(who.known_name, what, act.target, target_id, reason, dependency, limit_key))
 
 
 def _dependency_in(document: Mapping[str, Any]) -> str | None:

@@ -160,14 +160,15 @@ async def _keys_of(hub: TaskHub, dependency: Dependency, breaker: Breaker) -> tu
     now = clock.now()
     figures = (
         KeyFigures.taken_from(view_of(dependency.name, each, now, dependency.circuit))
-        for each in await open_keys(hub, dependency.name, breaker)
+        for each in await open_keys(hub, dependency, breaker)
     )
     return tuple(figures) or None
 
 
-async def open_keys(hub: TaskHub, dependency: str, breaker: Breaker) -> list[Breaker]:
+async def open_keys(hub: TaskHub, dependency: Dependency, breaker: Breaker) -> list[Breaker]:
     """Return the circuits of limit keys that are not closed, of those that the dependency's own lists."""
-    keys = [CircuitEntity(hub, dependency, limit_key) for limit_key in breaker.keys or ()]
+    limit_keys = (breaker.keys or ()) if dependency.circuit.is_by_key else ()
+    keys = [CircuitEntity(hub, dependency.name, limit_key) for limit_key in limit_keys]
     read = await asyncio.gather(*(circuit.readable() for circuit in keys))
     return [each for each, _ in read if each.limit_key is not None and each.state is not CircuitState.CLOSED]
 

@@ -28,6 +28,7 @@ from durable_retry.telemetry.spans import (
     ATTEMPT,
     ATTEMPT_COUNT,
     CATEGORY,
+    CIRCUIT_OF,
     CIRCUIT_STATE,
     CIRCUIT_STATE_BEFORE,
     DEAD_LETTER_ID,
@@ -188,7 +189,9 @@ def _record_end(fact: OperationEnded) -> None:
 def circuit_changed(fact: CircuitChanged) -> None:
     """Record a state change of a circuit."""
     before, after = fact.before, fact.after
-    labels = {DEPENDENCY: fact.dependency, CIRCUIT_STATE_BEFORE: before.value, CIRCUIT_STATE: after.value}
+    of = "dependency" if fact.limit_key is None else "limit_key"
+    states = {CIRCUIT_STATE_BEFORE: before.value, CIRCUIT_STATE: after.value}
+    labels = {DEPENDENCY: fact.dependency, CIRCUIT_OF: of, **states}
     metrics.record(metrics.CIRCUIT_MOVES, 1, labels)
     _log.warning("circuit of %s: %s, was %s: %s", fact.circuit, after, before, fact.evidence, extra=labels)
 

@@ -14,6 +14,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observa
 from durable_retry import clock
 from durable_retry.telemetry.spans import (
     CATEGORY,
+    CIRCUIT_OF,
     CIRCUIT_STATE,
     CIRCUIT_STATE_BEFORE,
     DEPENDENCY,
@@ -99,7 +100,7 @@ CIRCUIT_MOVES: Final = Metric(
     "durable_retry.circuit.moves",
     MetricKind.COUNTER,
     "{move}",
-    (DEPENDENCY, CIRCUIT_STATE_BEFORE, CIRCUIT_STATE),
+    (DEPENDENCY, CIRCUIT_OF, CIRCUIT_STATE_BEFORE, CIRCUIT_STATE),
     "Changes of a circuit's state.",
 )
 FAILED_OPEN_CALLS: Final = Metric(

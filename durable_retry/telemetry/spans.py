@@ -54,6 +54,7 @@ WAIT_KIND: Final = "durable_retry.wait.kind"
 PRIORITY: Final = "durable_retry.priority"
 CIRCUIT_STATE: Final = "durable_retry.circuit.state"
 CIRCUIT_STATE_BEFORE: Final = "durable_retry.circuit.previous_state"
+CIRCUIT_OF: Final = "durable_retry.circuit.of"
 CATEGORY: Final = "durable_retry.category"
 ERROR_TYPE: Final = "error.type"
 """On a failed span, as in the semantic conventions. Application Insights drops it, so the category has a name

@@ -46,10 +46,14 @@ async def get_circuit(dependency: str, query: Query, hub: TaskHub) -> func.HttpR
 
 
 def _control(verb: str) -> Declaration:
+    def words(body: ManualControlBody) -> str:
+        whose = "" if body.limit_key is None else f" for {body.limit_key}"
+        return f"asked to {verb} the circuit{whose}"
+
     return {
         "body": ManualControlBody,
         "answers": accepted(CircuitChange, "The change was sent to the circuit."),
-        "act": Act(f"asked to {verb} the circuit", TargetType.CIRCUIT),
+        "act": Act(words, TargetType.CIRCUIT),
     }
 
 

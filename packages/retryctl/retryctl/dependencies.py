@@ -95,7 +95,8 @@ def _metrics(api: Api, given: Given, screen: Screen) -> int:
 
 def _metric_tables(dependencies: Sequence[Any]) -> Iterator[Sequence[RenderableType]]:
     """Yield the table, then those of priorities and of debounce keys, each where there is any."""
-    yield [Rows(dependencies, _METRICS)]
+    of_keys = " key_openings" if any(each["key_openings"] for each in dependencies) else ""
+    yield [Rows(dependencies, _METRICS + of_keys)]
     priorities = [
         {"dependency": each["dependency"], "priority": priority, **counts}
         for each in dependencies

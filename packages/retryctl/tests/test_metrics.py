@@ -16,6 +16,7 @@ PAYMENTS: Final[dict[str, Any]] = {
     "ended": 6,
     "operation_ms": TIMES,
     "openings": 0,
+    "key_openings": 0,
     "by_priority": {
         "high": {"started": 2, "waits": {"count": 1, "seconds": 0.5}, "operation_ms": TIMES},
         "low": {"started": 4, "waits": {"count": 4, "seconds": 90.0}, "operation_ms": TIMES},

@@ -65,6 +65,36 @@ def test_the_open_circuit_of_a_limit_key_is_said_beside_the_dependencys_own_clos
         seen.client.post("/api/circuits/tenants/close", json=change).raise_for_status()
 
 
+def test_the_circuit_of_a_limit_key_has_a_page_and_its_switches(
+    window: Window, seen: System, key: str
+) -> None:
+    window.open("circuits/tenants")
+    window.button("Look up a key").click()
+    window.dialog().get_by_label("Limit key", exact=True).fill(key)
+    window.dialog().get_by_role("button", name="Show its circuit").click()
+    expect(window.page.get_by_role("heading", level=1)).to_have_text(f"tenants for {key}")
+    window.button("Hold open").click()
+    window.page.get_by_label("Why?").fill("revoked")
+    window.dialog().get_by_role("button", name="Hold open").click()
+    expect(window.page.locator(".headline .badge")).to_have_text("Forced open")
+    expect(window.card("Manual changes")).to_contain_text("revoked")
+    expect(window.page.get_by_role("table", name="Outages")).to_contain_text(f"the circuit for {key} is open")
+
+    window.page.get_by_role("link", name="The circuit of tenants").click()
+    row = window.page.get_by_role("table", name="Limit keys").get_by_role("row").filter(has_text=key)
+    row.get_by_role("button", name="Reset").click()
+    window.page.get_by_label("Why?").fill("a new credential")
+    window.dialog().get_by_role("button", name="Reset").click()
+    expect(row).to_have_count(0)
+    trail = seen.client.get("/api/circuits/tenants", params={"limit_key": key}).json()["audit"]
+    assert [entry["reason"] for entry in trail] == ["a new credential", "revoked"]
+    window.open(f"activity?q={key}")
+    rows = window.page.get_by_role("table").locator("tbody tr")
+    expect(rows.filter(has_text=f"asked to reset the circuit for {key}")).to_have_count(1)
+    rows.get_by_role("link", name="tenants").first.click()
+    expect(window.page.get_by_role("heading", level=1)).to_have_text(f"tenants for {key}")
+
+
 def waiting_for_circuit(system: System, key: str) -> str | None:
     """Post an operation for the dependency that is held; return its id if the circuit holds it up."""
     operation_id = system.accepted(f"{key}-{uuid4().hex}", "/echo", dependency="held")

@@ -114,7 +114,8 @@ async def test_the_circuits_of_limit_keys_are_listed_while_open_and_forgotten_wh
         await entity.report(ReportMessage(report, SETTINGS, BUDGET, key))
         await until(entity, lambda seen: seen.clock is not None)
     whole = await until(CircuitEntity(hub, "payments"), lambda seen: seen.keys is not None)
-    assert [each.limit_key for each in await open_keys(hub, "payments", whole)] == ["customer 17/ü"]
+    assert [each.limit_key for each in await open_keys(hub, by_key("payments"), whole)] == ["customer 17/ü"]
+    assert await open_keys(hub, Dependency(name="payments"), whole) == []  # the setting was taken back
 
     monkeypatch.setattr(breaker_rules, "IDLE_AFTER", timedelta())
     with using(Config({name: by_key(name) for name in ("pay", "payments")})):

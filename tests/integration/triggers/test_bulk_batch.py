@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,13 +13,15 @@ from durable_retry import clock
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit.breaker import ManualControl
-from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction
+from durable_retry.engine.config.dependencies_file import Config
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import Status, archived
 from durable_retry.engine.dead_letters.replay import ReplayBody
 from durable_retry.services.dead_letters.replay import replay_dead_letter
 from durable_retry.services.operations import submit
+from durable_retry.settings.configuration import dependencies, using
 from durable_retry.stores.circuit.entity import CircuitEntity
 from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import list_dead_letters
@@ -40,10 +43,14 @@ from tests.support.hub import TaskHubStage
 pytestmark = pytest.mark.usefixtures("own_tables")
 
 
-async def change_circuit(hub: TaskHubStage, control: ManualControl, seconds: float | None = None) -> None:
-    """Put the circuit of payments into another state and wait until it is."""
-    circuit = CircuitEntity(hub.binding, "payments")
-    action = ManualAction(control, clock.now(), by="ada", reason="maintenance", for_seconds=seconds)
+async def change_circuit(
+    hub: TaskHubStage, control: ManualControl, seconds: float | None = None, limit_key: str | None = None
+) -> None:
+    """Put the circuit of payments, or of one of its limit keys, into another state and wait until it is."""
+    circuit = CircuitEntity(hub.binding, "payments", limit_key)
+    action = ManualAction(
+        control, clock.now(), by="ada", reason="maintenance", for_seconds=seconds, limit_key=limit_key
+    )
     await circuit.control(action)
     wanted = CircuitState.FORCED_OPEN if control is ManualControl.OPEN else CircuitState.CLOSED
     async with asyncio.timeout(60):
@@ -51,8 +58,8 @@ async def change_circuit(hub: TaskHubStage, control: ManualControl, seconds: flo
             await asyncio.sleep(0.02)
 
 
-async def kept(count: int, prefix: str = "op") -> list[str]:
-    entries = [an_entry(f"{prefix}-{number}", deadline_at=None) for number in range(count)]
+async def kept(count: int, prefix: str = "op", **changes: Any) -> list[str]:
+    entries = [an_entry(f"{prefix}-{number}", deadline_at=None, **changes) for number in range(count)]
     return [await keep_operation(entry, clock.now()) for entry in entries]
 
 
@@ -322,6 +329,24 @@ async def test_an_open_circuit_leaves_its_dead_letters_until_it_may_close(hub: T
     assert await status_of(ids[0]) is Status.OPEN
     await change_circuit(hub, ManualControl.CLOSE)
     assert (await batch(hub, step.left)).started == 2
+
+
+async def test_an_open_circuit_of_a_limit_key_leaves_the_dead_letters_of_that_key_alone(
+    hub: TaskHubStage,
+) -> None:
+    hub.answer = failing(0)
+    held, free = [(await kept(1, key, limit_key=key))[0] for key in ("a", "b")]
+    others = [*(await kept(1)), free]
+    dependency = replace(dependencies().dependencies["payments"], circuit=CircuitSettings(by="limit_key"))
+    with using(Config({"payments": dependency})):
+        await change_circuit(hub, ManualControl.OPEN, 600, limit_key="a")
+        step = await batch(hub, [held, *others])
+        assert (step.started, step.left) == (2, (held,))
+        await change_circuit(hub, ManualControl.OPEN, 300)
+        assert await held_until(hub.binding, "payments", "b") is not None  # a hold by hand is for every key
+        await change_circuit(hub, ManualControl.CLOSE, limit_key="a")
+        await change_circuit(hub, ManualControl.CLOSE)
+        assert (await batch(hub, step.left)).started == 1
 
 
 async def test_until_when_is_said_by_the_clock_of_the_orchestrator(hub: TaskHubStage) -> None:

@@ -160,20 +160,25 @@ async def test_retries_that_the_budget_puts_off_are_counted(recorded: Recorded) 
     assert recorded.points(metrics.POSTPONEMENTS) == [({DEPENDENCY: "payments"}, postponed)]
 
 
+@pytest.mark.parametrize(
+    ("limit_key", "of", "name"),
+    [(None, "dependency", "payments"), ("customer-17", "limit_key", "payments for customer-17")],
+)
 def test_every_move_of_a_circuit_is_counted_and_logged(
-    recorded: Recorded, caplog: pytest.LogCaptureFixture
+    recorded: Recorded, caplog: pytest.LogCaptureFixture, limit_key: str | None, of: str, name: str
 ) -> None:
     desk, state = Desk(), None
     for at in (0.0, 1.0):  # The second report changes no state.
-        message = ReportMessage(desk.report(at, failures=10), SETTINGS, BUDGET).to_json()
+        message = ReportMessage(desk.report(at, failures=10), SETTINGS, BUDGET, limit_key).to_json()
         with clock.reading(lambda: NOON):
             done = execute_entity(CircuitBreaker, REPORT, message, state, entity_key="payments")
         state = done.get_state(dict)
     labels = {
         DEPENDENCY: "payments",
+        "durable_retry.circuit.of": of,
         "durable_retry.circuit.previous_state": "closed",
         "durable_retry.circuit.state": "open",
     }
     assert recorded.points(metrics.CIRCUIT_MOVES) == [(labels, 1)]
     (record,) = [one for one in caplog.records if one.name == LOG]
-    assert record.getMessage().startswith("circuit of payments: open, was closed: ")
+    assert record.getMessage().startswith(f"circuit of {name}: open, was closed: ")

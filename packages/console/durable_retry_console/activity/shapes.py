@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from durable_retry.engine.base.answers import Answer, Instant
+from durable_retry.engine.base.answers import Answer, Instant, left_out
 from durable_retry.engine.base.text import mentions
 from durable_retry.engine.facts import TargetType
 
@@ -48,6 +48,7 @@ class ActivityItem(Answer):
     target: ActivityTarget
     reason: str | None = None
     dependency: str | None = None
+    limit_key: Annotated[str | None, left_out("Whose circuit it is. Left out for a dependency's own.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from hashlib import sha256
+from urllib.parse import quote
 
 from durable_retry import clock
 from durable_retry.engine.base.text import counted
@@ -35,10 +36,10 @@ def record_facts() -> None:
     subscribe(CircuitChanged, _note_outage)
 
 
-def target_of(kind: TargetType, target_id: str) -> ActivityTarget:
+def target_of(kind: TargetType, target_id: str, limit_key: str | None = None) -> ActivityTarget:
     """Return what an entry is about, with its path."""
-    path = _PATHS[kind]
-    url = None if path is None else f"{api_path()}/{path.format(target_id)}"
+    path, query = _PATHS[kind], "" if limit_key is None else f"?limit_key={quote(limit_key, safe='')}"
+    url = None if path is None else f"{api_path()}/{path.format(target_id)}{query}"
     return ActivityTarget(type=kind, id=target_id, url=url)
 
 
@@ -48,9 +49,10 @@ def _note_act(fact: PersonActed) -> None:
         kind=_KINDS.get(fact.target, ActivityKind.ACTION),
         who=fact.who,
         what=fact.what,
-        target=target_of(fact.target, fact.target_id),
+        target=target_of(fact.target, fact.target_id, fact.limit_key),
         reason=fact.reason,
         dependency=fact.dependency,
+        limit_key=fact.limit_key,
     )
     WRITER.note(item)
 
@@ -65,9 +67,10 @@ def _note_outage(fact: CircuitChanged) -> None:
         kind=ActivityKind.CIRCUIT,
         who=None if fact.by in {AUTOMATIC, UNNAMED} else fact.by,
         what=_outage_words(fact, fact.opened_at, ended_at),
-        target=target_of(TargetType.CIRCUIT, fact.dependency),
+        target=target_of(TargetType.CIRCUIT, fact.dependency, fact.limit_key),
         reason=fact.evidence,
         dependency=fact.dependency,
+        limit_key=fact.limit_key,
     )
     # Each change of an outage replaces its one entry.
     WRITER.note(item, sha256(fact.circuit.encode("utf-8", "surrogatepass")).hexdigest()[:8])

@@ -1,7 +1,7 @@
 """The health metrics that alerts are about, and the gauges that show them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from durable_retry.engine.circuit.breaker import Breaker
@@ -27,13 +27,30 @@ from durable_retry_console.alerts.rules import (
 
 
 @dataclass(frozen=True, slots=True)
+class Circuits:
+    """The circuit of a dependency, and those of its limit keys that are not closed."""
+
+    own: Breaker
+    of_keys: Sequence[Breaker] = ()
+
+    def open_seconds(self, now: datetime) -> float:
+        """Return for how long the one that opened first has been open; 0 while none is."""
+        return max(seconds_since(each.closed_to_calls_since, now) for each in (self.own, *self.of_keys))
+
+    @property
+    def open_keys(self) -> tuple[str, ...] | None:
+        """The limit keys that alone are concerned; None for none, or once the dependency's own is open."""
+        of_keys = () if self.own.closed_to_calls_since else self.of_keys
+        return tuple(breaker.limit_key for breaker in of_keys if breaker.limit_key is not None) or None
+
+
+@dataclass(frozen=True, slots=True)
 class HealthMetrics:
     """The health metrics at one instant; None for those that could not be read.
 
     Attributes:
         outbox_lag_seconds: Age of the oldest pending event; 0 when none is pending.
         circuits: By dependency, of those with a circuit.
-        keys: By dependency, the circuits of limit keys that are not closed.
         retries_exhausted: Operations that used up their attempts in the last hour, of about the first 3,000.
         not_starting_seconds: For how long accepted operations have not begun; 0 while they begin.
         task_hub_away_seconds: For how long the task hub has not answered, above the threshold; 0 while it
@@ -43,13 +60,12 @@ class HealthMetrics:
 
     dead_letters: DeadLetterSummary | None
     outbox_lag_seconds: float | None
-    circuits: Mapping[str, Breaker | None]
+    circuits: Mapping[str, Circuits | None]
     now: datetime
     retries_exhausted: int | None = 0
     not_starting_seconds: float | None = 0.0
     task_hub_away_seconds: float | None = 0.0
     blocked_lanes: BlockedLanes | None = NONE_BLOCKED
-    keys: Mapping[str, Sequence[Breaker]] = field(default_factory=dict)
 
     def with_thresholds(self, thresholds: Mapping[str, float]) -> list[HealthMetric]:
         """Return each metric with its threshold, see `all_thresholds`."""
@@ -62,8 +78,11 @@ class HealthMetrics:
             LANE_BLOCKED: self.lane_blocked_seconds,
             TASK_HUB_AWAY: self.task_hub_away_seconds,
         }
-        for name, breaker in self.circuits.items():
-            values[f"{CIRCUIT_OPEN}:{name}"] = None if breaker is None else self._open_seconds(name, breaker)
+        keys = {}
+        for name, circuits in self.circuits.items():
+            condition = f"{CIRCUIT_OPEN}:{name}"
+            values[condition] = None if circuits is None else circuits.open_seconds(self.now)
+            keys[condition] = None if circuits is None else circuits.open_keys
         for condition in thresholds:
             kind, _, name = condition.partition(":")
             if name and kind != CIRCUIT_OPEN:
@@ -73,19 +92,10 @@ class HealthMetrics:
                 condition,
                 value,
                 thresholds.get(condition, thresholds[condition.partition(":")[0]]),
-                self._keys_of(condition),
+                keys.get(condition),
             )
             for condition, value in values.items()
         ]
-
-    def _open_seconds(self, dependency: str, breaker: Breaker) -> float:
-        circuits = (breaker, *self.keys.get(dependency, ()))
-        return max(seconds_since(each.closed_to_calls_since, self.now) for each in circuits)
-
-    def _keys_of(self, condition: str) -> tuple[str, ...] | None:
-        kind, _, name = condition.partition(":")
-        breakers = self.keys.get(name, ()) if kind == CIRCUIT_OPEN else ()
-        return tuple(breaker.limit_key for breaker in breakers if breaker.limit_key is not None) or None
 
     def _letters_of(self, dependency: str, kind: str) -> float | None:
         if self.dead_letters is None:
@@ -152,8 +162,8 @@ def _values_with_limit(values: Iterable[tuple[str, float]]) -> list[metrics.Gaug
 
 def _limits_by_dependency(health: HealthMetrics) -> Iterator[tuple[str, LimitSettings]]:
     for name, dependency in dependencies().dependencies.items():
-        breaker = health.circuits.get(name) or Breaker()
-        yield name, shared_limits_at(health.now, dependency.limits, breaker).settings
+        own = (health.circuits.get(name) or Circuits(Breaker())).own
+        yield name, shared_limits_at(health.now, dependency.limits, own).settings
 
 
 def _dead_letters(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:
@@ -169,7 +179,7 @@ def _dead_letters(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:
 
 
 def _circuit_states(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:
-    known = {name: breaker for name, breaker in health.circuits.items() if breaker is not None}
-    for name, breaker in known.items():
+    known = {name: circuits.own for name, circuits in health.circuits.items() if circuits is not None}
+    for name, own in known.items():
         for state in CircuitState:
-            yield int(breaker.state is state), {DEPENDENCY: name, CIRCUIT_STATE: state.value}
+            yield int(own.state is state), {DEPENDENCY: name, CIRCUIT_STATE: state.value}

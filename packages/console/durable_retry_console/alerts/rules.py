@@ -102,7 +102,7 @@ class Alert(JsonShape):
         value: Of the latest check while it is raised, so that a late message says what is so by then.
         raised_at: When the incident began.
         deliveries: By receiver, the messages about this change.
-        keys: The limit keys whose circuits were not closed when it was raised; None for none.
+        keys: The limit keys whose circuits are not closed, as the value; None for none.
     """
 
     condition: str
@@ -234,12 +234,14 @@ def alert_changes(known: Mapping[str, Alert], metrics: Iterable[HealthMetric], n
     return changes
 
 
-def new_values(known: Mapping[str, Alert], metrics: Iterable[HealthMetric]) -> Iterator[tuple[Alert, float]]:
-    """Yield the raised alerts whose value is another one now, each with that value."""
+def with_new_values(known: Mapping[str, Alert], metrics: Iterable[HealthMetric]) -> Iterator[Alert]:
+    """Yield the raised alerts whose value is another one now, or their keys are others, each with those."""
     for metric in metrics:
         alert = known.get(metric.condition)
-        if alert is not None and alert.is_raised and metric.is_exceeded and metric.value != alert.value:
-            yield alert, float(metric.value or 0)
+        if alert is not None and alert.is_raised and metric.is_exceeded:
+            changed = replace(alert, value=float(metric.value or 0), keys=metric.keys)
+            if changed != alert:
+                yield changed
 
 
 def _alert_of_metric(metric: HealthMetric, now: datetime, last: Alert | None) -> Alert:

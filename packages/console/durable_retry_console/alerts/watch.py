@@ -22,7 +22,7 @@ from functools import partial
 from typing import Final
 
 from durable_retry.engine.base.names import DeadLetterReason
-from durable_retry.engine.circuit.breaker import Breaker
+from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.dead_letters.document import DeadLetterSummary
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.order_lanes.document import NONE_BLOCKED, BlockedLanes
@@ -40,8 +40,8 @@ from durable_retry.stores.outbox.events import pending_at
 from durable_retry.stores.outbox.index import list_notes
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry.spans import DEPENDENCY
-from durable_retry_console.alerts.health import HealthMetrics, all_thresholds, seconds_since, show
-from durable_retry_console.alerts.rules import Alert, alert_changes, new_values
+from durable_retry_console.alerts.health import Circuits, HealthMetrics, all_thresholds, seconds_since, show
+from durable_retry_console.alerts.rules import Alert, alert_changes, with_new_values
 from durable_retry_console.alerts.sending import send_alert_to
 from durable_retry_console.alerts.store import (
     change_alert,
@@ -64,12 +64,7 @@ async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
         _answered_part("whether operations begin", _seconds_not_starting(hub, now)),
         _task_hub_away(hub, now),
     )
-    keys = {
-        name: await _answered_part(f"the limit keys of {name}", open_keys(hub, name, breaker)) or ()
-        for name, breaker in circuits.items()
-        if breaker is not None and breaker.keys
-    }
-    return HealthMetrics(letters, lag_seconds, circuits, now, exhausted, not_starting, away, lanes, keys)
+    return HealthMetrics(letters, lag_seconds, circuits, now, exhausted, not_starting, away, lanes)
 
 
 # A part that takes longer is not known in this run.
@@ -154,18 +149,18 @@ async def _outbox_lag_seconds(hub: TaskHub, now: datetime) -> float:
     return seconds_since(min((note.noted_at for note in oldest[_NOTES_LOOKED_AT:]), default=None), now)
 
 
-async def _readable_circuits(hub: TaskHub) -> dict[str, Breaker | None]:
-    async def circuit(name: str) -> Breaker | None:
+async def _readable_circuits(hub: TaskHub) -> dict[str, Circuits | None]:
+    async def circuits(dependency: Dependency) -> Circuits | None:
+        name = dependency.name
         breaker, why_not = await CircuitEntity(hub, name).readable()
         if why_not is not None:
             _log.warning("the circuit of %s cannot be read: %s", name, why_not, extra={DEPENDENCY: name})
-        return breaker if why_not is None else None
+            return None
+        return Circuits(breaker, await open_keys(hub, dependency, breaker))
 
-    names = [
-        dependency.name for dependency in dependencies().dependencies.values() if dependency.circuit.enabled
-    ]
-    found = await asyncio.gather(*(_answered_part(f"the circuit of {name}", circuit(name)) for name in names))
-    return dict(zip(names, found, strict=True))
+    known = {name: each for name, each in dependencies().dependencies.items() if each.circuit.enabled}
+    parts = (_answered_part(f"the circuit of {name}", circuits(each)) for name, each in known.items())
+    return dict(zip(known, await asyncio.gather(*parts), strict=True))
 
 
 _log = logging.getLogger(__name__)
@@ -184,8 +179,8 @@ async def _check_conditions(hub: TaskHub, now: datetime) -> list[Alert]:
     show(health)
     known = await known_alerts()
     metrics = health.with_thresholds(all_thresholds())
-    for alert, value in new_values(known, metrics):
-        await change_alert(alert.condition, partial(_with_value, of=alert.id, value=value))
+    for alert in with_new_values(known, metrics):
+        await change_alert(alert.condition, partial(_with_values_of, alert))
     changes = []
     for alert in alert_changes(known, metrics, now):
         if await write_change(alert, known.get(alert.condition)):
@@ -196,8 +191,8 @@ async def _check_conditions(hub: TaskHub, now: datetime) -> list[Alert]:
     return changes
 
 
-def _with_value(found: Alert, *, of: str, value: float) -> Alert:
-    return replace(found, value=value) if found.id == of else found
+def _with_values_of(alert: Alert, found: Alert) -> Alert:
+    return replace(found, value=alert.value, keys=alert.keys) if found.id == alert.id else found
 
 
 def _log_alert(alert: Alert) -> None:

@@ -108,17 +108,22 @@ def bulk_action(ctx: task.OrchestrationContext, given: dict[str, Any]) -> Turns[
     run.show(run.progress)
     if run.given.is_over:
         return (yield from _count_until_over(run))
-    ids, cursor = run.given.ids, run.given.cursor
-    if not ids:
+    ids, cursor, held, page = run.given.ids, run.given.cursor, run.given.held, run.pace.page
+    # What is held must not keep back what is not; beyond a page it does.
+    if not ids and (not held or (cursor is not None and len(held) < page)):
         ids, cursor = yield from _next_page(run)
-    # Pages of operations may be longer than a short history can take.
-    left = (yield from _act_on_all(run, ids[: run.pace.page])) + ids[run.pace.page :]
+    if ids:
+        # Pages of operations may be longer than a short history can take.
+        held += yield from _act_on_all(run, ids[:page], -(-len(ids[:page]) // run.pace.batch))
+    else:
+        held = yield from _act_on_all(run, held, LOOKS_PER_HISTORY, are_held=True)
+    ids = ids[page:]
     if run.cancel.is_complete:
         run.show(replace(run.progress, status=BulkState.CANCELLED))
         return (yield from _count_until_over(run))
-    if not left and cursor is None:
+    if not ids and not held and cursor is None:
         return (yield from _count_until_over(run))
-    run.continue_with(ids=left, cursor=cursor)
+    run.continue_with(ids=ids, cursor=cursor, held=held)
     return None
 
 
@@ -134,11 +139,19 @@ def _next_page(run: _Execution) -> Turns[tuple[tuple[str, ...], str | None]]:
     return tuple(page["ids"]), page["cursor"]
 
 
-def _act_on_all(run: _Execution, ids: tuple[str, ...]) -> Turns[tuple[str, ...]]:
-    """Act batch by batch, until the history is long; return those that are left."""
-    waiting, looks, given = ids, 0, run.given
-    while waiting and looks < LOOKS_PER_HISTORY and not run.cancel.is_complete:
-        batch, waiting = waiting[: run.pace.batch], waiting[run.pace.batch :]
+def _act_on_all(
+    run: _Execution, ids: tuple[str, ...], batches: int, *, are_held: bool = False
+) -> Turns[tuple[str, ...]]:
+    """Act on so many batches; return those that are left, such as those whose circuits are open.
+
+    Args:
+        are_held: Whether all were held before: a batch that is so again waits for a circuit.
+    """
+    left, given = ids, run.given
+    for _ in range(batches):
+        if not left or run.cancel.is_complete:
+            break
+        batch, left = left[: run.pace.batch], left[run.pace.batch :]
         began = run.now
         request = BatchInput(
             action_id=given.action_id,
@@ -152,16 +165,15 @@ def _act_on_all(run: _Execution, ids: tuple[str, ...]) -> Turns[tuple[str, ...]]
         answer = yield from call_until_success(run.signals, BULK_BATCH, request.to_json())
         result = BatchResult.from_json(answer)
         run.show(run.progress.plus(result))
-        if result.held_until is not None:
-            looks += 1
-            waiting = result.left + waiting
+        left += result.left
+        if are_held and result.held_until is not None and len(result.left) == len(batch):
             run.show(replace(run.progress, waiting_until=result.held_until))
             yield from run.wait(result.held_until)
             run.show(replace(run.progress, waiting_until=None))
         if run.next_count_at <= run.now:
             yield from _count_ends(run)
         yield from run.wait(began + run.pace.interval)
-    return waiting
+    return left
 
 
 def _count_until_over(run: _Execution) -> Turns[dict[str, Any] | None]:

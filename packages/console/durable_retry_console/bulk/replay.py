@@ -22,6 +22,7 @@ from durable_retry.engine.base.errors import (
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.circuit.messages import snapshot_of
+from durable_retry.engine.circuit.snapshot import Snapshot
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import (
@@ -51,22 +52,30 @@ RECHECK: Final = timedelta(seconds=15)
 """When to look again at an open circuit without a time at which it may close."""
 
 _SHORTEST: Final = timedelta(seconds=1)
+# States by hand of a dependency's own circuit, which count for the circuits of its limit keys.
+_FOR_ALL_KEYS: Final = frozenset({CircuitState.FORCED_OPEN, CircuitState.DISABLED})
 
 
-async def held_until(hub: TaskHub, dependency_name: str) -> datetime | None:
-    """Return until when replays wait for a dependency's circuit; None unless it is open or paused.
+async def held_until(hub: TaskHub, dependency_name: str, limit_key: str | None = None) -> datetime | None:
+    """Return until when replays wait for the circuit that they pass; None unless it is open or paused.
 
     A circuit that cannot be read delays nothing: the operation checks it before its first attempt.
     """
     dependency = find_dependency(dependency_name)
     if dependency is None or not dependency.circuit.enabled:
         return None
+    now = clock.now()
+
+    async def snapshot(of_key: str | None) -> Snapshot:
+        breaker, _ = await CircuitEntity(hub, dependency_name, of_key).readable()
+        return snapshot_of(breaker, now, settings=dependency.circuit, budget_settings=dependency.retry_budget)
+
     try:
-        breaker, _ = await CircuitEntity(hub, dependency_name).readable()
+        seen = await snapshot(None)
+        if limit_key is not None and dependency.circuit.is_by_key and seen.state not in _FOR_ALL_KEYS:
+            seen = await snapshot(limit_key)
     except (TaskHubUnavailableError, ValueError):
         return None
-    now = clock.now()
-    seen = snapshot_of(breaker, now, settings=dependency.circuit, budget_settings=dependency.retry_budget)
     if seen.state in {CircuitState.OPEN, CircuitState.FORCED_OPEN}:
         return max(seen.retry_at or now + RECHECK, now + _SHORTEST)
     if seen.throttled_until is not None:
@@ -101,12 +110,7 @@ async def replay_some(
     """
     difference = given.now - clock.now()
     records = await find_dead_letters(given.ids)
-    until = await _held_until_by_dependency(hub, records)
-    left = [
-        record.id
-        for record in records
-        if record is not None and record.status is Status.OPEN and record.dependency in until
-    ]
+    held = await _held_until_by_id(hub, records)
     body = ReplayBody.model_validate({**given.options, "note": given.note})
 
     async def one(pair: tuple[str, KeptDeadLetter | None]) -> BulkItem:
@@ -118,16 +122,20 @@ async def replay_some(
         return await _replay_record(hub, record, body, given)
 
     pairs = zip(given.ids, records, strict=True)
-    items = await map_bounded(one, (pair for pair in pairs if pair[0] not in left), _AT_ONCE)
-    return items, tuple(left), min(until.values()) + difference if left else None
+    items = await map_bounded(one, (pair for pair in pairs if pair[0] not in held), _AT_ONCE)
+    return items, tuple(held), min(held.values()) + difference if held else None
 
 
-async def _held_until_by_dependency(
-    hub: TaskHub, records: Iterable[KeptDeadLetter | None]
-) -> dict[str, datetime]:
-    names = {record.dependency for record in records if record is not None}
-    found = {name: await held_until(hub, name) for name in sorted(filter(None, names))}
-    return {name: until for name, until in found.items() if until is not None}
+async def _held_until_by_id(hub: TaskHub, records: Iterable[KeptDeadLetter | None]) -> dict[str, datetime]:
+    waiting = [record for record in records if record is not None and record.status is Status.OPEN]
+    circuits = {(record.dependency or "", record.limit_key) for record in waiting}
+
+    async def until(circuit: tuple[str, str | None]) -> datetime | None:
+        return await held_until(hub, *circuit)
+
+    ends = dict(zip(circuits, await map_bounded(until, circuits, _AT_ONCE), strict=True))
+    found = {record.id: ends[record.dependency or "", record.limit_key] for record in waiting}
+    return {dead_letter_id: end for dead_letter_id, end in found.items() if end is not None}
 
 
 async def _replay_record(

@@ -145,6 +145,7 @@ class BulkInput(JsonShape):
         restarts: How often upkeep started it anew.
         ids: The rest of a page, or of a selection; without it, the next page is read.
         cursor: Of the next page; None for the first, and beside the rest of the last one.
+        held: Ids of dead letters whose circuits were open at their turn: others go first.
         is_over: Whether there is nothing more to begin: only ends are left to count.
     """
 
@@ -160,6 +161,7 @@ class BulkInput(JsonShape):
     restarts: int = 0
     ids: tuple[str, ...] = ()
     cursor: str | None = None
+    held: tuple[str, ...] = ()
     is_over: bool = False
     progress: BulkProgress = field(default_factory=BulkProgress)
 

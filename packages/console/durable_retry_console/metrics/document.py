@@ -74,6 +74,7 @@ class MetricFigures(Answer):
     ]
     late_ms: Annotated[Percentiles, Field(description="From when a wait was due to its end.")]
     openings: Annotated[int, Field(description="Outages that began: a circuit opened, by itself or by hand.")]
+    key_openings: Annotated[int, Field(description="The same of the circuits of limit keys.")]
     attempt_seconds: Annotated[
         float,
         Field(
@@ -127,6 +128,7 @@ class MetricFigures(Answer):
             },
             "late_ms": Percentiles.of(counts, "late_ms"),
             "openings": _whole(counts, "openings"),
+            "key_openings": _whole(counts, "key_openings"),
             "attempt_seconds": _rounded(counts, "attempt_seconds"),
             "current_concurrency": _mean_limit(counts, "concurrency") if with_limits else None,
             "current_rate_per_second": _mean_limit(counts, "rate") if with_limits else None,

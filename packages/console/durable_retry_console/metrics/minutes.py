@@ -177,7 +177,7 @@ def _count_end(fact: OperationEnded) -> None:
 def _count_opening(fact: CircuitChanged) -> None:
     # A probe that fails opens it again: the outage was counted.
     if fact.before in FREE and fact.after not in FREE:
-        MINUTES.count(fact.dependency, {"openings": 1})
+        MINUTES.count(fact.dependency, {"openings" if fact.limit_key is None else "key_openings": 1})
 
 
 def _count_limits(fact: LimitsRead) -> None:

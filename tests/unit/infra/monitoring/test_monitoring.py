@@ -13,6 +13,7 @@ from durable_retry.telemetry.metrics import METRICS, Metric, MetricKind
 FOLDER: Final = Path(__file__).parents[4] / "infra" / "monitoring"
 VALUES: Final = {
     "durable_retry.outcome": {"success", "failure", "not_sent", "started", "replayed", "key_reused"},
+    "durable_retry.circuit.of": {"dependency", "limit_key"},
     "durable_retry.circuit.state": {"closed", "open", "half_open", "forced_open", "disabled"},
 }
 SELECTOR: Final = re.compile(r"(durable_retry_\w+)(?:\{([^}]*)\})?")

@@ -150,7 +150,8 @@ export const bulkActionLink = linkTo("bulk-actions");
 /** What operations share, such as a debounce key, which leads to all that have it. */
 export const sharedLink = (name, value) => (value ? cutLink(link("operations", { [name]: value }), value) : h("span", { class: "dim" }, "–"));
 export const correlationLink = (id) => sharedLink("correlation_id", id);
-export const circuitLink = (name) => (name ? h("a", { href: link(`circuits/${encodeURIComponent(name)}`) }, name) : h("span", { class: "dim" }, "none"));
+/** A link to the circuit of a dependency, or of one of its limit keys. */
+export const circuitLink = (name, limitKey, text = name) => (name ? h("a", { href: link(`circuits/${encodeURIComponent(name)}`, { limit_key: limitKey }) }, text) : h("span", { class: "dim" }, "none"));
 
 // Dialogs and fields. The browser keeps the focus inside a dialog and closes it with Escape.
 

@@ -58,6 +58,13 @@ def test_an_act_is_noted_with_who_did_it_to_what_and_why(notes: Notes) -> None:
     ]
 
 
+def test_an_act_on_the_circuit_of_a_limit_key_names_the_key(notes: Notes) -> None:
+    words, circuit = "asked to reset the circuit for a&b", TargetType.CIRCUIT
+    report(PersonActed("ada", words, circuit, "payments", "a new credential", "payments", "a&b"))
+    assert notes.items[0]["limit_key"] == "a&b"
+    assert notes.items[0]["target"]["url"] == "/api/circuits/payments?limit_key=a%26b"
+
+
 def test_what_is_done_to_many_has_a_kind_of_its_own(notes: Notes) -> None:
     report(
         PersonActed(None, "began to replay many dead letters", TargetType.BULK_ACTION, "bulk-1", None, None)
@@ -108,7 +115,8 @@ def test_an_outage_of_a_limit_key_is_an_entry_of_its_own(notes: Notes) -> None:
     report(replace(changed(CLOSED, OPEN), limit_key="customer-17"))
     assert len(set(notes.names)) == 2
     assert notes.items[1]["what"] == "the circuit for customer-17 is open"
-    assert notes.items[1]["dependency"] == "payments"
+    assert (notes.items[1]["dependency"], notes.items[1]["limit_key"]) == ("payments", "customer-17")
+    assert notes.items[1]["target"]["url"] == "/api/circuits/payments?limit_key=customer-17"
 
 
 @pytest.mark.parametrize(("by", "who"), [("circuit", None), ("api", None), ("ada", "ada")])

@@ -16,7 +16,7 @@ from durable_retry.engine.pace import Quota
 from durable_retry.settings.alerts import AlertSettings
 from durable_retry.settings.configuration import using
 from durable_retry.telemetry import metrics
-from durable_retry_console.alerts.health import HealthMetrics, all_thresholds, show
+from durable_retry_console.alerts.health import Circuits, HealthMetrics, all_thresholds, show
 from durable_retry_console.alerts.rules import Alert, alert_changes
 from tests.support.builders import NOON, after
 from tests.support.circuit import tripped
@@ -41,10 +41,8 @@ METRICS = HealthMetrics(
     ),
     outbox_lag_seconds=4.0,
     circuits={
-        "payments": Breaker(
-            state=CircuitState.OPEN,
-            opened_at=after(-30),
-            quota=Quota(5, 20, NOON, after(10)),
+        "payments": Circuits(
+            Breaker(state=CircuitState.OPEN, opened_at=after(-30), quota=Quota(5, 20, NOON, after(10)))
         )
     },
     now=NOON,
@@ -100,7 +98,8 @@ def test_one_outage_is_one_incident_however_often_a_probe_fails() -> None:
         if minute == 35:
             desk.control(60 * minute, ManualControl.CLOSE)
         now = after(60 * minute)
-        health = replace(METRICS, circuits={"payments": desk.breaker}, now=now, blocked_lanes=None)
+        circuits = {"payments": Circuits(desk.breaker)}
+        health = replace(METRICS, circuits=circuits, now=now, blocked_lanes=None)
         for alert in alert_changes(known, health.with_thresholds(AlertSettings().thresholds), now):
             known[alert.condition] = alert
             changes.append((minute, alert.state))
@@ -194,8 +193,14 @@ def test_a_dependency_has_thresholds_of_its_own() -> None:
 def test_the_circuit_of_a_limit_key_counts_for_the_alert_of_its_dependency() -> None:
     with using(parse_config(CONFIG, {})):
         opened = Breaker(state=CircuitState.OPEN, opened_at=after(-90), limit_key="customer-17")
-        health = replace(METRICS, circuits={"payments": Breaker()}, keys={"payments": [opened]})
+        health = replace(METRICS, circuits={"payments": Circuits(Breaker(), [opened])})
         metrics = {each.condition: each for each in health.with_thresholds(all_thresholds())}
     metric = metrics["circuit_open_seconds:payments"]
     assert (metric.value, metric.keys) == (90.0, ("customer-17",))
     assert {each.keys for condition, each in metrics.items() if condition != metric.condition} == {None}
+
+
+def test_an_alert_names_no_limit_key_once_the_dependencys_own_circuit_is_open() -> None:
+    of_key = Breaker(state=CircuitState.OPEN, opened_at=after(-90), limit_key="customer-17")
+    both = Circuits(Breaker(state=CircuitState.FORCED_OPEN, opened_at=after(-10)), [of_key])
+    assert (both.open_keys, both.open_seconds(NOON)) == (None, 90.0)

@@ -12,7 +12,7 @@ from durable_retry_console.alerts.rules import (
     Failure,
     HealthMetric,
     alert_changes,
-    new_values,
+    with_new_values,
 )
 from tests.support.builders import NOON
 
@@ -147,11 +147,9 @@ def test_the_end_is_for_those_who_were_sent_the_beginning() -> None:
 def test_a_raised_alert_whose_value_moves_is_told_with_the_value_of_the_moment() -> None:
     known = {"dead_letters": raised()}
     metrics = [HealthMetric("dead_letters", 400, 100), HealthMetric("outbox_lag_seconds", 400, 100)]
-    assert [(alert.condition, value) for alert, value in new_values(known, metrics)] == [
-        ("dead_letters", 400.0)
-    ]
-    assert list(new_values(known, [HealthMetric("dead_letters", known["dead_letters"].value, 100)])) == []
-    assert list(new_values(known, [HealthMetric("dead_letters", None, 100)])) == []
+    assert list(with_new_values(known, metrics)) == [replace(known["dead_letters"], value=400.0)]
+    for value in (known["dead_letters"].value, None):
+        assert list(with_new_values(known, [HealthMetric("dead_letters", value, 100)])) == []
 
 
 def test_a_test_says_that_nothing_is_wrong() -> None:
@@ -168,5 +166,5 @@ def test_an_alert_of_a_circuit_names_the_limit_keys_that_it_is_open_for() -> Non
     cleared = replace(metric, value=0.0, keys=None)
     (ended,) = alert_changes({metric.condition: alert}, [cleared], LATER)
     assert (ended.is_raised, ended.title) == (False, alert.title)
-    few = replace(alert, keys=keys[:1])
+    (few,) = with_new_values({metric.condition: alert}, [replace(metric, keys=keys[:1])])
     assert few.title == "Circuit open, warehouse for customer-0"

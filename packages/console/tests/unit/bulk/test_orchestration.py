@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import CANCEL_BULK_EVENT
+from durable_retry.engine.base.names import BULK_PAGE, CANCEL_BULK_EVENT
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry_console.bulk.orchestration import bulk_action
 from durable_retry_console.bulk.shapes import BatchPace, BulkAction, BulkInput
@@ -122,8 +122,34 @@ def test_the_history_stays_short_however_long_a_circuit_is_open(minutes: int) ->
     stage.answer = lambda name, given: _seen_every_15_seconds(letters(name, given), stage)
     document = stage.run()
     assert (document["status"], document["started"]) == ("completed", 12)
-    assert letters.all_replayed == letters.ids
+    assert sorted(letters.all_replayed) == sorted(letters.ids)
     assert stage.longest_history < 250
+
+
+@pytest.mark.parametrize("circuit_is_open_for", [1, 70, 99])
+def test_what_waits_for_a_circuit_keeps_nothing_else_back(circuit_is_open_for: int) -> None:
+    letters, opens_at = Letters(350), NOON + timedelta(hours=1)
+    letters.held = dict.fromkeys(letters.ids[:circuit_is_open_for], opens_at)
+    document = staged(letters).run()
+    assert (document["status"], document["started"]) == ("completed", 350)
+    assert sorted(letters.all_replayed) == sorted(letters.ids)
+    others = [one for at, batch in letters.replayed if at < opens_at for one in batch]
+    assert set(others) == set(letters.ids[circuit_is_open_for:])
+
+
+def test_where_a_page_and_more_waits_for_a_circuit_no_further_page_is_read() -> None:
+    letters, opens_at = Letters(1_000), NOON + timedelta(hours=1)
+    letters.held = dict.fromkeys(letters.ids, opens_at)
+    stage, pages = staged(letters), 0
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        nonlocal pages
+        pages += name == BULK_PAGE and stage.now < opens_at
+        return letters(name, given)
+
+    stage.answer = answer
+    assert stage.run()["started"] == 1_000
+    assert pages == 1
 
 
 def _seen_every_15_seconds(answer: Any, stage: Stage) -> Any:
@@ -180,10 +206,13 @@ def test_a_cancellation_during_the_wait_for_a_circuit_ends_it() -> None:
     letters = Letters(1)
     letters.held = {"dl-0": NOON + timedelta(days=1)}
     stage = staged(letters)
+    stage.run_until_waiting()
+    stage._fire_next_timer()  # of the rate
+    began = stage.now
     assert stage.run_until_waiting()["waiting_until"] == to_rfc3339(NOON + timedelta(days=1))
     stage.raise_event(CANCEL_BULK_EVENT, {})
     assert stage.run_until_waiting()["status"] == "cancelled"
-    assert stage.now == NOON
+    assert stage.now == began
 
 
 def test_a_cancellation_survives_into_the_next_execution() -> None:

@@ -103,7 +103,7 @@ def test_a_cell_adds_up_its_minutes_also_those_that_are_written(manual_clock: Ma
 
 
 @pytest.mark.usefixtures("manual_clock")
-def test_an_outage_counts_once_however_many_of_its_probes_fail() -> None:
+def test_an_outage_counts_once_however_many_of_its_probes_fail_and_those_of_limit_keys_apart() -> None:
     record_facts()
     MINUTES.clear()
     moves = (
@@ -115,8 +115,9 @@ def test_an_outage_counts_once_however_many_of_its_probes_fail() -> None:
         (CircuitState.CLOSED, CircuitState.DISABLED),
     )
     for before, after in moves:
-        report(CircuitChanged("payments", before, after, "", "circuit"))
-    assert of_payments() == {"openings": 1}
+        for limit_key in (None, "a", "b"):
+            report(CircuitChanged("payments", before, after, "", "circuit", limit_key=limit_key))
+    assert of_payments() == {"openings": 1, "key_openings": 2}
     MINUTES.clear()
 
 

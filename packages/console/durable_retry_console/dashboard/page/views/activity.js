@@ -27,12 +27,12 @@ const COLUMNS = [
   { name: "Until", text: (one) => one.until },
 ];
 
-function targetLink({ target: { type, id } }) {
+function targetLink({ target: { type, id }, limit_key: key }) {
   switch (type) {
     case "operation": return operationLink(id, short(id));
     case "dead_letter": return deadLetterLink(id, short(id));
     case "event": return eventLink(id, short(id));
-    case "circuit": return circuitLink(id);
+    case "circuit": return circuitLink(id, key);
     case "saga": return sagaLink(id, short(id));
     case "bulk_action": return bulkActionLink(id, short(id));
     case "cause": return causeLink(id, short(id));

@@ -3,10 +3,10 @@
 import { doing } from "../acting.js";
 import { get, getSeldom, segment } from "../api.js";
 import { callWindow } from "../charts.js";
-import { h, link } from "../dom.js";
+import { go, h, link } from "../dom.js";
 import { ago, at, duration, inFull, now, number, percent, plural, span, until, when, words } from "../format.js";
 import { column, counts, pagedTable, table, textColumn } from "../lists.js";
-import { all, badge, card, circuitLink, facts, headline, linesCard, mono, notice, operationLink, unreadPart } from "../pieces.js";
+import { all, ask, badge, button, card, circuitLink, facts, headline, linesCard, mono, notice, operationLink, unreadPart } from "../pieces.js";
 import { COUNT_SECONDS, countedOperations, countingNote, Paced, waitingIn, WINDOWS } from "../poll.js";
 import { hourCharts, lastHour } from "./metrics.js";
 import { TRY } from "./operations.js";
@@ -136,6 +136,8 @@ const SWITCHES = [
   { what: "reset", label: "Reset", kind: "quiet", fields: [WHY], words: "Closes it and clears its counts." },
 ];
 
+const RESET = SWITCHES.at(-1);
+
 /** The operations that a circuit or a throttling pause holds, with the state in which they wait. */
 async function waitsOf(dependency, signal) {
   const pages = HELD.map(async (status) => ({ status, items: (await get("operations", { dependency, status, limit: 10 }, signal)).items }));
@@ -144,30 +146,32 @@ async function waitsOf(dependency, signal) {
 
 const HELD = ["waiting_circuit", "waiting_throttle"];
 
-export function circuitView({ id: name, reload }) {
+export function circuitView({ id: name, query, reload }) {
   const path = `circuits/${segment(name)}`;
-  const later = {
+  const key = query.limit_key; // Whose circuit it is; undefined for the dependency's own.
+  const outages = new Paced((signal) => get("activity", { kind: "circuit", dependency: name, q: key, limit: 20 }, signal), 5);
+  const later = key ? { outages } : {
     waits: new Paced((signal) => waitsOf(name, signal), 5),
     counted: new Paced((signal) => countedOperations(WINDOWS[0][0], signal), COUNT_SECONDS),
-    outages: new Paced((signal) => get("activity", { kind: "circuit", dependency: name, limit: 20 }, signal), 5),
+    outages,
     hour: lastHour(name),
   };
   return {
-    title: name,
+    title: key ? `${name} for ${key}` : name,
     later,
     load: async (signal) => {
-      const [circuit, dependencies] = await Promise.all([get(path, {}, signal), getSeldom("dependencies", signal).catch(() => ({ items: [] }))]);
+      const [circuit, dependencies] = await Promise.all([get(path, { limit_key: key }, signal), getSeldom("dependencies", signal).catch(() => ({ items: [] }))]);
       const settings = dependencies.items.find((one) => one.name === name) ?? null;
       return { ...circuit, settings, opens_at_ratio: settings?.circuit.failure_ratio ?? null };
     },
     render: (read) => {
-      const circuit = { ...read, waits: later.waits.known, counted: later.counted.known, outages: later.outages.known, hour: later.hour.value };
+      const circuit = { ...read, waits: later.waits?.known, counted: later.counted?.known, outages: outages.known, hour: later.hour?.value };
       return [
         head(circuit, path, reload),
+        limitKeys(circuit, path, reload),
         trip(circuit),
-        limitKeys(circuit),
-        card("Window", [callWindow(circuit.window, circuit.opens_at_ratio), circuit.calls ? ratioBar(circuit) : null, numbers(circuit)]),
-        lately(circuit), limits(circuit), outages(circuit), waiting(circuit, reload), audit(circuit), settings(circuit),
+        card(!key && hasOneForEachKey(circuit) ? "Window of operations without a limit key" : "Window", [callWindow(circuit.window, circuit.opens_at_ratio), circuit.calls ? ratioBar(circuit) : null, numbers(circuit)]),
+        ...(key ? [outagesOf(circuit), audit(circuit)] : [lately(circuit), limits(circuit), outagesOf(circuit), waiting(circuit, reload), audit(circuit), settings(circuit)]),
       ];
     },
   };
@@ -181,17 +185,27 @@ const OUTAGES = [
 ];
 
 const KEYS = [
-  column("limit_key", "Limit key"),
+  column("limit_key", "Limit key", (key, { dependency }) => circuitLink(dependency, key, key)),
   column("state", "State", (state) => badge(state)),
   column("first_opened_at", "Open since", when),
   column("retry_at", "Next probe", (instant) => (instant ? until(instant) : "–")),
   column("last_error", "Last error", undefined, "wide"),
 ];
 
-/** The circuits of limit keys that are not closed; null without any. */
-function limitKeys({ limit_keys: keys }) {
-  return keys ? card("Limit keys", table("Limit keys", KEYS, keys, { keyOf: (one) => one.limit_key })) : null;
+/** The circuits of limit keys that are not closed, and the way to that of any; null where keys have none. */
+function limitKeys({ dependency, limit_key: key, limit_keys: keys, settings: given }, path, reload) {
+  if (!hasOneForEachKey({ settings: given })) return null;
+  if (key) return h("p", { data: { key: "whose" } }, "The circuit of one limit key. ", circuitLink(dependency, undefined, `The circuit of ${dependency}`), " counts for every key while it is held open or disabled by hand.");
+  const columns = [...KEYS, { name: "Actions", isBare: true, cell: (one) => turning(RESET, one, path, reload) }];
+  const lookUp = async () => {
+    const typed = await ask({ title: `A limit key of ${dependency}`, fields: [{ name: "limit_key", label: "Limit key" }], action: "Show its circuit", kind: "main" });
+    if (typed) go(path, typed);
+  };
+  const closed = "Those of all limit keys are closed.";
+  return card("Limit keys", table("Limit keys", columns, keys ?? [], { keyOf: (one) => one.limit_key, nothing: closed }), { more: button("Look up a key", lookUp, "quiet") });
 }
+
+const hasOneForEachKey = ({ settings: given }) => given?.circuit.by === "limit_key";
 
 /** The last hour, or that it is asked for still, or why it is not there. */
 function lately({ hour, dependency }) {
@@ -204,9 +218,11 @@ const loading = () => h("p", { class: "loading-part" }, "Loading…");
 /** When an outage was, or since when it goes on. */
 export const outageSpan = ({ at: began, until: ended }) => (ended ? h("time", { datetime: began, title: `${inFull(began)} to ${inFull(ended)}` }, span(Date.parse(began), Date.parse(ended))) : when(began));
 
-function outages({ outages: found, dependency }) {
-  const content = found ? table("Outages", OUTAGES, found.items, { keyOf: (one) => one.at, nothing: "It has not opened yet." }) : loading();
-  return card("Outages", content, { more: all("activity", { kind: "circuit", dependency }) });
+function outagesOf({ outages: found, dependency, limit_key: key }) {
+  // Words of one key can be in another.
+  const items = found?.items.filter((one) => !key || one.limit_key === key);
+  const content = found ? table("Outages", OUTAGES, items, { keyOf: (one) => `${one.at} ${one.limit_key}`, nothing: "It has not opened yet." }) : loading();
+  return card("Outages", content, { more: all("activity", { kind: "circuit", dependency, q: key }) });
 }
 
 function head(circuit, path, reload) {
@@ -214,9 +230,14 @@ function head(circuit, path, reload) {
   const isUnchanged = circuit.reason === "new"; // What the API gives as the reason of a circuit that never moved.
   const since = outage(circuit);
   const why = isUnchanged ? h("span", { class: "dim" }, "It has not opened yet.") : [h("span", {}, words(circuit.reason)), h("span", { class: "dim" }, `by ${circuit.changed_by}`)];
-  const turn = (given) => doing(path, reload, { ...given, title: `${given.label}: ${circuit.dependency}`, done: `${given.label}: requested.` });
   return headline([badge(circuit.state), since ? h("span", {}, since) : why, next(circuit)],
-    isOff ? h("span", { class: "dim" }, "Switched off in dependencies.toml") : SWITCHES.map(turn));
+    isOff ? h("span", { class: "dim" }, "Switched off in dependencies.toml") : SWITCHES.map((one) => turning(one, circuit, path, reload)));
+}
+
+/** A switch of the circuit of a dependency, or of one of its limit keys. */
+function turning(given, { dependency, limit_key: key }, path, reload) {
+  const bodyOf = (typed) => ({ ...typed, limit_key: key });
+  return doing(path, reload, { ...given, bodyOf, title: `${given.label}: ${dependency}${key ? ` for ${key}` : ""}`, done: `${given.label}: requested.` });
 }
 
 /** The window that opened it: a new epoch begins without calls, and the question is what went before. */
@@ -228,7 +249,9 @@ function trip(circuit) {
 function numbers(circuit) {
   return facts([
     ["Failing", percent(circuit.failure_ratio)], ["Slow calls", number(circuit.slow_calls)],
-    ["Operations waiting", [waitingFor(circuit, circuit.counted), circuit.counted && countingNote(circuit.counted) ? h("small", { class: "dim" }, " Still counting.") : null]], ["Attempts per operation, 15 min", amplificationOf(circuit, circuit.counted)], ["Next probe", circuit.retry_at ? until(circuit.retry_at) : null], ["Held until", circuit.expires_at ? at(circuit.expires_at) : null],
+    ...(circuit.limit_key ? [["Operations waiting", `about ${number(circuit.waiting)}`]] : [
+      ["Operations waiting", [waitingFor(circuit, circuit.counted), circuit.counted && countingNote(circuit.counted) ? h("small", { class: "dim" }, " Still counting.") : null]], ["Attempts per operation, 15 min", amplificationOf(circuit, circuit.counted)]]),
+    ["Next probe", circuit.retry_at ? until(circuit.retry_at) : null], ["Held until", circuit.expires_at ? at(circuit.expires_at) : null],
   ]);
 }
 
@@ -275,7 +298,7 @@ function settings({ settings: given, dependency }) {
   const { circuit, retry, timeouts, retry_budget: budget, limits } = given;
   return card("Settings", facts([
     ["Address", mono(given.base_url)],
-    ["Opens at", `${percent(circuit.failure_ratio)} of at least ${number(circuit.minimum_calls)} calls in ${duration(circuit.window_seconds)}`],
+    ["Opens at", `${percent(circuit.failure_ratio)} of at least ${number(circuit.minimum_calls)} calls in ${duration(circuit.window_seconds)}${circuit.by ? ", for each limit key" : ""}`],
     ["Break", `${duration(circuit.break_seconds)}, at most ${duration(circuit.max_break_seconds)}`],
     ["Retries", `${words(retry.strategy)}, ${retry.max_attempts === -1 ? "until the deadline, for ever where there is none" : plural(retry.max_attempts, "attempt")}`],
     ["Retry budget", budget.ratio ? `${budget.ratio} per first attempt, at least ${budget.minimum_per_second} a second` : "off"],

@@ -70,7 +70,7 @@ async function happenedIn(range, dependency, signal) {
   return { marks, outages: outages.items };
 }
 
-const isEventful = (one) => one.attempts || one.started || one.ended || one.openings;
+const isEventful = (one) => one.attempts || one.started || one.ended || one.openings || one.key_openings;
 
 function content(found, path, query) {
   const { total, points } = found;
@@ -112,7 +112,8 @@ function charts(found, path, query) {
 
 /** A function that draws values over time, with what happened beside them. */
 function charting({ points, step_seconds: seconds, happened }, path, dependency) {
-  const openings = points.filter((point) => point.openings).map((point) => ({ at: Date.parse(point.at) + seconds * 500, kind: "opening", text: plural(point.openings, "circuit opened", "circuits opened") }));
+  const opened = ({ openings: own, key_openings: ofKeys }) => [own && plural(own, "circuit opened", "circuits opened"), ofKeys && plural(ofKeys, "circuit of a limit key opened", "circuits of limit keys opened")].filter(Boolean).join(", ");
+  const openings = points.filter(opened).map((point) => ({ at: Date.parse(point.at) + seconds * 500, kind: "opening", text: opened(point) }));
   const zoom = (from, to) => go(path, { dependency, from, to });
   const isEmpty = (layers) => layers.every((layer) => layer.values.every((value) => value === null));
   return (title, name, layers, scale) => card(title, isEmpty(layers) ? empty("There are no values in this time.") : overTime({ title: name, points, seconds, layers, scale, zoom, marks: [...openings, ...(happened?.marks ?? [])] }), { key: name });
@@ -156,14 +157,15 @@ function limitCharts({ points, seconds, chart }) {
   ];
 }
 
-/** The outages of each dependency, from the first opening to the closing. */
+/** The outages of each circuit, from the first opening to the closing. */
 function circuits(happened, points, seconds) {
   const begin = Date.parse(points[0].at);
   const end = Math.min(now(), Date.parse(points.at(-1).at) + seconds * 1_000);
   const outages = (happened?.outages ?? []).map((one) => ({ ...one, from: Date.parse(one.at), to: one.until ? Date.parse(one.until) : end })).filter(({ to }) => to > begin);
   if (!outages.length) return null;
   const outageSpan = ({ from, to, what, reason, until }) => ({ from, to, text: `${what}, ${span(from, to)}${until ? "" : " so far"}: ${reason}` });
-  const rows = [...Map.groupBy(outages, (one) => one.dependency)].sort(([a], [b]) => a.localeCompare(b)).map(([name, spans]) => [name, spans.map(outageSpan)]);
+  const circuit = ({ dependency, limit_key: key }) => (key ? `${dependency} for ${key}` : dependency);
+  const rows = [...Map.groupBy(outages, circuit)].sort(([a], [b]) => a.localeCompare(b)).map(([name, spans]) => [name, spans.map(outageSpan)]);
   return card("Circuit over time", spanRows({ title: "Circuit over time", begin, end, rows }), { key: "circuits" });
 }
 
@@ -174,7 +176,7 @@ function totals({ total, from, to }) {
     figure(percent(total.attempts ? total.failures / total.attempts : null), "of attempts failed", { kind: total.failures ? "is-dead_lettered" : "" }),
     figure(total.amplification === null ? "–" : `× ${total.amplification.toFixed(2)}`, "attempts for each first one", { note: plural(total.retries, "retry", "retries") }),
     figure(number(total.ended), "operations ended", { note: perTime(total.ended, seconds) }),
-    figure(number(total.openings), total.openings === 1 ? "outage began" : "outages began", { kind: total.openings ? "is-open" : "" }),
+    figure(number(total.openings), total.openings === 1 ? "outage began" : "outages began", { kind: total.openings ? "is-open" : "", note: total.key_openings ? `${number(total.key_openings)} of limit keys besides` : null }),
     total.debounce_replaced || total.debounce_ran ? figure(number(total.debounce_ran), "debounced runs", { note: `${number(total.debounce_replaced)} replaced` }) : null);
 }
 
@@ -207,7 +209,8 @@ const FIGURES = [
   percentile("Operation p50", "operation_ms", "p50", "number roomy"),
   percentile("Operation p95", "operation_ms", "p95"),
   percentile("Late p95", "late_ms", "p95"),
-  ...counts("openings"),
+  column("openings", "Openings", (own, { key_openings: ofKeys }) => [number(own), ofKeys ? h("small", { class: "dim" }, ` + ${number(ofKeys)} of limit keys`) : null], "number"),
+  { name: "Openings of limit keys", text: (one) => one.key_openings },
 ];
 // Of one dependency: several have no common limit.
 const LIMITS = [column("current_concurrency", "Limit at once", limitText, "number"), column("current_rate_per_second", "Limit per second", limitText, "number")];
