@@ -17,6 +17,7 @@ from azure.core.exceptions import (
     ResourceModifiedError,
     ResourceNotFoundError,
 )
+from azure.core.paging import ItemPaged
 from azure.data.tables import TableClient, TableErrorCode, TableItem, TableTransactionError, UpdateMode
 
 _KEYS: Final = ("PartitionKey", "RowKey")
@@ -95,12 +96,15 @@ class TableInMemory:
 
     def query_entities(
         self, query_filter: str, *, results_per_page: int | None = None, select: Sequence[str] | None = None
-    ) -> Iterator[Entity]:
+    ) -> ItemPaged[Entity]:
         del results_per_page  # It says how much comes at once, not how much comes.
         terms = _TERM.findall(query_filter)
         assert " and ".join(f"{name} {op} '{text}'" for name, op, text in terms) == query_filter, query_filter
-        for values, etag in list(self._matching([(*term[:2], term[2].replace("''", "'")) for term in terms])):
-            yield Entity({name: values[name] for name in (select or values) if name in values}, etag)
+        entities = [
+            Entity({name: values[name] for name in (select or values) if name in values}, etag)
+            for values, etag in self._matching([(*term[:2], term[2].replace("''", "'")) for term in terms])
+        ]
+        return _paged(entities)
 
     def submit_transaction(self, operations: Iterable[Sequence[Any]]) -> list[Mapping[str, Any]]:
         """Make all changes or none; return the etags of the rows that are there now."""
@@ -176,10 +180,10 @@ class TablesInMemory:
     def get_table_client(self, table: str) -> TableInMemory:
         return self.tables.setdefault(table, TableInMemory())
 
-    def query_tables(self, query_filter: str) -> Iterator[TableItem]:
+    def query_tables(self, query_filter: str) -> ItemPaged[TableItem]:
         found = _NAMES.fullmatch(query_filter)
         assert found is not None, query_filter
-        yield from (TableItem(name) for name in sorted(self.tables) if found[1] <= name < found[2])
+        return _paged([TableItem(name) for name in sorted(self.tables) if found[1] <= name < found[2]])
 
     def delete_table(self, table: str) -> None:
         self.tables.pop(table, None)  # As the client library has it.
@@ -252,3 +256,7 @@ def refuse_large_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("create_entity", "update_entity"):
         monkeypatch.setattr(TableClient, name, limited(getattr(TableClient, name)))
+
+
+def _paged[T](items: list[T]) -> ItemPaged[T]:
+    return ItemPaged(lambda _: items, lambda page: (None, page))

@@ -17,7 +17,7 @@ it becomes a dead letter.
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Self
@@ -27,7 +27,7 @@ from durabletask.internal import orchestrator_service_pb2 as pb
 from durable_retry import clock
 from durable_retry.engine.base.answers import marked, read_or
 from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.base.names import FINISHED, OPERATION, DeadLetterReason
+from durable_retry.engine.base.names import FINISHED, OPERATION, DeadLetterReason, OperationState
 from durable_retry.engine.facts import OperationEnded
 from durable_retry.engine.operations.completion import unreadable_completion, unreadable_document
 from durable_retry.engine.operations.status import checked_document, last_error
@@ -143,34 +143,54 @@ async def add_lost(hub: TaskHub, now: datetime, seconds: float) -> int:
     return added
 
 
-async def _entries_since(kind: OperationList, since: datetime | None) -> dict[str, OperationEntry]:
-    """Return the operations of a list, by their id, of those accepted since an instant; None for all."""
-    by_id: dict[str, OperationEntry] = {}
-    async for begin, _, entries in buckets([kind], None):
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What a comparison asks of the index: there may be many operations, so whole entries are few.
+
+    Attributes:
+        accepted: Ids of those accepted since it begins.
+        failed: States that the list of what failed has, by id.
+        unended: Entries without an end, by id.
+    """
+
+    accepted: set[str] = field(default_factory=set)
+    failed: dict[str, OperationState | None] = field(default_factory=dict)
+    unended: dict[str, OperationEntry] = field(default_factory=dict)
+
+
+async def _read_index(since: datetime) -> _Listed:
+    # A replay is listed once more, at its own time: the latest entry counts, which comes first.
+    listed = _Listed()
+    async for _, _, entries in buckets([OperationList.FAILED], None):
         for entry in entries:
-            if since is None or since <= entry.created_at:
-                # A replay is listed once more, at its own time: the latest entry counts, which comes first.
-                by_id.setdefault(entry.operation_id, entry)
-        if since is not None and begin <= since:
-            break
-    return by_id
+            if entry.operation_id not in listed.failed:
+                listed.failed[entry.operation_id] = entry.status
+                if entry.status not in FINISHED:
+                    listed.unended[entry.operation_id] = entry
+    async for _, _, entries in buckets([OperationList.ALL], None, since=since):
+        for entry in entries:
+            if entry.created_at >= since and entry.operation_id not in listed.accepted:
+                listed.accepted.add(entry.operation_id)
+                if entry.status not in FINISHED and entry.operation_id not in listed.failed:
+                    listed.unended[entry.operation_id] = entry
+    return listed
 
 
 async def _compare_pages(hub: TaskHub, comparison: Comparison, seconds: float) -> tuple[int, Comparison]:
     """Go on with a comparison for so long; return how many operations were added, and where it goes on."""
     begun = page_begun = clock.monotonic_seconds()
-    failed = await _entries_since(OperationList.FAILED, None)
-    listed_entries = await _entries_since(OperationList.ALL, comparison.since)
+    listed = await _read_index(comparison.since)
     added, seen = 0, set[str]()
     while not comparison.is_over and page_begun - begun <= seconds:
         page = await hub.instance_page(comparison.selection, comparison.token)
         seen.update(each.instanceId for each in page.instances)
         for instance in filter(comparison.covers, page.instances):
-            is_known = comparison.is_of_earlier or instance.instanceId in listed_entries
-            added += await _add_to_index(hub, instance, failed.get(instance.instanceId), is_known=is_known)
+            is_known = comparison.is_of_earlier or instance.instanceId in listed.accepted
+            noted = listed.failed.get(instance.instanceId)
+            added += await _add_to_index(hub, instance, noted, is_known=is_known)
         if page.following is None:
-            listed = failed if comparison.is_of_earlier else listed_entries | failed
-            await _keep_vanished(hub, comparison, [each for id_, each in listed.items() if id_ not in seen])
+            unseen = [entry for id_, entry in listed.unended.items() if id_ not in seen]
+            await _keep_vanished(hub, comparison, unseen)
         page_ended = clock.monotonic_seconds()
         comparison = comparison.after_page(page.following, page_ended - page_begun)
         page_begun = page_ended
@@ -188,9 +208,7 @@ async def _keep_vanished(hub: TaskHub, comparison: Comparison, unseen: Iterable[
     unended = [
         entry
         for entry in unseen
-        if comparison.looks_for(entry)
-        and entry.status not in FINISHED
-        and (entry.status is not None or entry.created_at > kept_since)
+        if comparison.looks_for(entry) and (entry.status is not None or entry.created_at > kept_since)
     ]
     gone = await map_bounded(partial(keep_gone, hub), unended, _AT_ONCE)
     if any(gone):
@@ -200,17 +218,22 @@ async def _keep_vanished(hub: TaskHub, comparison: Comparison, unseen: Iterable[
 async def _add_to_index(
     hub: TaskHub,
     instance: pb.OrchestrationState,
-    failed: OperationEntry | None,
+    noted: OperationState | None,
     *,
     is_known: bool,
 ) -> bool:
-    """Add an operation that the index does not have, or not as it is; return whether it was added."""
-    if is_known and is_listed(preview_of(instance).status, None if failed is None else failed.status):
+    """Add an operation that the index does not have, or not as it is; return whether it was added.
+
+    Args:
+        noted: Its state in the list of what failed; None when that does not have it.
+        is_known: Whether the list of all has it.
+    """
+    if is_known and is_listed(preview_of(instance).status, noted):
         return False
     document = await find_status(hub, instance.instanceId)
     if document is None:
         return False
-    note_document(document, last_error(document), is_known=is_known, has_failed=failed is not None)
+    note_document(document, last_error(document), is_known=is_known, has_failed=noted is not None)
     return True
 
 

@@ -172,16 +172,21 @@ type _Partition = tuple[str, list[tables.Row]]
 
 
 async def buckets(
-    kinds: Iterable[OperationList], before: datetime | None, words: str | None = None
+    kinds: Iterable[OperationList],
+    before: datetime | None,
+    words: str | None = None,
+    since: datetime | None = None,
 ) -> AsyncIterator[tuple[datetime, int, list[OperationEntry]]]:
     """Iterate over lists as over one, from an instant (None: the newest), the newest first.
+
+    `since` is in the last bucket; None for all.
 
     Each step gives the beginning of a bucket's time, the rows that it has, and its entries, the newest first;
     of each operation the entry that was noted last. Rows without one of the words are left out, which costs
     less than to look at their entries.
     """
     heads: dict[AsyncIterator[_Partition], _Partition] = {}
-    taken = [_partitions_before(kind, before) for kind in kinds]
+    taken = [_partitions_before(kind, before, since) for kind in kinds]
     while True:
         for partitions in taken:
             if (head := await anext(partitions, None)) is not None:
@@ -194,12 +199,15 @@ async def buckets(
         yield begin, len(rows), _latest_entries(rows, words)
 
 
-async def _partitions_before(kind: OperationList, before: datetime | None) -> AsyncIterator[_Partition]:
+async def _partitions_before(
+    kind: OperationList, before: datetime | None, since: datetime | None = None
+) -> AsyncIterator[_Partition]:
     prefix = f"{kind.value}-"
     after = prefix if before is None else _partition_of_bucket(kind, _bucket_of(before) + 1)
+    end = None if since is None else _partition_of_bucket(kind, _bucket_of(since) - 1)
     limit = _FEWEST_ROWS
     while True:
-        rows = await tables.rows_after(TABLE, after, limit=limit)
+        rows = await tables.rows_after(TABLE, after, limit=limit, before=end)
         found = [(name, list(group)) for name, group in groupby(rows, lambda row: str(row["PartitionKey"]))]
         is_end = len(rows) < limit
         # The last partition may have more rows than were read: the next request begins with it.

@@ -8,9 +8,11 @@ The SDK of tables is imported when one is first used (`table_service.py`).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
+from itertools import chain
+from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, Final
 
 from azure.core.exceptions import ServiceRequestTimeoutError
@@ -20,6 +22,7 @@ from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.settings.storage_account import ConnectionString, credential_of, storage_account
 
 if TYPE_CHECKING:
+    from azure.core.paging import ItemPaged
     from azure.data.tables import TableServiceClient
 
 _TABLE_SERVICE: Final = "durable_retry.stores.storage.table_service:TableService"
@@ -51,10 +54,41 @@ async def run_in_pool[T](action: Callable[[], T]) -> T:
             await free.acquire()
     except TimeoutError as error:
         raise ServiceRequestTimeoutError(f"{_THREADS} storage calls are under way") from error
-    call = asyncio.get_running_loop().run_in_executor(_pool, action)
+    return await asyncio.shield(_begun(action, free))
+
+
+def _begun[T](action: Callable[[], T], free: asyncio.Semaphore) -> asyncio.Future[T]:
+    call = asyncio.get_running_loop().run_in_executor(_pool, _freed_at_error, action)
     # Not before the thread is free: a caller may be cancelled while the call goes on.
     call.add_done_callback(lambda _: free.release())
-    return await asyncio.shield(call)
+    return call
+
+
+def _freed_at_error[T](action: Callable[[], T]) -> T:
+    """Call an action; free what the SDK's frames hold when it fails.
+
+    They refer to the error that refers to them: the answer would wait for the garbage collector.
+    """
+    try:
+        return action()
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            clear_frames(cause.__traceback__)
+            cause = cause.__context__
+        raise
+
+
+def items_of[T](paged: "ItemPaged[T]") -> Iterator[T]:
+    """Iterate over what the SDK returns in pages, and free the last page at the end.
+
+    Its pages refer to themselves: megabytes would wait for the garbage collector, which counts objects.
+    """
+    pages = paged.by_page()
+    try:
+        yield from chain.from_iterable(pages)
+    finally:
+        vars(pages).clear()
 
 
 @cache

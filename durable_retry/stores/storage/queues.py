@@ -19,7 +19,7 @@ from durable_retry.deferred import imported
 from durable_retry.engine.base.errors import MessageRefusedError
 from durable_retry.settings.configuration import encodes_queue_messages
 from durable_retry.settings.storage_account import ConnectionString, credential_of, storage_account
-from durable_retry.stores.storage.clients import CLIENT_OPTIONS, run_in_pool
+from durable_retry.stores.storage.clients import CLIENT_OPTIONS, items_of, run_in_pool
 
 if TYPE_CHECKING:
     from azure.storage.queue import QueueServiceClient
@@ -131,7 +131,8 @@ def _take_left(queue: str, deliveries: int) -> list[TakenMessage]:
     if all((message.dequeue_count or 0) < deliveries for message in seen):
         return []
     # A list, as the iterator goes on receiving: it would meet again what is given back meanwhile.
-    received = list(client.receive_messages(max_messages=_TAKEN_AT_ONCE, visibility_timeout=_TAKEN_SECONDS))
+    pages = client.receive_messages(max_messages=_TAKEN_AT_ONCE, visibility_timeout=_TAKEN_SECONDS)
+    received = list(items_of(pages))
     taken = []
     for message in received:
         if (message.dequeue_count or 0) > deliveries:

@@ -21,7 +21,7 @@ from azure.core.exceptions import (
 from durable_retry.deferred import imported
 from durable_retry.engine.base.errors import REFUSED_STATUSES, ContendedError, StorageRefusedError
 from durable_retry.stores.storage import clients as storage_clients
-from durable_retry.stores.storage.clients import run_in_pool
+from durable_retry.stores.storage.clients import items_of, run_in_pool
 
 if TYPE_CHECKING:
     from azure.data.tables import TableClient
@@ -206,7 +206,7 @@ async def read_partition(table: str, partition_key: str) -> list[Versioned]:
 
     def query(client: "TableClient") -> list[Versioned]:
         entities = client.query_entities(f"PartitionKey eq '{_odata_text(partition_key)}'")
-        return [Versioned(dict(entity), str(entity.metadata["etag"])) for entity in entities]
+        return [Versioned(dict(entity), str(entity.metadata["etag"])) for entity in items_of(entities)]
 
     return await _run_on_table(table, query)
 
@@ -256,7 +256,7 @@ async def _query(
             results_per_page=None if most is None else min(most, _MAX_PAGE_ROWS),
             select=None if only is None else list(only),
         )
-        return [dict(entity) for entity in islice(entities, most)]
+        return [dict(entity) for entity in islice(items_of(entities), most)]
 
     return await _run_on_table(table, query)
 
@@ -313,7 +313,7 @@ async def tables_between(after: str, before: str) -> list[str]:
         pages = storage_clients.table_service().query_tables(
             f"TableName ge '{after}' and TableName lt '{before}'"
         )
-        return [str(table.name) for table in pages]
+        return [str(table.name) for table in items_of(pages)]
 
     return await run_in_pool(query)
 

@@ -1,11 +1,15 @@
 """Rows, transactions, versions and ranges, on real tables and on the fake that the simulation uses."""
 
 import asyncio
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 from azure.core.exceptions import ServiceResponseError
+from azure.core.paging import PageIterator
 
 from durable_retry.engine.base.errors import ContendedError, StorageRefusedError
 from durable_retry.stores.storage import contents, tables
@@ -167,3 +171,33 @@ async def test_a_change_whose_answer_is_lost_meets_itself(monkeypatch: pytest.Mo
 
     assert await tables.change_row("Lost", row("a"), rule, read=count_of, write=with_count) == 1
     assert seen == [None, 1]
+
+
+@contextmanager
+def cycles() -> Iterator[list[Any]]:
+    """Yield a list that has, when the block has ended, what only the garbage collector frees."""
+    found: list[Any] = []
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        yield found
+        gc.collect()
+        found += gc.garbage
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+async def test_what_storage_answered_is_freed_without_the_garbage_collector() -> None:
+    """A page may have a megabyte, and the collector comes after so many objects."""
+    assert await tables.insert_if_absent("Freed", row("a"))
+    with cycles() as found:
+        assert not await tables.insert_if_absent("Freed", row("a"))
+        assert await tables.read("Freed", "p", "b") is None
+        assert (await tables.rows_between("Freed", "p", limit=1)).rows
+        assert await tables.rows_after("Freed", "o", limit=1)
+        assert await tables.read_partition("Freed", "p")
+        assert await tables.tables_between("F", "G")
+    assert [each for each in found if isinstance(each, PageIterator | BaseException)] == []

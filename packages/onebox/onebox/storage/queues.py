@@ -11,6 +11,7 @@ import binascii
 import contextlib
 import functools
 import http.client
+import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
@@ -152,8 +153,11 @@ class StorageQueue:
     def _receive(self, count: int, hidden_seconds: int) -> list[QueueMessage]:
         pages = self._client.receive_messages(
             messages_per_page=count, max_messages=count, visibility_timeout=hidden_seconds
-        )
-        return list(pages)
+        ).by_page()
+        try:
+            return list(itertools.chain.from_iterable(pages))
+        finally:
+            vars(pages).clear()  # they refer to themselves: only the garbage collector would free the last
 
     async def put(self, content: str) -> None:
         """Add a message whose text is stored as it is given.

@@ -55,9 +55,12 @@ class _Executor(sdk._OrchestrationExecutor):  # noqa: SLF001 - the SDK has no pu
         ctx = self.context
         if ctx is not None:
             ctx._generator = ctx._previous_task = None  # noqa: SLF001 - the SDK has no public way
-            ctx._pending_tasks.clear()  # noqa: SLF001 - as above
-            for waiting in chain.from_iterable(ctx._pending_events.values()):  # noqa: SLF001 - as above
+            events = [*chain.from_iterable(ctx._pending_events.values())]  # noqa: SLF001 - as above
+            for waiting in events:
                 waiting.set_cancel_handler(None)
+            for waiting in (*events, *ctx._pending_tasks.values()):  # noqa: SLF001 - as above
+                waiting._parents.clear()  # noqa: SLF001 - as above
+            ctx._pending_tasks.clear()  # noqa: SLF001 - as above
             ctx._pending_events.clear()  # noqa: SLF001 - as above
 
     def go_on(self, tail: Sequence[pb.HistoryEvent], new: Sequence[pb.HistoryEvent]) -> Any:

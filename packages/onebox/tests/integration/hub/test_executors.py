@@ -85,15 +85,16 @@ async def test_a_turn_that_was_not_committed_is_replayed(tmp_path: Path) -> None
 
 
 class WatchedOrchestrators(Orchestrators):
-    """Notes the contexts that the SDK makes, without keeping them."""
+    """Notes the contexts and the waiting tasks that the SDK makes, without keeping them."""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(limit_bytes, replayed_first=0)
-        self.contexts: list[weakref.ref[Any]] = []
+        self.made: list[weakref.ref[Any]] = []
 
     def _replay(self, request: TurnRequest) -> tuple[Any, Any]:
         kept, result = super()._replay(request)
-        self.contexts.append(weakref.ref(kept.executor.context))
+        context = kept.executor.context
+        self.made += map(weakref.ref, [context, *context._pending_tasks.values()])
         return kept, result
 
 
@@ -112,8 +113,10 @@ async def test_what_is_over_is_freed_without_the_garbage_collector(tmp_path: Pat
     async with running_hub(tmp_path, invoker) as hub:
         await hub.tasks.start(Start("timer", "sleeper", input="0.01"))
         await hub.tasks.start(Start("event", "wait_for_go"))
+        await hub.tasks.start(Start("either", "event_or_timer", input="60"))
         await hub.tasks.wait_finished("timer")
-        await hub.tasks.terminate("event", None)
-        await hub.tasks.wait_finished("event")
-    assert len(executors.contexts) >= 2
-    assert [each() for each in executors.contexts if each() is not None] == []
+        for instance in ("event", "either"):
+            await hub.tasks.terminate(instance, None)
+            await hub.tasks.wait_finished(instance)
+    assert len(executors.made) >= 4
+    assert [each() for each in executors.made if each() is not None] == []
