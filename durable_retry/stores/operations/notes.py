@@ -273,7 +273,10 @@ def _plan_write(writer: _Writer, loop: asyncio.AbstractEventLoop, seconds: float
 
     def begin() -> None:
         writer.timer = None
-        _run_in_background(writer, _write_held(writer, loop))
+        if writer.lock.locked():  # A write of slow storage: those behind it would only be more and more.
+            _plan_write(writer, loop, writer.pause_seconds)
+        else:
+            _run_in_background(writer, _write_held(writer, loop))
 
     writer.timer = loop.call_later(seconds, begin)
 

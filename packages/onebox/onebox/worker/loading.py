@@ -1,10 +1,12 @@
 """Loads the app through `azure_functions_runtime`, the library that the Azure worker itself runs."""
 
+import ctypes
 import functools
 import gc
 import importlib
 import json
 import os
+import platform
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from azure.functions import _durable_functions
 from azure_functions_runtime import handle_event, start_threadpool_executor
@@ -36,6 +38,10 @@ from onebox.worker.stalls import watched_load
 _REGISTRY = handle_event._functions  # noqa: SLF001 # there is no public way to it
 
 _COLLECT_FROM_OBJECTS = 20_000  # ten times Python's own; they are a few megabytes
+
+_LARGE_BYTES: Final = 128 * 1024  # where glibc begins, too
+_GLIBC_OPTIONS: Final = ((-1, _LARGE_BYTES), (-3, _LARGE_BYTES), (-8, 2))
+"""M_TRIM_THRESHOLD, M_MMAP_THRESHOLD and M_ARENA_MAX of <malloc.h>."""
 
 # Where the SDK's decorators leave the function that they wrap.
 _DURABLE_CODE = {ORCHESTRATION_TRIGGER: "orchestrator_function", ENTITY_TRIGGER: "entity_function"}
@@ -116,6 +122,7 @@ def load_app(folder: Path) -> Catalogue:
         raise CannotStartError(f"no {script.name} in {folder}: is this the folder of a function app?")
     os.chdir(folder)
     sys.path.insert(0, str(folder))
+    _keep_large_blocks_apart()
     load_binding_registry()
     start_threadpool_executor()
     with watched_load(folder):
@@ -134,6 +141,17 @@ def tune_garbage_collector() -> None:
     gc.freeze()
     first, *others = gc.get_threshold()
     gc.set_threshold(max(first, _COLLECT_FROM_OBJECTS), *others)
+
+
+def _keep_large_blocks_apart() -> None:
+    """Have glibc return large blocks to the system when they are freed, and share its heaps among threads.
+
+    By itself it puts them into its heaps once one was freed, and has a heap for nearly every thread: in an
+    hour each comes to hold the largest answer of storage that its thread read.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        for option, value in _GLIBC_OPTIONS:
+            ctypes.CDLL(None).mallopt(option, value)
 
 
 def _decide_typing() -> None:

@@ -1,4 +1,5 @@
 import json
+import platform
 import signal
 import socket
 import sqlite3
@@ -185,6 +186,26 @@ print(gc.get_threshold(), gc.get_freeze_count() > 10_000)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "(50000, 3, 4) True\n"
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc that keeps them")
+def test_a_large_block_is_returned_to_the_system_also_after_one_was_freed() -> None:
+    code = """
+import ctypes
+from onebox.worker.loading import _keep_large_blocks_apart
+class Info(ctypes.Structure):
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+info = ctypes.CDLL(None).mallinfo2
+info.restype = Info
+_keep_large_blocks_apart()
+bytearray(3_000_000)
+apart = info().hblks
+large = bytearray(2_000_000)
+print(info().hblks - apart)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "1\n"
 
 
 HANGS = """

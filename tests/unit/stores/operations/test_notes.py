@@ -110,6 +110,19 @@ async def test_a_note_is_written_by_itself(storage: Storage) -> None:
     assert storage.rows("writer") == []
 
 
+async def test_no_writes_queue_behind_one_that_takes_long(storage: Storage) -> None:
+    writer = operation_notes._writers.get()
+    writer.pause_seconds = 0.0
+    async with asyncio.timeout(30), writer.lock:
+        note_accepted(an_operation())
+        for _ in range(3):
+            timer = planned(writer)
+            while writer.timer is timer:  # noqa: ASYNC110 - as in `until_written`
+                await asyncio.sleep(0.001)
+        assert not writer.tasks
+    await until_written(storage)
+
+
 async def test_an_entry_has_what_lists_filter_by(storage: Storage) -> None:
     debounce = Debounce(entity="e", key="stock-3", seconds=1.0, accepted_at=NOON)
     operation = an_operation(
