@@ -10,13 +10,13 @@ from durabletask.entities import DurableEntity
 
 from durable_retry import clock
 from durable_retry.engine.base.names import CALL_LIMITER
-from durable_retry.engine.limits.limiter import Limiter, Slot, SlotRequest, acquire, give_back
+from durable_retry.engine.limits.limiter import Limiter, Slot, SlotRequest, acquire, give_back, leave
 
 blueprint = df.Blueprint()
 
 
 class CallLimiter(DurableEntity):
-    """Operation `acquire` is called by an orchestration that starts an attempt; `give_back` is a signal."""
+    """Operation `acquire` is called by an orchestration that starts an attempt; the others are signals."""
 
     def acquire(self, request: dict[str, Any]) -> dict[str, Any]:
         """Grant a slot, or return when to ask again. Input: `SlotRequest`; answer: `SlotAnswer`."""
@@ -27,6 +27,10 @@ class CallLimiter(DurableEntity):
     def give_back(self, request: dict[str, Any]) -> None:
         """Free a slot. Input: the `Slot` that was granted."""
         self.set_state(give_back(self._stored_limiter(), Slot.from_json(request), clock.now()).to_json())
+
+    def leave(self, request: dict[str, Any]) -> None:
+        """Free a place. Input: `{"lease_id": ...}` of an attempt that started within its worker's share."""
+        self.set_state(leave(self._stored_limiter(), request["lease_id"], clock.now()).to_json())
 
     def _stored_limiter(self) -> Limiter:
         return Limiter.from_json(self.get_state(dict) or {})

@@ -23,7 +23,7 @@ from durable_retry.engine.circuit.retry_budget import RetryBudgetSettings
 from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction, ProbeRequest
-from durable_retry.engine.limits.limiter import Limiter, Slot, SlotRequest, acquire, give_back
+from durable_retry.engine.limits.limiter import Limiter, Slot, SlotRequest, acquire, give_back, leave
 from durable_retry.engine.limits.settings import KeyLimits, LimitSettings
 from durable_retry.engine.operations.keys import KeyCompletion, KeyRecord, complete, expire
 from durable_retry.engine.order_lanes.lane import Lane, Place, joined, left, passed_to, released, taken
@@ -31,7 +31,7 @@ from tests.support.builders import NOON, after
 from tests.support.circuit import Desk
 
 COVERED: Final[Mapping[str, frozenset[str]]] = {
-    "CallLimiter": frozenset({"acquire", "give_back"}),
+    "CallLimiter": frozenset({"acquire", "give_back", "leave"}),
     "CircuitBreaker": frozenset({"report", "permit", "hand", "key_changed", "forget"}),
     "Debounce": frozenset({"arrive", "begin", "withdraw", "forget"}),
     "IdempotencyRecord": frozenset({"complete", "expire"}),
@@ -129,6 +129,14 @@ def test_a_give_back_that_overtakes_a_repetition_of_its_request_leaks_no_place()
     limiter, _ = acquire(limiter, asking(1, 0), after(2))
     assert limiter.leases == ()
     assert acquire(limiter, asking(2, 3), after(3))[1] == Slot("op-2:1", after(3))
+
+
+def test_a_late_message_of_a_start_in_a_share_takes_no_slot_from_a_later_request() -> None:
+    limiter, granted = acquire(Limiter(), asking(1, 0), NOON)
+    for _ in range(2):
+        limiter = leave(limiter, "op-1:1", after(1))
+    assert limiter.lease_of("op-1:1") is not None
+    assert isinstance(granted, Slot)
 
 
 def test_a_give_back_before_its_request_lends_nothing_afterwards() -> None:

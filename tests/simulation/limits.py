@@ -27,8 +27,9 @@ def slots_are_given_back(story: Story) -> Iterator[str]:
 
 
 def the_oldest_goes_first(story: Story) -> Iterator[str]:
-    """A free slot goes to the attempt of its limit key that has waited for the longest, if it asks in time.
+    """A free slot goes to the limit key that had the least, and of it to who has waited for the longest.
 
+    If that asks in time, and no key has a weight.
     A turn that is made again may say by another clock since when its attempt waits.
     """
     repeated = {end.operation.operation_id for end in story.ends if end.is_repeated}

@@ -6,7 +6,7 @@ plays worlds in which the mistake is made, and ends with 0 as soon as one of the
 """
 
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,8 @@ from durable_retry.engine.circuit import transitions
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.reporters import Reporters
 from durable_retry.engine.facts import Fact, StartUnanswered
-from durable_retry.engine.limits import limiter
+from durable_retry.engine.limits import fair, limiter
+from durable_retry.engine.limits.fair import FairShares
 from durable_retry.engine.limits.limiter import Limiter, SlotLease, SlotPostponed, SlotRequest
 from durable_retry.engine.limits.settings import LimitSettings
 from durable_retry.engine.operations.debounce import Debounce, DebounceRequest, Series
@@ -175,6 +176,10 @@ def _due_when_it_asks(*given: Any) -> SlotRequest:
     return replace(_slot_request(*given), due_at=given[-1])
 
 
+def _by_age(_shares: FairShares, places: Iterable[fair.Place], now: datetime) -> list[fair.Place]:
+    return sorted(places, key=lambda place: place.order(now))
+
+
 def _begin_once_more(record: Any, execution: Any) -> Any:
     return begin(None if record is not None and record.has_succeeded else record, execution)
 
@@ -239,6 +244,7 @@ PLAUSIBLE: Final = (
     ),
     Mistake("slot kept", lambda: patch.object(operation, "give_slot_back", lambda *_: None)),
     Mistake("younger first", lambda: patch.object(loop, "slot_request", _due_when_it_asks)),
+    Mistake("keys in the order of age", lambda: patch.object(FairShares, "in_order", _by_age)),
     Mistake("step again", lambda: patch.object(handler_calls, "begin", _begin_once_more)),
     Mistake("key of a call repeats", lambda: patch.object(in_process, "execution_of", _the_same_execution)),
     Mistake("results dropped with their day", lambda: patch.object(results, "_is_over", _is_always)),

@@ -1,12 +1,14 @@
 """Watches every operation of limiters: who is lent a slot, who waits for one, and what comes back."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from durable_retry.engine.base.asks import KEPT_ASKS
 from durable_retry.engine.base.json_forms import union_from_json
-from durable_retry.engine.base.names import CALL_LIMITER, GIVE_BACK, Priority, counted_wait
+from durable_retry.engine.base.names import CALL_LIMITER, GIVE_BACK, LEAVE, Priority, counted_wait
+from durable_retry.engine.limits.fair import CREDIT, NO_SHARES, FairShares
 from durable_retry.engine.limits.limiter import (
     SHARED_GRACE_SECONDS,
     Limiter,
@@ -53,7 +55,8 @@ class Grant:
     Attributes:
         name: Its lease.
         key: The dependency.
-        older: The leases of older ones of its limit key that waited and were in time.
+        older: The leases of those that waited, were in time and go first: older ones of its limit key, and
+            those of keys that had less.
         room: How many slots were free.
     """
 
@@ -117,6 +120,8 @@ class SlotWatch:
         if operated.operation == GIVE_BACK:
             if (slot := _asked_in(operated.given)) is not None:
                 self._given_back[slot] = self._messages
+        elif operated.operation == LEAVE:
+            self._seen[key].waiters.pop(operated.given["lease_id"], None)
         else:
             request = SlotRequest.from_json(operated.given)
             self._look_at_order(request, operated)
@@ -163,15 +168,30 @@ class SlotWatch:
             )
         seen.waiters = waiters
         asking = Waiter(due_at, now, request.priority, request.limit_key)
+        starts = _starts({**waiters, name: asking}, lent.fair or NO_SHARES, now)
         older = tuple(
             each
             for each, waiter in waiters.items()
-            if waiter.limit_key == request.limit_key
-            and waiter.order(each, now) < asking.order(name, now)
-            and waiter.asks_at + _GRACE >= now
+            if waiter.asks_at + _GRACE >= now
+            and (
+                waiter.order(each, now) < asking.order(name, now)
+                if waiter.limit_key == request.limit_key
+                else request.settings.per_key is None and starts[each] < starts[name]
+            )
         )
         if isinstance(answer, Slot):
             self.granted.append(Grant(name, key, older, _pool_of(request) - len(lent.leases)))
+
+
+def _starts(waiters: dict[str, Waiter], fair: FairShares, now: datetime) -> dict[str, float]:
+    """Return the virtual start of each that waits, by what its limit key was granted."""
+    starts, of_key = dict[str, float](), Counter[str | None]()
+    finish = {share.limit_key: share.finish for share in fair.shares}
+    for name, waiter in sorted(waiters.items(), key=lambda item: item[1].order(item[0], now)):
+        least = fair.virtual - CREDIT
+        starts[name] = max(finish.get(waiter.limit_key, least), least) + of_key[waiter.limit_key]
+        of_key[waiter.limit_key] += 1
+    return starts
 
 
 def _pool_of(request: SlotRequest) -> int:

@@ -72,7 +72,7 @@ KEY_CHANGED: Final = "key_changed"
 
 ACQUIRE: Final = "acquire"
 GIVE_BACK: Final = "give_back"
-"""Operations of the entity `call_limiter`."""
+"""Operations of the entity `call_limiter`, with `LEAVE`."""
 
 JOIN: Final = "join"
 TAKE: Final = "take"

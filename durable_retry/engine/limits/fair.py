@@ -3,11 +3,14 @@
 Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996). A dependency has a virtual time V, and a key with
 the weight w the virtual finish F of what it was granted:
 
-    the n-th place of a key    has the start max(F, V) + (n - 1) / w; the lowest start goes first
-    a grant of that start      sets V to it, and F to it + 1 / w
+    the n-th place of a key    has the start max(F, V - C) + (n - 1) / w; the lowest start goes first
+    a grant of that start      sets F to it + 1 / w, and V to it where that is later
 
-A key whose F is not after V has had no more than its share, and is forgotten. Attempts without a key are one
-key more, of weight 1. Within a key places go by their own order, so one key alone has the order of places.
+C is the credit: a key that used less of its share than others goes before them, for so many attempts at most.
+So a burst of one customer waits as if the backlog of another were not there, and over a longer time each has
+its share. A key whose F is not after V - C has all of its credit, and is forgotten. Attempts without a key
+are one key more, of weight 1. Within a key places go by their own order, so one key alone has the order of
+places.
 """
 
 from collections import Counter
@@ -21,6 +24,8 @@ from durable_retry.engine.base.names import Priority, counted_wait
 
 KEPT_KEYS: Final = 128
 """Keys that a state remembers, those that wait before others: about 5 KB. Another goes as if it were new."""
+CREDIT: Final = 32.0
+"""In virtual time: attempts of a key of weight 1. Each other key with a backlog waits for so many at most."""
 LONGEST_TAIL_SECONDS: Final = 300.0
 """The longest wait of those without a place until they ask again: 10,000 of them ask 33 times a second."""
 _DIGITS: Final = 6
@@ -62,9 +67,9 @@ class KeyShare(JsonRow):
     next_start_at: MsInstant | None = None  # by the rate of each key; None means at once
     tail_at: MsInstant | None = None  # when the last of them asks again; None without any
 
-    def is_needed(self, virtual: float, now: datetime) -> bool:
-        """Whether it says more than that the key has had no more than its share."""
-        return self.finish > virtual or any(
+    def is_needed(self, least: float, now: datetime) -> bool:
+        """Whether it says more than that the key has all of its credit, by the least virtual start."""
+        return self.finish > least or any(
             at is not None and at > now for at in (self.next_start_at, self.tail_at)
         )
 
@@ -76,10 +81,15 @@ class FairShares(JsonShape):
     virtual: float = 0.0
     shares: tuple[KeyShare, ...] = ()
 
+    @property
+    def least(self) -> float:
+        """The virtual start of a key that has all of its credit."""
+        return self.virtual - CREDIT
+
     def share_of(self, limit_key: str | None) -> KeyShare:
         """Return what a key was granted; nothing, where it is not remembered."""
         kept = (share for share in self.shares if share.limit_key == limit_key)
-        return next(kept, KeyShare(self.virtual, limit_key))
+        return next(kept, KeyShare(self.least, limit_key))
 
     def in_order(self, places: Iterable[Place], now: datetime) -> list[Place]:
         """Return the places in the order in which they go."""
@@ -88,7 +98,7 @@ class FairShares(JsonShape):
             key = place.limit_key
             start = starts.get(key)
             if start is None:
-                start = max(self.share_of(key).finish, self.virtual)
+                start = max(self.share_of(key).finish, self.least)
             starts[key] = start + 1 / (place.weight or 1.0)
             by_age.append((start, place))
         by_age.sort(key=lambda started: started[0])  # stable: equal starts stay in the order of places
@@ -104,10 +114,10 @@ class FairShares(JsonShape):
             next_start_at: When its key may start again; None means at once.
         """
         share = self.share_of(place.limit_key)
-        start = max(share.finish, self.virtual)
+        start = max(share.finish, self.least)
         finish = round(start + 1 / (place.weight or 1.0), _DIGITS)
         granted = replace(share, finish=finish, next_start_at=next_start_at)
-        return self._with(granted, start, waiting, now)
+        return self._with(granted, max(self.virtual, start), waiting, now)
 
     def behind(
         self, place: Place, waiting: Collection[Place], now: datetime, wait: Wait
@@ -133,7 +143,7 @@ class FairShares(JsonShape):
     ) -> Self | None:
         counts = Counter(place.limit_key for place in waiting)
         others = (share for share in self.shares if share.limit_key != changed.limit_key)
-        needed = [share for share in (*others, changed) if share.is_needed(virtual, now)]
+        needed = [share for share in (*others, changed) if share.is_needed(virtual - CREDIT, now)]
         if all(key is None for key in (*counts, *(share.limit_key for share in needed))):
             return None
         needed.sort(key=lambda share: (share.limit_key in counts, share.finish))

@@ -4,10 +4,9 @@ Its state has a lease per attempt under way and the instant of the next start. A
 has its turn reserved: a backlog of any length costs one timer each, and goes in the order of asking.
 
 An attempt that finds no free slot has a place among those who wait, by how long it has waited since it was
-first due, which counts more with a higher priority (`engine.base.names`), and asks again when a slot
-should be free for it. A free slot is kept for the first of them, until it is late: it may have started in a
-worker's share, or have been cancelled. The instant comes with each request, so that an attempt without a
-place, or one that lost it, is in the same order.
+first due, which counts more with a higher priority (`engine.base.names`), and asks again when a slot should
+be free for it. A free slot is kept for the first of them, until it is late or says that it has started in a
+worker's share. The instant comes with each request, so that one that lost its place is in the same order.
 
 Where attempts have limit keys, places go by fair shares of the keys (`engine.limits.fair`), and those that
 wait for the rate have places, too: only the turns of the next two seconds are reserved.
@@ -31,7 +30,7 @@ from durable_retry.engine.pace import Pace
 
 LEASE_MARGIN_SECONDS: Final = 60.0
 """Added to an attempt's time limit for its lease. Only a crash lets a lease expire; others are given back."""
-LEAST_ASK_SECONDS: Final = 0.1
+LEAST_ASK_SECONDS: Final = 0.05
 """Where attempts take less than a second: half of the mean then, since a free slot waits for the oldest."""
 SHORTEST_ASK_SECONDS: Final = 0.5
 LONGEST_ASK_SECONDS: Final = 60.0
@@ -43,7 +42,7 @@ MOST_GRACE_SECONDS: Final = 10.0
 """Bounds of how late an attempt may be and keep its place, where nothing is shared out among the workers: it
 is the mean duration of attempts."""
 SHARED_GRACE_SECONDS: Final = 0.5
-"""The same where something is: one that is late may have started within a worker's share."""
+"""The same where something is: one that is late may have started within a worker's share, unheard."""
 KEPT_PLACES: Final = 128
 """Places that a state remembers, those that go first: about 7 KB."""
 RESERVED_SECONDS: Final = 2.0
@@ -51,7 +50,6 @@ RESERVED_SECONDS: Final = 2.0
 HELD_WEIGHT: Final = 0.1
 """Weight of the latest attempt in the mean duration."""
 WINDOW_SLACK: Final = timedelta(seconds=1)
-_ASKED_BEFORE: Final = "this request was answered before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +141,9 @@ class Limiter(JsonShape):
 
     def in_order(self, request: SlotRequest, now: datetime) -> "tuple[Limiter, datetime]":
         """Return the state without late places and without the request's own, and since when that is due."""
+        alone = min(max(self.held_seconds, LEAST_GRACE_SECONDS), MOST_GRACE_SECONDS)
         is_shared = request.settings.shared_concurrency > 0
-        grace = timedelta(seconds=SHARED_GRACE_SECONDS if is_shared else self.grace_seconds)
+        grace = timedelta(seconds=SHARED_GRACE_SECONDS if is_shared else alone)
         own = next((place for place in self.places if place.lease_id == request.lease_id), None)
         places = [waiting for waiting in self.places if waiting is not own and waiting.asks_at + grace >= now]
         due_at = request.due_at or (request.asked_at or now if own is None else own.due_at)
@@ -169,9 +168,9 @@ class Limiter(JsonShape):
 
     def _room_of(self, limit_key: str | None, per_key: KeyLimits | None, now: datetime) -> int:
         """Return how many attempts of a key may start now by its own bounds."""
-        if limit_key is None or per_key is None:
-            return KEPT_PLACES
         room = KEPT_PLACES
+        if limit_key is None or per_key is None:
+            return room
         if per_key.max_concurrency > 0:
             room = per_key.max_concurrency - len(self.leases_of(limit_key))
         if per_key.rate_per_second > 0:
@@ -192,11 +191,6 @@ class Limiter(JsonShape):
         has_keys = self.fair is not None or any(place.limit_key is not None for place in self.places)
         return (self.fair or NO_SHARES) if has_keys else None
 
-    @property
-    def grace_seconds(self) -> float:
-        """How late an attempt may be and keep its place."""
-        return min(max(self.held_seconds, LEAST_GRACE_SECONDS), MOST_GRACE_SECONDS)
-
     def lease_of(self, lease_id: str) -> SlotLease | None:
         """Return the lease of this name that is lent; None when there is none."""
         return next((lease for lease in self.leases if lease.lease_id == lease_id), None)
@@ -213,16 +207,15 @@ class Limiter(JsonShape):
         return replace(self, leases=leases), Slot(lease.lease_id, held.asked_at)
 
 
-def acquire(
-    limiter: Limiter, request: SlotRequest, received_at: datetime
-) -> tuple[Limiter, Slot | SlotPostponed]:
+def acquire(limiter: Limiter, request: SlotRequest, received_at: datetime) -> tuple[Limiter, SlotAnswer]:
     """Grant a slot, or return when to ask again."""
     limiter, now = limiter.at(received_at)
     if (lease := limiter.lease_of(request.lease_id)) is not None:
         return limiter.asked_again(lease, request)
     if is_repeated(limiter.answered, request.lease_id, request.asked_at):
         # Nobody waits for the answer, unless the clock of the one who asks went back: then it asks again.
-        return limiter, SlotPostponed(SHORTEST_ASK_SECONDS, reserved=request.reserved, reason=_ASKED_BEFORE)
+        reason = "this request was answered before"
+        return limiter, SlotPostponed(SHORTEST_ASK_SECONDS, reserved=request.reserved, reason=reason)
     limiter, answer = _answer_to_request(limiter, request, now)
     if isinstance(answer, Slot) and answer.lease_id is not None:
         return limiter, answer
@@ -259,17 +252,16 @@ class Line:
         return replace(limiter, places=kept), postponed
 
 
-def _answer_to_request(
-    limiter: Limiter, request: SlotRequest, now: datetime
-) -> tuple[Limiter, Slot | SlotPostponed]:
+def _answer_to_request(limiter: Limiter, request: SlotRequest, now: datetime) -> tuple[Limiter, SlotAnswer]:
     settings, key = request.settings, request.limit_key
     pool = settings.max_concurrency - settings.shared_concurrency
     limiter, due_at = limiter.in_order(request, now)
     own = Place(due_at, request.lease_id, now, request.priority, key, settings.weight_of(key))
     line = limiter.line_of(own, settings.per_key, now)
-    wait = _wait_for_key(limiter, request, line, now) or _wait_for_slot(limiter, request, line, now)
-    if wait is not None:
-        return line.waits(limiter, request, now, wait)
+    reached = (_wait_for_key(limiter, request, line, now), _wait_for_slot(limiter, request, line, now))
+    if waits := [wait for wait in reached if wait is not None]:
+        longest = max(wait.seconds for wait in waits)
+        return line.waits(limiter, request, now, replace(waits[0], seconds=longest))
     if not request.reserved:
         limiter, postponed = _count_start(limiter, request, line, now)
         if postponed is not None:
@@ -284,12 +276,14 @@ def _answer_to_request(
 
 def _wait_for_slot(limiter: Limiter, request: SlotRequest, line: Line, now: datetime) -> Wait | None:
     """Return the wait of an attempt for which there is no free slot."""
-    pool = request.settings.max_concurrency - request.settings.shared_concurrency
+    most = request.settings.max_concurrency
+    pool = most - request.settings.shared_concurrency
     if pool <= 0 or len(limiter.leases) + line.ahead < pool:
         return None
-    busy = f"{counted(request.settings.max_concurrency, 'attempt')} at once"
-    seconds = _seconds_until_free(limiter, limiter.leases, now, pool, line.ahead)
-    return Wait(seconds, busy, limiter.held_seconds / request.settings.max_concurrency)
+    busy = f"{counted(most, 'attempt')} at once"
+    # Those who wait start within the workers' shares, too.
+    seconds = _seconds_until_free(limiter, limiter.leases, now, pool, line.ahead) * pool / most
+    return Wait(seconds, busy, limiter.held_seconds / most)
 
 
 def _wait_for_key(limiter: Limiter, request: SlotRequest, line: Line, now: datetime) -> Wait | None:
@@ -395,3 +389,12 @@ def give_back(limiter: Limiter, slot: Slot, received_at: datetime) -> Limiter:
     # It may have overtaken a repetition of its request, which must not be granted any more: also where the
     # state after that request was not stored, and the lease is that of an earlier one.
     return replace(limiter, answered=with_ask(limiter.answered, slot.lease_id or "", slot.asked_at))
+
+
+def leave(limiter: Limiter, lease_id: str, received_at: datetime) -> Limiter:
+    """Take an attempt that has started within its worker's share from those who wait."""
+    limiter, now = limiter.at(received_at)
+    places = {place.lease_id: place for place in limiter.places}
+    own = places.pop(lease_id, None)
+    limiter = replace(limiter, places=tuple(places.values()))
+    return limiter if own is None else limiter.charged(own, None, now, now)

@@ -67,6 +67,11 @@ def probe_message(
     return PermitMessage(ProbeRequest(operation.operation_id, attempt, now, lease_seconds), settings)
 
 
+def lease_id_of(operation: Retryable, attempt: int) -> str:
+    """Return the name of an attempt's lease and place at a limiter."""
+    return f"{operation.run_id}:{attempt}"
+
+
 def slot_request(
     operation: Retryable, attempt: int, admission: AdmissionState, needed: NeedsSlot, now: datetime
 ) -> SlotRequest:
@@ -74,7 +79,7 @@ def slot_request(
     deadline_at, timeouts = operation.deadline_at, operation.timeouts
     latest = None if deadline_at is None else (latest_start(deadline_at, timeouts) - now).total_seconds()
     return SlotRequest(
-        lease_id=f"{operation.run_id}:{attempt}",
+        lease_id=lease_id_of(operation, attempt),
         lease_seconds=timeouts.attempt_seconds + LEASE_MARGIN_SECONDS,
         settings=needed.settings,
         reserved=admission.start_reserved,

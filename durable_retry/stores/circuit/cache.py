@@ -13,12 +13,14 @@ import logging
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from durable_retry import clock
 from durable_retry.deferred import imported
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.circuit.messages import snapshot_of
@@ -31,13 +33,14 @@ from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot, Worke
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.pace import Quota, RateLeft, newest, quota_of
 from durable_retry.engine.retry.admission import AdmissionState
-from durable_retry.engine.retry.loop import Blocked, NeedsProbe
+from durable_retry.engine.retry.loop import Blocked, NeedsProbe, lease_id_of
 from durable_retry.runtime.concurrency import LoopOwned
 from durable_retry.stores.circuit.entity import (
     AdmissionSettings,
     CircuitEntity,
     CircuitReporter,
     SharedCircuit,
+    leave_limiter,
 )
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry.facts import report
@@ -379,6 +382,10 @@ async def enter_circuit(
     key, priority = operation.limit_key, operation.priority
     circuit = circuit_of(hub, dependency, key)
     answer = await circuit.enter(operation.operation_id, attempt, admission, priority=priority, limit_key=key)
+    if isinstance(answer, Permitted) and answer.in_share and admission.ahead is not None:
+        # Else the limiter would keep a slot for it. Where the message is lost, it does so for half a second.
+        with suppress(TaskHubUnavailableError):
+            await leave_limiter(hub, dependency.name, lease_id_of(operation, attempt))
     return circuit, answer
 
 

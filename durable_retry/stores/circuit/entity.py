@@ -31,6 +31,7 @@ from durable_retry.engine.base.names import (
     CIRCUIT_BREAKER,
     CIRCUIT_EVENT,
     FORGET,
+    LEAVE,
     MANUAL_CONTROL,
     RELEASE_WAITING,
     REPORT,
@@ -141,6 +142,11 @@ async def key_circuits_after(
 def limiter_id(dependency: str) -> EntityInstanceId:
     """Return the entity id of a dependency's limiter."""
     return EntityInstanceId(function_name(CALL_LIMITER), dependency)
+
+
+async def leave_limiter(hub: TaskHub, dependency: str, lease_id: str) -> None:
+    """Signal that an attempt which waited for the limiter has started without it."""
+    await hub.signal_entity(limiter_id(dependency), LEAVE, {"lease_id": lease_id})
 
 
 SEND_SECONDS: Final = 2.0

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from itertools import count, pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from durable_retry.engine.limits.fair import KEPT_KEYS, FairShares, Place
@@ -244,3 +244,21 @@ def test_a_key_that_comes_to_the_backlog_of_another_goes_soon(backlog: int, limi
     assert newcomer.started_at is not None
     # The one under way, or the turns that are reserved already, are before it.
     assert newcomer.started_at - newcomer.due_at <= timedelta(seconds=6)
+
+
+@settings(max_examples=25)  # each plays a minute of a whole line, twice
+@given(st.integers(60, 90), st.integers(1, 20), st.floats(0, 0.3))
+def test_a_burst_of_a_key_that_rested_waits_at_most_twice_as_long_as_alone(
+    backlog: int, burst: int, late: float
+) -> None:
+    def longest_wait(others: int) -> float:
+        given_attempts = [(0.0, 1.0)] * others + [(80.0, 1.0)] * burst
+        fleet = a_fleet(LimitSettings(max_concurrency=1), given_attempts, late)
+        own = fleet.attempts[others:]
+        for attempt in fleet.attempts:
+            attempt.limit_key = "own" if attempt in own else "other"
+        fleet.run()
+        return max((each.started_at - each.due_at).total_seconds() for each in own if each.started_at)
+
+    # The one under way, which nobody can take the slot from, is before it.
+    assert longest_wait(backlog) <= 2 * longest_wait(0) + 1 + late

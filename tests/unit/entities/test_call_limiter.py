@@ -32,3 +32,10 @@ def test_a_slot_is_granted_once_until_it_is_given_back() -> None:
         "kind": "slot",
         "lease_id": "b:1",
     }
+
+
+def test_an_attempt_that_started_in_a_share_leaves_its_place_to_others() -> None:
+    first = run("acquire", asking("a:1"))
+    second = run("acquire", asking("b:1"), first.get_state())
+    left = run("leave", {"lease_id": "b:1"}, second.get_state())
+    assert (len(second.get_state()["places"]), left.get_state()["places"]) == (1, [])

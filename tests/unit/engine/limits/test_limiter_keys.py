@@ -7,7 +7,14 @@ import pytest
 from durable_retry.engine.base.validation import validated
 from durable_retry.engine.config.dependency import TABLES
 from durable_retry.engine.limits.document import SHOWN_KEYS, limits_view
-from durable_retry.engine.limits.fair import LONGEST_TAIL_SECONDS, FairShares, KeyShare, Place
+from durable_retry.engine.limits.fair import (
+    CREDIT,
+    LONGEST_TAIL_SECONDS,
+    NO_SHARES,
+    FairShares,
+    KeyShare,
+    Place,
+)
 from durable_retry.engine.limits.limiter import (
     KEPT_PLACES,
     LEAST_ASK_SECONDS,
@@ -19,6 +26,7 @@ from durable_retry.engine.limits.limiter import (
     SlotRequest,
     acquire,
     give_back,
+    leave,
 )
 from durable_retry.engine.limits.settings import KeyLimits, LimitSettings, WorkerShare, limits_at, limits_from
 from tests.support.builders import NOON, after
@@ -68,6 +76,32 @@ def test_a_key_that_had_less_goes_before_older_attempts_of_another() -> None:
     assert isinstance(acquire(limiter, asking(8, "b"), after(0.1))[1], Slot)
 
 
+def order_of(shares: FairShares, places: list[Place]) -> str:
+    """Let all places go, one after the other."""
+    order = ""
+    while places:
+        first, *places = shares.in_order(places, NOON)
+        order += first.limit_key or "-"
+        shares = shares.charged(first, places, NOON, None) or NO_SHARES
+    return order
+
+
+def test_a_key_that_rested_goes_first_until_its_credit_is_used_up() -> None:
+    backlog = [Place(after(number), f"op-{number}:1", NOON, None, "a") for number in range(50)]
+    burst = [Place(after(99), f"op-{number}:1", NOON, None, "b") for number in range(50, 90)]
+    rested = FairShares(100.0, (KeyShare(101.0, "a"),))
+    assert order_of(rested, [*backlog, *burst]) == "b" * 33 + "ab" * 7 + "a" * 43
+    again = FairShares(100.0, (KeyShare(101.0, "a"), KeyShare(95.0, "b")))
+    assert order_of(again, [*backlog[:9], *burst[:8]]) == "b" * 6 + "ab" * 2 + "a" * 7
+
+
+def test_a_start_in_a_share_counts_for_its_key() -> None:
+    limiter, _ = acquire(Limiter(), asking(0, None), NOON)
+    limiter = leave(waiting(limiter, 1, "a"), "op-1:1", NOON)
+    assert limiter.fair is not None
+    assert limiter.fair.share_of("a").finish == 1.0 - CREDIT
+
+
 def test_a_heavier_key_goes_more_often() -> None:
     settings = replace(ONE, weights={"a": 2.0})
     limiter, _ = acquire(Limiter(), asking(0, "held", settings), NOON)
@@ -80,10 +114,10 @@ def test_a_heavier_key_goes_more_often() -> None:
 
 def test_the_shares_survive_their_json_and_are_forgotten_when_no_key_is_left() -> None:
     limiter, slot = acquire(Limiter(), asking(0, "a"), NOON)
-    assert limiter.fair == FairShares(0.0, (KeyShare(1.0, "a"),))
+    assert limiter.fair == FairShares(0.0, (KeyShare(1.0 - CREDIT, "a"),))
     assert Limiter.from_json(limiter.to_json()) == limiter
     assert isinstance(slot, Slot)
-    for number in (1, 2, 3):
+    for number in range(1, int(CREDIT) + 3):
         limiter = give_back(limiter, slot, after(number))
         limiter, slot = acquire(limiter, asking(number, None), after(number))
         assert isinstance(slot, Slot)

@@ -1,23 +1,27 @@
 import asyncio
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.circuit.retry_budget import BudgetPostponed, RetryBudgetSettings
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import ManualAction
+from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.facts import LimitsRead
 from durable_retry.engine.limits.limiter import Slot
 from durable_retry.engine.limits.settings import KeyLimits, LimitSettings, NeedsSlot
 from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe, probe_message
-from durable_retry.stores.circuit.cache import CircuitCache
+from durable_retry.stores.circuit import cache
+from durable_retry.stores.circuit.cache import CircuitCache, enter_circuit
 from durable_retry.telemetry.facts import subscribe
 from tests.support.builders import NOON, after, an_operation
 from tests.support.shared_circuit import Copies
@@ -623,3 +627,43 @@ async def test_a_circuit_that_is_switched_off_slows_nothing() -> None:
     stage = Copies(CircuitSettings(enabled=False))
     await answered(stage.copy, RateLeft(5, 10, 20))
     assert isinstance(await ask(stage, admission=FIRST), Permitted)
+
+
+@dataclass
+class Signals:
+    """A task hub that takes signals, or none."""
+
+    is_down: bool = False
+    sent: list[tuple[Any, ...]] = field(default_factory=list)
+
+    async def signal_entity(self, _entity: Any, operation: str, message: dict[str, Any]) -> None:
+        if self.is_down:
+            raise TaskHubUnavailableError("away")
+        self.sent.append((operation, message))
+
+
+@pytest.mark.parametrize(
+    ("permitted", "ahead", "leaves"),
+    [
+        (Permitted(1, in_share=True), 0, True),
+        (Permitted(1, in_share=True), None, False),
+        (Permitted(1), 0, False),
+        (NeedsSlot(LimitSettings(4)), 0, False),
+    ],
+    ids=["waited and is in the share", "never waited", "has a slot", "waits on"],
+)
+@pytest.mark.parametrize("is_down", [False, True])
+async def test_an_attempt_that_waited_for_the_limiter_tells_it_of_a_start_in_the_share(
+    permitted: Any, ahead: int | None, monkeypatch: pytest.MonkeyPatch, *, leaves: bool, is_down: bool
+) -> None:
+    async def enter(*_given: Any, **_more: Any) -> Any:
+        return permitted
+
+    stage, hub, operation = Copies(), Signals(is_down), an_operation()
+    monkeypatch.setattr(CircuitCache, "enter", enter)
+    monkeypatch.setattr(cache, "circuit_of", lambda *_: stage.copy)
+    given: Any = hub
+    dependency, admission = Dependency(name="payments"), AdmissionState(ahead=ahead)
+    assert await enter_circuit(given, dependency, operation, 2, admission) == (stage.copy, permitted)
+    expected = [("leave", {"lease_id": f"{operation.run_id}:2"})] if leaves and not is_down else []
+    assert hub.sent == expected
