@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--log", action="store_true", help="print what happened")
     parser.add_argument("--digest", action="store_true", help="print only what two runs of a seed share")
     parser.add_argument("--without", default="", help="kinds of trouble that never happen: early,skewed")
+    parser.add_argument("--losing", action="store_true", help="messages are lost as well, for good")
     names = [mistake.name for mistake in (*ONCE, *PLAUSIBLE)]
     parser.add_argument("--mistake", choices=names, help="made in the app: a world has to show it")
     options = parser.parse_args()
@@ -61,7 +62,7 @@ def _show(name: str, seeds: Iterable[int], options: argparse.Namespace) -> int:
     (mistake,) = (each for each in (*ONCE, *PLAUSIBLE) if each.name == name)
     for number, seed in enumerate(seeds, start=1):
         size = small_size(seed) if options.small else options.operations
-        if (finding := found_in(seed, size, mistake.patch())) is not None:
+        if (finding := found_in(seed, size, mistake.patch(), losing=mistake.losing)) is not None:
             sys.stdout.write(f"world {number}: {finding.invariant}: {finding.contradiction}\n")
             return 0
     sys.stdout.write(f"no world of {options.seeds} shows it\n")
@@ -72,7 +73,7 @@ def _run(seed: int, options: argparse.Namespace) -> tuple[str, int]:
     """Run one world; return what is to be printed of it, and 1 when something does not hold in it."""
     without = tuple(filter(None, options.without.split(",")))
     operations = small_size(seed) if options.small else options.operations
-    story = simulated(seed, operations, without=without)
+    story = simulated(seed, operations, without=without, losing=options.losing)
     if options.digest:
         return f"{story.world.digest()}\n", 0
     lines = [*story.world.log, ""] if options.log else []
@@ -80,7 +81,9 @@ def _run(seed: int, options: argparse.Namespace) -> tuple[str, int]:
     lines.append(f"seed {seed}: {len(story.ends)} runs of operations, {len(story.world.deaths)} crashes")
     for name, contradictions in found.items():
         lines += [f"  {name}: {each}" for each in contradictions[:10]]
-    finding = found_in(seed, operations, without=without) if found and not options.log else None
+    finding = None
+    if found and not options.log:
+        finding = found_in(seed, operations, without=without, losing=options.losing)
     if finding is not None:
         lines.append(f"the smallest such world: {shrunk(finding)}")
     return "\n".join([*lines, ""]), 1 if found else 0

@@ -108,6 +108,9 @@ class Activities(Messages):
         for running in self._running.values():
             running[:] = [each for each in running if each is not doing]
         self.under_way -= 1
+        asker = self.instances.get(doing.asker[0])
+        if asker is not None and self._loses(asker, f"the answer of {doing.name}"):
+            return
         event: Event = (
             Failed(doing.task_id, helpers.new_failure_details(ended))
             if isinstance(ended, Exception)

@@ -46,7 +46,7 @@ from tests.simulation.activities import Activity
 from tests.simulation.client import Client
 from tests.simulation.hub import Hub
 from tests.simulation.regulars import REGULAR, regular
-from tests.simulation.targets import Network, Queues, Target
+from tests.simulation.targets import TENANTS, Network, Queues, Target
 from tests.simulation.turns import Turns
 from tests.simulation.world import Worker, World, acting
 from tests.support.parts import AROUND_OPERATIONS, ENTITIES, OPERATIONS
@@ -86,6 +86,11 @@ retry = { strategy = "schedule", schedule_seconds = [1.0, 5.0, 30.0, 120.0] }
 base_url = "http://depot/v1"
 retry = { strategy = "exponential", initial_seconds = 1.0, max_seconds = 20.0, max_attempts = 6 }
 idempotency = { header = "" }
+[dependencies.tenants]
+base_url = "http://tenants/v1"
+retry = { strategy = "fixed", initial_seconds = 5.0, max_attempts = -1 }
+classify = { 401 = "transient" }
+circuit = { by = "limit_key", consecutive_failures = 2 }
 [dependencies.hooks]
 base_url = "http://hooks/v1"
 retry = { strategy = "linear", initial_seconds = 5.0, max_seconds = 60.0, max_attempts = 8 }
@@ -235,6 +240,7 @@ class App:
         self.queues = Queues(self.world)
         keyed = {"payments": "Idempotency-Key", "mail": "Idempotency-Key", "stock": "Idempotency-Key"}
         headers = {**keyed, "ledger": "", "depot": "", "hooks": "webhook-id"}
+        headers |= {TENANTS: "Idempotency-Key"} if self.world.chances.keyed else {}
         self.targets = {name: Target(self.world, name, header) for name, header in headers.items()}
         self.hub = Hub(
             world=self.world,

@@ -19,6 +19,7 @@ ORDERED_EVERY: Final = 5
 _ORDERED: Final = 1
 BOUNCING_EVERY: Final = 5
 _BOUNCING: Final = 4
+KEYED_EVERY: Final = 10
 
 _LOST: Final = 0.03
 
@@ -63,6 +64,9 @@ class Chances:
             world; in half of them storage works, so that nothing reported is lost.
         patient: Operations begin later, and people pause and resume them. In every fifth world.
         ordered: Operations have order keys. In every fifth world.
+        keyed: Most operations are of two customers of a dependency that has a circuit for each of them, and
+            refuses the credential of one for most of the storm. In every tenth world; in half of them the hub
+            is as it should be.
         lost: The message of a timer, an activity or an entity's call is lost, for good. In worlds of
             `losing` alone, where `watch` runs.
         bouncing: Operations have one of two debounce keys, and somebody starts or cancels those that wait. In
@@ -99,6 +103,7 @@ class Chances:
     patient: float = 1.0
     ordered: float = 1.0
     bouncing: float = 1.0
+    keyed: float = 1.0
     lost: float = 0.0
 
     @classmethod
@@ -125,6 +130,9 @@ class Chances:
             *([] if seed % PATIENT_EVERY == _PATIENT else ["patient"]),
             *([] if _is_ordered(seed) else ["ordered"]),
             *([] if seed % BOUNCING_EVERY == _BOUNCING else ["bouncing"]),
+            # The alerts that worlds look at are those of dependencies.
+            *(["watched"] if seed % KEYED_EVERY == 0 else ["keyed"]),
+            *(["hub_fails", "late", "unstored", "dead_batch"] if _has_steady_hub(seed) else []),
             *(["storage_fails", "full", "slow"] if seed % (2 * REPORTING_EVERY) == _REPORTING else []),
             # What is late at most says little of pauses, so in half of these worlds nothing is.
             *(["late", "crash", "turn_lost", "hub_fails"] if seed % (2 * PATIENT_EVERY) == _PATIENT else []),
@@ -142,6 +150,10 @@ class Chances:
         return cls(**{each.name: 0.0 for each in fields(cls)})
 
 
+def _has_steady_hub(seed: int) -> bool:
+    return seed % (2 * KEYED_EVERY) == KEYED_EVERY
+
+
 def _is_ordered(seed: int) -> bool:
     return seed % ORDERED_EVERY == _ORDERED
 
@@ -156,7 +168,8 @@ _CROWDS: Final = (4, 5, 6)
 
 def small_size(seed: int) -> int:
     """Return how many operations the small world of a seed has."""
-    sizes: tuple[int, ...] = _SERIES if seed % BOUNCING_EVERY == _BOUNCING else _SIZES
+    is_of_some = seed % BOUNCING_EVERY == _BOUNCING or seed % KEYED_EVERY == 0
+    sizes: tuple[int, ...] = _SERIES if is_of_some else _SIZES
     if seed % CROWDED_EVERY == 0 or _is_ordered(seed):
         sizes = _CROWDS
     return Random(seed).choice(sizes)  # noqa: S311 - chance, not secrets

@@ -1,14 +1,22 @@
 """Watches every operation of circuits for what must never be seen in their state."""
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
-from durable_retry.engine.base.names import CIRCUIT_BREAKER
+from durable_retry.engine.base.json_forms import from_rfc3339
+from durable_retry.engine.base.names import CIRCUIT_BREAKER, CIRCUIT_EVENT, OPERATION, OperationState
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.messages import ReportMessage
+from durable_retry.engine.circuit.states import CircuitState
+from durable_retry.engine.operations.status import WAITS_FOR
 from durable_retry.settings.configuration import find_dependency
+from durable_retry.stores.circuit.entity import dependency_of
 from tests.simulation.entities import Operated
-from tests.simulation.world import World
+from tests.simulation.messages import Instance
+from tests.simulation.world import START, World
 
 
 @dataclass
@@ -18,20 +26,54 @@ class CircuitWatch:
     Attributes:
         overfull: Circuits that let too many probe, as they did it.
         counted_twice: Reports that a circuit counted again when they came again.
+        breaks: Limit key, begin and end of each break, by the circuit and its epoch.
+        not_woken: Operations that waited for a circuit which was closed by hand, and did not hear of it.
     """
 
     world: World
     overfull: list[str] = field(default_factory=list)
     counted_twice: list[str] = field(default_factory=list)
+    breaks: dict[tuple[str, int], tuple[str | None, datetime, datetime]] = field(default_factory=dict)
+    not_woken: list[str] = field(default_factory=list)
+    _told_at: dict[str, datetime] = field(default_factory=dict)
     _reports: set[tuple[str, str, int]] = field(default_factory=set)
 
     def changed(self, operated: Operated) -> None:
         """Look at the state after an operation."""
-        dependency = find_dependency(operated.key)
-        if operated.name == CIRCUIT_BREAKER and dependency is not None:
+        dependency = find_dependency(dependency_of(operated.key))
+        # The circuit of a limit key that is forgotten has no state.
+        if operated.name == CIRCUIT_BREAKER and dependency is not None and operated.after is not None:
             self._look_at_probes(operated.key, operated.after, dependency.circuit.half_open_calls)
+            self._look_at_break(operated)
             if operated.operation == "report":
                 self._look_at_report(operated)
+
+    def _look_at_break(self, operated: Operated) -> None:
+        before, after = (Breaker.from_json(state or {}) for state in (operated.before, operated.after))
+        now, was, name = self.world.now(), (operated.key, before.epoch), (operated.key, after.epoch)
+        if was in self.breaks and was != name:
+            limit_key, since, until = self.breaks[was]
+            self.breaks[was] = limit_key, since, min(until, now)
+        if after.state is CircuitState.OPEN and after.retry_at is not None:
+            self.breaks.setdefault(name, (after.limit_key, now, after.retry_at))
+
+    def told(self, instance_id: str, event: str) -> None:
+        """Take note of an event that was sent to an orchestration."""
+        if event == CIRCUIT_EVENT:
+            self._told_at[instance_id] = self.world.now()
+
+    def released(self, release: Instance, instances: Iterable[Instance]) -> None:
+        """Look at who waits for a circuit when the orchestration that wakes them ends."""
+        given, since = json.loads(release.input), release.created_at
+        for instance in (each for each in instances if each.name == OPERATION and each.is_running):
+            shown = json.loads(instance.custom_status or "{}")
+            waits_for = shown.get(WAITS_FOR, shown.get("dependency"))
+            if shown.get("status") != OperationState.WAITING_CIRCUIT or waits_for != given["dependency"]:
+                continue
+            is_of_key = given["hand"].get("limit_key") in {None, shown.get("limit_key")}
+            waited = from_rfc3339(shown["updated_at"]) < since - self.world.clock_difference
+            if is_of_key and waited and self._told_at.get(instance.instance_id, START) < since:
+                self.not_woken.append(f"{instance.instance_id} was not woken by {release.instance_id}")
 
     def _look_at_probes(self, key: str, after: Any, most: int) -> None:
         breaker = Breaker.from_json(after or {})

@@ -66,6 +66,7 @@ class Hub(Activities):
         on_end: Called for every run that ends.
         on_entity: Called for every operation of an entity.
         on_signal: Called for every signal that is sent: operation and input.
+        on_event: Called for every event that is sent: the instance and its name.
         lost: Signals that died with the worker of their batch: entity and operation.
         compared: How many turns were executed twice.
     """
@@ -75,6 +76,7 @@ class Hub(Activities):
     on_end: Callable[[Instance], None] = lambda _instance: None
     on_entity: Callable[[Operated], None] = lambda _operated: None
     on_signal: Callable[[str, Any], None] = lambda *_ignored: None
+    on_event: Callable[[str, str], None] = lambda *_ignored: None
     states: dict[str, Any] = field(default_factory=dict)
     lost: list[tuple[str, str]] = field(default_factory=list)
     compared: int = 0
@@ -117,6 +119,7 @@ class Hub(Activities):
         if not is_running and self.world.happens(self.world.chances.refused):
             return False
         data = None if data is None else self._newer(data)
+        self.on_event(instance_id, name)
         self._send(lambda: self._event(instance_id, name, data))
         return True
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tests.simulation import answered, calls, debounced, lanes, letters, limits, outcomes
+from tests.simulation import answered, calls, debounced, keys, lanes, letters, limits, outcomes
 from tests.simulation.story import Story
 
 type Invariant = Callable[[Story], Iterator[str]]
@@ -35,6 +35,10 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     letters.lists_agree,
     calls.circuits_probe_within_limits,
     calls.reports_count_once,
+    keys.keys_stand_alone,
+    keys.open_keys_are_left_alone,
+    keys.keys_recover,
+    keys.whoever_waits_is_woken,
     limits.slots_are_given_back,
     limits.the_oldest_goes_first,
     limits.attempts_are_within_limits,

@@ -17,10 +17,17 @@ from azure.core.exceptions import ServiceResponseError
 
 from durable_retry import clock, in_process
 from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import CANCEL_EVENT, PAUSE_EVENT, OperationState
+from durable_retry.engine.base.names import (
+    CANCEL_EVENT,
+    PAUSE_EVENT,
+    Category,
+    DeadLetterReason,
+    OperationState,
+)
 from durable_retry.engine.circuit import transitions
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.reporters import Reporters
+from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.facts import Fact, StartUnanswered
 from durable_retry.engine.limits import fair, limiter
 from durable_retry.engine.limits.fair import FairShares
@@ -34,7 +41,9 @@ from durable_retry.engine.operations.steps import begin, begin_heartbeats
 from durable_retry.engine.operations.waits import Pause
 from durable_retry.engine.order_lanes.lane import Lane, Place, Tail, Turn, taken
 from durable_retry.engine.retry import classify, loop
+from durable_retry.engine.retry.decide import DeadLetter, while_blocked
 from durable_retry.engine.retry.history import AttemptOutcome, History
+from durable_retry.engine.retry.loop import WorkerFailed
 from durable_retry.engine.workflows import restart as saga_restart
 from durable_retry.engine.workflows.shapes import Saga
 from durable_retry.runtime import executor_guard
@@ -45,6 +54,9 @@ from durable_retry.services.attempt import functions, handler
 from durable_retry.services.attempt import http_request as http_attempt
 from durable_retry.services.attempt.call import Calls
 from durable_retry.services.attempt.functions import LetOutError
+from durable_retry.services.upkeep import failures
+from durable_retry.stores.circuit import entity as circuit_entity
+from durable_retry.stores.circuit.key_circuit import KeyCircuit
 from durable_retry.stores.operations import notes as operation_notes
 from durable_retry.stores.operations import results, writes
 from durable_retry.stores.operations.writes import Marked
@@ -66,12 +78,14 @@ class Mistake:
         patch: Makes it.
         bound: How many small worlds may pass before one shows it.
         first: The seed with which the worlds begin, for a mistake that few of them show.
+        losing: Whether messages are lost in these worlds, for good.
     """
 
     name: str
     patch: Callable[[], Any]
     bound: int = 500
     first: int = 0
+    losing: bool = False
 
 
 async def _marker_without_token(life: Life, attempt: int, *, now: datetime, **_more: Any) -> Marked | None:
@@ -269,6 +283,16 @@ PLAUSIBLE: Final = (
     Mistake("replaced one begins", _without_replacing),
     Mistake("first one stays", lambda: patch.object(Series, "is_later_than", _is_another)),
     Mistake("wait for quiet forgotten", lambda: patch.object(Run, "wait_for_quiet", _begun_at_once)),
+    Mistake("one circuit for all keys", lambda: patch.object(circuit_entity, "hash_of_key", lambda _: "all")),
+    Mistake("open key goes on", lambda: patch.object(KeyCircuit, "circuit_permit", _permitted)),
+    Mistake("refusal of a circuit is final", lambda: patch.object(loop, "while_blocked", _final_if_refused)),
+    Mistake("key not woken", lambda: patch.object(circuit_entity, "_instance_waits", _is_of_exactly)),
+    Mistake("never nudged", lambda: patch.object(failures, "move_on", _does_nothing), losing=True),
+    Mistake(
+        "lost answer counts as an attempt",
+        lambda: patch.object(Run, "follow", _counts_what_was_lost),
+        losing=True,
+    ),
 )
 """Somebody could make them."""
 
@@ -286,6 +310,35 @@ def _forgetting(history: History, *given: Any) -> History:
 
 def _begun_at_once(_run: Run, _start_at: datetime) -> Iterator[None]:
     yield from ()
+
+
+def _final_if_refused(operation_input: Any, blocked: Any, now: datetime) -> Any:
+    if isinstance(blocked, Refused):
+        return DeadLetter(Category.CIRCUIT_OPEN, DeadLetterReason.RETRIES_EXHAUSTED, blocked.reason)
+    return while_blocked(operation_input, blocked, now)
+
+
+def _permitted(circuit: KeyCircuit, *_given: Any, **_more: Any) -> Permitted:
+    return Permitted(0 if circuit.snapshot is None else circuit.snapshot.epoch)
+
+
+_instance_waits: Final = circuit_entity._instance_waits
+
+
+def _is_of_exactly(instance: Any, dependency: str, since_before: datetime, limit_key: str | None) -> bool:
+    shown = json.loads(instance.customStatus.value or "{}")
+    is_exactly = shown.get("limit_key") == limit_key
+    return is_exactly and _instance_waits(instance, dependency, since_before, limit_key)
+
+
+_follow: Final = Run.follow
+
+
+def _counts_what_was_lost(lost: Run, result: Any, step_at: str | None = None) -> Any:
+    if isinstance(result, WorkerFailed) and "lost" in result.error:
+        number, category = lost.state.history.next_attempt, Category.TRANSIENT
+        result = AttemptOutcome(number=number, started_at=lost.now, duration_ms=0.0, category=category)
+    return _follow(lost, result, step_at)
 
 
 def _goes_on(held: Run) -> Generator[None, None, bool]:

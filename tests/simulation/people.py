@@ -12,7 +12,7 @@ from typing import Any
 
 import azure.functions as func
 
-from durable_retry.engine.base.names import OperationState
+from durable_retry.engine.base.names import CIRCUIT_BREAKER, OperationState
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
@@ -20,13 +20,14 @@ from durable_retry.engine.dead_letters.record import Status
 from durable_retry.engine.sources import Arrival
 from durable_retry.services.sources import BackpressureMonitor, Intake, NotAcceptedError
 from durable_retry.settings.sources import intake_settings
+from durable_retry.stores.circuit.entity import dependency_of
 from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.triggers.http import circuits, dead_letters, operations, workflows
 from durable_retry_console.bulk import routes as bulk_actions
 from tests.simulation.app import COPY, REFUSING, WRITES, App
 from tests.simulation.regulars import REGULAR
-from tests.simulation.targets import REFUSING_QUEUE
+from tests.simulation.targets import REFUSING_QUEUE, REVOKED, TENANTS
 from tests.simulation.world import Worker, World
 
 ROUTES = {
@@ -64,6 +65,7 @@ _CROWD_SECONDS = 20.0
 _QUEUE_SECONDS = 100.0
 _LANES = 2
 _KEYS = 3  # one of them is that of operations without a limit key
+_OF_TENANTS = 0.8
 _MENDING_SECONDS = 25.0
 
 
@@ -276,10 +278,7 @@ class People:
             "key": f"key-{number}",
             **self._order_of(number),
         }
-        if self.world.is_crowded:
-            body["priority"] = rng.choice(["high", "normal", "low"])
-            if number % _KEYS:
-                body["limit_key"] = f"customer-{number % _KEYS}"
+        body |= self._customer_of(number)
         if rng.random() < 0.3:
             queue = REFUSING_QUEUE if rng.random() < _REFUSED else "done"
             body["on_success"] = [
@@ -295,6 +294,15 @@ class People:
             if rng.random() < 0.3:
                 body["debounce_max_seconds"] = 2 * body["debounce_seconds"]
         return body
+
+    def _customer_of(self, number: int) -> dict[str, Any]:
+        """Return the customer of an operation, and what it may have then, in worlds that have some."""
+        if self.world.is_crowded:
+            priority = {"priority": self.world.rng.choice(["high", "normal", "low"])}
+            return priority | ({"limit_key": f"customer-{number % _KEYS}"} if number % _KEYS else {})
+        if self.world.chances.keyed and self.world.rng.random() < _OF_TENANTS:
+            return {"dependency": TENANTS, "limit_key": f"customer-{number % 2}"}
+        return {}
 
     def _order_of(self, number: int) -> dict[str, Any]:
         """Return the order key of an operation, in worlds that have some."""
@@ -425,10 +433,13 @@ class People:
         Changes by hand hold in the order of their arrival, and an opening may come minutes after its closing.
         """
         await asyncio.sleep(self.world.scale.latest_seconds)
-        for dependency in DEPENDENCIES_HELD:
-            breaker = Breaker.from_json(self.app.hub.states.get(f"@circuit_breaker@{dependency}") or {})
+        circuits = {name: state for name, state in self.app.hub.states.items() if CIRCUIT_BREAKER in name}
+        for name, state in circuits.items():
+            breaker = Breaker.from_json(state or {})
             if breaker.state is CircuitState.FORCED_OPEN:
-                await self.call("close", {"reason": "it was held open still"}, dependency=dependency)
+                dependency = dependency_of(name.rpartition("@")[2])
+                body = {"reason": "it was held open still", "limit_key": breaker.limit_key}
+                await self.call("close", body, dependency=dependency)
 
     async def regular(self, number: int) -> None:
         """Let an orchestrator of the app begin that calls operations."""
@@ -442,16 +453,19 @@ class People:
         stops = False
         while self.world.seconds < self.world.storm_ends - self.world.scale.storm_seconds * 0.1:
             await asyncio.sleep(self.world.rng.uniform(*self.world.scale.electrician_seconds))
-            dependency = self.world.rng.choice(DEPENDENCIES_HELD)
+            of_tenants = (TENANTS,) * 3 if self.world.chances.keyed else ()
+            dependency = self.world.rng.choice(DEPENDENCIES_HELD + of_tenants)
+            is_of_key = dependency == TENANTS and self.world.happens(0.5)
+            key = {"limit_key": REVOKED} if is_of_key else {}
             stops = not stops
-            body = {"reason": "maintenance", "stops_deadline": stops}
+            body = {"reason": "maintenance", "stops_deadline": stops, **key}
             await self.call("open", body, dependency=dependency)
             at_least = (
                 5 if self.world.happens(self.world.chances.hasty) else self.world.clock_difference.seconds
             )
             await asyncio.sleep(self.world.rng.uniform(max(5, at_least), 120))
             route = self.world.rng.choice(["close", "reset"])
-            await self.call(route, {"reason": "it is over"}, dependency=dependency)
+            await self.call(route, {"reason": "it is over", **key}, dependency=dependency)
 
 
 async def _invoked(route: str, hub: TaskHub, body: Any, parameters: dict[str, str]) -> tuple[int, Any]:

@@ -19,6 +19,7 @@ class Finding:
 
     Attributes:
         without: Kinds of trouble that it does not need.
+        losing: Whether messages are lost in it, for good.
         invariant: The first that does not hold.
         contradiction: What contradicts it.
         lines: What happened to whom the contradiction is about.
@@ -27,6 +28,7 @@ class Finding:
     seed: int
     operations: int
     without: tuple[str, ...]
+    losing: bool
     invariant: str
     contradiction: str
     lines: tuple[str, ...]
@@ -35,19 +37,21 @@ class Finding:
     def command(self) -> str:
         options = f"--seed {self.seed} --operations {self.operations}"
         without = f" --without {','.join(self.without)}" if self.without else ""
-        return f"python -m tests.simulation {options}{without}"
+        return f"python -m tests.simulation {options}{without}{' --losing' if self.losing else ''}"
 
     def __str__(self) -> str:
         head = f"{self.invariant}: {self.contradiction}\nplay it again with: {self.command} --log\n"
         return head + "".join(f"    {line}\n" for line in self.lines)
 
 
-def found_in(seed: int, operations: int, *defects: Any, without: Sequence[str] = ()) -> Finding | None:
+def found_in(
+    seed: int, operations: int, *defects: Any, without: Sequence[str] = (), losing: bool = False
+) -> Finding | None:
     """Return what does not hold in a world; None when everything does."""
-    story = simulated(seed, operations, *defects, without=without)
+    story = simulated(seed, operations, *defects, without=without, losing=losing)
     for invariant, contradictions in broken(story).items():
         lines = _about(story, contradictions[0])
-        return Finding(seed, operations, tuple(without), invariant, contradictions[0], lines)
+        return Finding(seed, operations, tuple(without), losing, invariant, contradictions[0], lines)
     return None
 
 
@@ -71,7 +75,7 @@ def shrunk(finding: Finding, *defects: Any) -> Finding:
             without = (*kept.without, less) if isinstance(less, str) else kept.without
             if size > kept.operations or (size, without) == (kept.operations, kept.without):
                 continue
-            again = found_in(kept.seed, size, *defects, without=without)
+            again = found_in(kept.seed, size, *defects, without=without, losing=kept.losing)
             if again is not None and again.invariant == finding.invariant:
                 kept = again
         if kept is before:

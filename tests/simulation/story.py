@@ -15,6 +15,7 @@ from durable_retry.engine.base.names import (
     IDEMPOTENCY_RECORD,
     OPERATION,
     ORDER_LANE,
+    RELEASE_WAITING,
     OperationState,
 )
 from durable_retry.engine.dead_letters.document import DeadLetterSummary
@@ -145,6 +146,7 @@ class Story:
         self.lanes = LaneWatch(self.world)
         hub = self.app.hub
         hub.on_end, hub.on_entity, hub.on_signal = self.ended, self.changed, self.slots.signaled
+        hub.on_event = self.circuits.told
         self.alerts = AlertWatch(self.world, self.app.tables)
         self.upkeep = Upkeep(self.people)
         self.is_watched = self.world.chances.watched > 0
@@ -170,6 +172,8 @@ class Story:
 
     def ended(self, instance: Instance) -> None:
         """Take the end of an instance down."""
+        if instance.name == RELEASE_WAITING:
+            self.circuits.released(instance, self.app.hub.instances.values())
         if instance.name == OPERATION and instance.output is not None:
             operation = OperationInput.from_json(json.loads(instance.input)["operation"])
             document = json.loads(instance.output)
@@ -262,7 +266,9 @@ class Story:
         return {name.removeprefix(prefix): state for name, state in states if name.startswith(prefix)}
 
 
-def simulated(seed: int, operations: int, *defects: Any, without: Collection[str] = ()) -> Story:
+def simulated(
+    seed: int, operations: int, *defects: Any, without: Collection[str] = (), losing: bool = False
+) -> Story:
     """Let a world happen.
 
     Args:
@@ -270,9 +276,11 @@ def simulated(seed: int, operations: int, *defects: Any, without: Collection[str
         operations: How many are submitted one by one; batches and sagas come on top.
         defects: Patches that break the app.
         without: Names of `Chances` that are none.
+        losing: Whether messages are lost, for good.
     """
+    chances = (Chances.losing if losing else Chances.of)(seed, without)
     with _collector_at_rest() if Scale.of(operations).is_small else nullcontext():
-        return virtual_loop.run(_happened(seed, operations, defects, without))
+        return virtual_loop.run(_happened(World(seed, chances, Scale.of(operations)), defects))
 
 
 @contextmanager
@@ -285,8 +293,7 @@ def _collector_at_rest() -> Iterator[None]:
         gc.enable()
 
 
-async def _happened(seed: int, operations: int, defects: Sequence[Any], without: Collection[str]) -> Story:
-    world = World(seed, Chances.of(seed, without), Scale.of(operations))
+async def _happened(world: World, defects: Sequence[Any]) -> Story:
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: _unheard(world, context))
     app = App(world)
     story = Story(world, app, People(world, app))

@@ -36,6 +36,12 @@ _NOT_NOW: Final = (429, 403, 404, 423)
 
 _BUSY: Final = timedelta(seconds=30)
 
+TENANTS: Final = "tenants"
+"""A dependency that is well, and has a circuit for each limit key."""
+REVOKED: Final = "customer-0"
+"""The limit key whose credential it refuses for most of a storm."""
+_REVOKED_PART: Final = 0.8
+
 _TROUBLES: Final = (Mood.REFUSING, Mood.ERRING, Mood.HANGING, Mood.THROTTLING)
 
 
@@ -102,11 +108,11 @@ class Target:
     def begin_storm(self) -> None:
         """Draw its moods until the storm ends."""
         begins, rng, ends = self.world.seconds, self.world.rng, self.world.storm_ends
-        while begins < ends:
+        while begins < ends and self.name != TENANTS:
             mood = Mood.WELL if rng.random() < 0.6 else rng.choice([*_TROUBLES, Mood.FLAPPING])
             self.phases.append((begins, mood))
             begins += rng.uniform(20, 240)
-        self.phases.append((ends, Mood.WELL))
+        self.phases.append((ends if self.name != TENANTS else begins, Mood.WELL))
 
     def mood(self) -> Mood:
         """Return how it is now, for this call."""
@@ -114,6 +120,11 @@ class Target:
         if mood is not Mood.FLAPPING:
             return mood
         return self.world.rng.choice([Mood.WELL, Mood.WELL, Mood.WELL, *_TROUBLES])
+
+    def has_revoked(self, operation: OperationInput) -> bool:
+        """Whether it refuses the credential of an operation's limit key now."""
+        restored_at = self.world.storm_ends - (1 - _REVOKED_PART) * self.world.scale.storm_seconds
+        return self.name == TENANTS and operation.limit_key == REVOKED and self.world.seconds < restored_at
 
     def call_of(self, request: httpx.Request) -> Call:
         """Write a call down."""
@@ -167,6 +178,10 @@ class Network(httpx.AsyncBaseTransport):
         self, target: Target, call: Call, mood: Mood, request: httpx.Request
     ) -> httpx.Response:
         rng = self.world.rng
+        if target.has_revoked(call.operation):
+            await asyncio.sleep(rng.uniform(0.01, 0.4))
+            call.ended_at, call.status = self.world.now(), httpx.codes.UNAUTHORIZED
+            return httpx.Response(call.status)
         is_busy = mood is Mood.WELL and target.is_busy_with(call)
         if mood is Mood.HANGING and call.key:
             target.busy_until[call.key] = self.world.now() + _BUSY
