@@ -273,7 +273,7 @@ PLAUSIBLE: Final = (
     Mistake("pause overlooked", lambda: patch.object(Run, "hold", _goes_on)),
     Mistake("turn for everybody", lambda: patch.object(order_lane, "taken", _taken_by_all)),
     Mistake("turn kept", _without_giving_back),
-    Mistake("lost join overtaken", lambda: patch.object(Tail, "before", lambda *_: None), 2_000),
+    Mistake("lost join overtaken", lambda: patch.object(Tail, "before", lambda *_: None), losing=True),
     Mistake("earlier attempts forgotten", lambda: patch.object(History, "with_attempt", _forgetting), 2_000),
     Mistake(
         "order not blocked",
@@ -291,6 +291,11 @@ PLAUSIBLE: Final = (
     Mistake(
         "lost answer counts as an attempt",
         lambda: patch.object(Run, "follow", _counts_what_was_lost),
+        losing=True,
+    ),
+    Mistake(
+        "attempt made again without its marker",
+        lambda: patch("durable_retry.services.attempt.attempt.insert_marker", _does_nothing),
         losing=True,
     ),
 )
@@ -356,7 +361,7 @@ async def says_that_it_was_kept(*_given: Any) -> str:
     return "dl-nowhere"
 
 
-async def _does_nothing(*_given: Any) -> None:
+async def _does_nothing(*_given: Any, **_more: Any) -> None:
     return None
 
 
