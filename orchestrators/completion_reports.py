@@ -4,12 +4,13 @@ An operation reports its end; where no report can come, a look (a poll of its st
 """
 
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from durabletask import task
 
-from durable_retry.engine.base.names import ENDED_EVENT, NUDGE_EVENT
+from durable_retry.engine.base.json_forms import optional_to_rfc3339
+from durable_retry.engine.base.names import DUE_AT, ENDED_EVENT, NUDGE_EVENT
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.runtime.turns import Signals, Turns
 
@@ -30,10 +31,12 @@ class CompletionReports:
 
     Attributes:
         quiet_looks: Looks in a row that found nothing ended; they make the next wait longer.
+        shown: The custom status but for the next look.
     """
 
     ctx: task.OrchestrationContext
     quiet_looks: int = 0
+    shown: dict[str, Any] = field(default_factory=dict)
     signals: Signals = field(init=False)
     _look: task.Task[Any] | None = None
     _look_at: datetime | None = None
@@ -45,10 +48,9 @@ class CompletionReports:
         """Wait until ends are reported, and return them; none when it is time to look."""
         if self._look is None:
             # One timer at a time: each abandoned one would cost a turn.
-            self._look_at = self.ctx.current_utc_datetime + min(
-                _FIRST_LOOK * 2 ** min(self.quiet_looks, 10), LAST_LOOK
-            )
+            self._look_at = self._now + min(_FIRST_LOOK * 2 ** min(self.quiet_looks, 10), LAST_LOOK)
             self._look = self.ctx.create_timer(self._look_at)
+        self.ctx.set_custom_status({**self.shown, DUE_AT: optional_to_rfc3339(self._look_at)})
         completions: list[Completion] = []
         while not completions and not self._is_time_to_look:
             events = [self.signals.awaited(name) for name in (ENDED_EVENT, NUDGE_EVENT)]
@@ -56,6 +58,7 @@ class CompletionReports:
             if self.signals.has_come(NUDGE_EVENT):
                 self.signals.take(NUDGE_EVENT)
             completions = self.arrived()
+        self.ctx.set_custom_status(self.shown)
         if self._is_time_to_look:
             self._look = None
         self.quiet_looks = 0 if completions else self.quiet_looks + 1
@@ -66,7 +69,11 @@ class CompletionReports:
         # The message of the timer may have been lost: then a nudge comes.
         if self._look is None or self._look_at is None:
             return False
-        return self._look.is_complete or self.ctx.current_utc_datetime >= self._look_at
+        return self._look.is_complete or self._now >= self._look_at
+
+    @property
+    def _now(self) -> datetime:
+        return self.ctx.current_utc_datetime.replace(tzinfo=UTC)
 
     def arrived(self) -> list[Completion]:
         """Return the reports that arrived and were not returned yet.

@@ -7,7 +7,6 @@ one destination follow each other; a destination that is down delays another one
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, assert_never
@@ -16,7 +15,15 @@ import azure.durable_functions as df
 from durabletask import task
 
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
-from durable_retry.engine.base.names import CIRCUIT_EVENT, OUTBOX, OUTBOX_GIVE_UP, OUTBOX_PENDING, PUBLISH
+from durable_retry.engine.base.names import (
+    CIRCUIT_EVENT,
+    DUE_AT,
+    NUDGE_EVENT,
+    OUTBOX,
+    OUTBOX_GIVE_UP,
+    OUTBOX_PENDING,
+    PUBLISH,
+)
 from durable_retry.engine.outbox import Delivery, due_of, heads_of, next_due_at, shown_of
 from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.loop import (
@@ -84,24 +91,27 @@ class Sending:
             delivery if other.event_id == delivery.event_id else other for other in self.deliveries
         ]
 
-    def show(self) -> None:
+    def show(self, **more: str) -> None:
         """Let the wake-ups of a circuit see which destinations it holds, and people what is tried."""
         blocked = {
             head.lane: to_rfc3339(head.blocked_since)
             for head in heads_of(self.deliveries)
             if head.blocked_since is not None
         }
-        self.ctx.set_custom_status({"held": blocked, "deliveries": shown_of(self.deliveries)})
+        self.ctx.set_custom_status({"held": blocked, "deliveries": shown_of(self.deliveries), **more})
 
     def wait(self) -> Turns[None]:
         """Wait for the next delivery that is due, or until a circuit is changed by hand."""
-        self.show()
         due_at = next_due_at(self.deliveries)
+        self.show(**{DUE_AT: to_rfc3339(due_at)})
         # Waiting again for the same instant means that the timer before fired early.
         timer = self.ctx.create_timer(due_at + EARLY_BY if due_at == self.waited_for else due_at)
         self.waited_for = due_at
-        winner = yield task.when_any([timer, self.signals.awaited(CIRCUIT_EVENT)])
-        if winner is not timer:
+        events = [self.signals.awaited(name) for name in (CIRCUIT_EVENT, NUDGE_EVENT)]
+        winner = yield task.when_any([timer, *events])
+        if self.signals.has_come(NUDGE_EVENT):
+            self.signals.take(NUDGE_EVENT)
+        if winner is events[0]:
             self._release_waiting()
             self.show()
 
@@ -161,9 +171,7 @@ def _send_one_round(sending: Sending) -> Turns[None]:
         sending.ctx.call_activity(function_name(PUBLISH), input=_request_of_delivery(sending, sent))
         for sent in due
     ]
-    # when_all waits for every attempt, then raises the first failure; each answer is read below.
-    with suppress(task.TaskFailedError):
-        yield task.when_all(attempts)
+    yield from sending.signals.answered(task.when_all(attempts))
     for delivery, attempt in zip(due, attempts, strict=True):
         yield from _follow_delivery(sending, delivery, _result_of_delivery(delivery, attempt))
 
@@ -177,8 +185,8 @@ def _request_of_delivery(sending: Sending, delivery: Delivery) -> dict[str, Any]
 
 
 def _result_of_delivery(delivery: Delivery, attempt: task.Task[Any]) -> LapResult:
-    if attempt.is_failed:
-        return WorkerFailed("the worker failed")
+    if attempt.is_failed or not attempt.is_complete:
+        return WorkerFailed("the worker failed" if attempt.is_failed else "the answer was lost")
     return answer_of(attempt.get_result(), delivery.state.history.next_attempt)
 
 

@@ -53,7 +53,7 @@ def _carried_out(reports: CompletionReports, state: Saga, token: str | None) -> 
     """Run what is left of a saga; None when the orchestration continues as new."""
     ctx, looks = reports.ctx, 0
     while not isinstance(action := state.next_action, Over):
-        _show_saga(ctx, state)
+        _show_saga(reports, state)
         completion: Completion | None = None
         while completion is None:
             if looks == LOOKS_PER_HISTORY:
@@ -63,7 +63,7 @@ def _carried_out(reports: CompletionReports, state: Saga, token: str | None) -> 
             looks += 1
             completion = yield from _look_at_step(state, action, reports)
         state = state.after(action, completion)
-    _show_saga(ctx, state)
+    _show_saga(reports, state)
     return state
 
 
@@ -87,8 +87,9 @@ def _look_at_step(state: Saga, action: Do | Undo, reports: CompletionReports) ->
     return None
 
 
-def _show_saga(ctx: task.OrchestrationContext, state: Saga) -> None:
-    ctx.set_custom_status(saga_progress(state))
+def _show_saga(reports: CompletionReports, state: Saga) -> None:
+    reports.shown = saga_progress(state)
+    reports.ctx.set_custom_status(reports.shown)
 
 
 blueprint.orchestration_trigger(context_name="context", orchestration=SAGA)(saga)

@@ -6,7 +6,7 @@ import azure.durable_functions as df
 from durabletask import task
 
 from durable_retry.engine.base.names import REMOVE_PAST, RETENTION
-from durable_retry.runtime.turns import Turns
+from durable_retry.runtime.turns import Signals, Turns
 from durable_retry.settings.configuration import function_name
 
 blueprint = df.Blueprint()
@@ -17,13 +17,12 @@ STEPS_PER_EXECUTION: Final = 20
 
 def retention(ctx: task.OrchestrationContext, part: dict[str, Any]) -> Turns[None]:
     """Repeat the step of one part while it has more to remove."""
+    signals = Signals(ctx)
     for _ in range(STEPS_PER_EXECUTION):
-        try:
-            more = yield ctx.call_activity(function_name(REMOVE_PAST), input=part)
-        except task.TaskFailedError:
-            return  # The timer starts it again within five minutes.
-        if more is not True:
-            return
+        step: task.Task[Any] = ctx.call_activity(function_name(REMOVE_PAST), input=part)
+        is_answered = yield from signals.answered(step)
+        if not is_answered or step.is_failed or step.get_result() is not True:
+            return  # Where more is left, the timer starts it again within five minutes.
     ctx.continue_as_new(part)
 
 

@@ -9,7 +9,7 @@ from durabletask import task
 
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import MANUAL_CONTROL, RELEASE_WAITING, WAKE_WAITING
-from durable_retry.runtime.turns import Signals, Turns, call_entity, call_until_success
+from durable_retry.runtime.turns import Signals, Turns, call_entity, call_until_success, pause
 from durable_retry.stores.circuit.entity import circuit_id
 
 blueprint = df.Blueprint()
@@ -37,13 +37,13 @@ def release_waiting(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> T
     Returns:
         `{"woken": n}`; None when the orchestration continues as new.
     """
-    progress = input_.get("progress")
+    progress, signals = input_.get("progress"), Signals(ctx)
     if progress is None:
-        progress = yield from _begin_waking(ctx, input_)
+        progress = yield from _begin_waking(signals, input_)
     step = {name: progress[name] for name in ("changed_at", "position")}
     step |= {"dependency": input_["dependency"]}
     step |= {name: input_["hand"][name] for name in ("limit_key",) if name in input_["hand"]}
-    done = yield from call_until_success(Signals(ctx), WAKE_WAITING, step)
+    done = yield from call_until_success(signals, WAKE_WAITING, step)
     progress = progress | {
         "position": done["following"],
         "woken": progress["woken"] + done["woken"],
@@ -53,20 +53,20 @@ def release_waiting(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> T
         if progress["woken_in_pass"] == 0 or progress["passes"] == PASSES:
             return {"woken": progress["woken"]}
         progress |= {"woken_in_pass": 0, "passes": progress["passes"] + 1}
-        yield ctx.create_timer(BETWEEN_PASSES)
+        yield from pause(signals, BETWEEN_PASSES)
     ctx.continue_as_new(input_ | {"progress": progress})
     return None
 
 
-def _begin_waking(ctx: task.OrchestrationContext, input_: dict[str, Any]) -> Turns[dict[str, Any]]:
+def _begin_waking(signals: Signals, input_: dict[str, Any]) -> Turns[dict[str, Any]]:
     """Wait until every worker sees the manual change."""
     # The same message again, awaited this time: what follows must come after the change. Without an answer
     # the operations are woken all the same: the circuit, asked by each, may refuse them again.
     with suppress(task.TaskFailedError):
         circuit = circuit_id(input_["dependency"], input_["hand"].get("limit_key"))
-        yield from call_entity(Signals(ctx), circuit, MANUAL_CONTROL, input_["hand"])
-    yield ctx.create_timer(SETTLE)
-    changed_at = to_rfc3339(ctx.current_utc_datetime.replace(tzinfo=UTC))
+        yield from call_entity(signals, circuit, MANUAL_CONTROL, input_["hand"])
+    yield from pause(signals, SETTLE)
+    changed_at = to_rfc3339(signals.ctx.current_utc_datetime.replace(tzinfo=UTC))
     return {"changed_at": changed_at, "position": None, "woken": 0, "woken_in_pass": 0, "passes": 1}
 
 

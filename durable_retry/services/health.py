@@ -4,17 +4,18 @@ A host that drops messages leaves operations pending, without an error. A diagno
 that an operation needs. Those that only an orchestration can try, it does (`orchestrators/diagnosis.py`); the
 app looks at the others when it is asked how far that is.
 
-    storage, queues                looked at when asked
+    storage, queues, stuck         looked at when asked
     start, entity, timer, activity, index      reached by the orchestration
 """
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from functools import partial
+from typing import Annotated, Any, Final, Literal, cast
 
 from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
@@ -23,8 +24,9 @@ from pydantic import Field
 from durable_retry import clock
 from durable_retry.engine.base.answers import Answer, read_or
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.json_forms import JsonShape, is_none
+from durable_retry.engine.base.json_forms import JsonShape, is_none, to_rfc3339
 from durable_retry.engine.base.names import DIAGNOSIS, OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
+from durable_retry.services.upkeep.stuck import stuck_instances
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.configuration import registration
 from durable_retry.settings.group import SettingsError
@@ -35,6 +37,7 @@ from durable_retry.stores.operations import notes
 from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.storage import queues, tables
+from durable_retry.stores.stuck import Stuck
 from durable_retry.stores.task_hub import TaskHub
 
 LOOKED_AT: Final = 5
@@ -94,7 +97,7 @@ class Health(Answer):
 
     status: Annotated[
         Literal["healthy", "degraded", "unhealthy"],
-        Field(description="`degraded`: operations are accepted, and do not begin, or are not listed."),
+        Field(description="`degraded`: operations are accepted, and do not begin, go on, or are not listed."),
     ]
     parts: dict[str, HealthPart]
 
@@ -114,16 +117,33 @@ async def read_health(hub: TaskHub) -> Health:
     parts = dict(zip(checks, results, strict=True))
     if not all(part.healthy for part in parts.values()):
         return Health(status="unhealthy", parts=parts)
-    parts |= {"starting": await _starting_part(hub), "index": _index_part()}
+    starting, stuck = await asyncio.gather(_starting_part(hub), _stuck_part(hub))
+    parts |= {"starting": starting, "stuck": stuck, "index": _index_part()}
     works = all(part.healthy for part in parts.values())
     return Health(status="healthy" if works else "degraded", parts=parts)
 
 
 async def _starting_part(hub: TaskHub) -> HealthPart:
-    seconds = await _seconds_without_a_start(hub)
+    patience = alert_settings().alert_not_starting_seconds
+    look = partial(seconds_without_a_start, hub, clock.now(), timedelta(seconds=patience))
+    seconds = await _seen_lately(hub, "starting", look, 0.0) if patience > 0 else 0.0
     if seconds <= alert_settings().alert_not_starting_seconds:
         return HealthPart(healthy=True)
     detail = f"accepted operations have not begun for {seconds:.0f} s; `retryctl doctor` names the part"
+    return HealthPart(healthy=False, detail=detail)
+
+
+async def _stuck_part(hub: TaskHub) -> HealthPart:
+    patience, now = alert_settings().alert_stuck_seconds, clock.now()
+    stuck: Stuck = ()
+    if patience > 0:
+        stuck = await _seen_lately(hub, "stuck", partial(stuck_instances, hub, now), stuck)
+    seconds = max(((now - each.since).total_seconds() for each in stuck), default=0.0)
+    if seconds <= patience:
+        return HealthPart(healthy=True)
+    detail = (
+        f"{len(stuck)} orchestrations stand still, for {seconds:.0f} s; `retryctl doctor --stuck` names them"
+    )
     return HealthPart(healthy=False, detail=detail)
 
 
@@ -149,26 +169,25 @@ async def _checked_part(check: Awaitable[object]) -> HealthPart:
     return HealthPart(healthy=True)
 
 
-# Load balancers ask for the health every few seconds, and this part costs storage requests.
+# Load balancers ask for the health every few seconds, and these parts cost storage requests.
 _KNOWN_FOR_SECONDS: Final = 15.0
 
-# By task hub: until when, in monotonic seconds, and for how long nothing has begun.
-_known: dict[TaskHub, tuple[float, float]] = {}
+# By task hub and part: until when, in monotonic seconds, and what was seen.
+_known: dict[tuple[TaskHub, str], tuple[float, Any]] = {}
 
 
-async def _seconds_without_a_start(hub: TaskHub) -> float:
-    """Return for how long accepted operations have not begun, looked at a moment ago; 0 when that failed."""
-    patience = alert_settings().alert_not_starting_seconds
-    until, seconds = _known.get(hub, (0.0, 0.0))
-    if patience <= 0 or clock.monotonic_seconds() < until:
-        return seconds
+async def _seen_lately[T](hub: TaskHub, part: str, look: Callable[[], Awaitable[T]], nothing: T) -> T:
+    """Return what a look saw a moment ago; `nothing` when it failed."""
+    until, known = _known.get((hub, part), (0.0, None))
+    if clock.monotonic_seconds() < until:
+        return cast("T", known)
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            seconds = await seconds_without_a_start(hub, clock.now(), timedelta(seconds=patience))
+            seen = await look()
     except (TaskHubUnavailableError, AzureError, TimeoutError):
-        seconds = 0.0  # The parts before say what does not answer.
-    _known[hub] = (clock.monotonic_seconds() + _KNOWN_FOR_SECONDS, seconds)
-    return seconds
+        seen = nothing  # The parts before say what does not answer.
+    _known[hub, part] = (clock.monotonic_seconds() + _KNOWN_FOR_SECONDS, seen)
+    return seen
 
 
 class PartState(StrEnum):
@@ -224,7 +243,8 @@ async def find_diagnosis(hub: TaskHub, diagnosis_id: str, *, role: str, caller: 
     if instance is None:
         return None
     storage = _look_at_part("storage", tables.read(operation_index.TABLE, _PARTITION, diagnosis_id))
-    parts = [*await asyncio.gather(storage, _look_at_queues()), *reached_parts(instance)]
+    looked_at = await asyncio.gather(storage, _look_at_queues(), _look_for_stuck(hub))
+    parts = [*looked_at[:2], *reached_parts(instance), looked_at[2]]
     return Diagnosis(diagnosis_id=diagnosis_id, role=role, caller=caller, parts=parts)
 
 
@@ -286,6 +306,17 @@ class MissingQueueError(Exception):
 async def _require_queue(name: str) -> None:
     if not await queues.exists(name):
         raise MissingQueueError(f"the queue {name} does not exist")
+
+
+async def _look_for_stuck(hub: TaskHub) -> DiagnosedPart:
+    try:
+        stuck = await _within_seconds(stuck_instances(hub, clock.now()))
+    except (AzureError, TaskHubUnavailableError):
+        stuck = ()  # Other parts say what does not answer.
+    if not stuck:
+        return DiagnosedPart(name="stuck", state=PartState.OK)
+    detail = f"since {to_rfc3339(stuck[0].since)}: {', '.join(each.instance_id for each in stuck)}"
+    return DiagnosedPart(name="stuck", state=PartState.FAILED, detail=detail)
 
 
 async def _look_at_part(name: str, look: Awaitable[object]) -> DiagnosedPart:

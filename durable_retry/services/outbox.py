@@ -351,6 +351,9 @@ async def sweep(hub: TaskHub, now: datetime) -> int:
     return sum(started)
 
 
+SWEPT_LATELY: Final = timedelta(seconds=90)
+"""A sweep of this process that found the outbox empty answers for the watch that follows it in the minute."""
+
 # When the latest sweep of this process found no note at all.
 _swept_empty: Final = LoopOwned[dict[TaskHub, datetime]](dict)
 

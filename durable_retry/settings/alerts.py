@@ -82,6 +82,11 @@ class AlertSettings(SettingsGroup):
         "Alert, and degraded health, when accepted operations have not begun for longer; 0 = off.",
         120.0,
     )
+    alert_stuck_seconds: float = seconds(
+        "Alert, and degraded health, when no nudge moves an orchestration that stands still for longer; "
+        "0 = off.",
+        180.0,
+    )
     alert_lane_blocked_seconds: float = seconds(
         "Alert when a dead letter blocks the lane of an order key for longer; 0 = off.",
         300.0,
@@ -130,6 +135,7 @@ class AlertSettings(SettingsGroup):
             "circuit_open_seconds": self.alert_circuit_open_seconds,
             "retries_exhausted_per_hour": self.alert_retries_exhausted_per_hour,
             "not_starting": self.alert_not_starting_seconds,
+            "stuck_seconds": self.alert_stuck_seconds,
             "lane_blocked_seconds": self.alert_lane_blocked_seconds,
             "task_hub_away_seconds": self.alert_task_hub_away_seconds,
         }

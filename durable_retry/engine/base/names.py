@@ -100,6 +100,9 @@ lane."""
 NUDGE_EVENT: Final = "nudge"
 """Event that upkeep sends to what stands still: it lets it look whether something was lost."""
 
+DUE_AT: Final = "due_at"
+"""In the custom status of what waits, but an operation: when its next turn is due."""
+
 REPLACED_EVENT: Final = "replaced"
 """Event that an operation with a debounce key sends to the one that it replaces."""
 

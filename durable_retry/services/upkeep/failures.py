@@ -23,6 +23,7 @@ dead letter with which the operation ended: that run would be erased after it wa
 import json
 import logging
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -45,6 +46,7 @@ from durable_retry.engine.base.names import (
     SAGA,
     STARTED_OPERATION,
     DeadLetterReason,
+    outbox_instance,
 )
 from durable_retry.engine.base.trace_context import trace_in
 from durable_retry.engine.facts import OperationEnded
@@ -58,7 +60,8 @@ from durable_retry.engine.operations.keys import KeyCompletion
 from durable_retry.engine.operations.status import STEPS_RUN
 from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.services.dead_letters.replay import start_if_lost
-from durable_retry.services.upkeep.stuck import WATCHED, Standstill, move_on
+from durable_retry.services.outbox import SWEPT_LATELY, was_swept_empty
+from durable_retry.services.upkeep.stuck import WATCHED, Standstill, move_on, note_stuck
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation, keep_unreadable
 from durable_retry.stores.instances import ENDED_BADLY, Instance
@@ -73,6 +76,7 @@ from durable_retry.stores.operations.status import (
     restarts_of,
 )
 from durable_retry.stores.storage import rounds
+from durable_retry.stores.stuck import StuckInstance
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
 from durable_retry.telemetry.facts import report
 
@@ -115,7 +119,7 @@ _MOST_MOVED: Final = 500
 """So many that stand still are nudged in one run, by whole pages; the next run goes on there."""
 
 # What the ids of the instances begin with that are looked for.
-_PREFIXES: Final = (ID_PREFIX, "batch-", "saga-", "bulk-", "release-")
+_PREFIXES: Final = (ID_PREFIX, "batch-", "saga-", "bulk-", "release-", "call-")
 
 _SEEN: Final = ENDED_BADLY | {OrchestrationStatus.RUNNING, OrchestrationStatus.PENDING}
 
@@ -142,35 +146,43 @@ async def recover(
     Azure Storage has no index of states: the server reads the rows of all instances, and returns those few.
     In a hub with very many the time is up before the end, and the next run goes on there.
     """
-    done, errors = Counter[Recovery | Standstill](), list[Exception]()
-    read = partial(hub.page_of_prefixes, Selection(runtime_statuses=_SEEN), _PREFIXES)
+    done, errors, stuck = Counter[Recovery | Standstill](), list[Exception](), list[StuckInstance]()
+    look = partial(_recover_instance, hub, now=now, note=stuck.append)
+    # Without pending events there is no outbox that could stand still.
+    is_empty = was_swept_empty(hub, now - SWEPT_LATELY)
+    prefixes = _PREFIXES if is_empty else (*_PREFIXES, outbox_instance(""))
+    read = partial(hub.page_of_prefixes, Selection(runtime_statuses=_SEEN), prefixes)
     async for instances in rounds.pages_from_place("ended-badly", read, seconds):
-        recovered, failed = await settle_all(partial(_recover_instance, hub, now=now), instances, _AT_ONCE)
+        recovered, failed = await settle_all(look, instances, _AT_ONCE)
         done.update(recovered)
         errors += failed
         if sum(done[each] for each in Standstill) >= _MOST_MOVED:
             break  # The app has more to do than it can: nudging everybody would be work on top.
         if kept := recovered.count(Recovery.DEAD_LETTER):
             _log.error("%d orchestrations that ended badly: dead letters", kept)
+    await note_stuck(hub, stuck, now)
     raise_first(errors)
     return done
 
 
 async def _recover_instance(
-    hub: TaskHub, state: pb.OrchestrationState, now: datetime
+    hub: TaskHub,
+    state: pb.OrchestrationState,
+    now: datetime,
+    note: Callable[[StuckInstance], None],
 ) -> Recovery | Standstill:
     # An error of one instance must not stop the others.
-    name = next((each for each in (*_OPERATIONS, *_PARTS) if state.name == function_name(each)), None)
+    name = next((each for each in WATCHED if state.name == function_name(each)), None)
     try:
         if OrchestrationStatus(state.orchestrationStatus) not in ENDED_BADLY:
-            moved = await move_on(hub, name, state, now) if name in WATCHED else None
+            moved = None if name is None else await move_on(hub, name, state, now, note)
             return moved or Recovery.NONE
         instance = None if name is None else await hub.read_instance(state.instanceId)
         if name is None or instance is None or instance.runtime_status not in ENDED_BADLY:
             return Recovery.NONE
         if name in _OPERATIONS:
             return await _recover_operation(hub, instance, now)
-        return await _recover_part(hub, name, instance, now)
+        return await _recover_part(hub, name, instance, now) if name in _PARTS else Recovery.NONE
     except (TaskHubUnavailableError, AzureError):
         raise
     except Exception:  # noqa: BLE001 - one bad instance must not stop the others for ever

@@ -50,6 +50,7 @@ from durable_retry.services.upkeep.removal import (
     remove_sent_events,
     remove_steps,
 )
+from durable_retry.services.upkeep.stuck import nudge
 from durable_retry.settings.app import RetentionSettings, retention_settings
 from durable_retry.stores.dead_letters.records import Intent, left_over
 from durable_retry.stores.order_lanes import remove_old_tails
@@ -133,7 +134,8 @@ async def look_at(hub: TaskHub, kind: RetentionKind, now: datetime) -> None:
 async def _look_at_part(hub: TaskHub, part: RetentionPart, now: datetime) -> None:
     if await remove_past(hub, part, now, LOOK_SECONDS):
         given = {"kind": part.kind, "shard": part.shard}
-        await hub.start_instance(RETENTION, part.instance_id, given, again=True)
+        if not await hub.start_instance(RETENTION, part.instance_id, given, again=True):
+            await nudge(hub, part.instance_id, now)
 
 
 async def remove_past(hub: TaskHub, part: RetentionPart, now: datetime, seconds: float) -> bool:

@@ -6,6 +6,7 @@ from typing import Annotated
 import azure.functions as func
 from pydantic import Field
 
+from durable_retry import clock
 from durable_retry.engine.base.answers import Answer
 from durable_retry.http.answers import json_answer, required
 from durable_retry.http.callers import Caller
@@ -13,6 +14,7 @@ from durable_retry.http.routes import AWAY, OK, RouteAnswer, Routes, accepted, s
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.health import Diagnosis, Health, find_diagnosis, read_health, start_diagnosis
 from durable_retry.services.setup import SetUp, set_up
+from durable_retry.services.upkeep.stuck import StuckInstances, stuck_instances
 
 routes = Routes("the app")
 
@@ -42,6 +44,12 @@ class StartedDiagnosis(Answer):
 async def start_a_diagnosis(hub: TaskHub) -> func.HttpResponse:
     """Start a diagnosis: an orchestration that calls an entity, waits for a timer and calls an activity."""
     return json_answer(StartedDiagnosis(diagnosis_id=await start_diagnosis(hub)), HTTPStatus.ACCEPTED)
+
+
+@routes.get("diagnoses/stuck", answers=shown(StuckInstances))
+async def list_stuck(hub: TaskHub) -> func.HttpResponse:
+    """List the orchestrations that stand still and that no nudge moves, the first that was due first."""
+    return json_answer(StuckInstances(items=await stuck_instances(hub, clock.now())))
 
 
 @routes.get("diagnoses/{diagnosis_id}", answers=shown(Diagnosis))

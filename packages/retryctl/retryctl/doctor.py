@@ -1,6 +1,6 @@
 """The command `doctor`: goes through the parts that an operation needs, and names the first that fails.
 
-With `--stuck` it lists the operations that should have gone on and have not.
+With `--stuck` it lists what should have gone on and has not.
 """
 
 import re
@@ -27,6 +27,8 @@ LEAST_CORE_TOOLS: Final = "4.14"
 """The first version of Core Tools that brings such a host."""
 
 _LOOK_EVERY_SECONDS: Final = 0.5
+
+_NOT_MOVED: Final = "start the host anew; terminate what still stands then"
 
 REMEDIES: Final[Mapping[str, str]] = {
     "host": (
@@ -55,11 +57,12 @@ REMEDIES: Final[Mapping[str, str]] = {
         "queue: look for another app on this task hub (hubName in host.json)"
     ),
     "index": "the app cannot write its tables: its identity needs the role Storage Table Data Contributor",
+    "stuck": f"`retryctl doctor --stuck` lists them; {_NOT_MOVED}",
     "roles": "give the key of an operator (--function-key): a diagnosis starts an orchestration",
 }
 """What to do when a part fails."""
 
-_ORDER: Final = ("storage", "queues", "start", "entity", "timer", "activity", "index")
+_ORDER: Final = ("storage", "queues", "start", "entity", "timer", "activity", "index", "stuck")
 """Parts that the app's diagnosis has."""
 
 
@@ -90,29 +93,42 @@ _WAITS_TOO_LONG: Final = "its timer was lost: retryctl retry-now (a paused one: 
 
 
 def _list_stuck(api: Api, screen: Screen) -> int:
-    """List the operations that should have gone on; exit code 1 where there are some."""
+    """List what should have gone on; exit code 1 where there is some."""
     limits = {
         each["name"]: timedelta(seconds=each["timeouts"]["attempt_seconds"])
         for each in api.ask("GET dependencies")["items"]
     }
-    found = [late for status in (*_STUCK, *_WAITS) for late in _late(api, status, limits)]
-    columns = "operation_id:operation status due_at late dependency key why:what_to_do"
-    screen.show(
-        {"items": found}, lambda _: [Rows(found, columns, empty="no operation is stuck")], "operation_id"
-    )
+    late = {each["instance_id"]: each for status in (*_STUCK, *_WAITS) for each in _late(api, status, limits)}
+    for one in api.ask("GET diagnoses/stuck")["items"]:
+        given_up = _row(
+            one["instance_id"], datetime.fromisoformat(one["since"]), f"no nudge moves it: {_NOT_MOVED}"
+        )
+        late[one["instance_id"]] = {
+            "status": one["orchestration"],
+            **late.get(one["instance_id"], {}),
+            **given_up,
+        }
+    found = sorted(late.values(), key=lambda each: str(each["due_at"]))
+    columns = "instance_id:what status due_at late dependency key why:what_to_do"
+    screen.show({"items": found}, lambda _: [Rows(found, columns, empty="nothing is stuck")], "instance_id")
     return errors.FAILED if found else errors.OK
+
+
+def _row(instance_id: str, due_at: datetime, why: str) -> dict[str, Any]:
+    return {
+        "instance_id": instance_id,
+        "due_at": due_at.isoformat().replace("+00:00", "Z"),
+        "late": span((now() - due_at).total_seconds()),
+        "why": why,
+    }
 
 
 def _late(api: Api, status: str, limits: Mapping[str, timedelta]) -> Iterator[dict[str, Any]]:
     for one in api.pages("operations", {"status": status}, None)["items"]:
         due_at = _due_at(one, limits)
-        if due_at is not None and (late := now() - due_at) > LATE_AFTER:
-            yield {
-                **{name: one[name] for name in ("operation_id", "status", "dependency", "key")},
-                "due_at": due_at.isoformat().replace("+00:00", "Z"),
-                "late": span(late.total_seconds()),
-                "why": _STUCK.get(status, _WAITS_TOO_LONG),
-            }
+        if due_at is not None and now() - due_at > LATE_AFTER:
+            names = {name: one[name] for name in ("status", "dependency", "key")}
+            yield names | _row(one["operation_id"], due_at, _STUCK.get(status, _WAITS_TOO_LONG))
 
 
 def _due_at(operation: Mapping[str, Any], limits: Mapping[str, timedelta]) -> datetime | None:

@@ -204,7 +204,7 @@ OPTIONS: Final[Mapping[str, Option | OneOf | str]] = {
     "debounce_max": _option("--debounce-max-seconds", _DEBOUNCE, "SECONDS"),
     "wait": _option("--wait", "wait for the end, at most 30 s", "N"),
     "reason": _option("--reason", "why, for whoever looks at it"),
-    "stuck": _flag("--stuck", "list the operations that should have gone on and have not"),
+    "stuck": _flag("--stuck", "list what should have gone on and has not"),
     "pause": "for_seconds stop_deadline",
     "for_seconds": _option("--for-seconds", "default: until it is changed again", "SECONDS"),
     "stop_deadline": _flag("--stop-deadline", "add the time of waiting to deadlines", dest="stops_deadline"),

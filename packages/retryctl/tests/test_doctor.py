@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from retryctl import doctor
 from retryctl.cli import main
 
-NAMES = ("storage", "queues", "start", "entity", "timer", "activity", "index")
+NAMES = ("storage", "queues", "start", "entity", "timer", "activity", "index", "stuck")
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +91,7 @@ def test_the_first_part_that_fails_ends_it_with_what_to_do(name: str) -> None:
     assert text.splitlines()[-1] == f"what to do: {doctor.REMEDIES[name]}"
 
 
-@pytest.mark.parametrize("name", ["start", "entity", "timer", "activity", "index"])
+@pytest.mark.parametrize("name", ["start", "entity", "timer", "activity", "index", "stuck"])
 def test_a_part_that_is_not_reached_in_its_time_has_failed(name: str) -> None:
     code, text = run(app({name: ("waiting", None)}), "--part-seconds", "5")
     assert code == 1
@@ -188,7 +188,7 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 def operations(
-    *rows: tuple[str, str, str, str | None], **more: Any
+    *rows: tuple[str, str, str, str | None], given_up: Iterable[str] = (), **more: Any
 ) -> Callable[[httpx.Request], httpx.Response]:
     """An app with operations: their status, when they came and changed, and when they go on."""
     items = [
@@ -210,6 +210,12 @@ def operations(
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("/dependencies"):
             return httpx.Response(200, json={"items": [payments]})
+        if request.url.path.endswith("/diagnoses/stuck"):
+            since = {"since": "2026-11-21T11:50:00Z"}
+            stuck = [
+                since | {"instance_id": name, "orchestration": name.partition("-")[0]} for name in given_up
+            ]
+            return httpx.Response(200, json={"items": stuck})
         found = [one for one in items if one["status"] == request.url.params["status"]]
         return httpx.Response(200, json={"items": found, "next_cursor": None})
 
@@ -234,7 +240,7 @@ def test_what_should_have_gone_on_is_listed_with_what_to_do(
     monkeypatch.setattr(doctor, "now", lambda: NOW)
     code, text = run(operations(row), "--stuck", "--json")
     (item,) = json.loads(text)["items"]
-    assert (code, item["operation_id"], item["status"]) == (1, "op-0", row[0])
+    assert (code, item["instance_id"], item["status"]) == (1, "op-0", row[0])
     assert why in item["why"]
 
 
@@ -252,7 +258,7 @@ def test_what_may_still_go_on_is_not_stuck(
     monkeypatch: pytest.MonkeyPatch, row: tuple[str, str, str, str | None]
 ) -> None:
     monkeypatch.setattr(doctor, "now", lambda: NOW)
-    assert run(operations(row), "--stuck") == (0, "no operation is stuck\n")
+    assert run(operations(row), "--stuck") == (0, "nothing is stuck\n")
 
 
 @pytest.mark.parametrize(
@@ -270,3 +276,18 @@ def test_a_turn_is_due_when_the_app_itself_says(
     monkeypatch.setattr(doctor, "now", lambda: NOW)
     row = (status, "2026-11-21T11:00:00Z", "2026-11-21T11:55:00Z", None)
     assert run(operations(row, **more), "--stuck")[0] == late
+
+
+def test_what_no_nudge_moves_is_listed_once_whatever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "now", lambda: NOW)
+    row = ("running", "2026-11-21T11:00:00Z", "2026-11-21T11:57:00Z", None)
+    code, text = run(operations(row, given_up=("op-0", "batch-1")), "--stuck", "--json")
+    items = {each["instance_id"]: each for each in json.loads(text)["items"]}
+    assert (code, sorted(items)) == (1, ["batch-1", "op-0"])
+    assert {(name, each["status"]) for name, each in items.items()} == {
+        ("op-0", "running"),
+        ("batch-1", "batch"),
+    }
+    assert {each["why"] for each in items.values()} == {
+        "no nudge moves it: start the host anew; terminate what still stands then"
+    }

@@ -23,6 +23,7 @@ def test_every_setting_counts() -> None:
             "ALERT_CIRCUIT_OPEN_SECONDS": "0",
             "ALERT_RETRIES_EXHAUSTED_PER_HOUR": "7",
             "ALERT_NOT_STARTING_SECONDS": "8",
+            "ALERT_STUCK_SECONDS": "8.5",
             "ALERT_LANE_BLOCKED_SECONDS": "9",
             "ALERT_TASK_HUB_AWAY_SECONDS": "10",
             "ALERT_WEBHOOK_URL": "http://localhost:8080/y",
@@ -38,6 +39,7 @@ def test_every_setting_counts() -> None:
         "circuit_open_seconds": 0,
         "retries_exhausted_per_hour": 7,
         "not_starting": 8,
+        "stuck_seconds": 8.5,
         "lane_blocked_seconds": 9,
         "task_hub_away_seconds": 10,
     }

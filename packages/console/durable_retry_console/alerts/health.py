@@ -11,6 +11,7 @@ from durable_retry.engine.limits.settings import LimitSettings, shared_limits_at
 from durable_retry.engine.order_lanes.document import NONE_BLOCKED, BlockedLanes
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.configuration import dependencies
+from durable_retry.stores.stuck import Stuck
 from durable_retry.telemetry import metrics
 from durable_retry.telemetry.spans import CIRCUIT_STATE, DEPENDENCY, QUEUE, dependency_label
 from durable_retry_console.alerts.rules import (
@@ -21,6 +22,7 @@ from durable_retry_console.alerts.rules import (
     NOT_STARTING,
     OUTBOX_LAG,
     RETRIES_EXHAUSTED,
+    STUCK,
     TASK_HUB_AWAY,
     HealthMetric,
 )
@@ -56,6 +58,7 @@ class HealthMetrics:
         task_hub_away_seconds: For how long the task hub has not answered, above the threshold; 0 while it
             answers.
         blocked_lanes: Lanes of order keys that a dead letter blocks.
+        stuck: The orchestrations that no nudge moves, the first that was due first.
     """
 
     dead_letters: DeadLetterSummary | None
@@ -66,6 +69,7 @@ class HealthMetrics:
     not_starting_seconds: float | None = 0.0
     task_hub_away_seconds: float | None = 0.0
     blocked_lanes: BlockedLanes | None = NONE_BLOCKED
+    stuck: Stuck | None = ()
 
     def with_thresholds(self, thresholds: Mapping[str, float]) -> list[HealthMetric]:
         """Return each metric with its threshold, see `all_thresholds`."""
@@ -75,14 +79,15 @@ class HealthMetrics:
             OUTBOX_LAG: self.outbox_lag_seconds,
             RETRIES_EXHAUSTED: self.retries_exhausted,
             NOT_STARTING: self.not_starting_seconds,
+            STUCK: self.stuck_seconds,
             LANE_BLOCKED: self.lane_blocked_seconds,
             TASK_HUB_AWAY: self.task_hub_away_seconds,
         }
-        keys = {}
+        names = {STUCK: tuple(each.instance_id for each in self.stuck or ()) or None}
         for name, circuits in self.circuits.items():
             condition = f"{CIRCUIT_OPEN}:{name}"
             values[condition] = None if circuits is None else circuits.open_seconds(self.now)
-            keys[condition] = None if circuits is None else circuits.open_keys
+            names[condition] = None if circuits is None else circuits.open_keys
         for condition in thresholds:
             kind, _, name = condition.partition(":")
             if name and kind != CIRCUIT_OPEN:
@@ -92,7 +97,7 @@ class HealthMetrics:
                 condition,
                 value,
                 thresholds.get(condition, thresholds[condition.partition(":")[0]]),
-                keys.get(condition),
+                names.get(condition),
             )
             for condition, value in values.items()
         ]
@@ -108,6 +113,12 @@ class HealthMetrics:
     def dead_letter_age_seconds(self) -> float | None:
         """Age of the oldest open dead letter; 0 when there is none."""
         return None if self.dead_letters is None else self.dead_letters.oldest_age_seconds or 0.0
+
+    @property
+    def stuck_seconds(self) -> float | None:
+        """For how long what stands still the longest has done so; 0 when nothing does."""
+        stuck = self.stuck
+        return None if stuck is None else seconds_since(stuck[0].since if stuck else None, self.now)
 
     @property
     def lane_blocked_seconds(self) -> float | None:

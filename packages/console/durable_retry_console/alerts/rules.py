@@ -19,6 +19,7 @@ DEAD_LETTER_AGE: Final = "dead_letter_age_seconds"
 OUTBOX_LAG: Final = "outbox_lag_seconds"
 CIRCUIT_OPEN: Final = "circuit_open_seconds"
 RETRIES_EXHAUSTED: Final = "retries_exhausted_per_hour"
+STUCK: Final = "stuck_seconds"
 LANE_BLOCKED: Final = "lane_blocked_seconds"
 NOT_STARTING: Final = "not_starting"
 TASK_HUB_AWAY: Final = "task_hub_away_seconds"
@@ -31,10 +32,14 @@ _TITLES: Final[Mapping[str, str]] = {
     OUTBOX_LAG: "Wait of the oldest event that is not sent",
     CIRCUIT_OPEN: "Circuit open",
     RETRIES_EXHAUSTED: "Operations whose retries were exhausted in an hour",
+    STUCK: "Orchestrations stand still, and no nudge moves them",
     LANE_BLOCKED: "Lane of an order key blocked by a dead letter",
     NOT_STARTING: "Accepted operations do not begin",
     TASK_HUB_AWAY: "The task hub does not answer",
     TEST: "Test",
+}
+_WHAT_TO_DO: Final[Mapping[str, str]] = {
+    STUCK: " Start the host anew, and terminate what still stands: an operation becomes a dead letter."
 }
 CONDITIONS: Final = tuple(kind for kind in _TITLES if kind != TEST)
 
@@ -53,13 +58,13 @@ class HealthMetric:
         condition: One of `CONDITIONS`; of a circuit with `:` and the dependency.
         value: In the unit that the name ends in; None where it could not be read: its alert stays as it is.
         threshold: Above this value the alert is raised; 0 is off.
-        keys: The limit keys whose circuits are not closed; None for none.
+        names: The limit keys whose circuits are not closed, or what stands still; None for none.
     """
 
     condition: str
     value: float | None
     threshold: float
-    keys: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None
 
     @property
     def is_exceeded(self) -> bool:
@@ -102,7 +107,7 @@ class Alert(JsonShape):
         value: Of the latest check while it is raised, so that a late message says what is so by then.
         raised_at: When the incident began.
         deliveries: By receiver, the messages about this change.
-        keys: The limit keys whose circuits are not closed, as the value; None for none.
+        names: Those of the metric, as the value; None for none.
     """
 
     condition: str
@@ -112,7 +117,7 @@ class Alert(JsonShape):
     threshold: float
     raised_at: datetime
     deliveries: Mapping[str, AlertDelivery] = field(default_factory=dict)
-    keys: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None
 
     @property
     def id(self) -> str:
@@ -139,7 +144,7 @@ class Alert(JsonShape):
         """What is measured, for a person."""
         title = _TITLES.get(self.kind, self.kind)
         title = title if self.dependency is None else f"{title}, {self.dependency}"
-        return title if self.keys is None else f"{title} for {_names_text(self.keys)}"
+        return title if self.names is None else f"{title} ({_names_text(self.names)})"
 
     @property
     def text(self) -> str:
@@ -148,7 +153,8 @@ class Alert(JsonShape):
             return "This message was sent to try the receivers: nothing is wrong."
         value, threshold = _value_text(self.kind, self.value), _value_text(self.kind, self.threshold)
         if self.is_raised:
-            return f"{self.title}: {value}, over the threshold of {threshold}."
+            what_to_do = _WHAT_TO_DO.get(self.kind, "")
+            return f"{self.title}: {value}, over the threshold of {threshold}.{what_to_do}"
         lasted = duration_text((self.since - self.raised_at).total_seconds())
         return f"{self.title}: {value}, no longer over the threshold of {threshold}, after {lasted}."
 
@@ -235,11 +241,11 @@ def alert_changes(known: Mapping[str, Alert], metrics: Iterable[HealthMetric], n
 
 
 def with_new_values(known: Mapping[str, Alert], metrics: Iterable[HealthMetric]) -> Iterator[Alert]:
-    """Yield the raised alerts whose value is another one now, or their keys are others, each with those."""
+    """Yield the raised alerts whose value is another one now, or their names are others, each with those."""
     for metric in metrics:
         alert = known.get(metric.condition)
         if alert is not None and alert.is_raised and metric.is_exceeded:
-            changed = replace(alert, value=float(metric.value or 0), keys=metric.keys)
+            changed = replace(alert, value=float(metric.value or 0), names=metric.names)
             if changed != alert:
                 yield changed
 
@@ -252,11 +258,11 @@ def _alert_of_metric(metric: HealthMetric, now: datetime, last: Alert | None) ->
         value=float(metric.value or 0),
         threshold=metric.threshold,
         raised_at=now,
-        keys=metric.keys,
+        names=metric.names,
     )
     if metric.is_exceeded or last is None:
         return raised
-    ended = replace(raised, is_raised=False, raised_at=last.raised_at, keys=last.keys)
+    ended = replace(raised, is_raised=False, raised_at=last.raised_at, names=last.names)
     return replace(ended, deliveries=last.clearing_deliveries())
 
 

@@ -30,7 +30,8 @@ from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.services.circuits import open_keys
 from durable_retry.services.health import seconds_without_a_start
 from durable_retry.services.order_lanes import find_blocked
-from durable_retry.services.outbox import was_swept_empty
+from durable_retry.services.outbox import SWEPT_LATELY, was_swept_empty
+from durable_retry.services.upkeep.stuck import stuck_instances
 from durable_retry.settings.alerts import ReceiverName, alert_settings
 from durable_retry.settings.configuration import dependencies
 from durable_retry.stores.circuit.entity import CircuitEntity
@@ -38,6 +39,7 @@ from durable_retry.stores.dead_letters.index import read_summary
 from durable_retry.stores.dead_letters.list import count_dead_letters
 from durable_retry.stores.outbox.events import pending_at
 from durable_retry.stores.outbox.index import list_notes
+from durable_retry.stores.stuck import Stuck
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry.spans import DEPENDENCY
 from durable_retry_console.alerts.health import Circuits, HealthMetrics, all_thresholds, seconds_since, show
@@ -57,14 +59,15 @@ _NOTES_LOOKED_AT: Final = 50
 
 async def read_health_metrics(hub: TaskHub, now: datetime) -> HealthMetrics:
     """Read the health metrics."""
-    (letters, exhausted, lanes), lag_seconds, circuits, not_starting, away = await asyncio.gather(
+    (letters, exhausted, lanes), lag_seconds, circuits, not_starting, stuck, away = await asyncio.gather(
         _dead_letters(hub, now),
         _answered_part("the outbox", _outbox_lag_seconds(hub, now)),
         _readable_circuits(hub),
         _answered_part("whether operations begin", _seconds_not_starting(hub, now)),
+        _answered_part("what stands still", _stuck(hub, now)),
         _task_hub_away(hub, now),
     )
-    return HealthMetrics(letters, lag_seconds, circuits, now, exhausted, not_starting, away, lanes)
+    return HealthMetrics(letters, lag_seconds, circuits, now, exhausted, not_starting, away, lanes, stuck)
 
 
 # A part that takes longer is not known in this run.
@@ -103,6 +106,11 @@ async def _seconds_not_starting(hub: TaskHub, now: datetime) -> float:
     return await seconds_without_a_start(hub, now, timedelta(seconds=seconds)) if seconds > 0 else 0.0
 
 
+async def _stuck(hub: TaskHub, now: datetime) -> Stuck:
+    """Return the orchestrations that no nudge moves; none when no threshold needs it."""
+    return await stuck_instances(hub, now) if alert_settings().alert_stuck_seconds > 0 else ()
+
+
 async def _dead_letters(
     hub: TaskHub, now: datetime
 ) -> tuple[DeadLetterSummary | None, int | None, BlockedLanes | None]:
@@ -129,17 +137,13 @@ async def _retries_exhausted(now: datetime) -> int:
     return await count_dead_letters(lately, one_page=True)
 
 
-# A sweep of this process that found the outbox empty answers for the watch that follows it within the minute.
-_SWEPT_LATELY: Final = timedelta(seconds=90)
-
-
 async def _outbox_lag_seconds(hub: TaskHub, now: datetime) -> float:
     """Return the lag of the outbox, from its first 999 notes.
 
     A note without a pending event does not count: its commit was refused, or is under way. Of a great many
     such notes only the oldest are known to be so.
     """
-    if was_swept_empty(hub, now - _SWEPT_LATELY):
+    if was_swept_empty(hub, now - SWEPT_LATELY):
         return 0.0
     notes, _ = await list_notes(_MANY_NOTES, None)
     oldest = sorted((note for note in notes if note.unreadable is None), key=lambda note: note.noted_at)
@@ -192,7 +196,7 @@ async def _check_conditions(hub: TaskHub, now: datetime) -> list[Alert]:
 
 
 def _with_values_of(alert: Alert, found: Alert) -> Alert:
-    return replace(found, value=alert.value, keys=alert.keys) if found.id == alert.id else found
+    return replace(found, value=alert.value, names=alert.names) if found.id == alert.id else found
 
 
 def _log_alert(alert: Alert) -> None:

@@ -11,12 +11,15 @@ from typing import Any, Final, Self
 import azure.durable_functions as df
 from durabletask import task
 
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import (
     BULK_ACTION,
     BULK_BATCH,
     BULK_ENDS,
     BULK_PAGE,
     CANCEL_BULK_EVENT,
+    DUE_AT,
+    NUDGE_EVENT,
 )
 from durable_retry.runtime.turns import Signals, Turns, after_early, call_until_success, fired_early
 from durable_retry_console.bulk.shapes import (
@@ -82,12 +85,19 @@ class _Execution:
         """Wait for an instant, unless someone cancels what is not cancelled yet."""
         if until <= self.now:
             return
-        timer, early = self.ctx.create_timer(until), 0
+        self.ctx.set_custom_status(self.progress.to_json() | {DUE_AT: to_rfc3339(until)})
+        timer, early, is_over = self.ctx.create_timer(until), 0, False
         others = [] if self.progress.status is BulkState.CANCELLED else [self.cancel]
-        while (yield task.when_any([timer, *others])) is timer:
-            if not fired_early(until, self.now, early):
-                return
-            timer, early = self.ctx.create_timer(after_early(until, self.now)), early + 1
+        while not is_over:
+            winner = yield task.when_any([timer, *others, self.signals.awaited(NUDGE_EVENT)])
+            if winner is timer and fired_early(until, self.now, early):
+                timer, early = self.ctx.create_timer(after_early(until, self.now)), early + 1
+            elif winner is timer or winner in others:
+                is_over = True
+            else:
+                self.signals.take(NUDGE_EVENT)
+                is_over = self.now >= until
+        self.show(self.progress)
 
     def continue_with(self, **changes: Any) -> None:
         """Continue as new."""

@@ -8,10 +8,18 @@ import pytest
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import BATCH, OPERATION, SAGA
-from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.base.names import (
+    BATCH,
+    BULK_ACTION,
+    CALL,
+    DUE_AT,
+    OPERATION,
+    OUTBOX,
+    SAGA,
+)
+from durable_retry.engine.config.dependencies_file import Config, parse_config
 from durable_retry.services.upkeep import stuck
-from durable_retry.services.upkeep.stuck import LONGEST_LOOK, due_since
+from durable_retry.services.upkeep.stuck import due_since
 from durable_retry.settings.configuration import using
 
 CHANGED: Final = datetime(2026, 11, 28, 12, tzinfo=UTC)
@@ -19,7 +27,9 @@ LATER: Final = CHANGED + timedelta(minutes=7)
 CONFIG: Final = parse_config("[dependencies.payments]\ntimeouts = { attempt_seconds = 7 }\n", {})
 
 
-def due(shown: dict[str, Any] | None, *, name: str = OPERATION, pending: bool = False) -> datetime | None:
+def due(
+    shown: dict[str, Any] | None, *, name: str = OPERATION, pending: bool = False, config: Config = CONFIG
+) -> datetime | None:
     state = pb.OrchestrationState(
         instanceId="op-test",
         orchestrationStatus=pb.ORCHESTRATION_STATUS_PENDING if pending else pb.ORCHESTRATION_STATUS_RUNNING,
@@ -27,7 +37,7 @@ def due(shown: dict[str, Any] | None, *, name: str = OPERATION, pending: bool = 
     state.lastUpdatedTimestamp.FromDatetime(CHANGED)
     if shown is not None:
         state.customStatus.value = json.dumps(shown)
-    with using(CONFIG):
+    with using(config):
         return due_since(name, state)
 
 
@@ -75,6 +85,21 @@ def test_an_attempt_at_a_dependency_that_is_gone_has_the_time_of_a_function(
     assert due({"status": "running", "dependency": "gone"}) == CHANGED + timedelta(seconds=seconds)
 
 
-@pytest.mark.parametrize("name", [BATCH, SAGA])
-def test_a_batch_or_a_saga_is_due_for_its_next_look(name: str) -> None:
-    assert due({"anything": 1}, name=name) == due(None, name=name) == CHANGED + LONGEST_LOOK
+@pytest.mark.parametrize("name", [BATCH, SAGA, BULK_ACTION, CALL])
+def test_what_waits_is_due_when_it_says(name: str) -> None:
+    assert due({"status": "running", DUE_AT: to_rfc3339(LATER)}, name=name) == LATER
+
+
+@pytest.mark.parametrize("name", [BATCH, SAGA, BULK_ACTION, CALL])
+def test_the_answer_of_our_own_side_is_due_at_once(name: str) -> None:
+    earlier = to_rfc3339(CHANGED - timedelta(minutes=1))
+    assert due({"status": "running"}, name=name) == due({DUE_AT: earlier}, name=name) == CHANGED
+
+
+@pytest.mark.parametrize(("limit", "seconds"), [(7, 30), (45, 45)])
+def test_an_outbox_is_due_when_an_attempt_to_send_is_over_and_not_before_its_next_one(
+    limit: int, seconds: int
+) -> None:
+    config = parse_config(f"[dependencies.payments]\ntimeouts = {{ attempt_seconds = {limit} }}\n", {})
+    assert due(None, name=OUTBOX, config=config) == CHANGED + timedelta(seconds=seconds)
+    assert due({DUE_AT: to_rfc3339(LATER)}, name=OUTBOX, config=config) == LATER

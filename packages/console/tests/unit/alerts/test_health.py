@@ -15,6 +15,7 @@ from durable_retry.engine.order_lanes.document import BlockedLanes
 from durable_retry.engine.pace import Quota
 from durable_retry.settings.alerts import AlertSettings
 from durable_retry.settings.configuration import using
+from durable_retry.stores.stuck import StuckInstance
 from durable_retry.telemetry import metrics
 from durable_retry_console.alerts.health import Circuits, HealthMetrics, all_thresholds, show
 from durable_retry_console.alerts.rules import Alert, alert_changes
@@ -114,6 +115,7 @@ UNKNOWN = HealthMetrics(
     retries_exhausted=None,
     not_starting_seconds=None,
     blocked_lanes=None,
+    stuck=None,
 )
 
 
@@ -147,6 +149,7 @@ def test_thresholds_are_compared_with_the_same_metrics() -> None:
         "outbox_lag_seconds": 4.0,
         "retries_exhausted_per_hour": 0.0,
         "not_starting": 0.0,
+        "stuck_seconds": 0.0,
         "lane_blocked_seconds": 600.0,
         "task_hub_away_seconds": 0.0,
         "circuit_open_seconds:payments": 30.0,
@@ -196,11 +199,22 @@ def test_the_circuit_of_a_limit_key_counts_for_the_alert_of_its_dependency() -> 
         health = replace(METRICS, circuits={"payments": Circuits(Breaker(), [opened])})
         metrics = {each.condition: each for each in health.with_thresholds(all_thresholds())}
     metric = metrics["circuit_open_seconds:payments"]
-    assert (metric.value, metric.keys) == (90.0, ("customer-17",))
-    assert {each.keys for condition, each in metrics.items() if condition != metric.condition} == {None}
+    assert (metric.value, metric.names) == (90.0, ("customer-17",))
+    assert {each.names for condition, each in metrics.items() if condition != metric.condition} == {None}
 
 
 def test_an_alert_names_no_limit_key_once_the_dependencys_own_circuit_is_open() -> None:
     of_key = Breaker(state=CircuitState.OPEN, opened_at=after(-90), limit_key="customer-17")
     both = Circuits(Breaker(state=CircuitState.FORCED_OPEN, opened_at=after(-10)), [of_key])
     assert (both.open_keys, both.open_seconds(NOON)) == (None, 90.0)
+
+
+def test_what_stands_still_is_named_and_counts_from_the_first_that_was_due() -> None:
+    stuck = tuple(
+        StuckInstance(instance_id=f"op-{age}", orchestration="operation", since=after(-age), noted_at=NOON)
+        for age in (400, 300)
+    )
+    health = replace(METRICS, stuck=stuck)
+    metrics = {each.condition: each for each in health.with_thresholds(AlertSettings().thresholds)}
+    metric = metrics["stuck_seconds"]
+    assert (metric.value, metric.names, metric.is_exceeded) == (400.0, ("op-400", "op-300"), True)

@@ -162,9 +162,18 @@ def test_an_alert_of_a_circuit_names_the_limit_keys_that_it_is_open_for() -> Non
     metric = HealthMetric("circuit_open_seconds:warehouse", 400, 300, keys)
     (alert,) = alert_changes({}, [metric], NOON)
     named = "customer-0, customer-1, customer-2, customer-3, customer-4 and 2 more"
-    assert alert.title == f"Circuit open, warehouse for {named}"
-    cleared = replace(metric, value=0.0, keys=None)
+    assert alert.title == f"Circuit open, warehouse ({named})"
+    cleared = replace(metric, value=0.0, names=None)
     (ended,) = alert_changes({metric.condition: alert}, [cleared], LATER)
     assert (ended.is_raised, ended.title) == (False, alert.title)
-    (few,) = with_new_values({metric.condition: alert}, [replace(metric, keys=keys[:1])])
-    assert few.title == "Circuit open, warehouse for customer-0"
+    (few,) = with_new_values({metric.condition: alert}, [replace(metric, names=keys[:1])])
+    assert few.title == "Circuit open, warehouse (customer-0)"
+
+
+def test_an_alert_of_what_stands_still_names_it_and_says_what_to_do() -> None:
+    metric = HealthMetric("stuck_seconds", 300, 180, ("op-1", "batch-2"))
+    (alert,) = alert_changes({}, [metric], NOON)
+    assert alert.text == (
+        "Orchestrations stand still, and no nudge moves them (op-1, batch-2): 5 min, over the threshold of "
+        "3 min. Start the host anew, and terminate what still stands: an operation becomes a dead letter."
+    )

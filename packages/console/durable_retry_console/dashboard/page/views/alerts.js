@@ -13,6 +13,7 @@ const NAMES = {
   outbox_lag_seconds: "Wait of the oldest event that is not sent",
   circuit_open_seconds: "Circuit open",
   retries_exhausted_per_hour: "Retries exhausted per hour",
+  stuck_seconds: "Orchestrations stand still, and no nudge moves them",
   lane_blocked_seconds: "Lane of an order key blocked by a dead letter",
   not_starting: "Accepted operations do not begin",
   task_hub_away_seconds: "The task hub does not answer",
@@ -41,7 +42,7 @@ export function place(one) {
   if (one.dependency) return circuitLink(one.dependency);
   if (one.condition === "not_starting") return h("a", { href: link("operations", { status: "pending" }) }, "Look at them");
   if (one.condition === "lane_blocked_seconds") return h("a", { href: link("lanes", { blocked: "true" }) }, "Look at them");
-  if (one.condition === "task_hub_away_seconds") return null;
+  if (["task_hub_away_seconds", "stuck_seconds"].includes(one.condition)) return null;
   const [path, query] = one.condition === "outbox_lag_seconds" ? ["outbox", {}] : ["dead-letters", { status: "open" }];
   const reason = one.condition === "retries_exhausted_per_hour" ? { reason: "RetriesExhausted" } : {};
   return h("a", { href: link(path, { ...query, ...reason }) }, "Look at them");
