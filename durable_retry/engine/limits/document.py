@@ -10,7 +10,8 @@ from pydantic import Field
 from durable_retry.engine.base.answers import is_empty
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.circuit.messages import CircuitDocument
-from durable_retry.engine.limits.limiter import KEPT_PLACES, Limiter
+from durable_retry.engine.limits.fair import PLACES_WITH_KEYS
+from durable_retry.engine.limits.limiter import Limiter
 from durable_retry.engine.limits.settings import LimitSettings, LimitsSummary, NeedsSlot, limits_summary
 
 SHOWN_KEYS: Final = 10
@@ -29,8 +30,8 @@ class LimitsDocument(LimitsSummary):
         Field(
             default_factory=dict,
             exclude_if=is_empty,
-            description=f"Of the {KEPT_PLACES} that go first, how many have a limit key: the {SHOWN_KEYS} "
-            "keys with most. Left out where none has one.",
+            description=f"Of the {PLACES_WITH_KEYS} that go first, how many have a limit key: the "
+            f"{SHOWN_KEYS} keys with most. Left out where none has one.",
         ),
     ]
 

@@ -24,6 +24,9 @@ from durable_retry.engine.base.names import Priority, counted_wait
 
 KEPT_KEYS: Final = 128
 """Keys that a state remembers, those that wait before others: about 5 KB. Another goes as if it were new."""
+PLACES_WITH_KEYS: Final = 32
+"""Places that a state remembers where limit keys are in use. Those behind ask one after the other, in their
+turn, so more places would only ask more often."""
 CREDIT: Final = 32.0
 """In virtual time: attempts of a key of weight 1. Each other key with a backlog waits for so many at most."""
 LONGEST_TAIL_SECONDS: Final = 300.0

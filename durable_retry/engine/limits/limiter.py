@@ -24,7 +24,7 @@ from durable_retry.engine.base.asks import Ask, is_repeated, with_ask
 from durable_retry.engine.base.json_forms import NOT_STORED, JsonRow, JsonShape, MsInstant
 from durable_retry.engine.base.names import Priority
 from durable_retry.engine.base.text import counted
-from durable_retry.engine.limits.fair import NO_SHARES, FairShares, Place, Wait
+from durable_retry.engine.limits.fair import NO_SHARES, PLACES_WITH_KEYS, FairShares, Place, Wait
 from durable_retry.engine.limits.settings import KeyLimits, LimitSettings
 from durable_retry.engine.pace import Pace
 
@@ -236,18 +236,17 @@ class Line:
         self, limiter: Limiter, request: SlotRequest, now: datetime, wait: Wait
     ) -> tuple[Limiter, SlotPostponed]:
         """Give the attempt a place, and let it ask again."""
-        seconds = min(wait.seconds, LONGEST_ASK_SECONDS)
-        if limiter.in_use is not None and self.own not in self.places[:KEPT_PLACES]:
-            fair, behind = limiter.in_use.behind(self.own, self.places, now, wait)
+        seconds, shares = min(wait.seconds, LONGEST_ASK_SECONDS), limiter.in_use
+        most = KEPT_PLACES if shares is None else PLACES_WITH_KEYS
+        if shares is not None and self.own not in self.places[:most]:
+            fair, behind = shares.behind(self.own, self.places, now, wait)
             limiter = replace(limiter, fair=fair)
-            # Its deadline may come first.
-            seconds = max(
-                seconds, behind if request.latest_seconds is None else min(behind, request.latest_seconds)
-            )
+            latest = behind if request.latest_seconds is None else request.latest_seconds
+            seconds = max(seconds, min(behind, latest))  # its deadline may come first
         seconds = round(seconds, 3)
         place = replace(self.own, asks_at=now + timedelta(seconds=seconds))
         places = (place if other is self.own else other for other in self.places)
-        kept = tuple(islice(places, KEPT_PLACES))
+        kept = tuple(islice(places, most))
         postponed = SlotPostponed(seconds, reserved=request.reserved, reason=wait.reason, ahead=self.ahead)
         return replace(limiter, places=kept), postponed
 
