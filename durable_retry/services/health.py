@@ -141,9 +141,7 @@ async def _stuck_part(hub: TaskHub) -> HealthPart:
     seconds = max(((now - each.since).total_seconds() for each in stuck), default=0.0)
     if seconds <= patience:
         return HealthPart(healthy=True)
-    detail = (
-        f"{len(stuck)} orchestrations stand still, for {seconds:.0f} s; `retryctl doctor --stuck` names them"
-    )
+    detail = f"{len(stuck)} that stand still, for {seconds:.0f} s; `retryctl doctor --stuck` names them"
     return HealthPart(healthy=False, detail=detail)
 
 

@@ -206,5 +206,8 @@ async def _start_again(hub: TaskHub, name: str, instance_id: str) -> bool:
     if instance is None or not instance.input or restarts_of(instance) >= MOST_RESTARTS:
         return False
     given = instance.input | {"restarts": restarts_of(instance) + 1}
-    _log.warning("%s has not begun since %s: started again", instance_id, to_rfc3339(instance.created_at))
-    return await hub.start_instance(name, instance_id, given, again=False, was_lost=True)
+    # Azure Storage replaces none that is pending: there a person terminates it, and it starts anew.
+    is_started = await hub.start_instance(name, instance_id, given, again=False, was_lost=True)
+    if is_started:
+        _log.warning("%s has not begun since %s: started again", instance_id, to_rfc3339(instance.created_at))
+    return is_started

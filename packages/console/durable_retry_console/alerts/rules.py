@@ -39,7 +39,7 @@ _TITLES: Final[Mapping[str, str]] = {
     TEST: "Test",
 }
 _WHAT_TO_DO: Final[Mapping[str, str]] = {
-    STUCK: " Start the host anew, and terminate what still stands: an operation becomes a dead letter."
+    STUCK: " Start the host anew, and terminate what still stands: a begun operation becomes a dead letter."
 }
 CONDITIONS: Final = tuple(kind for kind in _TITLES if kind != TEST)
 

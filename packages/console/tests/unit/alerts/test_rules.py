@@ -175,5 +175,6 @@ def test_an_alert_of_what_stands_still_names_it_and_says_what_to_do() -> None:
     (alert,) = alert_changes({}, [metric], NOON)
     assert alert.text == (
         "Orchestrations stand still, and no nudge moves them (op-1, batch-2): 5 min, over the threshold of "
-        "3 min. Start the host anew, and terminate what still stands: an operation becomes a dead letter."
+        "3 min. Start the host anew, and terminate what still stands: "
+        "a begun operation becomes a dead letter."
     )
