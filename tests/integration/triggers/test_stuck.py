@@ -42,7 +42,7 @@ from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.operations.operation import start_input
 from durable_retry.engine.outbox import delivery_of, event_id_for
 from durable_retry.engine.retry.policy import RetryPolicy
-from durable_retry.services.upkeep import failures
+from durable_retry.services.upkeep import failures, rounds
 from durable_retry.services.upkeep.failures import Recovery, recover
 from durable_retry.services.upkeep.stuck import WATCHED, Standstill, stuck_instances
 from durable_retry.settings.configuration import using
@@ -409,6 +409,24 @@ async def test_each_that_is_watched_goes_on_when_a_message_was_lost(
     assert ended is not None
     assert ended.runtime_status is OrchestrationStatus.COMPLETED
     assert answers == []
+
+
+async def test_a_retention_whose_step_was_lost_is_nudged_by_its_timer_and_ends(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "remove_past", AsyncMock(return_value=True))
+    left, now = lose_activities(hub), datetime.now(UTC)
+    await rounds.look_at(hub.binding, rounds.RetentionKind.RESULTS, now)
+
+    async def is_lost() -> bool:
+        return left == [0]
+
+    await until(is_lost)
+    await rounds.look_at(hub.binding, rounds.RetentionKind.RESULTS, now + rounds.MAINTENANCE_EVERY)
+    part = rounds.RetentionPart(rounds.RetentionKind.RESULTS, 0)
+    ended = await hub.binding.wait_for_end(part.instance_id, 30)
+    assert ended is not None
+    assert ended.runtime_status is OrchestrationStatus.COMPLETED
 
 
 def test_each_orchestration_but_three_is_watched() -> None:
