@@ -31,6 +31,7 @@ from bench.peers.benchmark import calls_of
 from bench.peers.systems import APART, FUNCTIONS, command_of, family, onebox, target
 from bench.peers.target import Call
 from bench.promises import MOST_ATTEMPTS, WAIT_SECONDS, Findings, Kill, expected
+from durable_retry.engine.base.text import counted
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually
 
 LANES = 8
@@ -289,7 +290,7 @@ def main() -> None:
     parts = ", ".join(f"{part} {many}" for part, many in sorted(Counter(kill.part for kill in kills).items()))
     counts = ", ".join(f"{len(broken)} {promise}" for promise, broken in findings.broken.items())
     print(
-        f"crash: {plan.operations} operations, {len(kills)} kills ({parts}): {counts};"
+        f"crash: {plan.operations} operations, {counted(len(kills), 'kill')} ({parts}): {counts};"
         f" {findings.repeated} attempts that a kill cut off were made again under their number;"
         f" seed {plan.seed}, {time.monotonic() - began:.0f} s. {machine}"
     )

@@ -254,6 +254,7 @@ def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any]
         events=tuple(events),
         correlation_id=run.operation.correlation_id,
         trace=run.operation.trace,
+        limit_key=run.operation.limit_key,
     )
     committed = Committed.from_json((yield from call_until_success(run.signals, COMMIT, success.to_json())))
     if committed.rejected is not None:

@@ -154,6 +154,7 @@ def delivery_of(
         deadline_at=deadline_of(since, timeouts.deadline_seconds),
         correlation_id=event.get("correlation_id"),
         trace=trace,
+        limit_key=None if is_queue else event.get("limit_key"),
     )
     return Delivery(operation=operation, state=RetryState(due_at=since))
 
@@ -205,6 +206,7 @@ class StoredEvent(JsonShape):
     attempt_count: int | None = None  # since it last became pending; None before it ended
     correlation_id: str | None = None  # the operation's
     trace: TraceContext | None = None  # the operation's
+    limit_key: str | None = None  # the operation's
     # Why its row cannot be read, of what is shown in its place; it is never stored or sent.
     unreadable: Annotated[str | None, NOT_STORED] = None
 
@@ -219,7 +221,8 @@ class StoredEvent(JsonShape):
 
     def to_delivery(self, dependency: Dependency | None) -> Delivery:
         """Return its delivery; see `delivery_of`."""
-        named = {**self.event, "event_id": self.event_id, "correlation_id": self.correlation_id}
+        names = ("event_id", "correlation_id", "limit_key")
+        named = {**self.event, **{name: getattr(self, name) for name in names}}
         return delivery_of(named, dependency, self.pending_since, self.trace)
 
 

@@ -360,6 +360,7 @@ async def commit(success: Success) -> Committed:
             clock.now(),
             correlation_id=success.correlation_id,
             trace=success.trace,
+            limit_key=success.limit_key,
         )
     except (StorageRefusedError, OvertakenError, ValueError, TypeError) as error:
         return Committed(run_id=run_id, rejected=str(error)[:500])

@@ -76,6 +76,28 @@ def test_closing_the_circuit_of_a_key_wakes_its_operations_and_a_hold_of_the_dep
     circuits.until(second, "succeeded")
 
 
+def test_a_webhook_passes_the_circuit_of_its_operations_limit_key(circuits: System, key: str) -> None:
+    event = {"type": "t", "dependency": "tenants", "path": "/echo", "data": None}
+    change = {"reason": "the credential is revoked", "limit_key": key}
+    change_circuit(circuits, "tenants", "open", for_seconds=600, **change)
+    until_key(circuits, key, "forced_open")
+    for limit_key, state in ((None, "sent"), (key, "pending")):
+        operation_id = circuits.accepted(
+            f"{key}-{state}", "/echo", dependency="freed", limit_key=limit_key, on_success=[event]
+        )
+        (sent,) = circuits.until(operation_id, "succeeded")["events"]
+        place = f"/api/outbox/{sent['event_id']}"
+
+        def seen(place: str = place) -> dict[str, Any]:
+            document: dict[str, Any] = circuits.client.get(place).raise_for_status().json()
+            return document
+
+        eventually(lambda state=state, seen=seen: seen()["state"] == state, f"it is {state}")
+    eventually(lambda: "the credential is revoked" in (seen()["why"] or ""), "it says why it waits")
+    change_circuit(circuits, "tenants", "reset", **change)
+    eventually(lambda: seen()["state"] == "sent", "it is sent")
+
+
 @pytest.mark.parametrize("path", ["/api/circuits/held", "/api/circuits/held/open"])
 def test_a_limit_key_is_refused_where_the_dependency_has_one_circuit_for_all(
     circuits: System, path: str

@@ -178,6 +178,7 @@ class Success(JsonShape):
     events: tuple[Any, ...]  # of the handler and of the operation's `on_success`
     correlation_id: str | None = None
     trace: TraceContext | None = None
+    limit_key: str | None = None  # which its events have, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

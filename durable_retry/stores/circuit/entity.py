@@ -273,7 +273,7 @@ async def waiting_page(
 
     First the operations, then the outboxes, whose webhooks wait for the circuit of their destination. Those
     whose present wait began at `since_before` or later are left out. With a limit key only operations that
-    have it; without one all, since a hold by hand counts for all keys.
+    have it, and all outboxes; without one all, since a hold by hand counts for all keys.
     """
     running = Selection(runtime_statuses=(OrchestrationStatus.RUNNING,))
     instances, following = await hub.page_of_prefixes(running, (ID_PREFIX, outbox_instance("")), position)
@@ -304,9 +304,10 @@ def _instance_waits(
 ) -> bool:
     """Whether an instance waits; one whose custom status cannot be read is woken by its own timer."""
     status = json_object(instance.customStatus.value) or {}
-    if limit_key not in {None, status.get("limit_key")}:
-        return False
     is_operation = instance.instanceId.startswith(ID_PREFIX)
+    # An outbox does not show the keys of its webhooks: one more asks its circuit, and waits again.
+    if is_operation and limit_key not in {None, status.get("limit_key")}:
+        return False
     waits_for = _operation_waits_for if is_operation else _outbox_waits_for
     return read_or(lambda: waits_for(status, dependency, since_before), lambda _: False)
 

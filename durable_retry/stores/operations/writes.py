@@ -213,6 +213,7 @@ async def commit_success(
     *,
     correlation_id: str | None = None,
     trace: TraceContext | None = None,
+    limit_key: str | None = None,
 ) -> list[dict[str, str]]:
     """Commit a success, its writes all in one table and partition; return its events by id, type and state.
 
@@ -220,7 +221,7 @@ async def commit_success(
     """
     location = OutboxLocation.from_json(writes[0]) if writes else own_location(run_id)
     outbox = [
-        new_event(run_id, number, event, correlation_id, now, trace=trace)
+        new_event(run_id, number, event, correlation_id, now, trace=trace, limit_key=limit_key)
         for number, event in enumerate(events, start=1)
     ]
     # Before the transaction: a crash in between costs the sweeper one look at nothing, whereas committed

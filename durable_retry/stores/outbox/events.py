@@ -78,6 +78,7 @@ def new_event(
     now: datetime,
     *,
     trace: TraceContext | None = None,
+    limit_key: str | None = None,
 ) -> StoredEvent:
     """Return a pending event of a run; `number` is its position among the run's events, from 1."""
     return StoredEvent(
@@ -88,6 +89,7 @@ def new_event(
         pending_since=now,
         correlation_id=correlation_id,
         trace=trace,
+        limit_key=limit_key,
     )
 
 

@@ -104,8 +104,9 @@ async def test_a_page_of_a_limit_key_shows_its_operations_and_that_of_the_depend
     assert sorted(page.waiting) == sorted(each for of_key in ids.values() for each in of_key)
 
 
+@pytest.mark.parametrize("limit_key", [None, "customer-17"])
 async def test_a_circuit_closed_by_hand_lets_the_webhooks_of_an_outbox_go(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, limit_key: str | None
 ) -> None:
     monkeypatch.setattr(release_waiting, "SETTLE", timedelta(milliseconds=10))
     monkeypatch.setattr(release_waiting, "BETWEEN_PASSES", timedelta(milliseconds=10))
@@ -132,7 +133,7 @@ async def test_a_circuit_closed_by_hand_lets_the_webhooks_of_an_outbox_go(
         async with asyncio.timeout(WAIT_SECONDS):
             while await _blocked_lanes(hub) != ["mail", "payments"]:  # noqa: ASYNC110 # asks over gRPC
                 await asyncio.sleep(0.05)
-            await start_release(hub, "payments", close_control())
+            await start_release(hub, "payments", replace(close_control(), limit_key=limit_key))
             while await _blocked_lanes(hub) != ["mail"]:  # noqa: ASYNC110 # as above
                 await asyncio.sleep(0.05)
         await close_clients()

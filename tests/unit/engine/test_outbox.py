@@ -85,6 +85,12 @@ def test_what_is_no_events_name_names_no_operation(text: str) -> None:
     assert (operation_id_of(text), number_of(text)) == (None, 0)
 
 
+def test_a_webhook_has_the_limit_key_of_its_operation_and_a_message_to_a_queue_has_none() -> None:
+    webhook = an_event(dependency="crm", path="/hooks")
+    keys = [replace(each, limit_key="customer-17").to_delivery(None) for each in (webhook, an_event())]
+    assert [each.operation.limit_key for each in keys] == ["customer-17", None]
+
+
 def test_an_envelope_has_what_cloud_events_ask_for() -> None:
     event = replace(an_event(2), correlation_id="order-42")
     assert envelope_of(event) == {

@@ -45,12 +45,7 @@ from durable_retry.telemetry.spans import DEPENDENCY
 from durable_retry_console.alerts.health import Circuits, HealthMetrics, all_thresholds, seconds_since, show
 from durable_retry_console.alerts.rules import Alert, alert_changes, with_new_values
 from durable_retry_console.alerts.sending import send_alert_to
-from durable_retry_console.alerts.store import (
-    change_alert,
-    known_alerts,
-    remove_old_incidents,
-    write_change,
-)
+from durable_retry_console.alerts.store import change_alert, known_alerts, remove_old_incidents, write_change
 
 _MANY_NOTES: Final = 999
 # One query each, one after the other; mostly the first has a pending event.

@@ -141,24 +141,15 @@ class BulkItem(Answer):
     @classmethod
     def failed(cls, item_id: str, error: Exception | str) -> Self:
         """Return one that it could not be done to, with a detail and errors that fit a row and a line."""
-        errors = error.problems[:_KEPT_ERRORS] if isinstance(error, InvalidInputError) else None
-        return cls(
-            id=item_id,
-            outcome=ItemOutcome.FAILED,
-            detail=_short(str(error) or type(error).__name__),
-            errors=None
-            if errors is None
-            else tuple(Problem(each.pointer, _short(each.detail)) for each in errors),
-        )
+        problems = error.problems[:_KEPT_ERRORS] if isinstance(error, InvalidInputError) else ()
+        errors = tuple(Problem(each.pointer, cut_text(each.detail, _DETAIL_CHARS)) for each in problems)
+        detail = cut_text(str(error) or type(error).__name__, _DETAIL_CHARS)
+        return cls(id=item_id, outcome=ItemOutcome.FAILED, detail=detail, errors=errors or None)
 
     @property
     def is_under_way(self) -> bool:
         """Whether nobody has seen how that ended which it started."""
         return self.outcome is ItemOutcome.DONE and self.succeeded is None
-
-
-def _short(detail: str) -> str:
-    return cut_text(detail, _DETAIL_CHARS)
 
 
 class EditPreview(Answer):

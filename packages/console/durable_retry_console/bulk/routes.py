@@ -12,17 +12,7 @@ from durable_retry.engine.facts import TargetType
 from durable_retry.http.answers import ConflictError, Refusals, json_answer, required, sentence
 from durable_retry.http.callers import Act, Caller
 from durable_retry.http.parameters import CURSOR, LIMIT
-from durable_retry.http.routes import (
-    OK,
-    PAGING,
-    Query,
-    RouteAnswer,
-    Routes,
-    accepted,
-    page,
-    shown,
-    url_of,
-)
+from durable_retry.http.routes import OK, PAGING, Query, RouteAnswer, Routes, accepted, page, shown, url_of
 from durable_retry.runtime.binding import TaskHub
 from durable_retry_console.bulk.actions import (
     BulkActionEndedError,
@@ -34,12 +24,7 @@ from durable_retry_console.bulk.actions import (
 )
 from durable_retry_console.bulk.batches import with_batch
 from durable_retry_console.bulk.bodies import BulkActionBody
-from durable_retry_console.bulk.document import (
-    BulkActionDocument,
-    BulkItem,
-    BulkMatches,
-    StartedBulkAction,
-)
+from durable_retry_console.bulk.document import BulkActionDocument, BulkItem, BulkMatches, StartedBulkAction
 from durable_retry_console.bulk.ends import items_page
 from durable_retry_console.bulk.replay import preview_replay
 from durable_retry_console.bulk.shapes import BulkAction

@@ -145,11 +145,7 @@ class IndexCursor:
         parts = read_cursor(cursor, INDEX_CURSOR)
         try:
             before, last_id, shown = parts
-            return cls(
-                before=optional_from_rfc3339(before),
-                last_id="" + last_id,
-                shown=tuple("" + one for one in shown),
-            )
+            return cls(optional_from_rfc3339(before), "" + last_id, tuple("" + one for one in shown))
         except (ValueError, TypeError, OverflowError) as error:
             raise BadCursorError(NOT_OURS) from error
 

@@ -26,8 +26,8 @@ from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.outbox.events import find_event, list_pending
 from durable_retry.stores.outbox.index import list_ended
 from durable_retry.stores.task_hub import TaskHub
-from durable_retry_console.activity.find import find_activity
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityKind
+from durable_retry_console.activity.store import list_activity
 from durable_retry_console.bulk.actions import list_bulk_actions
 from durable_retry_console.bulk.shapes import BulkState
 from durable_retry_console.finding.found import (
@@ -221,31 +221,25 @@ async def _list_of_events(
 
 
 async def _list_of_batches(question: Question, tenant: str, limit: int, cursor: str | None) -> _Items:
-    if question.key is not None:
-        batches, following = (await batches_of_key(question.key, tenant)).items, None
-    else:
-        page = await list_batches(min(limit, _WORKFLOWS_READ), cursor)
-        batches, following = page.items, page.next_cursor
+    key, most = question.key, min(limit, _WORKFLOWS_READ)
+    page = await (list_batches(most, cursor) if key is None else batches_of_key(key, tenant))
     return [
         FoundItem.taken_from(batch, type=FoundType.BATCH, id=batch.batch_id)
-        for batch in batches
+        for batch in page.items
         if question.has_words(batch.batch_id, batch.status, batch.key)
-    ], following
+    ], page.next_cursor
 
 
 async def _list_of_sagas(
     hub: TaskHub, question: Question, tenant: str, limit: int, cursor: str | None
 ) -> _Items:
-    if question.key is not None:
-        sagas, following = (await sagas_of_key(hub, question.key, tenant)).items, None
-    else:
-        page = await list_sagas(hub, min(limit, _WORKFLOWS_READ), cursor)
-        sagas, following = page.items, page.next_cursor
+    key, most = question.key, min(limit, _WORKFLOWS_READ)
+    page = await (list_sagas(hub, most, cursor) if key is None else sagas_of_key(hub, key, tenant))
     return [
         FoundItem.taken_from(saga, type=FoundType.SAGA, id=saga.saga_id, error=_saga_error(saga))
-        for saga in sagas
+        for saga in page.items
         if question.has_words(saga.saga_id, saga.status, saga.key, *_saga_names(saga))
-    ], following
+    ], page.next_cursor
 
 
 async def _list_of_bulk_actions(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> _Items:
@@ -270,7 +264,7 @@ async def _list_of_activity(
         after=question.created_after,
         before=question.created_before,
     )
-    page = await find_activity(wanted, limit if question.words is None else max(limit, _ROWS_READ), cursor)
+    page = await list_activity(wanted, limit if question.words is None else max(limit, _ROWS_READ), cursor)
     # With the key of an operation one finds who cancelled it, too.
     return [
         found_activity(item)

@@ -136,11 +136,7 @@ def _summary_of_metrics(found: MetricsDocument, unfinished: "_Unfinished") -> Op
     parts: list[Counter[str]] = [Counter(point.ended_by_status) for point in points]
     for one in recent:
         parts[min(len(parts) - 1, (one.entry.created_at - points[0].at) // step)][one.status] += 1
-    figures = {
-        dependency.dependency: dependency
-        for dependency in found.dependencies
-        if dependency.dependency != QUEUE
-    }
+    figures = {each.dependency: each for each in found.dependencies if each.dependency != QUEUE}
     of_each = {
         name: _shares_of_outcomes([each], [one for one in recent if one.entry.dependency == name])
         for name, each in figures.items()
