@@ -6,7 +6,20 @@ What is deferred is named by a text, `package.module:name`, so that no import st
 
 from collections.abc import Awaitable, Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
+
+REFERENCES: Final[set[str]] = set()
+"""What this app imports later, as far as its settings ask for it."""
+
+
+def unimportable() -> str:
+    """Import all of `REFERENCES`; return the first that cannot be imported and why, "" when all can."""
+    for reference in sorted(REFERENCES):
+        try:
+            imported(reference)
+        except ImportError as error:
+            return f"{reference.partition(':')[0]}: {error}"
+    return ""
 
 
 def imported(reference: str) -> Any:
@@ -17,6 +30,7 @@ def imported(reference: str) -> Any:
 
 def deferred(reference: str) -> Callable[..., Awaitable[Any]]:
     """Return an async function whose module is imported when it is first called."""
+    REFERENCES.add(reference)
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         return await imported(reference)(*args, **kwargs)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import azure.functions as func
 
-from durable_retry.deferred import imported
+from durable_retry.deferred import REFERENCES, imported
 from durable_retry.runtime.binding import TaskHub, bind_hub
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -56,6 +56,7 @@ def add_collection(
         blueprint: A `df.Blueprint`.
         routes_of: Gives the routes of a collection; called with the first request.
     """
+    REFERENCES.update(collection.routes)
 
     @cache
     def respond() -> Any:

@@ -4,7 +4,7 @@ A host that drops messages leaves operations pending, without an error. A diagno
 that an operation needs. Those that only an orchestration can try, it does (`orchestrators/diagnosis.py`); the
 app looks at the others when it is asked how far that is.
 
-    storage, queues, stuck         looked at when asked
+    storage, queues, packages, stuck           looked at when asked
     start, entity, timer, activity, index      reached by the orchestration
 """
 
@@ -22,6 +22,7 @@ from durabletask.client import OrchestrationStatus
 from pydantic import Field
 
 from durable_retry import clock
+from durable_retry.deferred import unimportable
 from durable_retry.engine.base.answers import Answer, read_or
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import JsonShape, is_none, to_rfc3339
@@ -199,7 +200,7 @@ class PartState(StrEnum):
 class DiagnosedPart(Answer):
     """One part that an operation needs."""
 
-    name: Annotated[str, Field(description="`storage`, `queues`, `start`, `entity`, `timer`, ...")]
+    name: Annotated[str, Field(description="`storage`, `queues`, `packages`, `start`, `entity`, ...")]
     state: PartState
     detail: Annotated[str | None, Field(description="What was seen; null where there is nothing to say.")] = (
         None
@@ -241,8 +242,8 @@ async def find_diagnosis(hub: TaskHub, diagnosis_id: str, *, role: str, caller: 
     if instance is None:
         return None
     storage = _look_at_part("storage", tables.read(operation_index.TABLE, _PARTITION, diagnosis_id))
-    looked_at = await asyncio.gather(storage, _look_at_queues(), _look_for_stuck(hub))
-    parts = [*looked_at[:2], *reached_parts(instance), looked_at[2]]
+    looked_at = await asyncio.gather(storage, _look_at_queues(), _look_at_packages(), _look_for_stuck(hub))
+    parts = [*looked_at[:3], *reached_parts(instance), looked_at[3]]
     return Diagnosis(diagnosis_id=diagnosis_id, role=role, caller=caller, parts=parts)
 
 
@@ -295,6 +296,12 @@ async def _look_at_queues() -> DiagnosedPart:
     if not registration().wants(QUEUE_SOURCE):
         return DiagnosedPart(name="queues", state=PartState.OK, detail="the app takes none from a queue")
     return await _look_at_part("queues", _require_queue(OPERATIONS_QUEUE))
+
+
+async def _look_at_packages() -> DiagnosedPart:
+    trouble = await asyncio.to_thread(unimportable)
+    state = PartState.FAILED if trouble else PartState.OK
+    return DiagnosedPart(name="packages", state=state, detail=trouble or None)
 
 
 class MissingQueueError(Exception):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from durable_retry.deferred import imported
+from durable_retry.deferred import REFERENCES, imported
 
 DEFAULT_SERVICE: Final = "durable-retry"
 
@@ -32,6 +32,8 @@ class Receivers:
 
 _log = logging.getLogger(__name__)
 
+_START: Final = "durable_retry.telemetry.exporters:start"
+
 
 def start_telemetry(receivers: Receivers) -> None:
     """Install the SDK's providers; imports nothing when there is no receiver.
@@ -41,7 +43,8 @@ def start_telemetry(receivers: Receivers) -> None:
     if not (receivers.otlp or receivers.azure_monitor):
         return
     # The SDK takes long to import, and most apps send nothing.
+    REFERENCES.add(_START)
     try:
-        imported("durable_retry.telemetry.exporters:start")(receivers)
+        imported(_START)(receivers)
     except Exception as error:  # noqa: BLE001 - each package has errors of its own for settings
         _log.error("telemetry is not started: %s: %s", type(error).__name__, error)

@@ -86,16 +86,18 @@ def test_a_webhook_passes_the_circuit_of_its_operations_limit_key(circuits: Syst
             f"{key}-{state}", "/echo", dependency="freed", limit_key=limit_key, on_success=[event]
         )
         (sent,) = circuits.until(operation_id, "succeeded")["events"]
-        place = f"/api/outbox/{sent['event_id']}"
-
-        def seen(place: str = place) -> dict[str, Any]:
-            document: dict[str, Any] = circuits.client.get(place).raise_for_status().json()
-            return document
-
-        eventually(lambda state=state, seen=seen: seen()["state"] == state, f"it is {state}")
-    eventually(lambda: "the credential is revoked" in (seen()["why"] or ""), "it says why it waits")
+        waits_for = {"sent": "", "pending": "the credential is revoked"}[state]
+        until_event(circuits, sent["event_id"], state, waits_for)
     change_circuit(circuits, "tenants", "reset", **change)
-    eventually(lambda: seen()["state"] == "sent", "it is sent")
+    until_event(circuits, sent["event_id"], "sent", "")
+
+
+def until_event(system: System, event_id: str, state: str, waits_for: str) -> None:
+    def look() -> bool:
+        event = system.client.get(f"/api/outbox/{event_id}").raise_for_status().json()
+        return event["state"] == state and waits_for in (event["why"] or "")
+
+    eventually(look, f"{event_id} is {state}")
 
 
 @pytest.mark.parametrize("path", ["/api/circuits/held", "/api/circuits/held/open"])

@@ -95,11 +95,22 @@ def test_doctor_goes_through_every_part_and_names_the_first_that_fails(shell: Sh
         "the trigger that listened before reads the queue",
     )
     names = [line.split()[0] for line in shell.run("doctor").splitlines()]
-    parts = ["storage", "queues", "start", "entity", "timer", "activity", "index", "roles"]
+    parts = [
+        "storage",
+        "queues",
+        "packages",
+        "start",
+        "entity",
+        "timer",
+        "activity",
+        "index",
+        "stuck",
+        "roles",
+    ]
     assert names == ["host", *parts, "every"]
     document = shell.json("doctor")
     assert document["ok"]
-    assert [each["ok"] for each in document["parts"]] == [True] * 9
+    assert [each["ok"] for each in document["parts"]] == [True] * 11
     assert document["parts"][0]["detail"].startswith("onebox ")
     assert document["parts"][-1]["detail"] == "operator, as api"
 

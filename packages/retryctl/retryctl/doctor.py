@@ -40,6 +40,10 @@ REMEDIES: Final[Mapping[str, str]] = {
         "Blob Data Owner, Storage Queue Data Contributor and Storage Table Data Contributor"
     ),
     "queues": "run `retryctl setup`, which makes it: a trigger does not make its queue",
+    "packages": (
+        "install what is missing where the host runs Python: the app's requirements, and the extras that its "
+        "settings ask for, such as durable-retry[telemetry]"
+    ),
     "start": (
         "the task hub runs no orchestration: look in the host's log for the Durable extension (bundle 4.38 "
         "or later in host.json) and for functions that were not indexed"
@@ -62,7 +66,7 @@ REMEDIES: Final[Mapping[str, str]] = {
 }
 """What to do when a part fails."""
 
-_ORDER: Final = ("storage", "queues", "start", "entity", "timer", "activity", "index", "stuck")
+_ORDER: Final = ("storage", "queues", "packages", "start", "entity", "timer", "activity", "index", "stuck")
 """Parts that the app's diagnosis has."""
 
 

@@ -12,7 +12,7 @@ import pytest
 from retryctl import doctor
 from retryctl.cli import main
 
-NAMES = ("storage", "queues", "start", "entity", "timer", "activity", "index", "stuck")
+NAMES = ("storage", "queues", "packages", "start", "entity", "timer", "activity", "index", "stuck")
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 from durabletask.client import OrchestrationStatus
 
+from durable_retry import deferred
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.services import health
 from durable_retry.services.health import PartState, find_diagnosis, start_diagnosis
@@ -28,7 +29,7 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_ANSWERS_WITHIN_SECONDS", 0.01)
 
 
-async def test_storage_that_hangs_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def parts_while_storage_hangs(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[PartState, Any]]:
     async def running(*_: Any) -> Instance:
         return Instance("diagnosis-1", OrchestrationStatus.RUNNING, AT, AT, {}, None, None)
 
@@ -38,7 +39,27 @@ async def test_storage_that_hangs_has_failed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(health, "registration", Mock(return_value=Mock(wants=Mock(return_value=True))))
     found = await find_diagnosis(HUB, "diagnosis-1", role="operator", caller="ann")
     assert found is not None
-    states = {part.name: (part.state, part.detail) for part in found.parts}
+    return {part.name: (part.state, part.detail) for part in found.parts}
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "detail"),
+    [
+        ("durable_retry.services.queue", PartState.OK, None),
+        ("no_such_package.here", PartState.FAILED, "no_such_package.here: No module named 'no_such_package'"),
+    ],
+)
+async def test_a_package_that_a_later_import_needs_and_that_is_missing_has_failed(
+    monkeypatch: pytest.MonkeyPatch, name: str, state: PartState, detail: str | None
+) -> None:
+    monkeypatch.setattr(deferred, "REFERENCES", set[str]())
+    deferred.deferred(f"{name}:keep_poison")
+    assert (await parts_while_storage_hangs(monkeypatch))["packages"] == (state, detail)
+
+
+async def test_storage_that_hangs_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deferred, "REFERENCES", set[str]())
+    states = await parts_while_storage_hangs(monkeypatch)
     assert states["storage"] == states["queues"] == (PartState.FAILED, "no answer within 0 s")
     assert states["start"] == (PartState.WAITING, None)
 

@@ -8,8 +8,8 @@ from durable_retry.engine.base.answers import Page
 from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import CURSOR, LIMIT, instant, one_of, text
 from durable_retry.http.routes import OK, Query, RouteAnswer, Routes
+from durable_retry_console.activity.find import find_activity
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem, ActivityKind
-from durable_retry_console.activity.store import list_activity
 
 routes = Routes("activity")
 
@@ -36,4 +36,4 @@ BEFORE: Final = instant("before", "Before this instant.")
 async def get_activity(query: Query) -> func.HttpResponse:
     """List what people did and what happened: outages, bulk actions, deployments, settings."""
     wanted = query.into(ActivityFilter, words=query[WORDS])
-    return json_answer(await list_activity(wanted, query[LIMIT], query[CURSOR]))
+    return json_answer(await find_activity(wanted, query[LIMIT], query[CURSOR]))

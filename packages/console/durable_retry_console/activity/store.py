@@ -19,7 +19,6 @@ from durable_retry.engine.base.answers import Page, read_or
 from durable_retry.engine.base.errors import ContendedError
 from durable_retry.engine.base.json_forms import newest_first
 from durable_retry.stores.storage import contents, tables
-from durable_retry.stores.storage.clients import run_in_pool
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityItem
 from durable_retry_console.background import BackgroundWriter
 
@@ -84,12 +83,10 @@ WRITER: Final = ActivityWriter()
 
 
 async def list_activity(wanted: ActivityFilter, limit: int, cursor: str | None) -> Page[ActivityItem]:
-    """Return entries that match, the newest first, with what this process noted a moment ago.
+    """Return entries that match, the newest first.
 
     A page looks at a bounded number of rows, so it may be short, or empty, and have a cursor.
     """
-    if cursor is None:
-        await run_in_pool(WRITER.flush)
     found: list[ActivityItem] = []
     rows_between = partial(
         tables.rows_between,

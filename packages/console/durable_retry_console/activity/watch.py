@@ -44,24 +44,17 @@ def target_of(kind: TargetType, target_id: str, limit_key: str | None = None) ->
 
 
 def _note_act(fact: PersonActed) -> None:
-    item = ActivityItem(
-        at=clock.now(),
-        kind=_KINDS.get(fact.target, ActivityKind.ACTION),
-        who=fact.who,
-        what=fact.what,
-        target=target_of(fact.target, fact.target_id, fact.limit_key),
-        reason=fact.reason,
-        dependency=fact.dependency,
-        limit_key=fact.limit_key,
-    )
-    WRITER.note(item)
+    target = target_of(fact.target, fact.target_id, fact.limit_key)
+    kind = _KINDS.get(fact.target, ActivityKind.ACTION)
+    WRITER.note(ActivityItem.taken_from(fact, at=clock.now(), kind=kind, target=target))
 
 
 def _note_outage(fact: CircuitChanged) -> None:
     if fact.opened_at is None:
         return
     ended_at = clock.now() if fact.after in FREE else None
-    item = ActivityItem(
+    item = ActivityItem.taken_from(
+        fact,
         at=fact.opened_at,
         until=ended_at,
         kind=ActivityKind.CIRCUIT,
@@ -69,8 +62,6 @@ def _note_outage(fact: CircuitChanged) -> None:
         what=_outage_words(fact, fact.opened_at, ended_at),
         target=target_of(TargetType.CIRCUIT, fact.dependency, fact.limit_key),
         reason=fact.evidence,
-        dependency=fact.dependency,
-        limit_key=fact.limit_key,
     )
     # Each change of an outage replaces its one entry.
     WRITER.note(item, sha256(fact.circuit.encode("utf-8", "surrogatepass")).hexdigest()[:8])

@@ -71,6 +71,7 @@ class FoundItem(Answer):
 
 def found_operation(document: Mapping[str, Any]) -> FoundItem:
     """Show an operation by its status document."""
+    next_attempt_at = document["next_attempt_at"]
     return FoundItem(
         type=FoundType.OPERATION,
         id=document["operation_id"],
@@ -80,7 +81,7 @@ def found_operation(document: Mapping[str, Any]) -> FoundItem:
         error=_error_of(document),
         why=why_waiting(document),
         attempt_count=document["attempt_count"],
-        next_attempt_at=optional_from_rfc3339(document["next_attempt_at"]),
+        next_attempt_at=optional_from_rfc3339(next_attempt_at),
         dead_letter_id=(document["dead_letter"] or {}).get("id"),
         created_at=from_rfc3339(document["created_at"]),
         unreadable=document.get(UNREADABLE),
@@ -121,5 +122,14 @@ def found_activity(item: ActivityItem) -> FoundItem:
 
 def found_event(event: OutboxEvent) -> FoundItem:
     """Show an event."""
-    more = {"id": event.event_id, "name": event.type, "status": event.state, "error": event.detail}
-    return FoundItem.taken_from(event, type=FoundType.EVENT, **more)
+    return FoundItem(
+        type=FoundType.EVENT,
+        id=event.event_id,
+        name=event.type,
+        status=event.state,
+        dependency=event.dependency,
+        operation_id=event.operation_id,
+        error=event.detail,
+        created_at=event.created_at,
+        unreadable=event.unreadable,
+    )

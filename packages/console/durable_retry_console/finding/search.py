@@ -26,8 +26,8 @@ from durable_retry.stores.dead_letters.list import list_dead_letters
 from durable_retry.stores.outbox.events import find_event, list_pending
 from durable_retry.stores.outbox.index import list_ended
 from durable_retry.stores.task_hub import TaskHub
+from durable_retry_console.activity.find import find_activity
 from durable_retry_console.activity.shapes import ActivityFilter, ActivityKind
-from durable_retry_console.activity.store import list_activity
 from durable_retry_console.bulk.actions import list_bulk_actions
 from durable_retry_console.bulk.shapes import BulkState
 from durable_retry_console.finding.found import (
@@ -264,7 +264,7 @@ async def _list_of_activity(
         after=question.created_after,
         before=question.created_before,
     )
-    page = await list_activity(wanted, limit if question.words is None else max(limit, _ROWS_READ), cursor)
+    page = await find_activity(wanted, limit if question.words is None else max(limit, _ROWS_READ), cursor)
     # With the key of an operation one finds who cancelled it, too.
     return [
         found_activity(item)

@@ -352,9 +352,8 @@ class _Unfinished:
         one.attempt_count = document["attempt_count"]
         one.next_attempt_at = optional_from_rfc3339(document["next_attempt_at"])
         one.looked_at = clock.monotonic_seconds()
-        wait = 0.0
-        if one.next_attempt_at is not None:
-            wait = (one.next_attempt_at - clock.now()).total_seconds()
+        now = clock.now()
+        wait = ((one.next_attempt_at or now) - now).total_seconds()
         one.due = one.looked_at + min(max(wait, _AGAIN_SECONDS), _LATEST_AGAIN_SECONDS)
 
 

@@ -149,7 +149,7 @@ def test_a_raised_alert_whose_value_moves_is_told_with_the_value_of_the_moment()
     metrics = [HealthMetric("dead_letters", 400, 100), HealthMetric("outbox_lag_seconds", 400, 100)]
     assert list(with_new_values(known, metrics)) == [replace(known["dead_letters"], value=400.0)]
     for value in (known["dead_letters"].value, None):
-        assert list(with_new_values(known, [HealthMetric("dead_letters", value, 100)])) == []
+        assert list(with_new_values(known, [HealthMetric("dead_letters", value, 10)])) == []
 
 
 def test_a_test_says_that_nothing_is_wrong() -> None:

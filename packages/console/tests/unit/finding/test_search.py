@@ -90,7 +90,7 @@ class Lists:
         self.asked["saga of the key"] += 1
         return Page[SagaDocument](items=())
 
-    async def list_activity(
+    async def find_activity(
         self, wanted: ActivityFilter, limit: int, cursor: str | None
     ) -> Page[ActivityItem]:
         self.asked["activity"] += 1
@@ -161,7 +161,7 @@ def lists(monkeypatch: pytest.MonkeyPatch) -> Lists:
     lists = Lists()
     for name in (
         *("find_operations", "list_dead_letters", "list_ended", "list_pending", "list_batches"),
-        *("list_bulk_actions", "find_event", "batches_of_key", "list_sagas", "sagas_of_key", "list_activity"),
+        *("list_bulk_actions", "find_event", "batches_of_key", "list_sagas", "sagas_of_key", "find_activity"),
     ):
         monkeypatch.setattr(module, name, getattr(lists, name))
     return lists
