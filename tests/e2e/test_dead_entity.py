@@ -36,7 +36,7 @@ def test_an_operation_whose_lane_does_not_answer_waits_and_begins_once_when_it_a
         event = {"asked_before": to_rfc3339(datetime.now(UTC))}
         path = f"/runtime/webhooks/durabletask/instances/{operation_id}/raiseEvent/nudge"
         own_system.client.post(path, json=event)
-        return own_system.status(operation_id)["status"] == "waiting_order"
+        return bool(own_system.status(operation_id)["status"] == "waiting_order")
 
     eventually(is_nudged, "it goes on without an answer")
     document = own_system.status(operation_id)
