@@ -334,7 +334,7 @@ def _bulk_actions() -> dict[str, Shape]:
     return {
         "completed": _bulk_action(4, rate=2),
         "cancelled": _bulk_action(4, rate=0.1, steer=cancel),
-        "circuit_waited": _bulk_action(2, rate=2, held=1),
+        "circuit_waited": _bulk_action(2, rate=2, held=2),
         "second_page": _bulk_action(2, rate=1, per_page=1),
         "filtered": _bulk_action(4, rate=2, per_page=2, action=BulkAction.ARCHIVE),
         "selected": _bulk_action(2, rate=2, action=BulkAction.CANCEL, by=None, **selected),
@@ -350,7 +350,7 @@ def _bulk_action(
     per_page: int | None = None,
     **more: Any,
 ) -> Shape:
-    """Act on dead letters, of which so many batches are held up once."""
+    """Act on dead letters, of which one is held up in so many batches."""
     holds = iter([True] * held)
 
     def answer(name: str, given: dict[str, Any]) -> Any:
