@@ -109,6 +109,7 @@ class DeadLetterFilters(TypedDict, total=False):
     dependency: str
     group: str
     order_key: str
+    limit_key: str
     debounce_key: str
     priority: PriorityName
     key: str

@@ -118,6 +118,7 @@ LIMIT: Final = whole_number("limit", 1, MAX_LIMIT, DEFAULT_LIMIT, "The most item
 CURSOR: Final = cursor(str)
 CORRELATION_ID: Final = text("correlation_id", "Only of this correlation id, the whole of it.")
 ORDER_KEY: Final = text("order_key", "Only of this order key, the whole of it.")
+LIMIT_KEY: Final = text("limit_key", "Only of this limit key, the whole of it.")
 DEBOUNCE_KEY: Final = text("debounce_key", "Only of this debounce key, the whole of it.")
 CREATED_AFTER: Final = instant("created_after", "Created at this instant or later.")
 CREATED_BEFORE: Final = instant("created_before", "Created before this instant.")
@@ -138,7 +139,7 @@ KEY: Final = _header_parameter(
     "Idempotency-Key",
     "An RFC 8941 string, or bare: 1 to 255 visible ASCII characters. The same key is the same work.",
 )
-LIMIT_KEY: Final = _header_parameter(
+LIMIT_KEY_HEADER: Final = _header_parameter(
     "Limit-Key",
     "Whose share of the dependency's limits it uses: 1 to 255 characters, as `limit_key` in the body.",
 )

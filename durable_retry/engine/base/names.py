@@ -245,7 +245,7 @@ def released_at_fraction(fraction: float, priority: Priority | None) -> float:
     return 1.0 + fraction if priority is Priority.LOW else fraction
 
 
-TURN_NAMES: Final = ("order_key", "priority", "debounce_key")
+TURN_NAMES: Final = ("order_key", "priority", "limit_key", "debounce_key")
 
 
 def turn_names_of(document: Mapping[str, Any]) -> dict[str, str]:
@@ -260,6 +260,7 @@ class TurnNames:
 
     order_key: str | None = None  # the whole order key
     priority: Priority | None = None
+    limit_key: str | None = None  # the whole limit key
     debounce_key: str | None = None  # the whole debounce key
 
     @property
@@ -268,4 +269,4 @@ class TurnNames:
 
     def fits_names(self, names: Mapping[str, str]) -> bool:
         """Return whether what has these names matches."""
-        return all(names[name] == value for name, value in self.turn_names.items())
+        return all(names.get(name) == value for name, value in self.turn_names.items())

@@ -51,7 +51,7 @@ class DeadLetterFilter(TurnNames, JsonShape):
 
 
 _WHOLE: Final = ("key", "correlation_id")
-_WORDED: Final = ("key", "operation_id", "correlation_id", "detail", "order_key", "debounce_key")
+_WORDED: Final = ("key", "operation_id", "correlation_id", "detail", "order_key", "limit_key", "debounce_key")
 
 NAME_CHARS: Final = 300
 """Characters of each of its names that an index row has of a dead letter."""
@@ -89,12 +89,12 @@ class DeadLetterSearch:
         if record.unreadable is not None:
             return True
         names = record.names
-        names["detail"] = names["detail"][:NAME_CHARS]
+        names["detail"] = record.detail[:NAME_CHARS]
         return self._fits_entry((record.id, record.reason.value), names, None)
 
     def _fits_entry(self, more: tuple[str, str], names: Mapping[str, str], chars: int | None) -> bool:
-        return all(names[name] == value[:chars] for name, value in self._whole.items()) and (
-            self.words is None or mentions(self.words, *more, *map(names.get, _WORDED))
+        return all(names.get(name) == value[:chars] for name, value in self._whole.items()) and (
+            self.words is None or mentions(self.words, *more, *(names.get(name, "") for name in _WORDED))
         )
 
 

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import read_or
 from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape, from_ms, from_rfc3339
-from durable_retry.engine.base.names import Category, DeadLetterReason, Priority
+from durable_retry.engine.base.names import TURN_NAMES, Category, DeadLetterReason, Priority
 from durable_retry.engine.operations.operation import without_credentials
 from durable_retry.engine.retry.history import FailureDetail
 
@@ -167,9 +167,9 @@ class KeptDeadLetter(JsonShape):
 
     @property
     def names(self) -> dict[str, str]:
-        """What a search looks for it by, "" for what it has not."""
-        names = ("key", "operation_id", "correlation_id", "detail", "order_key", "debounce_key", "priority")
-        return {name: getattr(self, name) or "" for name in names}
+        """What a search looks for it by, without what it has not."""
+        names = ("key", "operation_id", "correlation_id", "detail", *TURN_NAMES)
+        return {name: text for name in names if (text := getattr(self, name))}
 
     def _text_of(self, *names: str) -> str | None:
         value: Any = self.operation

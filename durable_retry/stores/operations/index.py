@@ -45,7 +45,7 @@ from durable_retry.stores.storage import contents, tables
 TABLE: Final = "OperationIndex"
 NAMES_TABLE: Final = "OperationNames"
 
-NAMED: Final = ("correlation_id", "order_key", "debounce_key")
+NAMED: Final = ("correlation_id", "order_key", "limit_key", "debounce_key")
 """Names that operations share, which find these however many others there are."""
 
 BUCKET_SECONDS: Final = 10
@@ -85,6 +85,7 @@ class OperationEntry(JsonRow):
     noted_us: int = 0  # microseconds since 1970; see `rank`
     order_key: str | None = None
     priority: Priority | None = None  # None is `normal`
+    limit_key: str | None = None
     debounce_key: str | None = None
     # False where the task hub did not say whether it took it over; None where it did.
     was_answered: bool | None = None

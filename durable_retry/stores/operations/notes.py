@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from durable_retry import clock
 from durable_retry.engine.base.json_forms import from_rfc3339, microseconds
-from durable_retry.engine.base.names import FINISHED, HELD_UP, PAUSE_EVENT, OperationState
+from durable_retry.engine.base.names import FINISHED, HELD_UP, PAUSE_EVENT, TURN_NAMES, OperationState
 from durable_retry.engine.facts import (
     ActedOn,
     AttemptEnded,
@@ -215,7 +215,7 @@ _ENDED_OTHERWISE: Final = frozenset({OperationState.DEAD_LETTERED, OperationStat
 
 _SAME: Final = (
     *("operation_id", "key", "dependency", "handler", "source"),
-    *("correlation_id", "order_key", "priority", "debounce_key"),
+    *("correlation_id", *TURN_NAMES),
 )
 """What an entry has as the operation has it."""
 

@@ -45,6 +45,7 @@ from durable_retry.http.parameters import (
     CREATED_BEFORE,
     DEBOUNCE_KEY,
     LIMIT,
+    LIMIT_KEY,
     ORDER_KEY,
     cursor,
     one_of,
@@ -160,7 +161,7 @@ class NoBody(Strict):
 
 
 _FILTERS: Final = (
-    *(STATUS, REASON, CATEGORY, DEPENDENCY, GROUP, ORDER_KEY, PRIORITY, DEBOUNCE_KEY),
+    *(STATUS, REASON, CATEGORY, DEPENDENCY, GROUP, ORDER_KEY, PRIORITY, LIMIT_KEY, DEBOUNCE_KEY),
     *(CREATED_AFTER, CREATED_BEFORE),
 )
 

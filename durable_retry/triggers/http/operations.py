@@ -38,7 +38,7 @@ from durable_retry.http.answers import (
     sentence,
 )
 from durable_retry.http.callers import Act, Caller
-from durable_retry.http.parameters import KEY, LIMIT_KEY, PREFER
+from durable_retry.http.parameters import KEY, LIMIT_KEY_HEADER, PREFER
 from durable_retry.http.routes import (
     AWAY,
     KEY_REUSED,
@@ -120,7 +120,7 @@ def preferred_wait(request: func.HttpRequest) -> tuple[float, dict[str, str]]:
     body=OperationRequest,
     for_callers=True,
     takes_cloud_events=True,
-    parameters=(KEY, LIMIT_KEY, PREFER),
+    parameters=(KEY, LIMIT_KEY_HEADER, PREFER),
     answers=(
         RouteAnswer(
             OK,
@@ -159,7 +159,7 @@ async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> 
     for_callers=True,
     takes_cloud_events=True,
     source=QUEUE_SOURCE,
-    parameters=(KEY, LIMIT_KEY),
+    parameters=(KEY, LIMIT_KEY_HEADER),
     answers=accepted(
         AcceptedOperation, "It is on the queue, and starts when its turn comes.", "Location", "Retry-After"
     ),

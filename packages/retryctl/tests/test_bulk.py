@@ -23,10 +23,10 @@ from tests.support.retryctl import Run, answers
             },
         ),
         (
-            ["cancel", "--order-key", "basket-7", "--priority", "low", "--debounce-key", "stock-3"],
+            ["cancel", "--order-key", "basket-7", "--priority", "low", "--limit-key", "customer-17"],
             {
                 "action": "cancel",
-                "filter": {"order_key": "basket-7", "priority": "low", "debounce_key": "stock-3"},
+                "filter": {"order_key": "basket-7", "priority": "low", "limit_key": "customer-17"},
             },
         ),
         (["resume", "--all"], {"action": "resume", "filter": {}}),

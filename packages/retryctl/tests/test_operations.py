@@ -118,7 +118,12 @@ def test_what_people_did_is_shown_with_their_names() -> None:
 
 @pytest.mark.parametrize("command", [["list"], ["find"], ["dead-letters", "list"]])
 def test_lists_are_narrowed_by_what_operations_share(command: list[str]) -> None:
-    given = {"order_key": "customer-7", "debounce_key": "stock-3", "priority": "low"}
+    given = {
+        "order_key": "customer-7",
+        "limit_key": "customer-17",
+        "debounce_key": "stock-3",
+        "priority": "low",
+    }
     argv = [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", value)]
     asked = Run(answers({"items": [], "next_cursor": None}), *command, *argv).requests[0].url.params
     assert {name: asked[name] for name in given} == given

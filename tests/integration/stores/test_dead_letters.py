@@ -355,7 +355,7 @@ async def found(limit: int = 50, wanted: DeadLetterFilter = ALL, **search: Any) 
 
 async def test_a_dead_letter_is_found_by_its_names_and_its_detail() -> None:
     debounce = Debounce(entity="e", key="stock-3", seconds=1.0, accepted_at=NOON)
-    more = {"order_key": "lane-7", "priority": Priority.HIGH, "debounce": debounce}
+    more = {"order_key": "lane-7", "priority": Priority.HIGH, "limit_key": "c-17", "debounce": debounce}
     await keep(1, key="order-41", correlation_id="basket-7")
     second = await keep(2, key="order-42", correlation_id="basket-7", **more)
     await keep(3, key="k" * 255, correlation_id="basket-70")
@@ -366,6 +366,7 @@ async def test_a_dead_letter_is_found_by_its_names_and_its_detail() -> None:
     assert await named(order_key="lane-7") == ["op-2"]
     assert await named(debounce_key="stock-3", priority=Priority.HIGH) == ["op-2"]
     assert await named(priority=Priority.NORMAL) == ["op-3", "op-1"]
+    assert await named(limit_key="c-17") == await found(words="C-17") == ["op-2"]
     assert await named(order_key="lane-70") == []
     assert await found(1, words="ORDER-4") == ["op-2"]
     assert await found(words="order-4") == ["op-2", "op-1"]

@@ -63,6 +63,7 @@ class BulkFilter(Strict):
     dependency: Label | None = None
     order_key: Label | None = None
     priority: PriorityName | None = None
+    limit_key: Label | None = None
     debounce_key: Label | None = None
     created_after: InstantText | None = None
     created_before: InstantText | None = None

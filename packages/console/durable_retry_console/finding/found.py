@@ -8,7 +8,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import UNREADABLE, Answer, Instant, Unreadable
 from durable_retry.engine.base.json_forms import from_rfc3339, is_none, optional_from_rfc3339
-from durable_retry.engine.base.names import OperationState, Priority
+from durable_retry.engine.base.names import TURN_NAMES, OperationState, Priority
 from durable_retry.engine.dead_letters.record import KeptDeadLetter
 from durable_retry.engine.facts import TargetType
 from durable_retry.engine.operations.status import last_error
@@ -16,10 +16,7 @@ from durable_retry.engine.operations.waits import why_waiting
 from durable_retry.engine.outbox import OutboxEvent
 from durable_retry_console.activity.shapes import ActivityItem
 
-NAMES: Final = (
-    *("dependency", "handler", "source", "key", "correlation_id"),
-    *("order_key", "priority", "debounce_key"),
-)
+NAMES: Final = ("dependency", "handler", "source", "key", "correlation_id", *TURN_NAMES)
 """What operations and dead letters are asked by; each the whole of it."""
 
 
@@ -56,6 +53,7 @@ class FoundItem(Answer):
     correlation_id: str | None = None
     order_key: str | None = None
     priority: Priority | None = None
+    limit_key: str | None = None
     debounce_key: str | None = None
     operation_id: str | None = None
     error: str | None = None

@@ -15,10 +15,10 @@ from durable_retry.engine.base.json_forms import optional_from_rfc3339, optional
 from durable_retry.engine.base.names import OperationState, Priority
 from durable_retry.engine.base.text import mentions
 from durable_retry.engine.operations.status import last_error
-from durable_retry.stores.operations.index import OperationEntry
+from durable_retry.stores.operations.index import NAMED, OperationEntry
 from durable_retry_console.finding.found import NAMES, FoundItem, FoundType, names_of
 
-_SEARCHED: Final = ("operation_id", "key", "correlation_id", "order_key", "debounce_key")
+_SEARCHED: Final = ("operation_id", "key", *NAMED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,7 @@ class Question:
     correlation_id: str | None = None
     order_key: str | None = None
     priority: Priority | None = None
+    limit_key: str | None = None
     debounce_key: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None

@@ -16,6 +16,7 @@ from durable_retry.http.parameters import (
     CURSOR,
     DEBOUNCE_KEY,
     LIMIT,
+    LIMIT_KEY,
     ORDER_KEY,
     one_of,
     text,
@@ -46,21 +47,24 @@ PRIORITY: Final = one_of("priority", Priority, "Only of this priority; without o
 STATE: Final = one_of("status", OperationState, "Only operations with this status.")
 OPERATION_WORDS: Final = text(
     "q",
-    "Each word stands in the key, the correlation id, the order key, the debounce key, the operation id or "
-    "the last error, as a part of it and in whatever case. The operation of exactly this key or id is read "
-    "at once and is on the first page.",
+    "Each word stands in the key, the correlation id, the order key, the limit key, the debounce key, the "
+    "operation id or the last error, as a part of it and in whatever case. The operation of exactly this key "
+    "or id is read at once and is on the first page.",
 )
 
 WORDS: Final = text(
     "q",
     "Each word stands in a name, an id or the error of an item, as a part of it and in whatever case. What "
-    "has exactly this id, key, correlation id, order key or debounce key is read at once and is on the first "
-    "page.",
+    "has exactly this id, key, correlation id, order key, limit key or debounce key is read at once and is "
+    "on the first page.",
 )
 TYPE: Final = one_of("type", FoundType, "Only things of this type.")
 STATUS: Final = text("status", "Only of this status, in the words of the item's type.")
 
-_NAMED: Final = (DEPENDENCY, HANDLER, SOURCE, KEY, CORRELATION_ID, ORDER_KEY, PRIORITY, DEBOUNCE_KEY)
+_NAMED: Final = (
+    *(DEPENDENCY, HANDLER, SOURCE, KEY, CORRELATION_ID),
+    *(ORDER_KEY, PRIORITY, LIMIT_KEY, DEBOUNCE_KEY),
+)
 _PLACED: Final = (CREATED_AFTER, CREATED_BEFORE, LIMIT, CURSOR)
 
 

@@ -126,7 +126,11 @@ async def test_no_writes_queue_behind_one_that_takes_long(storage: Storage) -> N
 async def test_an_entry_has_what_lists_filter_by(storage: Storage) -> None:
     debounce = Debounce(entity="e", key="stock-3", seconds=1.0, accepted_at=NOON)
     operation = an_operation(
-        correlation_id="order-42", order_key="lane-7", priority=Priority.LOW, debounce=debounce
+        correlation_id="order-42",
+        order_key="lane-7",
+        priority=Priority.LOW,
+        limit_key="customer-17",
+        debounce=debounce,
     )
     note_accepted(operation)
     note_failure(operation, "timed out " + 400 * "x")
@@ -135,9 +139,10 @@ async def test_an_entry_has_what_lists_filter_by(storage: Storage) -> None:
     (accepted,), (failed,) = await listed(), await listed(OperationList.FAILED)
     assert (accepted.key, accepted.correlation_id, accepted.status) == (operation.key, "order-42", None)
     assert (accepted.order_key, accepted.priority, accepted.debounce_key) == ("lane-7", "low", "stock-3")
+    assert accepted.limit_key == "customer-17"
     assert accepted.created_at == operation.created_at
     assert (failed.status, failed.error) == (OperationState.SUCCEEDED, "")
-    assert len(storage.rows("named-")) == 3
+    assert len(storage.rows("named-")) == 4
 
 
 @pytest.mark.usefixtures("storage")

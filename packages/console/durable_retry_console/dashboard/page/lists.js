@@ -53,6 +53,7 @@ export const folded = (filters) => filters.map((filter) => ({ ...filter, more: t
 /** Filters by what decides when an operation has its turn. */
 export const TURN = folded([
   { name: "order_key", label: "Order key" },
+  { name: "limit_key", label: "Limit key" },
   { name: "debounce_key", label: "Debounce key" },
   { name: "priority", label: "Priority", choices: named(["high", "normal", "low"]) },
 ]);

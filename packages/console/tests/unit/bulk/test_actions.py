@@ -39,7 +39,7 @@ async def test_operations_are_counted_for_ten_seconds(
 
 BEGUN: dict[str, dict[str, Any]] = {
     "op-lane": {"order_key": "lane-7", "priority": "low"},
-    "op-other": {"order_key": "lane-8", "debounce_key": "stock-3"},
+    "op-other": {"order_key": "lane-8", "limit_key": "customer-17", "debounce_key": "stock-3"},
     "op-plain": {},
 }
 """Operations whose custom status says what they are, and what it says."""
@@ -79,6 +79,7 @@ def _instance(operation_id: str, status: dict[str, Any]) -> pb.OrchestrationStat
         (UnfinishedFilter(order_key="lane-7", priority=Priority.LOW), ["op-lane"]),
         (UnfinishedFilter(priority=Priority.NORMAL), ["op-other", "op-plain", "op-pending"]),
         (UnfinishedFilter(debounce_key="stock-3"), ["op-other"]),
+        (UnfinishedFilter(limit_key="customer-17"), ["op-other"]),
         (UnfinishedFilter(dependency="payments", order_key="lane-7"), ["op-lane", "op-pending"]),
         (UnfinishedFilter(dependency="stock", order_key="lane-7"), []),
     ],

@@ -56,10 +56,10 @@ def test_an_action_on_dead_letters_takes_the_filter_of_a_replay() -> None:
 
 
 @pytest.mark.parametrize(("action", "kind"), [("replay", DeadLetterFilter), ("pause", UnfinishedFilter)])
-def test_many_are_chosen_by_order_key_priority_and_debounce_key(
+def test_many_are_chosen_by_what_decides_their_turn(
     action: str, kind: type[DeadLetterFilter | UnfinishedFilter]
 ) -> None:
-    names = {"order_key": "lane-7", "priority": "low", "debounce_key": "stock-3"}
+    names = {"order_key": "lane-7", "priority": "low", "limit_key": "customer-17", "debounce_key": "stock-3"}
     wanted = an_action(action=action, filter=names).wanted(NOON)
     assert isinstance(wanted, kind)
     assert wanted.turn_names == names

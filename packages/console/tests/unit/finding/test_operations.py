@@ -63,7 +63,7 @@ class Hub:
 
     def note(self, document: dict[str, Any]) -> None:
         names = ("operation_id", "key", "dependency", "source", "correlation_id")
-        more = ("handler", "order_key", "priority", "debounce_key")
+        more = ("handler", "order_key", "priority", "limit_key", "debounce_key")
         shown: dict[str, Any] = {name: document.get(name) for name in (*names, *more)}
         created_at = datetime.fromisoformat(document["created_at"])
         entry = OperationEntry(**shown, created_at=created_at)
@@ -315,7 +315,7 @@ async def test_an_operation_that_is_gone_is_left_out(hub: Hub) -> None:
     assert await everything(ANY) == []
 
 
-@pytest.mark.parametrize("name", ["correlation_id", "order_key", "debounce_key"])
+@pytest.mark.parametrize("name", ["correlation_id", "order_key", "limit_key", "debounce_key"])
 async def test_what_shares_a_name_is_read_at_once_however_old_it_is(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -386,7 +386,7 @@ async def test_a_tenant_finds_its_own_key(hub: Hub) -> None:
 async def test_filters_narrow_each_other(hub: Hub) -> None:
     hub.add("op-1", dependency="stock", source="queue", handler="ship", correlation_id="c")
     hub.add("op-2", timedelta(seconds=1), dependency="stock", source="http")
-    more = {"order_key": "c", "priority": "high", "debounce_key": "d"}
+    more = {"order_key": "c", "priority": "high", "limit_key": "customer-17", "debounce_key": "d"}
     hub.add("op-3", timedelta(seconds=2), status="dead_lettered", **more)
     for wanted, expected in (
         (Question(dependency="stock"), ["op-1", "op-2"]),
@@ -397,6 +397,9 @@ async def test_filters_narrow_each_other(hub: Hub) -> None:
         (Question(order_key="c"), ["op-3"]),
         (Question(order_key="c", debounce_key="d", priority=Priority.HIGH), ["op-3"]),
         (Question(order_key="c", priority=Priority.NORMAL), []),
+        (Question(limit_key="customer-17"), ["op-3"]),
+        (Question(limit_key="customer-1"), []),
+        (Question(words="customer-17"), ["op-3"]),
         (Question(priority=Priority.NORMAL), ["op-1", "op-2"]),
         (Question(priority=Priority.HIGH), ["op-3"]),
         (Question(status=OperationState.DEAD_LETTERED), ["op-3"]),

@@ -249,7 +249,7 @@ function trip(circuit) {
 function numbers(circuit) {
   return facts([
     ["Failing", percent(circuit.failure_ratio)], ["Slow calls", number(circuit.slow_calls)],
-    ...(circuit.limit_key ? [["Operations waiting", `about ${number(circuit.waiting)}`]] : [
+    ...(circuit.limit_key ? [["Operations waiting", h("a", { href: link("operations", { dependency: circuit.dependency, limit_key: circuit.limit_key }) }, `about ${number(circuit.waiting)}`)]] : [
       ["Operations waiting", [waitingFor(circuit, circuit.counted), circuit.counted && countingNote(circuit.counted) ? h("small", { class: "dim" }, " Still counting.") : null]], ["Attempts per operation, 15 min", amplificationOf(circuit, circuit.counted)]]),
     ["Next probe", circuit.retry_at ? until(circuit.retry_at) : null], ["Held until", circuit.expires_at ? at(circuit.expires_at) : null],
   ]);

@@ -30,7 +30,7 @@ const COLUMNS = [
   DEPENDENCY,
   textColumn("Detail", (one) => one.detail),
   CREATED,
-  ...inFile("id", "operation_id", "category", "group", "order_key", "debounce_key", "priority", "first_failed_at"),
+  ...inFile("id", "operation_id", "category", "group", "order_key", "limit_key", "debounce_key", "priority", "first_failed_at"),
 ];
 // Words, keys and correlation ids are looked for in the dead letters themselves.
 const SEARCHED = ["q", "key", "correlation_id"];
@@ -176,7 +176,7 @@ function about(one) {
     ["Group", causeLink(one.group)],
     ["Correlation", one.correlation_id && correlationLink(one.correlation_id)],
     ["Order key", one.order_key && laneLink(one.order_key)],
-    ["Limit key", one.limit_key],
+    ["Limit key", one.limit_key && sharedLink("limit_key", one.limit_key)],
     ["Debounce key", one.debounce_key && sharedLink("debounce_key", one.debounce_key)],
     ["Priority", one.priority && words(one.priority)],
     ["Replay of", one.replay_of && deadLetterLink(one.replay_of)],

@@ -190,7 +190,7 @@ function about(one) {
     ["Correlation", one.correlation_id && correlationLink(one.correlation_id)],
     ["Trace", one.trace_id && (one.trace_url ? h("a", { href: one.trace_url, rel: "noreferrer" }, one.trace_id) : mono(one.trace_id))],
     ["Priority", one.priority && words(one.priority)],
-    ["Limit key", one.limit_key],
+    ["Limit key", one.limit_key && sharedLink("limit_key", one.limit_key)],
     ["Debounce key", one.debounce_key && sharedLink("debounce_key", one.debounce_key)],
     ["Order key", one.order_key && [laneLink(one.order_key), " · ", h("a", { href: link("operations", { order_key: one.order_key }) }, "all in this order")]],
     ["Attempts", number(one.attempt_count)],
