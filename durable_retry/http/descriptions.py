@@ -80,6 +80,7 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "created_at": "When it was created.",
     "created_before": "Only those created before this instant.",
     "debounce_key": "A later operation with it replaces this one while it waits; null without one.",
+    "limit_key": "Whose share of the limits of its dependency it uses; null without one.",
     "dead_letter": "Its dead letter; null when it has none.",
     "dead_letter_id": "Id of its dead letter; null when it has none.",
     "dead_lettered": "How many became dead letters.",

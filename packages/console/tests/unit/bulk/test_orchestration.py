@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.json_forms import to_rfc3339
-from durable_retry.engine.base.names import BULK_PAGE, CANCEL_BULK_EVENT
+from durable_retry.engine.base.names import BULK_PAGE, CANCEL_BULK_EVENT, NUDGE_EVENT
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry_console.bulk.orchestration import bulk_action
 from durable_retry_console.bulk.shapes import BatchPace, BulkAction, BulkInput
@@ -213,6 +213,21 @@ def test_a_cancellation_during_the_wait_for_a_circuit_ends_it() -> None:
     stage.raise_event(CANCEL_BULK_EVENT, {})
     assert stage.run_until_waiting()["status"] == "cancelled"
     assert stage.now == began
+
+
+def test_a_nudge_ends_the_wait_whose_timer_was_lost_once_it_is_over() -> None:
+    letters, until = Letters(1), NOON + timedelta(days=1)
+    letters.held = {"dl-0": until}
+    stage = staged(letters)
+    stage.run_until_waiting()
+    stage._fire_next_timer()  # of the rate
+    assert stage.run_until_waiting()["due_at"] == to_rfc3339(until)
+    stage.timers.clear()
+    for now, replayed in ((NOON + timedelta(hours=1), []), (until, ["dl-0"])):
+        stage.now = now
+        stage.raise_event(NUDGE_EVENT, {})
+        stage.run_until_waiting()
+        assert letters.all_replayed == replayed
 
 
 def test_a_cancellation_survives_into_the_next_execution() -> None:
