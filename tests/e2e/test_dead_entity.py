@@ -1,9 +1,10 @@
-"""A task hub in which the lane of an order key never answers: a nudge lets its operation go on, in order."""
+"""A task hub in which an entity never answers: a nudge lets what waits for it go on."""
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,40 +12,57 @@ from durable_retry.engine.base.json_forms import to_rfc3339
 from scripts.processes import eventually
 from tests.support.app import System
 
-DEAD = """CREATE TRIGGER dead_lane BEFORE INSERT ON messages WHEN NEW.target LIKE '@order_lane@%'
-BEGIN SELECT RAISE(IGNORE); END"""
+
+@contextmanager
+def dead(entity: str, system: System) -> Iterator[None]:
+    """Lose all messages to entities of a name, by a hub that is started anew; it is down afterwards."""
+    lost = f"NEW.target LIKE '@{entity}@%' BEGIN SELECT RAISE(IGNORE); END"
+    change(system, f"CREATE TRIGGER dead_entity BEFORE INSERT ON messages WHEN {lost}")
+    system.server.start()
+    yield
+    change(system, "DROP TRIGGER dead_entity")
 
 
-def change(store: Path, statement: str) -> None:
+def change(system: System, statement: str) -> None:
+    system.server.kill()
+    store = system.server.log.parent / "data" / "hub.sqlite"
     with closing(sqlite3.connect(store, timeout=30)) as db, db:
         db.execute(statement)
+
+
+def nudged_until(system: System, operation_id: str, is_over: Callable[[dict[str, Any]], bool]) -> None:
+    """Nudge an operation as `watch` does after two minutes, until its status document is as wanted."""
+
+    def is_as_wanted() -> bool:
+        event = {"asked_before": to_rfc3339(datetime.now(UTC))}
+        path = f"/runtime/webhooks/durabletask/instances/{operation_id}/raiseEvent/nudge"
+        system.client.post(path, json=event)
+        return is_over(system.status(operation_id))
+
+    eventually(is_as_wanted, "it goes on without an answer")
 
 
 @pytest.mark.shows("P31")
 def test_an_operation_whose_lane_does_not_answer_waits_and_begins_once_when_it_answers(
     own_system: System, key: str
 ) -> None:
-    server = own_system.server
-    store = server.log.parent / "data" / "hub.sqlite"
-    server.kill()
-    change(store, DEAD)
-    server.start()
-    operation_id = own_system.accepted(key, "/echo", order_key=key)
-
-    def is_nudged() -> bool:
-        # `watch` nudges after two minutes: this is its event.
-        event = {"asked_before": to_rfc3339(datetime.now(UTC))}
-        path = f"/runtime/webhooks/durabletask/instances/{operation_id}/raiseEvent/nudge"
-        own_system.client.post(path, json=event)
-        return bool(own_system.status(operation_id)["status"] == "waiting_order")
-
-    eventually(is_nudged, "it goes on without an answer")
-    document = own_system.status(operation_id)
-    assert document["waits"][-1]["delay_reasons"] == ["its order lane does not answer"]
-    assert document["attempt_count"] == own_system.target.received(key)["count"] == 0
-    server.kill()
-    change(store, "DROP TRIGGER dead_lane")
-    server.start()
+    with dead("order_lane", own_system):
+        operation_id = own_system.accepted(key, "/echo", order_key=key)
+        nudged_until(own_system, operation_id, lambda document: document["status"] == "waiting_order")
+        document = own_system.status(operation_id)
+        assert document["waits"][-1]["delay_reasons"] == ["its order lane does not answer"]
+        assert document["attempt_count"] == own_system.target.received(key)["count"] == 0
+    own_system.server.start()
     own_system.client.post(f"/api/operations/{operation_id}/retry-now", json={})
     assert own_system.until(operation_id, "succeeded")["attempt_count"] == 1
     assert own_system.target.received(key)["count"] == 1
+
+
+@pytest.mark.shows("P31")
+def test_an_operation_whose_limiter_does_not_answer_goes_on_without_it(own_system: System, key: str) -> None:
+    with dead("call_limiter", own_system):
+        operation_id = own_system.accepted(key, "/echo", dependency="by_customer", limit_key=key)
+        nudged_until(own_system, operation_id, lambda document: document["status"] == "succeeded")
+        (attempt,) = own_system.status(operation_id)["attempts"]
+        assert attempt["delay_reasons"] == ["went on without the limiter, which did not answer"]
+        assert own_system.target.received(key)["count"] == 1
