@@ -128,7 +128,7 @@ async def _starting_part(hub: TaskHub) -> HealthPart:
     patience = alert_settings().alert_not_starting_seconds
     look = partial(seconds_without_a_start, hub, clock.now(), timedelta(seconds=patience))
     seconds = await _seen_lately(hub, "starting", look, 0.0) if patience > 0 else 0.0
-    if seconds <= alert_settings().alert_not_starting_seconds:
+    if seconds <= patience:
         return HealthPart(healthy=True)
     detail = f"accepted operations have not begun for {seconds:.0f} s; `retryctl doctor` names the part"
     return HealthPart(healthy=False, detail=detail)

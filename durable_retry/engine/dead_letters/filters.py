@@ -51,7 +51,6 @@ class DeadLetterFilter(TurnNames, JsonShape):
 
 
 _WHOLE: Final = ("key", "correlation_id")
-_WORDED: Final = ("key", "operation_id", "correlation_id", "detail", "order_key", "limit_key", "debounce_key")
 
 NAME_CHARS: Final = 300
 """Characters of each of its names that an index row has of a dead letter."""
@@ -93,8 +92,9 @@ class DeadLetterSearch:
         return self._fits_entry((record.id, record.reason.value), names, None)
 
     def _fits_entry(self, more: tuple[str, str], names: Mapping[str, str], chars: int | None) -> bool:
+        worded = (text for name, text in names.items() if name != "priority")
         return all(names.get(name) == value[:chars] for name, value in self._whole.items()) and (
-            self.words is None or mentions(self.words, *more, *(names.get(name, "") for name in _WORDED))
+            self.words is None or mentions(self.words, *more, *worded)
         )
 
 

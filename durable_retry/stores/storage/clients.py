@@ -58,6 +58,7 @@ async def run_in_pool[T](action: Callable[[], T]) -> T:
 
 
 def _begun[T](action: Callable[[], T], free: asyncio.Semaphore) -> asyncio.Future[T]:
+    # Apart from its caller, whose frame the error of the call holds: it would hold the call in turn.
     call = asyncio.get_running_loop().run_in_executor(_pool, _freed_at_error, action)
     # Not before the thread is free: a caller may be cancelled while the call goes on.
     call.add_done_callback(lambda _: free.release())

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import AsyncMock
 
+import grpc
 import pytest
 from azure.core.exceptions import ServiceResponseError
 from azure.core.paging import PageIterator
@@ -200,4 +201,6 @@ async def test_what_storage_answered_is_freed_without_the_garbage_collector() ->
         assert await tables.rows_after("Freed", "o", limit=1)
         assert await tables.read_partition("Freed", "p")
         assert await tables.tables_between("F", "G")
-    assert [each for each in found if isinstance(each, PageIterator | BaseException)] == []
+    # Streams of an earlier test's channel end on a thread of gRPC.
+    own = (each for each in found if not isinstance(each, grpc.RpcError))
+    assert [each for each in own if isinstance(each, PageIterator | BaseException)] == []

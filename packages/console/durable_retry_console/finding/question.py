@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 from durable_retry.engine.base.foreign import read_json
 from durable_retry.engine.base.json_forms import optional_from_rfc3339, optional_to_rfc3339
-from durable_retry.engine.base.names import OperationState, Priority
+from durable_retry.engine.base.names import OperationState, TurnNames
 from durable_retry.engine.base.text import mentions
 from durable_retry.engine.operations.status import last_error
 from durable_retry.stores.operations.index import NAMED, OperationEntry
@@ -22,7 +22,7 @@ _SEARCHED: Final = ("operation_id", "key", *NAMED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(TurnNames):
     """What is looked for; None means any.
 
     Attributes:
@@ -39,10 +39,6 @@ class Question:
     source: str | None = None
     key: str | None = None
     correlation_id: str | None = None
-    order_key: str | None = None
-    priority: Priority | None = None
-    limit_key: str | None = None
-    debounce_key: str | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
 
