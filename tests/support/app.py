@@ -24,6 +24,8 @@ Beside it, `E2E_STORAGE` is the connection string of the app's storage, `E2E_TAR
 that the app's `FLAKY_TARGET_URL` names, `E2E_FUNCTION_KEY` a key of its functions and `E2E_MASTER_KEY` the
 key of `/admin` and `/runtime/webhooks`, where the host asks for them.
 """
+SERVER = [os.environ["E2E_SERVER"]] if "E2E_SERVER" in os.environ else ["-m", "onebox"]
+"""What serves the apps that tests start themselves: onebox, or a Python program that takes its arguments."""
 RUN = secrets.token_hex(4)
 """What tells this run's names from those of an earlier one against the same app."""
 DEPENDENCIES = ROOT / "tests" / "e2e" / "dependencies.toml"
@@ -37,7 +39,7 @@ class System:
         port = free_port()
         self.target = target
         self.url = f"http://127.0.0.1:{port}"
-        command = [sys.executable, "-m", "onebox", "start", "--app", str(app), "--port", str(port)]
+        command = [sys.executable, *SERVER, "start", "--app", str(app), "--port", str(port)]
         self.server = ServerProcess(
             [*command, "--data", str(folder / "data"), "--storage-ports", "free"],
             ready_url=f"{self.url}/admin/host/status",

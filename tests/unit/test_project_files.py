@@ -218,11 +218,11 @@ def test_the_command_line_and_the_console_come_with_extras_of_the_same_version()
 
 
 def test_every_module_of_the_app_is_read_in_one_go() -> None:
-    """Past 400 lines a file has two subjects."""
+    """Past 600 lines a file has two subjects."""
     tops = ("durable_retry", "orchestrators", "activities", "entities", CONSOLE)
     lines = {path: path.read_text().count("\n") for top in tops for path in (ROOT / top).rglob("*.py")}
     assert len(lines) > 100
-    assert {str(path.relative_to(ROOT)): count for path, count in lines.items() if count > 400} == {}
+    assert {str(path.relative_to(ROOT)): count for path, count in lines.items() if count > 600} == {}
 
 
 def test_no_line_of_a_docstring_or_comment_begins_with_a_relative_word() -> None:
