@@ -7,7 +7,7 @@ targetScope = 'subscription'
 param environmentName string
 
 @minLength(1)
-@description('Region of every resource; it must offer the plan.')
+@description('Region of every resource; it must offer Flex Consumption.')
 @metadata({ azd: { type: 'location' } })
 param location string
 
@@ -20,14 +20,6 @@ param durableBackend string = 'storage'
 @maxValue(3)
 @description('Capacity units of a scheduler on its Dedicated plan; 0 = the Consumption plan. See docs/sizing.md.')
 param schedulerUnits int = 0
-
-@allowed(['flex', 'premium'])
-@description('The plan: Flex Consumption, or Premium.')
-param plan string = 'flex'
-
-@allowed(['EP1', 'EP2', 'EP3'])
-@description('Size of an instance (premium).')
-param premiumSku string = 'EP1'
 
 @description('Whether a virtual network is made, storage is reached through private endpoints in it, and not otherwise.')
 param privateNetwork bool = false
@@ -43,13 +35,13 @@ param hostTelemetry string = 'applicationInsights'
 param otlpEndpoint string = ''
 
 @allowed([512, 2048, 4096])
-@description('Memory of one instance in MB; processors come in proportion (flex).')
+@description('Memory of one instance in MB; processors come in proportion.')
 param instanceMemoryMB int = 2048
 
 @minValue(1)
 @maxValue(1000)
 // Flex scales HTTP together, the durable functions together, and every other function by itself.
-@description('The most instances of each function group (flex), or of the app (premium); no bound of the cost.')
+@description('The most instances of each function group; no bound of the cost.')
 param maximumInstanceCount int = 40
 
 // Unless this is set, Flex sends an instance of a Python app one request at a time and starts an instance for each
@@ -57,7 +49,7 @@ param maximumInstanceCount int = 40
 // attempts at once (maxConcurrentActivityFunctions). Requests with bodies near the limit, on 512 MB, want fewer.
 @minValue(1)
 @maxValue(1000)
-@description('Requests that one instance answers at once (flex).')
+@description('Requests that one instance answers at once.')
 param httpPerInstanceConcurrency int = 100
 
 @minValue(0)
@@ -76,6 +68,11 @@ param storageSku string = 'Standard_ZRS'
 @maxValue(730)
 @description('Days that logs and telemetry are kept.')
 param logRetentionDays int = 30
+
+@minValue(1)
+@maxValue(365)
+@description('Days in which a deleted or overwritten blob or container can be restored.')
+param blobRetentionDays int = 7
 
 @description('App settings of your own: those of docs/settings.md, and what dependencies.toml takes by "\${NAME}".')
 param appSettings object = {}
@@ -109,7 +106,8 @@ module storage 'modules/storage.bicep' = {
     sku: storageSku
     principalId: identity.outputs.principalId
     isPrivate: privateNetwork
-    contentAccountName: plan == 'premium' ? 'stc${token}' : ''
+    retentionDays: blobRetentionDays
+    workspaceId: monitoring.outputs.workspaceId
   }
 }
 
@@ -121,9 +119,7 @@ module network 'modules/network.bicep' = if (privateNetwork) {
     location: location
     tags: tags
     addressPrefix: addressPrefix
-    delegation: plan == 'flex' ? 'Microsoft.App/environments' : 'Microsoft.Web/serverFarms'
     storageId: storage.outputs.id
-    contentId: storage.outputs.contentId
   }
 }
 
@@ -175,17 +171,14 @@ module app 'modules/app.bicep' = {
     location: location
     tags: union(tags, { 'azd-service-name': 'app' })
     identityId: identity.outputs.id
-    plan: plan
     deploymentContainerUrl: storage.outputs.deploymentContainerUrl
-    contentAccountName: plan == 'premium' ? 'stc${token}' : ''
-    contentShareName: storage.outputs.contentShareName
     subnetId: privateNetwork ? network!.outputs.appSubnetId : ''
     instanceMemoryMB: instanceMemoryMB
     maximumInstanceCount: maximumInstanceCount
     httpPerInstanceConcurrency: httpPerInstanceConcurrency
     alwaysReadyHttp: alwaysReadyHttp
     alwaysReadyDurable: alwaysReadyDurable
-    premiumSku: premiumSku
+    workspaceId: monitoring.outputs.workspaceId
     appSettings: settings.outputs.settings
   }
 }

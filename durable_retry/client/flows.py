@@ -138,9 +138,13 @@ _TIMEOUT_SECONDS: Final = 40.0
 
 
 def _http_options(url: str, function_key: str | None) -> dict[str, Any]:
-    base_url = url.rstrip("/") + ("" if urlsplit(url).path.strip("/") else "/api")
-    headers = {} if function_key is None else {"x-functions-key": function_key}
-    return {"base_url": base_url, "headers": headers, "timeout": _TIMEOUT_SECONDS}
+    parts = urlsplit(url)
+    return {
+        "base_url": url.rstrip("/") + ("" if parts.path.strip("/") else "/api"),
+        "headers": {} if function_key is None else {"x-functions-key": function_key},
+        "timeout": _TIMEOUT_SECONDS,
+        "trust_env": parts.scheme == "https",  # `HTTP_PROXY` would read the function key
+    }
 
 
 def _http_arguments(request: Request) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-// The Function App, on the Flex Consumption plan or on the Premium plan.
+// The Function App on the Flex Consumption plan.
 param name string
 param planName string
 param location string
@@ -7,15 +7,8 @@ param tags object
 @description('Resource id of the app\'s identity.')
 param identityId string
 
-@allowed(['flex', 'premium'])
-param plan string
-
-@description('Where the deployed package lies (flex).')
+@description('Where the deployed package lies.')
 param deploymentContainerUrl string
-
-@description('Of the account and the share with the deployed files (premium).')
-param contentAccountName string
-param contentShareName string
 
 @description('The subnet that outgoing traffic takes; empty = none.')
 param subnetId string
@@ -23,19 +16,17 @@ param subnetId string
 param instanceMemoryMB int
 param maximumInstanceCount int
 
-@description('Requests that one instance answers at once (flex).')
+@description('Requests that one instance answers at once.')
 param httpPerInstanceConcurrency int
 
 param alwaysReadyHttp int
 param alwaysReadyDurable int
 
-@description('Size of an instance (premium).')
-param premiumSku string
+@description('The Log Analytics workspace that keeps the logs of the host.')
+param workspaceId string
 
 @description('All of the app\'s settings, from settings.bicep.')
 param appSettings object
-
-var isFlex = plan == 'flex'
 
 var scaleGroups = [
   { name: 'http', instanceCount: alwaysReadyHttp }
@@ -71,43 +62,17 @@ var flexConfig = {
   }
 }
 
-// Premium names the runtime in the site, and scales the app as a whole.
-var premiumSiteConfig = {
-  linuxFxVersion: 'Python|3.13'
-  minimumElasticInstanceCount: max(1, alwaysReadyHttp, alwaysReadyDurable)
-  functionAppScaleLimit: maximumInstanceCount
-  // The host measures its own queues, also those that only the network reaches, and the settings over host.json count.
-  functionsRuntimeScaleMonitoringEnabled: true
-}
-
-resource content 'Microsoft.Storage/storageAccounts@2024-01-01' existing = if (!isFlex) {
-  name: contentAccountName
-}
-
-// Flex Consumption has these elsewhere, or refuses them.
-var premiumSettings = isFlex ? {} : {
-  FUNCTIONS_EXTENSION_VERSION: '~4'
-  FUNCTIONS_WORKER_RUNTIME: 'python'
-  SCM_DO_BUILD_DURING_DEPLOYMENT: 'true'
-  ENABLE_ORYX_BUILD: 'true'
-  // Azure Files knows no identity here, so the share with the code, and nothing else, is reached by a key.
-  WEBSITE_CONTENTAZUREFILECONNECTIONSTRING: 'DefaultEndpointsProtocol=https;AccountName=${contentAccountName};AccountKey=${content!.listKeys().keys[0].value};EndpointSuffix=${environment().suffixes.storage}'
-  WEBSITE_CONTENTSHARE: contentShareName
-  WEBSITE_CONTENTOVERVNET: empty(subnetId) ? '0' : '1'
-}
-
 resource serverfarm 'Microsoft.Web/serverfarms@2024-04-01' = {
   name: planName
   location: location
   tags: tags
-  kind: isFlex ? 'functionapp' : 'elastic'
+  kind: 'functionapp'
   sku: {
-    name: isFlex ? 'FC1' : premiumSku
-    tier: isFlex ? 'FlexConsumption' : 'ElasticPremium'
+    name: 'FC1'
+    tier: 'FlexConsumption'
   }
   properties: {
     reserved: true
-    maximumElasticWorkerCount: isFlex ? null : maximumInstanceCount
   }
 }
 
@@ -128,16 +93,35 @@ resource app 'Microsoft.Web/sites@2024-04-01' = {
     // As whom `@Microsoft.KeyVault(...)` in a setting is read.
     keyVaultReferenceIdentity: identityId
     virtualNetworkSubnetId: empty(subnetId) ? null : subnetId
-    siteConfig: union({
+    siteConfig: {
       minTlsVersion: '1.2'
+      scmMinTlsVersion: '1.2'
       ftpsState: 'Disabled'
-    }, isFlex ? {} : premiumSiteConfig)
-    functionAppConfig: isFlex ? flexConfig : null
+    }
+    functionAppConfig: flexConfig
   }
+
+  // The package is deployed by a role: no publishing password opens the site or its files.
+  resource publishing 'basicPublishingCredentialsPolicies' = [
+    for name in ['scm', 'ftp']: {
+      name: name
+      properties: { allow: false }
+    }
+  ]
 
   resource settings 'config' = {
     name: 'appsettings'
-    properties: union(appSettings, premiumSettings)
+    properties: appSettings
+  }
+}
+
+resource logs 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = {
+  name: 'logs'
+  scope: app
+  properties: {
+    workspaceId: workspaceId
+    // What the host says, also when Application Insights does not get it.
+    logs: [{ category: 'FunctionAppLogs', enabled: true }]
   }
 }
 

@@ -60,4 +60,4 @@ resource access 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
 }
 
 output connectionString string = insights.properties.ConnectionString
-output workspaceName string = workspace.name
+output workspaceId string = workspace.id

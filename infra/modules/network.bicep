@@ -6,19 +6,10 @@ param tags object
 @description('The network\'s addresses; two subnets of a /24 each are taken from it.')
 param addressPrefix string
 
-@description('Who uses the app\'s subnet: Microsoft.App/environments (Flex, Container Apps) or Microsoft.Web/serverFarms (Premium).')
-param delegation string
-
 @description('Resource id of the app\'s storage account.')
 param storageId string
 
-@description('Resource id of the account with the share of code; empty = none.')
-param contentId string
-
-var targets = concat(
-  map(['blob', 'queue', 'table'], service => { service: service, accountId: storageId }),
-  empty(contentId) ? [] : [{ service: 'file', accountId: contentId }]
-)
+var services = ['blob', 'queue', 'table']
 
 resource network 'Microsoft.Network/virtualNetworks@2024-05-01' = {
   name: name
@@ -34,7 +25,7 @@ resource network 'Microsoft.Network/virtualNetworks@2024-05-01' = {
           delegations: [
             {
               name: 'app'
-              properties: { serviceName: delegation }
+              properties: { serviceName: 'Microsoft.App/environments' }
             }
           ]
         }
@@ -51,15 +42,15 @@ resource network 'Microsoft.Network/virtualNetworks@2024-05-01' = {
 
 // The public name of each service leads to these names inside the network.
 resource zones 'Microsoft.Network/privateDnsZones@2024-06-01' = [
-  for target in targets: {
-    name: 'privatelink.${target.service}.${environment().suffixes.storage}'
+  for service in services: {
+    name: 'privatelink.${service}.${environment().suffixes.storage}'
     location: 'global'
     tags: tags
   }
 ]
 
 resource links 'Microsoft.Network/privateDnsZones/virtualNetworkLinks@2024-06-01' = [
-  for (target, i) in targets: {
+  for (service, i) in services: {
     parent: zones[i]
     name: name
     location: 'global'
@@ -72,18 +63,18 @@ resource links 'Microsoft.Network/privateDnsZones/virtualNetworkLinks@2024-06-01
 ]
 
 resource endpoints 'Microsoft.Network/privateEndpoints@2024-05-01' = [
-  for target in targets: {
-    name: '${name}-${target.service}'
+  for service in services: {
+    name: '${name}-${service}'
     location: location
     tags: tags
     properties: {
       subnet: { id: '${network.id}/subnets/endpoints' }
       privateLinkServiceConnections: [
         {
-          name: target.service
+          name: service
           properties: {
-            privateLinkServiceId: target.accountId
-            groupIds: [target.service]
+            privateLinkServiceId: storageId
+            groupIds: [service]
           }
         }
       ]
@@ -92,13 +83,13 @@ resource endpoints 'Microsoft.Network/privateEndpoints@2024-05-01' = [
 ]
 
 resource names 'Microsoft.Network/privateEndpoints/privateDnsZoneGroups@2024-05-01' = [
-  for (target, i) in targets: {
+  for (service, i) in services: {
     parent: endpoints[i]
     name: 'default'
     properties: {
       privateDnsZoneConfigs: [
         {
-          name: target.service
+          name: service
           properties: { privateDnsZoneId: zones[i].id }
         }
       ]

@@ -1,4 +1,4 @@
-// The app settings that every way of hosting makes; it creates nothing. docs/settings.md names each setting.
+// The app settings; it creates nothing. docs/settings.md names each setting.
 param storageAccountName string
 
 @description('Of the app\'s identity.')

@@ -11,12 +11,13 @@ param principalId string
 @description('Whether private endpoints alone reach it.')
 param isPrivate bool
 
-@description('Name of a second account, with the share of code that the Premium plan mounts; empty = none.')
-param contentAccountName string
+@description('Days in which what was deleted or overwritten in blobs can be restored.')
+param retentionDays int
+
+@description('The Log Analytics workspace that keeps who read, wrote and deleted what.')
+param workspaceId string
 
 var containerName = 'app-package'
-var shareName = 'app-content'
-var hasContent = !empty(contentAccountName)
 
 // The queues that the app listens to. A trigger does not make its queue, and a program that writes to `operations` may
 // start before the app does. tests/unit/infra/modules/test_storage.py compares them with the triggers.
@@ -48,6 +49,11 @@ resource account 'Microsoft.Storage/storageAccounts@2024-01-01' = {
 
   resource blobs 'blobServices' = {
     name: 'default'
+    // Function keys and deployed packages lie here. Tables and queues have nothing of the kind.
+    properties: {
+      deleteRetentionPolicy: { enabled: true, days: retentionDays }
+      containerDeleteRetentionPolicy: { enabled: true, days: retentionDays }
+    }
 
     resource packages 'containers' = {
       name: containerName
@@ -67,27 +73,17 @@ resource queues 'Microsoft.Storage/storageAccounts/queueServices/queues@2024-01-
   }
 ]
 
-// Of its own, so that the account above needs no keys.
-resource content 'Microsoft.Storage/storageAccounts@2024-01-01' = if (hasContent) {
-  name: hasContent ? contentAccountName : 'none'
-  location: location
-  tags: tags
-  kind: 'StorageV2'
-  sku: { name: sku }
+resource blobLogs 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = {
+  name: 'logs'
+  scope: account::blobs
   properties: {
-    allowSharedKeyAccess: true
-    allowBlobPublicAccess: false
-    minimumTlsVersion: 'TLS1_2'
-    supportsHttpsTrafficOnly: true
-    publicNetworkAccess: isPrivate ? 'Disabled' : 'Enabled'
-  }
-
-  resource files 'fileServices' = {
-    name: 'default'
-
-    resource share 'shares' = {
-      name: shareName
-    }
+    workspaceId: workspaceId
+    // Of blobs alone: they hold the keys and the code. A log line for each request of the task hub would cost more than the
+    // requests.
+    logs: [
+      { category: 'StorageWrite', enabled: true }
+      { category: 'StorageDelete', enabled: true }
+    ]
   }
 }
 
@@ -105,6 +101,4 @@ resource access 'Microsoft.Authorization/roleAssignments@2022-04-01' = [
 
 output id string = account.id
 output name string = account.name
-output contentId string = hasContent ? content.id : ''
-output contentShareName string = shareName
 output deploymentContainerUrl string = '${account.properties.primaryEndpoints.blob}${containerName}'

@@ -60,8 +60,9 @@ class Api:
         import httpx  # noqa: PLC0415 - the slowest import, which `--help` and `--version` do without
 
         self._httpx = httpx
+        is_tls = url.lower().startswith("https:")
         # Without TLS nothing is verified: do not load the trusted certificates.
-        tls = url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        tls = is_tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self.url = url.rstrip("/")
         has_path = "/" in self.url.partition("://")[2]
         self._client = httpx.Client(
@@ -70,6 +71,7 @@ class Api:
             timeout=_TIMEOUT_SECONDS,
             transport=transport,
             verify=tls,
+            trust_env=is_tls,  # `HTTP_PROXY` would read the function key
         )
 
     def __enter__(self) -> Self:

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from retryctl import __version__
+from retryctl.api import Api
 from retryctl.cli import main
 from tests.support.retryctl import DEAD, STATUS, Responder, Run, Terminal, answers, refuses
 
@@ -19,6 +20,15 @@ def test_url_and_function_key_come_from_the_environment() -> None:
     )
     assert str(run.requests[0].url) == "https://app.test/api/operations/op-1"
     assert run.requests[0].headers["x-functions-key"] == "secret"
+
+
+@pytest.mark.parametrize(("scheme", "proxies"), [("http", 0), ("https", 1)])
+def test_no_proxy_reads_the_function_key(scheme: str, proxies: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://proxy.test:3128")
+    client = Api(f"{scheme}://a.test", "secret")._client
+    is_direct = client._transport_for_url(httpx.URL(f"{scheme}://a.test")) is client._transport
+    assert is_direct is (proxies == 0)
 
 
 def test_a_url_with_a_path_is_that_of_the_api() -> None:

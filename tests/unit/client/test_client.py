@@ -103,6 +103,18 @@ def away(status: int = 503, **headers: str) -> httpx.Response:
     return httpx.Response(status, headers=headers)
 
 
+@pytest.mark.parametrize(("scheme", "proxies"), [("http", 0), ("https", 1)])
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_no_proxy_reads_the_function_key(
+    kind: type[Client] | type[AsyncClient], scheme: str, proxies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://proxy.test:3128")
+    http = kind(f"{scheme}://a.test", function_key="secret")._http
+    is_direct = http._transport_for_url(httpx.URL(f"{scheme}://a.test")) is http._transport
+    assert is_direct is (proxies == 0)
+
+
 def test_a_submission_is_the_body_of_the_api() -> None:
     api = Api(accepted())
     submitted = api.client.submit(dependency="payments", request={"path": "/charges"}, key="k-1")

@@ -18,9 +18,6 @@ INFRA = Path(__file__).parents[3] / "infra"
 TARGET = Path(__file__).with_name("arm_types.json")
 
 MODELS = {
-    "Microsoft.App/containerApps": ("appcontainers", "ContainerApp"),
-    "Microsoft.App/managedEnvironments": ("appcontainers", "ManagedEnvironment"),
-    "Microsoft.ContainerRegistry/registries": ("containerregistry", "Registry"),
     "Microsoft.DurableTask/schedulers": ("durabletask", "Scheduler"),
     "Microsoft.DurableTask/schedulers/taskHubs": ("durabletask", "TaskHub"),
     "Microsoft.Network/privateDnsZones": ("privatedns", "PrivateZone"),
@@ -32,12 +29,14 @@ MODELS = {
     "Microsoft.Storage/storageAccounts": ("storage", "StorageAccountCreateParameters"),
     "Microsoft.Storage/storageAccounts/blobServices": ("storage", "BlobServiceProperties"),
     "Microsoft.Storage/storageAccounts/blobServices/containers": ("storage", "BlobContainer"),
-    "Microsoft.Storage/storageAccounts/fileServices": ("storage", "FileServiceProperties"),
-    "Microsoft.Storage/storageAccounts/fileServices/shares": ("storage", "FileShare"),
     "Microsoft.Storage/storageAccounts/queueServices": ("storage", "QueueServiceProperties"),
     "Microsoft.Storage/storageAccounts/queueServices/queues": ("storage", "StorageQueue"),
     "Microsoft.Web/serverfarms": ("web", "AppServicePlan"),
     "Microsoft.Web/sites": ("web", "Site"),
+    "Microsoft.Web/sites/basicPublishingCredentialsPolicies": (
+        "web",
+        "CsmPublishingCredentialsPoliciesEntity",
+    ),
     "Microsoft.Web/sites/config": ("web", "StringDictionary"),
 }
 
@@ -56,6 +55,9 @@ OLDER: dict[str, Any] = {
         "location": "str",
         "properties": {"category": "str", "displayName": "str", "serializedData": "str", "sourceId": "str"},
         "tags": {"*": "str"},
+    },
+    "Microsoft.Insights/diagnosticSettings": {
+        "properties": {"workspaceId": "str", "logs": {"[]": {"category": "str", "enabled": "bool"}}}
     },
     "Microsoft.ManagedIdentity/userAssignedIdentities": {"location": "str", "tags": {"*": "str"}},
     "Microsoft.Resources/resourceGroups": {"location": "str", "tags": {"*": "str"}},

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.infra.bicep import BicepFile
 
 INFRA = Path(__file__).parents[3] / "infra"
-ENTRIES = ("main", "containers")
+MAIN = BicepFile.read(INFRA / "main.bicep")
 SHAPES = json.loads((Path(__file__).parent / "arm_types.json").read_text())["shapes"]
 FILES = [BicepFile.read(path) for path in sorted(INFRA.rglob("*.bicep"))]
 
@@ -18,7 +18,6 @@ ROLES = {
     "0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": "Storage Table Data Contributor",
     "0ad04412-c4d5-4796-b79c-f76d14c8d402": "Durable Task Data Contributor",
     "3913510d-42f4-4e42-8a64-420c390055eb": "Monitoring Metrics Publisher",
-    "7f951dda-4ed3-4680-a7ca-43fe172d538d": "AcrPull",
     "974c5e8b-45b9-4653-ba55-5f855dd0fb88": "Storage Queue Data Contributor",
     "b7e6dc6d-f1e8-4753-8033-0f276bb0955b": "Storage Blob Data Owner",
 }
@@ -69,21 +68,19 @@ def test_resources_have_the_properties_of_their_types(file: BicepFile) -> None:
     [
         ("storage", "minimumTlsVersion: 'TLS1_2'", "minTlsVersion: 'TLS1_2'"),
         ("storage", "kind: 'StorageV2'", "kind: 'StorageV3'"),
-        ("storage", "allowSharedKeyAccess: true", "allowSharedKeyAccess: 'true'"),
+        ("storage", "allowSharedKeyAccess: false", "allowSharedKeyAccess: 'false'"),
+        ("storage", "deleteRetentionPolicy: {", "deletePolicy: {"),
+        ("storage", "{ category: 'StorageWrite'", "{ name: 'StorageWrite'"),
         ("storage", "isPrivate ? 'Disabled'", "isPrivate ? 'Off'"),
         ("app", "minTlsVersion:", "minTls:"),
         ("app", "perInstanceConcurrency:", "httpPerInstanceConcurrency:"),
         ("app", "perInstanceConcurrency: httpPerInstanceConcurrency", "perInstanceConcurrency: '100'"),
-        ("app", "linuxFxVersion:", "linuxVersion:"),
+        ("app", "properties: { allow: false }", "properties: { allowed: false }"),
         ("app", "userAssignedIdentityResourceId:", "identity:"),
         ("app", "virtualNetworkSubnetId: empty", "subnetId: empty"),
         ("network", "privateDnsZoneId:", "zoneId:"),
         ("network", "addressPrefixes: [addressPrefix]", "addressPrefixes: 'addressPrefix'"),
         ("network", "delegations: [", "delegation: ["),
-        ("container", "keyVaultUrl:", "keyVaultUri:"),
-        ("container", "kind: 'functionapp'", "kind: 'function'"),
-        ("container", "httpGet: {", "http: {"),
-        ("container", "infrastructureSubnetId:", "subnetId:"),
         ("scheduler", "ipAllowlist: ipAllowlist", "ipAllowList: ipAllowlist"),
     ],
 )
@@ -94,10 +91,23 @@ def test_a_property_that_its_type_does_not_have_is_found(name: str, right: str, 
     assert BicepFile(path, text.replace(right, wrong).encode()).misfits(SHAPES) != []
 
 
-def test_every_file_is_a_module_of_an_entry() -> None:
-    entries = [BicepFile.read(INFRA / f"{name}.bicep") for name in ENTRIES]
-    used = {path for entry in entries for path, _ in entry.modules().values()}
-    assert used == {file.path for file in FILES} - {entry.path for entry in entries}
+def test_every_file_is_a_module_of_the_deployment() -> None:
+    used = {path for path, _ in MAIN.modules().values()}
+    assert used == {file.path for file in FILES} - {MAIN.path}
+
+
+def test_no_key_or_password_opens_the_account_or_the_site() -> None:
+    text = "".join(file.text.decode() for file in FILES)
+    assert "listKeys" not in text
+    assert "allowSharedKeyAccess: true" not in text
+    assert "for name in ['scm', 'ftp']" in text
+    assert "properties: { allow: false }" in text
+
+
+@pytest.mark.parametrize("name", ["app", "storage"])
+def test_what_happens_to_keys_and_code_is_logged(name: str) -> None:
+    file = BicepFile.read(INFRA / "modules" / f"{name}.bicep")
+    assert any(kind == "Microsoft.Insights/diagnosticSettings" for kind, _ in file.resources())
 
 
 def test_each_role_has_the_id_that_is_documented_and_no_other_is_given() -> None:

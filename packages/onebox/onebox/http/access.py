@@ -1,9 +1,9 @@
 """The checks that keep web pages out.
 
 A page in the user's browser can send requests to loopback. Three checks refuse what it could send, before
-any handler runs: the Host header (DNS rebinding), the Origin header (cross-site requests), and, for writes
-to the host's own endpoints, a JSON content type, which a page of another origin cannot send without a
-preflight request.
+any handler runs: the Host header (DNS rebinding), the Origin header (cross-site requests), and a JSON content
+type, which a page of another origin cannot send without a preflight request: for writes to the host's own
+endpoints, and for all that a page of another port of this machine sends.
 """
 
 import functools
@@ -20,6 +20,7 @@ from onebox.http.messages import raw_path
 _KNOWN_HOSTS = 256  # names whose answer is kept: clients use few, and a page may make up any number
 _HOST = re.compile(r"(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 _HOST_PATHS = ("/admin/", "/runtime/")
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 @functools.lru_cache(_KNOWN_HOSTS)
@@ -61,7 +62,10 @@ class Browsers:
         cross_site = headers.get("sec-fetch-site") == "cross-site"
         if cross_site and not origins and headers.get("sec-fetch-mode") != "navigate":
             return _problem(403, "requests from pages of another site are refused")
-        if _writes_to_the_host(request) and not _is_json(headers.get("content-type", "")):
+        is_json = _is_json(headers.get("content-type", ""))
+        if not is_json and _is_written_by_another_port(request, origins):
+            return _problem(415, "a page of another port sends application/json, or is refused")
+        if not is_json and _writes_to_the_host(request):
             # 400 is what the Durable extension answers to an event that is not JSON.
             at_webhook = raw_path(request).lower().startswith("/runtime/")
             return _problem(400 if at_webhook else 415, "Only application/json request content is supported")
@@ -105,6 +109,12 @@ def _writes_to_the_host(request: Request) -> bool:
     """Return whether the request has a body for an endpoint of the host itself."""
     has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
     return has_body and raw_path(request).lower().startswith(_HOST_PATHS)
+
+
+def _is_written_by_another_port(request: Request, origins: list[str]) -> bool:
+    # Also without a body: many a POST of the API needs none.
+    is_own = all(urlsplit(origin).netloc == request.headers.get("host") for origin in origins)
+    return not is_own and request.method not in _READING
 
 
 def _is_json(content_type: str) -> bool:

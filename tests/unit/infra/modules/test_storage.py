@@ -4,17 +4,14 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped] # ships no types, and one small file is read
 
 from durable_retry.engine.base.names import OPERATIONS_QUEUE
 from tests.unit.infra.bicep import BicepFile
 
 ROOT = Path(__file__).parents[4]
 STORAGE = BicepFile.read(ROOT / "infra/modules/storage.bicep")
-MANIFEST: list[dict[str, Any]] = list(yaml.safe_load_all((ROOT / "infra/kubernetes.yaml").read_text()))
 DEPLOYING = (ROOT / "docs/deploying.md").read_text()
 
 
@@ -42,12 +39,6 @@ def test_the_bicep_makes_every_queue_that_the_app_listens_to(listened: set[str])
     assert {(name.text or b"").decode().strip("'") for name in names} == listened
     kinds = [kind for kind, _ in STORAGE.resources()]
     assert "Microsoft.Storage/storageAccounts/queueServices/queues" in kinds
-
-
-def test_the_job_on_kubernetes_makes_every_queue_that_the_app_listens_to(listened: set[str]) -> None:
-    (job,) = [each for each in MANIFEST if each["kind"] == "Job"]
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    assert looped_over(container["command"][-1]) == listened
 
 
 def test_the_page_makes_every_queue_that_the_app_listens_to(listened: set[str]) -> None:

@@ -93,6 +93,22 @@ def test_pages_of_another_origin_are_refused(origin: str) -> None:
     assert status(LOOPBACK, request(host="localhost:7071", origin=origin)) == 403
 
 
+@pytest.mark.parametrize("path", ["/api/operations", "/api/circuits/payments/open"])
+@pytest.mark.parametrize(
+    "kind", [{}, {"content_type": "text/plain"}, {"content_type": "multipart/form-data"}]
+)
+def test_a_page_of_another_port_writes_only_what_a_browser_asks_for_first(
+    path: str, kind: dict[str, str]
+) -> None:
+    page = {"host": "localhost:7071", "origin": "http://localhost:3000"}
+    assert status(LOOPBACK, request(path, "POST", **page, **kind)) == 415
+    assert status(LOOPBACK, request(path, "POST", **page, content_type="application/json")) is None
+    assert (
+        status(LOOPBACK, request(path, "POST", **page | {"origin": "http://localhost:7071"}, **kind)) is None
+    )
+    assert status(LOOPBACK, request(path, "POST", host="localhost:7071", **kind)) is None
+
+
 @pytest.mark.parametrize("origin", ["http://localhost:3000", "http://127.0.0.1:7071", "http://[::1]:1"])
 def test_pages_of_this_machine_may_call(origin: str) -> None:
     assert status(LOOPBACK, request(host="localhost:7071", origin=origin)) is None
