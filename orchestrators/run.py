@@ -128,14 +128,13 @@ class Run:
         return action
 
     def note_action(self, name: str, data: Any) -> None:
-        """Note in the history who did something to the operation, as an external event says.
+        """Note in the history what somebody did to the operation, as an external event says.
 
-        Anyone may send one in any form: those that do not say are not noted.
+        Anyone may send one in any form, which may not say who.
         """
-        if not isinstance(data, dict) or "by" not in data:
-            return
+        members = data if isinstance(data, dict) else {}
         by, reason = (
-            text if isinstance(text := data.get(member), str) else None for member in ("by", "reason")
+            text if isinstance(text := members.get(member), str) else None for member in ("by", "reason")
         )
         action = PastAction(action=name, at=self.now, by=by, reason=reason)
         self.state = replace(self.state, history=self.state.history.with_action(action))

@@ -24,7 +24,7 @@ import base64
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -161,15 +161,18 @@ EARLY: Final = timedelta(milliseconds=500)
 _SECOND: Final = timedelta(seconds=1)
 _FIELDS: Final = 6
 _ANY_INSTANT: Final = datetime(2000, 1, 1, tzinfo=UTC)
-_DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_NUMBERS: Final = {
-    name: number for names, at in ((_DAYS, 0), (_MONTHS, 1)) for number, name in enumerate(names, at)
-}
-_END: Final = rf"[0-9]{{1,2}}|(?:{'|'.join(_NUMBERS)})[a-z]*"
-_PART: Final = re.compile(rf"(?:\*|(?P<first>{_END})(?:-(?P<last>{_END}))?)(?:/0*[1-9][0-9]*)?", re.ASCII)
+_MONTHS: Final = (
+    *("", "january", "february", "march", "april", "may", "june", "july"),
+    *("august", "september", "october", "november", "december"),
+)
+_DAYS: Final = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
+_NAMES: Final[tuple[tuple[str, ...], ...]] = ((), (), (), (), _MONTHS, _DAYS)
+"""Names of the values of each field, by their numbers."""
+_END: Final = r"[0-9]{1,2}|[a-z]+"
+_PART: Final = re.compile(
+    rf"(?:\*|(?P<first>{_END})(?:-(?P<last>{_END}))?)(?P<step>/0*[1-9][0-9]*)?", re.ASCII
+)
 """One of `*`, `5`, `1-5`, `jan-mar`, each with an optional `/step`."""
-_NAME: Final = re.compile(r"[a-z]+")
 
 _NAME_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _MAX_NAME_CHARS: Final = 48
@@ -198,7 +201,7 @@ class Ncrontab:
     NCRONTAB expressions, Microsoft Learn.
     """
 
-    fields: str  # six, in lower case, names cut to three letters
+    fields: str  # six, of numbers
 
     def due_until(self, instant: datetime) -> datetime:
         """Return the last due time up to an aware instant, in UTC, or at it; NcrontabError without one."""
@@ -230,24 +233,44 @@ def parse_ncrontab(text: str) -> Ncrontab:
         fields = ["0", *fields]
     if len(fields) != _FIELDS:
         raise NcrontabError(f"{text!r} is not six fields: second minute hour day month day-of-week")
-    schedule = Ncrontab(" ".join(",".join(map(_croniter_part, field.split(","))) for field in fields))
+    schedule = Ncrontab(" ".join(map(_croniter_field, fields, _NAMES)))
     schedule.due_until(_ANY_INSTANT)
     return schedule
 
 
-def _croniter_part(part: str) -> str:
+def _croniter_field(field: str, names: Sequence[str]) -> str:
+    return ",".join(_croniter_part(part, names) for part in field.split(","))
+
+
+def _croniter_part(part: str, names: Sequence[str]) -> str:
     """Return a part of a field as croniter reads it like NCRONTAB, whose forms alone are taken."""
     # Beyond NCRONTAB croniter takes `L`, `#`, `R`, and ranges that run backwards.
     match = _PART.fullmatch(part)
     if match is None:
         raise NcrontabError(f"{part!r} is not a value, a range or *")
-    short = _NAME.sub(lambda name: name[0][:3], part)
-    if match["last"] is None:
-        return short
-    first, last = (int(_NUMBERS.get(match[end][:3], match[end])) for end in ("first", "last"))
+    if match["first"] is None:
+        return part
+    first = _number(match["first"], names)
+    last = first if match["last"] is None else _number(match["last"], names)
     if first > last:
         raise NcrontabError(f"{part!r} is a range that runs backwards")
-    return short.partition("-")[0] if first == last else short  # croniter takes 5-5 for every value
+    step = match["step"] or ""
+    return (
+        f"{first}{step}" if first == last else f"{first}-{last}{step}"
+    )  # croniter takes 5-5 for every value
+
+
+def _number(text: str, names: Sequence[str]) -> int:
+    """Return a value as NCrontab does: a name may be cut anywhere, and 7 is no day of the week."""
+    named = (number for number, name in enumerate(names) if name.startswith(text))
+    number = int(text) if text.isdigit() else next(named, None)
+    if number is None:
+        raise NcrontabError(
+            f"{text!r} is not the name of a value: {', '.join(filter(None, names)) or 'none has one'}"
+        )
+    if names is _DAYS and number >= len(_DAYS):
+        raise NcrontabError(f"{text} is no day of the week: Sunday is 0, Saturday 6")
+    return number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
 )
+from pydantic_core import to_jsonable_python
 
 from durable_retry.engine.base.foreign import json_form, json_problems, look, name_of, text_of
 from durable_retry.engine.base.validation import InvalidInputError, Problem, problems_of
@@ -64,7 +65,10 @@ class Signature:
         Raises:
             InvalidInputError: It is none of the function's; pointers begin with `/input`.
         """
-        return _read("/input", self.input_type, lambda: self.input.validate_python(document))
+        # As JSON and strictly: 5.0, "5" and true are no int, and "2026-01-02" is a date.
+        return _read(
+            "/input", self.input_type, lambda: self.input.validate_json(json.dumps(document), strict=True)
+        )
 
     def bound(self, document: Any, call: Call) -> inspect.BoundArguments:
         """Return the arguments for an input.
@@ -92,7 +96,7 @@ class Signature:
         given |= kwargs
         if self.model_parameter is not None and given.keys() == {self.model_parameter}:
             given = given[self.model_parameter]
-        taken = self.check_input(given)
+        taken = self.check_input(_read("/input", self.input_type, lambda: to_jsonable_python(given)))
         document = _read(
             "/input", self.input_type, lambda: self.input.dump_python(taken, mode="json", by_alias=True)
         )

@@ -22,8 +22,8 @@ from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import Category, OrderOnFailureName, PriorityName
 from durable_retry.engine.base.text import MASK, Secret
 from durable_retry.engine.base.validation import (
+    MAX_SECONDS,
     InvalidInputError,
-    PositiveSeconds,
     Problem,
     Strict,
     checked,
@@ -73,7 +73,7 @@ class IdempotencySettings:
     """
 
     header: Annotated[str, checked(_idempotency_header_problem)] = "Idempotency-Key"
-    ttl_seconds: PositiveSeconds = 86_400.0
+    ttl_seconds: Annotated[float, Field(ge=1, le=MAX_SECONDS)] = 86_400.0
     fingerprint: Annotated[tuple[Pointer, ...], Field(strict=False)] = ()
 
 

@@ -336,13 +336,27 @@ def edited_operation(record: KeptDeadLetter, edits: ReplayBody) -> OperationRequ
         kept = operation["request"] if edits.patch is None else {}
         # A body of either form replaces a body of the other.
         replaced = edits.request.keys() | (_BODIES if _BODIES & edits.request.keys() else set())
-        document["request"] = {name: kept[name] for name in kept.keys() - replaced} | edits.request
+        changed = {name: kept[name] for name in kept.keys() - replaced} | edits.request
+        document["request"] = _typed_as_json(operation["request"], changed)
     # Credentials were masked when the dead letter was stored, so the person must supply them again.
     missing = list(missing_credentials(document.get("request")))
     if missing:
         raise InvalidInputError(missing)
     more = {"correlation_id": operation.get("correlation_id"), "on_success": list(operation["on_success"])}
     return parse_operation(document | more)
+
+
+def _typed_as_json(before: Mapping[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Return an edited request without the content type of its text, where `json` took the text's place."""
+    headers = after.get("headers")
+    if "body" not in before or "json" not in after or not isinstance(headers, dict):
+        return after
+    stale = {
+        name
+        for name, value in headers.items()
+        if name.lower() == "content-type" and value == before["headers"].get("content-type")
+    }
+    return after | {"headers": {name: value for name, value in headers.items() if name not in stale}}
 
 
 def needs_new_key(edits: ReplayBody, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

@@ -51,6 +51,10 @@ LONGEST_WAIT: Final = 10
 stream without a gap would put it off for ever. A gap that has not come in ten times the expected one is not
 about to come."""
 
+OVERDUE: Final = timedelta(minutes=1)
+"""An operation that has not begun so long after it was due was paused, or terminated by hand: what
+comes then begins a series of its own."""
+
 KEPT_FOR: Final = timedelta(hours=1)
 """How long the last run of a key is remembered: an earlier submission whose orchestration was held up for
 less is recognized as replaced."""
@@ -157,7 +161,8 @@ def arrive(series: Series | None, request: DebounceRequest) -> tuple[Series, Deb
     if series is not None and series.is_later_than(request):
         return series, _replaced(series, request)
     waits = series is not None and not series.is_over
-    began_at = series.began_at if series is not None and waits else request.accepted_at
+    is_overdue = series is not None and request.accepted_at > series.due_at + OVERDUE
+    began_at = series.began_at if series is not None and waits and not is_overdue else request.accepted_at
     due_at = min(request.due_at, request.latest_in(began_at))
     # One that comes before it has asked must not put it off any more.
     begins = due_at <= request.accepted_at

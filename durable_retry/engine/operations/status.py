@@ -227,6 +227,21 @@ _TEXTS: Final = frozenset({"error", "detail", "type", "by"})
 _CUTS: Final = ((400, 10, 20), (160, 6, 20), (60, 3, 10), (30, 1, 0), (len(CUT_MARK), 0, 0))
 """Tried in turn: characters of a text, reasons of a delay (and waits), events."""
 
+_NAMES: Final = (
+    "key",
+    "dependency",
+    "correlation_id",
+    "source",
+    "handler",
+    "order_key",
+    "priority",
+    "limit_key",
+    "debounce_key",
+)
+"""They never change, and are in the custom status for lists and summaries, which read no inputs."""
+_NAME_CHARS: Final = 30
+"""What is left of a name in the end: one of 255 emoji takes 6 KB, since other than ASCII is escaped."""
+
 STEPS_RUN: Final = "steps_run"
 """Member of a stored document that says which steps are the operation's; `steps` is shown in its place."""
 WAITS_FOR: Final = "waits_for"
@@ -278,14 +293,15 @@ class OperationStatus:
 def fitted_status(status: Mapping[str, Any]) -> dict[str, Any]:
     """Return a status document without its result, or its changing part, the same where it fits.
 
-    Otherwise errors, details, reasons and event types are cut, and in the end the events are left out: the
-    document of a finished operation shows all of them.
+    Otherwise errors, details, reasons and event types are cut, then the events left out, and in the end the
+    names cut: the document of the operation shows all of them.
     """
     whole = dict(status)
     if size_bytes(whole) <= MAX_BYTES:
         return whole
     shorter = (_cut_status(whole, *limits) for limits in _CUTS)
-    return next((form for form in shorter if size_bytes(form) <= MAX_BYTES), _cut_status(whole, *_CUTS[-1]))
+    fitting = (form for form in shorter if size_bytes(form) <= MAX_BYTES)
+    return next(fitting, None) or _cut_names(_cut_status(whole, *_CUTS[-1]))
 
 
 def size_bytes(document: Any) -> int:
@@ -300,6 +316,11 @@ def _cut_status(status: dict[str, Any], chars: int, reasons: int, events: int) -
     for name in shown.keys() & {"actions", "waits"}:
         shown[name] = shown[name][-max(1, reasons) :]
     return shown
+
+
+def _cut_names(status: dict[str, Any]) -> dict[str, Any]:
+    names = {name: cut_text(status[name], _NAME_CHARS) for name in _NAMES if status.get(name) is not None}
+    return status | names
 
 
 def _cut_texts(value: Any, chars: int, reasons: int, name: str = "") -> Any:
@@ -319,15 +340,7 @@ def checked_document(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _MOVING: Final = (
-    "key",  # These ten never change, but lists and summaries do not read inputs.
-    "dependency",
-    "correlation_id",
-    "source",
-    "handler",
-    "order_key",
-    "priority",
-    "limit_key",
-    "debounce_key",
+    *_NAMES,
     STEPS_RUN,
     WAITS_FOR,
     "status",
@@ -353,7 +366,8 @@ def running_document(operation: OperationInput, moving: Mapping[str, Any] | None
     pending = OperationStatus(
         operation=operation, state=OperationState.PENDING, history=History(), updated_at=operation.created_at
     )
-    return pending.to_json() | dict(moving or {})
+    moved = {name: value for name, value in (moving or {}).items() if name not in _NAMES}
+    return pending.to_json() | moved
 
 
 def last_error(document: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ import functools
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from enum import Enum
 from typing import Annotated, Any
 
 import pytest
@@ -88,6 +89,54 @@ def test_input_of_other_types_is_refused_with_every_mistake(document: Any, probl
     with pytest.raises(InvalidInputError) as refused:
         signature_of(charge).bound(document, CALL)
     assert {each.pointer for each in refused.value.problems} == problems
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+def paint(
+    *,
+    amount: int,
+    price: float,
+    is_new: bool,
+    at: datetime,
+    colour: Colour,
+    sizes: tuple[int, ...],
+    cost: Decimal,
+) -> None:
+    raise NotImplementedError
+
+
+PAINTED: Any = {
+    "amount": 5,
+    "price": 5,
+    "is_new": True,
+    "at": "2026-01-02T03:04:05Z",
+    "colour": "red",
+    "sizes": [1, 2],
+    "cost": "0.10",
+}
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        *(("amount", value) for value in (True, "5", "1_000", 5.0)),
+        *(("price", value) for value in (True, "5.0")),
+        *(("is_new", value) for value in (1, "true", "on")),
+        ("at", 1_767_323_045),
+        ("sizes", "12"),
+        ("sizes", [1, "2"]),
+    ],
+)
+def test_no_value_becomes_another_type(member: str, value: Any) -> None:
+    signature = signature_of(paint)
+    assert signature.check_input(PAINTED)["colour"] is Colour.RED
+    for check in (signature.check_input, lambda document: signature.input_of((), document)):
+        with pytest.raises(InvalidInputError) as caught:
+            check({**PAINTED, member: value})
+        assert all(problem.pointer.startswith(f"/input/{member}") for problem in caught.value.problems)
 
 
 def test_a_misspelt_member_has_its_nearest_name() -> None:

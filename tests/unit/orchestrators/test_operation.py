@@ -521,6 +521,16 @@ def test_a_pause_holds_a_wait_until_it_is_resumed() -> None:
     assert [each["action"] for each in document["actions"]] == ["pause", "resume"]
 
 
+@pytest.mark.parametrize("data", [None, [], {}, "stop", {"for_seconds": "soon"}])
+def test_a_pause_in_any_form_is_resumed(data: Any) -> None:
+    stage = Stage(an_operation(), failing(1))
+    stage.run_until_waiting()
+    stage.raise_event("pause", data)
+    assert stage.run_until_waiting()["status"] == "paused"
+    stage.raise_event("resume", {"paused_at": paused_at(stage), "by": "grace"})
+    assert stage.run()["status"] == "succeeded"
+
+
 def test_a_pause_that_is_longer_than_the_wait_is_followed_by_the_attempt_at_once() -> None:
     stage = paused(for_seconds=600)
     assert stage.custom_status["next_attempt_at"] == "2026-11-21T12:10:00Z"
@@ -633,7 +643,8 @@ def test_an_event_that_does_not_say_who_sent_it_cancels_all_the_same(data: Any) 
     stage.run_until_waiting()
     stage.raise_event("cancel", data)
     document = stage.run_until_waiting()
-    assert (document["status"], "actions" in document) == ("cancelled", False)
+    (action,) = document["actions"]
+    assert (document["status"], action["action"], action["by"]) == ("cancelled", "cancel", None)
 
 
 @pytest.mark.parametrize("by", [None, 7])

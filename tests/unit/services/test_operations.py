@@ -1,10 +1,16 @@
 """Acting on one operation, whoever asks; the task hub is replaced."""
 
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
+from azure.core.exceptions import ServiceRequestError
 
-from durable_retry.engine.base.errors import InstanceEndedError, WrongOperationStateError
+from durable_retry.engine.base.errors import (
+    InstanceEndedError,
+    TaskHubUnavailableError,
+    WrongOperationStateError,
+)
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.facts import ActedOn
 from durable_retry.in_process import Operations
@@ -72,6 +78,22 @@ async def bulk(action: BulkAction, **options: Any) -> BulkItem:
     given = BatchInput(action_id="bulk-1", action=action, ids=("op-1",), by="ada", now=NOON, options=options)
     (item,) = await do_some(HUB, given)
     return item
+
+
+async def test_what_one_item_raises_fails_that_item_alone(hub: Hub) -> None:
+    hub.document = {"operation_id": "op-1", "status": "paused"}  # without what resuming it reads
+    item = await bulk(BulkAction.RESUME)
+    assert (item.outcome, item.detail) == (ItemOutcome.FAILED, "KeyError: 'actions'")
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize("error", [TaskHubUnavailableError("away"), ServiceRequestError("away"), OSError()])
+async def test_trouble_that_passes_has_the_whole_batch_done_again(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TaskHub, "raise_event", AsyncMock(side_effect=error))
+    with pytest.raises(type(error)):
+        await bulk(BulkAction.CANCEL)
 
 
 async def test_a_retry_now_names_the_attempt_that_the_operation_waits_for(hub: Hub) -> None:

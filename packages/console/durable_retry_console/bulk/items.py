@@ -6,16 +6,13 @@ from functools import partial
 from typing import Final
 
 from durable_retry.engine.base.errors import (
-    ContendedError,
     NoSuchDeadLetterError,
     NoSuchOperationError,
-    StorageRefusedError,
-    UnreadableDeadLetterError,
     WrongOperationStateError,
 )
 from durable_retry.engine.base.json_forms import from_rfc3339
 from durable_retry.engine.circuit.snapshot import CLOCKS_APART
-from durable_retry.engine.dead_letters.record import FullError, WrongStatusError
+from durable_retry.engine.dead_letters.record import WrongStatusError
 from durable_retry.engine.operations.waits import Pause
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services import operations
@@ -24,7 +21,7 @@ from durable_retry.stores.dead_letters.records import find_dead_letter
 from durable_retry.stores.operations.status import find_status
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.bulk.document import GONE, BulkItem, ItemOutcome
-from durable_retry_console.bulk.replay import replay_some
+from durable_retry_console.bulk.replay import apart, replay_some
 from durable_retry_console.bulk.shapes import BatchInput, BatchResult, BulkAction, BulkFailure
 from durable_retry_console.bulk.store import keep_items, key_of_item
 
@@ -69,15 +66,12 @@ async def do_some(hub: TaskHub, given: BatchInput) -> list[BulkItem]:
 
     async def one(item_id: str) -> BulkItem:
         operation_id = None if action.is_of_dead_letters else item_id
-        try:
-            why_not = await act(item_id)
-        except (ContendedError, StorageRefusedError, FullError, UnreadableDeadLetterError) as error:
-            return BulkItem.failed(item_id, error)
+        why_not = await act(item_id)
         if why_not is not None and not await _was_done_to_item(hub, given, item_id):
             return BulkItem.skipped(item_id, why_not).model_copy(update={"operation_id": operation_id})
         return BulkItem(id=item_id, outcome=ItemOutcome.DONE, operation_id=operation_id, succeeded=succeeded)
 
-    return await map_bounded(one, given.ids, _AT_ONCE)
+    return await map_bounded(apart(one, str), given.ids, _AT_ONCE)
 
 
 async def _was_done_to_item(hub: TaskHub, given: BatchInput, item_id: str) -> bool:

@@ -5,9 +5,13 @@ orchestration of its own. A dead letter names the bulk action that replayed it, 
 what an earlier execution did, and finishes what that one began.
 """
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Final, cast
+
+from azure.core.exceptions import AzureError
 
 from durable_retry import clock
 from durable_retry.engine.base.errors import (
@@ -18,6 +22,7 @@ from durable_retry.engine.base.errors import (
     StillRunningError,
     StorageRefusedError,
     TaskHubUnavailableError,
+    UnreadableDeadLetterError,
 )
 from durable_retry.engine.base.names import DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError, Problem
@@ -27,6 +32,7 @@ from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import (
     EditedValue,
+    FullError,
     KeptDeadLetter,
     Replay,
     Status,
@@ -85,7 +91,7 @@ async def held_until(hub: TaskHub, dependency_name: str, limit_key: str | None =
 
 _AT_ONCE: Final = 8
 
-# Errors of one dead letter, which do not stop the others.
+# Errors of one item that its form or state explains.
 _REFUSALS: Final = (
     InvalidInputError,
     KeyTakenError,
@@ -93,7 +99,32 @@ _REFUSALS: Final = (
     NoSuchEventError,
     ContendedError,
     StorageRefusedError,
+    FullError,
+    UnreadableDeadLetterError,
 )
+# They pass, and then the batch is done again.
+_PASSING: Final = (TaskHubUnavailableError, AzureError, OSError)
+
+_log = logging.getLogger(__name__)
+
+
+def apart[T](
+    act: Callable[[T], Awaitable[BulkItem]], id_of: Callable[[T], str]
+) -> Callable[[T], Awaitable[BulkItem]]:
+    """Let whatever one item raises fail that item alone, but for trouble that passes."""
+
+    async def one(item: T) -> BulkItem:
+        try:
+            return await act(item)
+        except _PASSING:
+            raise
+        except _REFUSALS as error:
+            return BulkItem.failed(id_of(item), error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+            _log.exception("%s could not be acted on", id_of(item))
+            return BulkItem.failed(id_of(item), f"{type(error).__name__}: {error}")
+
+    return one
 
 
 async def replay_some(
@@ -122,7 +153,8 @@ async def replay_some(
         return await _replay_record(hub, record, body, given)
 
     pairs = zip(given.ids, records, strict=True)
-    items = await map_bounded(one, (pair for pair in pairs if pair[0] not in held), _AT_ONCE)
+    free = (pair for pair in pairs if pair[0] not in held)
+    items = await map_bounded(apart(one, itemgetter(0)), free, _AT_ONCE)
     return items, tuple(held), min(held.values()) + difference if held else None
 
 
@@ -146,8 +178,6 @@ async def _replay_record(
         started = await replay_dead_letter(hub, record.id, body, now, action_id=action_id, by=given.by)
     except (NoSuchDeadLetterError, WrongStatusError) as error:
         return await _item_replayed_before(hub, record, action_id, str(error))
-    except _REFUSALS as error:
-        return BulkItem.failed(record.id, error)
     return _replayed_item(record, started.operation_id)
 
 

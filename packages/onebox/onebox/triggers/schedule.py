@@ -1,6 +1,7 @@
 """When a timer fires: NCRONTAB expressions and intervals."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -9,13 +10,16 @@ from croniter import croniter
 
 from onebox.host_section import parse_timespan
 
-_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_NUMBERS = {name: number for names, at in ((_DAYS, 0), (_MONTHS, 1)) for number, name in enumerate(names, at)}
-_END = rf"[0-9]{{1,2}}|(?:{'|'.join(_NUMBERS)})[a-z]*"
+_MONTHS = (
+    *("", "january", "february", "march", "april", "may", "june", "july"),
+    *("august", "september", "october", "november", "december"),
+)
+_DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
+# Names of the values of each field, by their numbers.
+_NAMES: tuple[tuple[str, ...], ...] = ((), (), (), (), _MONTHS, _DAYS)
+_END = r"[0-9]{1,2}|[a-z]+"
 # One of `*`, `5`, `1-5`, `jan-mar`, each with an optional `/step`.
-_PART = re.compile(rf"(?:\*|(?P<first>{_END})(?:-(?P<last>{_END}))?)(?:/0*[1-9][0-9]*)?", re.ASCII)
-_NAME = re.compile(r"[a-z]+")
+_PART = re.compile(rf"(?:\*|(?P<first>{_END})(?:-(?P<last>{_END}))?)(?P<step>/0*[1-9][0-9]*)?", re.ASCII)
 
 
 class Schedule(Protocol):
@@ -42,7 +46,7 @@ class Crontab:
     """Fires whenever all fields match.
 
     Attributes:
-        fields: Six, in lower case, names cut to three letters.
+        fields: Six, of numbers.
     """
 
     fields: str
@@ -81,12 +85,16 @@ def parse_schedule(text: str) -> Schedule:
         fields = ["0", *fields]
     if len(fields) != 6:  # noqa: PLR2004 # as above
         raise ValueError(f"{text!r} is no schedule: write six fields, second to day of week, or hh:mm:ss")
-    schedule = Crontab(" ".join(",".join(map(_plain, each.split(","))) for each in fields))
+    schedule = Crontab(" ".join(map(_plain_field, fields, _NAMES)))
     schedule.next_after(datetime(2000, 1, 1, tzinfo=UTC))
     return schedule
 
 
-def _plain(part: str) -> str:
+def _plain_field(field: str, names: Sequence[str]) -> str:
+    return ",".join(_plain_part(part, names) for part in field.split(","))
+
+
+def _plain_part(part: str, names: Sequence[str]) -> str:
     """Return one part of a field in the form that croniter reads as NCRONTAB does.
 
     Raises:
@@ -95,10 +103,32 @@ def _plain(part: str) -> str:
     found = _PART.fullmatch(part)
     if found is None:
         raise ValueError(f"{part!r} is not a value, a range or *")
-    short = _NAME.sub(lambda name: name[0][:3], part)
-    if found["last"] is None:
-        return short
-    first, last = (int(_NUMBERS.get(found[end][:3], found[end])) for end in ("first", "last"))
+    if found["first"] is None:
+        return part
+    first = _number(found["first"], names)
+    last = first if found["last"] is None else _number(found["last"], names)
     if first > last:
         raise ValueError(f"{part!r} is a range that runs backwards")
-    return short.partition("-")[0] if first == last else short  # croniter takes 5-5 for every value
+    step = found["step"] or ""
+    return (
+        f"{first}{step}" if first == last else f"{first}-{last}{step}"
+    )  # croniter takes 5-5 for every value
+
+
+def _number(text: str, names: Sequence[str]) -> int:
+    """Return a value of a field.
+
+    As in the NCrontab library the host uses, a name may be cut anywhere, and 7 is no day of the week.
+
+    Raises:
+        ValueError: The field has no such value.
+    """
+    named = (number for number, name in enumerate(names) if name.startswith(text))
+    number = int(text) if text.isdigit() else next(named, None)
+    if number is None:
+        raise ValueError(
+            f"{text!r} is not the name of a value: {', '.join(filter(None, names)) or 'none has one'}"
+        )
+    if names is _DAYS and number >= len(_DAYS):
+        raise ValueError(f"{text} is no day of the week: Sunday is 0, Saturday 6")
+    return number

@@ -72,6 +72,29 @@ def test_a_body_of_one_form_takes_the_place_of_the_other(body: dict[str, Any]) -
     assert {name: form[name] for name in ("json", "body") if name in form} == body
 
 
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"json": {"a": 1}}, None),
+        ({"body": "<b/>"}, "text/xml"),
+        ({"path": "/refunds"}, "text/xml"),
+        ({"json": 1, "headers": {"Content-Type": "application/vnd.api+json"}}, "application/vnd.api+json"),
+    ],
+)
+def test_json_in_place_of_a_text_does_not_keep_the_type_of_the_text(
+    change: dict[str, Any], kind: str | None
+) -> None:
+    request = {
+        "method": "POST",
+        "path": "/",
+        "query": {},
+        "headers": {"content-type": "text/xml"},
+        "body": "<a/>",
+    }
+    form = edited(edits(request=change), request=request).request.to_json()
+    assert form["headers"].get("content-type") == kind
+
+
 def test_an_edited_request_is_validated_like_a_new_one() -> None:
     assert pointers(edits(request={"path": "http://elsewhere", "metod": "GET"})) == [
         "/request/path",

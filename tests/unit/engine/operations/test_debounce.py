@@ -52,6 +52,19 @@ def test_an_earlier_one_that_joins_late_is_replaced_also_when_the_later_one_has_
     assert arrive(begun, asking("a", 0)) == (begun, DebouncePlace(due_at=after(10), replaced_by="op-b"))
 
 
+@pytest.mark.parametrize(
+    ("at", "began_at", "due_at"), [(40.0, 0.0, 50.0), (70.0, 0.0, 80.0), (71.0, 71.0, 81.0)]
+)
+def test_one_that_was_terminated_by_hand_does_not_spoil_the_next_series(
+    at: float, began_at: float, due_at: float
+) -> None:
+    series, place = joined(asking("a", 0), asking("b", at))
+    assert place == DebouncePlace(due_at=after(due_at), replaces="op-a")
+    assert series.began_at == after(began_at)
+    # It is replaced, should it be resumed.
+    assert begin(series, asking("a", 0))[1].replaced_by == "op-b"
+
+
 def test_what_comes_after_the_begin_is_new() -> None:
     series, _ = joined(asking("a", 0))
     begun, _ = begin(series, asking("a", 0))

@@ -132,6 +132,19 @@ def test_the_actions_of_people_are_shown_and_cut_to_fit() -> None:
     assert shown["actions"][-1]["at"] == acted["at"]
 
 
+def test_names_of_other_letters_are_cut_in_the_end_and_whole_in_the_document() -> None:
+    named = an_operation(
+        correlation_id="\U0001f600" * 255, order_key="\U0001f600" * 255, limit_key="\U0001f600" * 255
+    )
+    whole = OperationStatus(
+        operation=named, state=OperationState.RUNNING, history=a_history(20), updated_at=NOON
+    ).to_json()
+    moving = moving_parts(whole)
+    assert size_bytes(moving) <= MAX_BYTES
+    assert len(moving["attempts"]) == 20
+    assert running_document(named, moving)["correlation_id"] == "\U0001f600" * 255
+
+
 CONTRACT = {
     "operation_id",
     "key",
