@@ -323,7 +323,7 @@ _NULL: Final = frozenset(
             "error",
             "expires_at",
         ),
-        *("finished_at", "next_attempt_at", "next_cursor", "quota", "replay_of", "resolved_at"),
+        *("finished_at", "next_attempt_at", "next_cursor", "replay_of", "resolved_at"),
         *("failed_again", "throttled_until", "tripped_by", "waiting_until"),
     }
 )

@@ -24,7 +24,7 @@ from durable_retry.engine.circuit.transitions import ManualAction
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.limits.document import LimitedCircuit, ListedCircuit, limits_view
 from durable_retry.engine.limits.limiter import Limiter
-from durable_retry.engine.limits.settings import limits_summary, shared_limits_at
+from durable_retry.engine.limits.settings import limits_summary
 from durable_retry.settings.configuration import dependencies, find_dependency
 from durable_retry.stores.circuit.entity import (
     CircuitEntity,
@@ -82,10 +82,9 @@ async def find_circuit(hub: TaskHub, name: str, limit_key: str | None = None) ->
     dependency = _required_dependency(name, limit_key)
     circuit, now = CircuitEntity(hub, dependency.name, limit_key), clock.now()
     breaker, unreadable = await circuit.readable()
-    needed = shared_limits_at(now, dependency.limits, breaker)
-    limiter = await circuit.limiter() if needed.settings.is_on else Limiter()
+    limiter = await circuit.limiter() if dependency.limits.is_on else Limiter()
     view = view_of(dependency.name, breaker, now, dependency.circuit, unreadable)
-    limits = limits_view(dependency.limits, needed, limiter, clock.now())
+    limits = limits_view(dependency.limits, limiter, clock.now())
     keys = await _keys_of(hub, dependency, breaker)
     return LimitedCircuit(**dict(view) | {"limit_keys": keys, "limit_key": limit_key}, limits=limits)
 
@@ -150,7 +149,7 @@ def _required_dependency(name: str, limit_key: str | None = None) -> Dependency:
 async def _listed_circuit(hub: TaskHub, dependency: Dependency) -> ListedCircuit:
     breaker, unreadable = await CircuitEntity(hub, dependency.name).readable()
     now = clock.now()
-    limits = limits_summary(dependency.limits, shared_limits_at(now, dependency.limits, breaker))
+    limits = limits_summary(dependency.limits)
     view = view_of(dependency.name, breaker, now, dependency.circuit, unreadable)
     keys = await _keys_of(hub, dependency, breaker)
     return ListedCircuit(**dict(view) | {"limit_keys": keys}, limits=limits)

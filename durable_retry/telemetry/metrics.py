@@ -136,7 +136,7 @@ LIMIT_RATE: Final = Metric(
     MetricKind.GAUGE,
     "{attempt}/s",
     (DEPENDENCY,),
-    "Attempts that may start a second now: rate_per_second, or less by the dependency's own rate limit.",
+    "Attempts that may start a second: rate_per_second.",
 )
 DEAD_LETTERS: Final = Metric(
     "durable_retry.dead_letter.count",

@@ -77,23 +77,9 @@ def test_one_stuck_dependency_holds_no_other_up(system: System, key: str) -> Non
             system.client.post(f"/api/operations/{each}/cancel", json={})
 
 
-def test_calls_slow_down_before_the_dependency_refuses_them(system: System, key: str) -> None:
-    path = f"/quota/4?seconds=60&of={key}"
-    for number in range(2):
-        first = system.accepted(f"{key}-{number}", path, dependency="metered")
-        assert "waits" not in system.until(first, "succeeded")
-    # Half of the quota is used up: the two that are left are for a minute.
-    third = system.accepted(f"{key}-3", path, dependency="metered")
-    assert system.until(third, "succeeded")["attempt_count"] == 1
-    fourth = system.accepted(f"{key}-4", path, dependency="metered")
-    (wait,) = system.until(fourth, "waiting_retry")["waits"]
-    assert wait["kind"] == "limit"
-    assert "of 4 calls left" in wait["delay_reasons"][0]
-
-
 def test_the_limits_of_the_moment_and_what_they_let_through_are_shown(system: System) -> None:
     shown = system.client.get("/api/circuits/narrow").json()["limits"]
-    assert (shown["max_concurrency"], shown["pace"]) == (2, None)
+    assert shown["max_concurrency"] == 2
     items = system.client.get("/api/circuits").json()["items"]
     listed = {each["dependency"]: each["limits"] for each in items}
     used = {"lent", "waiting", "waiting_by_priority"}

@@ -77,7 +77,6 @@ NEVER_DEPLOYED: Final = frozenset({"onebox", "retryctl", "scripts", "examples", 
 ENGINE: Final = f"{LIBRARY}.engine"
 ENGINE_PACKAGES: Final = (
     "base",
-    "pace",
     "circuit",
     "limits",
     "order_lanes",

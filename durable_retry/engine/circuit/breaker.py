@@ -20,7 +20,6 @@ from durable_retry.engine.circuit.reporters import Reporters
 from durable_retry.engine.circuit.retry_budget import Budget
 from durable_retry.engine.circuit.snapshot import RELEASE
 from durable_retry.engine.circuit.states import CircuitMove, CircuitSettings, CircuitState, target_of
-from durable_retry.engine.pace import Quota
 
 KEPT_ENTRIES = 50
 KEPT_PROBES: Final = 8
@@ -146,9 +145,6 @@ class Breaker(JsonShape):
     audit: AuditTrail = _NO_TRAIL  # the latest uses of manual control
     reporters: Reporters = _NO_REPORTERS  # the reports that were counted
     budget: Budget = _NO_BUDGET  # level of the retry budget
-    # What was left of the dependency's rate limit when a worker last reported it, also after its window; None
-    # when it was never low.
-    quota: Quota | None = None
     probed: tuple[Ask, ...] = ()  # requests whose probes are over; one that is delivered again gets no lease
     # Start of the first break since it last let calls through; None while it does.
     first_opened_at: MsInstant | None = None

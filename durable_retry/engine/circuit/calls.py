@@ -14,7 +14,6 @@ from typing import Final, Self, assert_never
 
 from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant, from_ms, to_ms
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.pace import Quota
 
 BUCKETS = 10
 
@@ -181,5 +180,3 @@ class Report(JsonShape):
     probes: tuple[ProbeResult, ...] = ()  # probes that ended
     # What went wrong in the latest call that counts as failed, for a person; None when none does.
     last_error: str | None = None
-    # What is left of the dependency's rate limit; None unless that is low, or has just been.
-    quota: Quota | None = None

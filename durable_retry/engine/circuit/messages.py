@@ -25,7 +25,6 @@ from durable_retry.engine.circuit.retry_budget import HEARD_SECONDS, RetryBudget
 from durable_retry.engine.circuit.snapshot import Permitted, Refused, Snapshot
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
 from durable_retry.engine.circuit.transitions import ProbeRequest, apply_report, probe_requested, probes_free
-from durable_retry.engine.pace import QuotaDocument, newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,6 @@ def snapshot_of(
             workers=sharing.workers,
             is_known=sharing.has_reader,
         ),
-        quota=current.quota,
     )
 
 
@@ -204,9 +202,6 @@ class CircuitDocument(CircuitFigures):
     tripped_by: Annotated[
         CallWindow | None, Field(description="The window that last opened it; null when none did.")
     ]
-    quota: Annotated[
-        QuotaDocument | None, Field(description="null unless workers reported it as low in this window")
-    ]
     epoch: int
     waiting: int
     expires_at: Instant | None
@@ -268,7 +263,6 @@ def view_of(
         retry_at=ends_at if blocks else None,
         throttled_until=current.throttled_until if current.is_throttled(clock) else None,
         throttled_by=current.throttled_by if current.is_throttled(clock) else None,
-        quota=None if (quota := newest(clock, current.quota)) is None else quota.to_view(),
         reason="circuit.enabled is false" if is_off else current.reason,
         changed_by=BY_SETTINGS if is_off else current.changed_by,
         epoch=current.epoch,

@@ -12,7 +12,6 @@ from durable_retry.engine.base.json_forms import JsonRow, JsonShape, MsInstant
 from durable_retry.engine.circuit.calls import BUCKETS, CallHealth, Counts, ProbeResult, Report, SlidingWindow
 from durable_retry.engine.circuit.snapshot import VALID, Snapshot, TakenHere, latest
 from durable_retry.engine.circuit.states import CircuitSettings
-from durable_retry.engine.pace import Quota
 
 KEPT = 32
 """Reporters that are remembered, the most recent ones. Duplicates of a forgotten one would count again."""
@@ -106,8 +105,6 @@ class ReportBuffer:
 
     reporter: str  # unique per process and start, so that a restarted process begins a new sequence
     settings: CircuitSettings
-    # What is left of the dependency's rate limit, by this worker's latest answer; None when none said.
-    quota: Quota | None = None
     sequence: int = 0
     epoch: int = 0
     last_report_at: datetime | None = None
@@ -129,7 +126,6 @@ class ReportBuffer:
     _known_since: datetime | None = None
     _taken_as_newcomer: int = 0
     _is_announcing: bool = False
-    _has_quota_news: bool = False
 
     def __post_init__(self) -> None:
         self._window = SlidingWindow.over(self.settings.window_seconds)
@@ -242,14 +238,6 @@ class ReportBuffer:
             self._count_call(at, failed=health is CallHealth.FAILURE, slow=slow)
         self._note_oldest(at)
 
-    def left(self, quota: Quota, at: datetime) -> None:
-        """Take what is left of the dependency's rate limit; reported while it is low, and once after."""
-        was_low = self.quota is not None and self.quota.is_low
-        self.quota = quota
-        if quota.is_low or was_low:
-            self._has_quota_news = True
-            self._note_oldest(at)
-
     def due_at(self) -> datetime | None:
         """Return when the next report is due; a past instant means now, None means that none is needed."""
         if self._oldest_at is None:
@@ -265,7 +253,6 @@ class ReportBuffer:
             self._refused
             or self._retries
             or self._is_announcing
-            or self._has_quota_news
             or (self._troubled and (calls or self._first_attempts))
         ):
             return max(self._oldest_at, last + TROUBLED_INTERVAL)
@@ -290,14 +277,13 @@ class ReportBuffer:
             throttled_by=None if self._throttled_until is None else self.here.throttled_by,
             probes=tuple(self._probes),
             last_error=self._last_error,
-            quota=self.quota if self._has_quota_news else None,
         )
         # Until a snapshot contains this report, its retries and refusals count as taken here.
         self._sent = [*self._sent, report][-KEPT_SENT:]
         self._drop_counts()
         self._refused = self._first_attempts = self._retries = 0
         self._throttled_until = None
-        self._is_announcing = self._has_quota_news = False
+        self._is_announcing = False
         self._probes = []
         self._last_error = None
         self._oldest_at = None

@@ -12,7 +12,6 @@ from durable_retry.engine.base.names import Priority, released_at_fraction
 from durable_retry.engine.base.text import deterministic_fraction
 from durable_retry.engine.circuit.retry_budget import BudgetSnapshot
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
-from durable_retry.engine.pace import Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +92,6 @@ class Snapshot:
     throttled_by: str | None = None  # what asked for the throttling pause
     holds_deadlines: bool = False  # whether the deadlines of operations that wait for it stop now
     budget: BudgetSnapshot | None = None  # level of the retry budget; None when it was never read
-    # What was left of the dependency's rate limit; None when no worker reported it as low.
-    quota: Quota | None = None
 
     def is_valid(self, now: datetime) -> bool:
         """Whether it is recent enough to act on: read at most a second ago."""

@@ -32,7 +32,6 @@ from durable_retry.engine.circuit.snapshot import (
     throttled,
 )
 from durable_retry.engine.circuit.states import CircuitMove, CircuitSettings, CircuitState
-from durable_retry.engine.pace import newest
 
 LONGEST_PAUSE = timedelta(days=1)
 """A throttling pause beyond this is taken for a mistake of the dependency, or of a clock."""
@@ -68,11 +67,9 @@ def apply_report(
         breaker, budget=budget, reporters=breaker.reporters.with_report(report.reporter, report.sequence, now)
     )
     breaker = _after_pause(breaker, report, now)
-    quota = newest(now, breaker.quota, report.quota)
     breaker = replace(
         breaker,
         waiting=breaker.waiting + report.refused,
-        quota=quota,
         last_error=report.last_error or breaker.last_error,
     )
     for probe in report.probes:
@@ -337,7 +334,6 @@ def _after_reset(breaker: Breaker, now: datetime) -> Breaker:
         breaker,
         throttled_until=None,
         budget=Budget(),
-        quota=None,
         reopened_at=now if was_throttled else breaker.reopened_at,
         draining_since=now if was_throttled else breaker.draining_since,
     )

@@ -12,7 +12,7 @@ from durable_retry.engine.base.names import Priority
 from durable_retry.engine.circuit.messages import CircuitDocument
 from durable_retry.engine.limits.fair import PLACES_WITH_KEYS
 from durable_retry.engine.limits.limiter import Limiter
-from durable_retry.engine.limits.settings import LimitSettings, LimitsSummary, NeedsSlot, limits_summary
+from durable_retry.engine.limits.settings import LimitSettings, LimitsSummary, limits_summary
 
 SHOWN_KEYS: Final = 10
 
@@ -48,16 +48,15 @@ class LimitedCircuit(CircuitDocument):
     limits: LimitsDocument
 
 
-def limits_view(limits: LimitSettings, needed: NeedsSlot, limiter: Limiter, at: datetime) -> LimitsDocument:
+def limits_view(settings: LimitSettings, limiter: Limiter, at: datetime) -> LimitsDocument:
     """Return what people see of the limits of this moment, by the limiter's clock."""
     limiter, now = limiter.at(at)
-    settings = needed.settings
     turns = _seconds_until(limiter.next_start_at, now) * (settings.rate_per_second - settings.shared_rate)
     places = [place for place in limiter.places if place.asks_at >= now]
     waiting = Counter(place.priority or Priority.NORMAL for place in places)
     keys = Counter(place.limit_key for place in places if place.limit_key is not None)
     return LimitsDocument(
-        **dict(limits_summary(limits, needed)),
+        **dict(limits_summary(settings)),
         lent=len(limiter.leases),
         waiting=waiting.total() + ceil(turns),
         waiting_by_priority={priority: waiting[priority] for priority in Priority if priority in waiting},

@@ -26,7 +26,6 @@ from durable_retry.engine.base.names import Priority
 from durable_retry.engine.base.text import counted
 from durable_retry.engine.limits.fair import NO_SHARES, PLACES_WITH_KEYS, FairShares, Place, Wait
 from durable_retry.engine.limits.settings import KeyLimits, LimitSettings
-from durable_retry.engine.pace import Pace
 
 LEASE_MARGIN_SECONDS: Final = 60.0
 """Added to an attempt's time limit for its lease. Only a crash lets a lease expire; others are given back."""
@@ -49,7 +48,6 @@ RESERVED_SECONDS: Final = 2.0
 """Where limit keys are in use, no turn of the rate is reserved further ahead: long enough for late timers."""
 HELD_WEIGHT: Final = 0.1
 """Weight of the latest attempt in the mean duration."""
-WINDOW_SLACK: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +88,6 @@ class SlotRequest(JsonShape):
     reserved: bool = False  # its start was counted when it was postponed
     # A start later than this is of no use: none is reserved. None means any.
     latest_seconds: float | None = None
-    # Why the rate is lower than configured, and for how long; None while it is not.
-    pace: Pace | None = None
     # When the orchestration asked, by its replay-safe time, which tells a new request from one that is
     # delivered again (`engine.base.asks`); without it none is taken for a repetition.
     asked_at: MsInstant | None = None
@@ -310,21 +306,14 @@ def _count_start(
     limiter: Limiter, request: SlotRequest, line: Line, now: datetime
 ) -> tuple[Limiter, SlotPostponed | None]:
     """Count a start now or later; one that would be too late is not counted."""
-    rate, pace, per_key = request.settings.rate_per_second, request.pace, request.settings.per_key
+    rate, per_key = request.settings.rate_per_second, request.settings.per_key
     if rate <= 0:
         return limiter.charged(line.own, per_key, now, now), None
     at = now if limiter.next_start_at is None else max(now, limiter.next_start_at)
     wait_seconds = (at - now).total_seconds()
     following = at + timedelta(seconds=1.0 / (rate - request.settings.shared_rate))
-    if pace is not None:
-        if not pace.reserves(wait_seconds):
-            return limiter, _asks_again(pace, request)
-        # Turns are reserved up to the end of the window and a little beyond it: workers' clocks differ, and
-        # without the slack one that is late would grant many turns at once when the window ends.
-        following = max(at, min(following, now + timedelta(seconds=pace.seconds) + WINDOW_SLACK))
     if not _is_of_use(wait_seconds, request):
-        is_passed = pace is not None and pace.may_be_passed
-        return limiter, None if is_passed else _too_early(wait_seconds, request, reserved=False)
+        return limiter, _too_early(wait_seconds, request, reserved=False)
     # No turn is reserved long ahead then, so that an attempt of another key goes soon.
     has_keys = request.limit_key is not None or limiter.in_use is not None
     if has_keys and (line.ahead or wait_seconds > RESERVED_SECONDS):
@@ -346,16 +335,7 @@ def _ask_for_a_turn(
 
 def _too_early(wait_seconds: float, request: SlotRequest, *, reserved: bool) -> SlotPostponed:
     rate = f"{counted(request.settings.rate_per_second, 'attempt')} per second"
-    reason = rate if request.pace is None else f"{rate}, {request.pace.reason}"
-    return SlotPostponed(wait_seconds, reserved=reserved, reason=reason)
-
-
-def _asks_again(pace: Pace, request: SlotRequest) -> SlotPostponed | None:
-    """Let an attempt ask again when the quota is renewed; None when it goes at once, for its deadline."""
-    seconds = max(pace.ask_again_seconds(request.lease_id), SHORTEST_ASK_SECONDS)
-    if pace.may_be_passed and not _is_of_use(seconds, request):
-        return None
-    return SlotPostponed(seconds, reserved=False, reason=pace.reason)
+    return SlotPostponed(wait_seconds, reserved=reserved, reason=rate)
 
 
 def _is_of_use(wait_seconds: float, request: SlotRequest) -> bool:

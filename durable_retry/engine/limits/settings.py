@@ -21,8 +21,6 @@ from pydantic import Field
 from durable_retry.engine.base.answers import Answer
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.validation import Label
-from durable_retry.engine.circuit.breaker import Breaker
-from durable_retry.engine.pace import Pace, Quota, newest, pace_of
 
 SHARE_WINDOW: Final = timedelta(seconds=1)
 
@@ -104,52 +102,26 @@ def limits_from(table: Mapping[str, Any]) -> LimitSettings:
 class NeedsSlot(JsonShape):
     """The worker's share is used up; only the entity grants more. What it needs goes with the request."""
 
-    settings: LimitSettings  # the limits of this moment: a pace lowers the rate
-    pace: Pace | None = None  # while the dependency's own rate limit is low; None otherwise
+    settings: LimitSettings
     kind: Literal["needs_slot"] = "needs_slot"
 
 
-def limits_at(now: datetime, limits: LimitSettings, quota: Quota | None) -> NeedsSlot:
-    """Return the limits of this moment, by the worker's clock, as an attempt needs them that asks for a slot.
-
-    The quota's window is not over; None when it is not known.
-    """
-    if quota is None or not quota.is_low:
-        return NeedsSlot(limits)
-    per_second = float(f"{quota.per_second:.3g}")
-    has_rate = limits.rate_per_second > 0
-    if has_rate and limits.rate_per_second <= per_second:
-        return NeedsSlot(limits)
-    paced = replace(limits, rate_per_second=per_second)
-    return NeedsSlot(paced, pace_of(quota, now, may_be_passed=not has_rate))
-
-
-def shared_limits_at(now: datetime, limits: LimitSettings, breaker: Breaker) -> NeedsSlot:
-    """Return the limits of this moment by what workers reported to the circuit; `now` by its clock."""
-    return limits_at(now, limits, newest(now, breaker.quota))
-
-
 class LimitsSummary(Answer):
-    """The limits of a dependency at this moment; 0 means no limit."""
+    """The limits of a dependency; 0 means no limit."""
 
     max_concurrency: Annotated[int, Field(description="Attempts at once.")]
-    rate_per_second: Annotated[float, Field(description="Starts per second, as configured.")]
-    current_rate_per_second: Annotated[float, Field(description="What the pace makes of it.")]
+    rate_per_second: Annotated[float, Field(description="Starts per second.")]
     shared_concurrency: Annotated[
         int, Field(description="Of the attempts at once, what workers start of their own accord.")
     ]
-    pace: Annotated[str | None, Field(description="Why the rate is lower than configured; null if not.")]
 
 
-def limits_summary(limits: LimitSettings, needed: NeedsSlot) -> LimitsSummary:
-    """Return what people see of the limits of this moment without their use."""
-    settings = needed.settings
+def limits_summary(limits: LimitSettings) -> LimitsSummary:
+    """Return what people see of limits without their use."""
     return LimitsSummary(
         max_concurrency=limits.max_concurrency,
         rate_per_second=limits.rate_per_second,
-        current_rate_per_second=settings.rate_per_second,
-        shared_concurrency=settings.shared_concurrency,
-        pace=None if needed.pace is None else needed.pace.reason,
+        shared_concurrency=limits.shared_concurrency,
     )
 
 

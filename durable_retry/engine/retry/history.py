@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final, Self
 
 from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape
 from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.classify import is_4xx, is_refusal
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.engine.retry.retry_after import RetryHint
@@ -155,8 +154,6 @@ class AttemptOutcome(JsonShape):
     # Whether what failed is a step at another dependency, so that it shows nothing of the operation's own.
     # Not stored either.
     is_elsewhere: Annotated[bool, NOT_STORED] = False
-    # What the dependency says is left of its rate limit; None when it does not. Not stored either.
-    rate_left: Annotated[RateLeft | None, NOT_STORED] = None
 
     def is_clear_refusal(self, handler: str | None) -> bool:
         """Whether the dependency has certainly done nothing; of a handler only its own `Rejected` says so."""

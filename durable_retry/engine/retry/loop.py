@@ -75,7 +75,7 @@ def lease_id_of(operation: Retryable, attempt: int) -> str:
 def slot_request(
     operation: Retryable, attempt: int, admission: AdmissionState, needed: NeedsSlot, now: datetime
 ) -> SlotRequest:
-    """Return the request to the entity `call_limiter` for a slot, by the worker's limits and pace."""
+    """Return the request to the entity `call_limiter` for a slot, by the worker's limits."""
     deadline_at, timeouts = operation.deadline_at, operation.timeouts
     latest = None if deadline_at is None else (latest_start(deadline_at, timeouts) - now).total_seconds()
     return SlotRequest(
@@ -84,7 +84,6 @@ def slot_request(
         settings=needed.settings,
         reserved=admission.start_reserved,
         latest_seconds=latest,
-        pace=needed.pace and needed.pace.within(operation.policy.max_retry_after_seconds),
         asked_at=now,
         due_at=admission.slot_since,
         priority=operation.priority,

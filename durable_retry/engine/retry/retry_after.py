@@ -11,9 +11,6 @@ longest wait. Where seconds are usual, an epoch time, a date and a duration such
    `_LIMITS`, with nothing remaining: the longest.
 
 What cannot be read is ignored, a negative wait counts as 0, and one over a year is cut; each leaves a note.
-
-While calls are left, `parse_rate_left` reads how many, until when and out of how many, from the fields of 3
-and 4 and from `RateLimit-Policy`, `RateLimit-Limit` and `X-RateLimit-Limit`.
 """
 
 import re
@@ -26,7 +23,6 @@ from typing import Final
 
 from durable_retry.engine.base.json_forms import JsonShape, from_rfc3339
 from durable_retry.engine.base.text import cut_text, seconds_text
-from durable_retry.engine.pace import RateLeft
 
 
 def parse_http_date(text: str) -> datetime | None:
@@ -48,8 +44,6 @@ def parse_http_date(text: str) -> datetime | None:
 
 
 MAX_HINT_SECONDS: Final = 31_536_000.0
-MAX_CALLS: Final = 1e9
-"""More calls than this are no limit."""
 
 _TOO_MANY_REQUESTS: Final = 429
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,400}(\.[0-9]{1,400})?")
@@ -109,23 +103,6 @@ def parse_used_up(headers: Mapping[str, str], *, now: datetime) -> RetryHint | N
     limits = {name: value for name, value in headers.items() if _speaks_of_a_limit(name)}
     hint = parse_retry_after(limits, status_code=0, now=now) if limits else None
     return hint if hint is not None and hint.delay_seconds > 0 else None
-
-
-def parse_rate_left(headers: Mapping[str, str], *, now: datetime) -> RateLeft | None:
-    """Return what is left of the rate limit, by any answer; None when nothing is, or none is stated.
-
-    When there are several policies, the one that allows the fewest calls a second counts.
-    """
-    if not any(_speaks_of_a_limit(name) for name in headers):
-        return None
-    reading = _Reading({name.lower(): value.strip() for name, value in headers.items()}, 0, now)
-    policies = _policy_items(reading.headers.get("ratelimit", ""))
-    readings = [
-        *(_policy_left(item, reading) for item in policies),
-        *(_fields_left(reading, limit) for limit in _LIMITS),
-    ]
-    usable = [left for left in readings if left is not None]
-    return min(usable, key=lambda left: left.remaining / left.seconds, default=None)
 
 
 class _Reading:
@@ -282,33 +259,6 @@ def _speaks_of_a_limit(name: str) -> bool:
 
 def _seconds_until_reset(limit: _Limit, reading: _Reading) -> float | None:
     return reading.seconds(limit.reset, limit.shown) if reading.nothing_remains(limit.remaining) else None
-
-
-def _policy_left(item: str, reading: _Reading) -> RateLeft | None:
-    stated, policy = _item_parameters(item), _policy_of(item, reading)
-    remaining = stated.get("r", stated.get("remaining"))
-    seconds = stated.get("t", stated.get("reset", policy.get("w")))
-    return _rate_left(remaining, seconds, stated.get("limit", policy.get("q")))
-
-
-_FIRST_NUMBER: Final = re.compile(r"[0-9]{1,15}")
-
-
-def _fields_left(reading: _Reading, limit: _Limit) -> RateLeft | None:
-    headers = reading.headers
-    stated = _FIRST_NUMBER.match(headers.get(limit.limit, ""))  # `100, 100;w=60` in an older draft
-    return _rate_left(
-        _number_in(headers.get(limit.remaining, "")),
-        reading.seconds(limit.reset, limit.shown),
-        None if stated is None else float(stated[0]),
-    )
-
-
-def _rate_left(remaining: float | None, seconds: float | None, limit: float | None) -> RateLeft | None:
-    if remaining is None or seconds is None or remaining < 1 or seconds <= 0:
-        return None
-    most = None if limit is None or limit <= 0 else min(limit, MAX_CALLS)
-    return RateLeft(min(remaining, MAX_CALLS), min(seconds, MAX_HINT_SECONDS), most)
 
 
 _FIELDS: Final[tuple[tuple[str, Callable[[_Reading], float | None]], ...]] = (

@@ -135,7 +135,6 @@ async def _report(
         throttled_until=throttled_until,
         throttled_by=None if throttled_until is None else pause_asked_by(outcome, limit_key),
         failure=failure_of(outcome),
-        rate_left=outcome.rate_left if policy.respect_retry_after else None,
     )
 
 

@@ -10,9 +10,8 @@ import httpx
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.operations.request import is_unprotected
-from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.classify import classify_failure, classify_status, names_of
-from durable_retry.engine.retry.retry_after import parse_rate_left, parse_retry_after
+from durable_retry.engine.retry.retry_after import parse_retry_after
 from durable_retry.services.attempt.http_client import transport_of
 from durable_retry.services.attempt.http_pool import PROGRESS, SendProgress
 from durable_retry.services.attempt.http_request import Plan, own_headers
@@ -34,12 +33,10 @@ class Seen:
     Attributes:
         has_lost: Whether a request failed that must not be sent again, and may have taken effect.
         under_way: How many such requests have no answer yet.
-        rate_left: What the latest answer says is left of the dependency's rate limit; None when none did.
     """
 
     has_lost: bool = False
     under_way: int = 0
-    rate_left: RateLeft | None = None
 
     @property
     def may_have_acted(self) -> bool:
@@ -77,10 +74,7 @@ class CallTransport(httpx.AsyncBaseTransport):
         # A handler may say of a step that it must not run twice although the dependency deduplicates.
         is_once = not self._is_repeatable and is_unprotected(request.method, "")
         request.extensions[_SENT_ONCE] = is_once
-        answer = await (self._answer_once(request) if is_once else self._answer(request, SendProgress()))
-        left = parse_rate_left(answer.headers, now=clock.now())
-        self._seen.rate_left = left or self._seen.rate_left
-        return answer
+        return await (self._answer_once(request) if is_once else self._answer(request, SendProgress()))
 
     async def _answer(self, request: httpx.Request, progress: SendProgress) -> httpx.Response:
         request.extensions[PROGRESS] = progress

@@ -102,9 +102,7 @@ async def attempt_handler(
             raise
     else:
         if calls.stopped is None:
-            return (
-                outcome if calls.seen.rate_left is None else replace(outcome, rate_left=calls.seen.rate_left)
-            )
+            return outcome
     if isinstance(calls.stopped, StepStoppedError):
         return plan.outcome(category=Category.AMBIGUOUS, error=str(calls.stopped))
     raise calls.stopped

@@ -24,7 +24,7 @@ from durable_retry.engine.operations.request import is_unprotected
 from durable_retry.engine.retry.classify import Sent, classify_failure, classify_status, names_of
 from durable_retry.engine.retry.constraints import attempt_seconds
 from durable_retry.engine.retry.history import AttemptOutcome, FailureDetail
-from durable_retry.engine.retry.retry_after import parse_rate_left, parse_retry_after, parse_used_up
+from durable_retry.engine.retry.retry_after import parse_retry_after, parse_used_up
 from durable_retry.engine.sources import DATA_PREFIX
 from durable_retry.services.attempt.bodies import body_text, message_in
 from durable_retry.services.attempt.http_client import BoundedResponse, EscapedBaseUrlError, Request, send
@@ -353,14 +353,11 @@ def _outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
         after_unknown=plan.operation.acted_before is True,
         overrides=plan.dependency.classify,
     )
-    rate_left = parse_rate_left(answer.headers, now=clock.now())
     if category is None:
         limit_bytes = app_settings().response_store_limit_bytes
         result = kept_result(answer, plan.dependency, limit_bytes, plan.operation.wanted or ())
         used_up = parse_used_up(answer.headers, now=clock.now())
-        return plan.outcome(
-            status_code=answer.status_code, result=result, retry_hint=used_up, rate_left=rate_left
-        )
+        return plan.outcome(status_code=answer.status_code, result=result, retry_hint=used_up)
     # More than is kept, so that no credential is cut before it is masked.
     shown = answer.body[: 2 * _FAILURE_CHARS]
     text = body_text(shown, _content_type(answer), is_cut=len(shown) < len(answer.body) or answer.is_cut)
@@ -372,6 +369,5 @@ def _outcome_of_answer(plan: Plan, answer: BoundedResponse) -> AttemptOutcome:
         status_code=answer.status_code,
         error=error_text(text[:1_024], plan.dependency) or None,
         retry_hint=hint,
-        rate_left=rate_left,
         failure=None if body is None else FailureDetail(body=body),
     )

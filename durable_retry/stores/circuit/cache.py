@@ -29,9 +29,8 @@ from durable_retry.engine.circuit.retry_budget import BudgetPostponed, budget_al
 from durable_retry.engine.circuit.snapshot import AskForProbe, Permit, Permitted, Refused, Snapshot, permit
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.facts import CircuitBypassed, LimitsRead, RetryPostponed
-from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot, WorkerShare, limits_at
+from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot, WorkerShare
 from durable_retry.engine.operations.operation import OperationInput
-from durable_retry.engine.pace import Quota, RateLeft, newest, quota_of
 from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe, lease_id_of
 from durable_retry.runtime.concurrency import LoopOwned
@@ -78,10 +77,6 @@ class CircuitCache:
     fail_open: FailOpenCount = field(default_factory=FailOpenCount)  # calls made without the circuit
     reporting: CircuitReporter = field(init=False)  # sends the buffer
     share: WorkerShare = field(init=False)  # this process's part of the dependency's limits
-    is_limited: bool = field(
-        init=False
-    )  # whether the settings have a limit; the dependency's answers may too
-    # Between this process's clock and the circuit's.
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _read_again_at: datetime | None = None
     # The circuits of limit keys and when an attempt last asked for each; the latest at the end.
@@ -90,7 +85,6 @@ class CircuitCache:
     def __post_init__(self) -> None:
         self.reporting = CircuitReporter(self.settings, self.shared, self.buffer, self.now)
         self.share = WorkerShare(self.settings.limits)
-        self.is_limited = self.settings.limits.is_on
 
     async def enter(
         self,
@@ -118,15 +112,12 @@ class CircuitCache:
         throttled_until: datetime | None = None,
         throttled_by: str | None = None,
         failure: str | None = None,
-        rate_left: RateLeft | None = None,
     ) -> None:
         """Record how an attempt ended that `enter` permitted; SILENT for one that was never sent."""
         if permitted.in_share:
             self.share.ended()
         is_on = self.settings.circuit.enabled
         now = self.now()
-        if rate_left is not None and is_on:
-            self.buffer.left(quota_of(rate_left, now, self._latest_quota(now)), now)
         self.buffer.ended(
             health if is_on else CallHealth.SILENT,
             now,
@@ -224,24 +215,13 @@ class CircuitCache:
         """
         if permitted.lease_id is not None or admission.slot is not None:
             return permitted
-        quota = self._latest_quota(now)
-        if quota is None and not self.is_limited:
+        limits = self.settings.limits.of_key(limit_key)
+        if not limits.is_on:
             return permitted
-        needed = limits_at(now, self.settings.limits.of_key(limit_key), quota)
-        if not needed.settings.is_on:
-            return permitted
-        limits = needed.settings
         report(LimitsRead(self.settings.dependency, limits.max_concurrency, limits.rate_per_second))
         if self._take_share(limits, admission, now):
             return replace(permitted, in_share=True)
-        return needed
-
-    def _latest_quota(self, now: datetime) -> Quota | None:
-        """Return what is left of the dependency's rate limit, by the latest answer known here."""
-        own, snapshot = self.buffer.quota, self.snapshot
-        if snapshot is None or snapshot.quota is None:
-            return None if own is None else newest(now, own)
-        return newest(now, own, snapshot.quota)
+        return NeedsSlot(limits)
 
     def _take_share(self, limits: LimitSettings, admission: AdmissionState, now: datetime) -> bool:
         """Start an attempt within this worker's share, once the others know of this worker."""

@@ -13,7 +13,6 @@ import durable_retry
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.policy import Timeouts
@@ -65,14 +64,6 @@ async def test_a_handler_gets_its_input_and_what_it_needs_to_know() -> None:
 
     outcome = await run(ship, correlation_id="c-1")
     assert outcome.result == {"value": {"order": 7, "key": "key-1", "attempt": 3, "id": "c-1"}}
-
-
-async def test_the_latest_answer_to_a_handler_says_what_is_left_of_the_rate_limit(key: str) -> None:
-    async def ship(_order: ShipOrder, call: Call) -> None:
-        for path in ("/quota/3", "/quota/3", "/echo"):
-            await call.client.get(path, params={"of": key})
-
-    assert (await run(ship)).rate_left == RateLeft(1, 10, 3)
 
 
 async def test_the_client_is_bound_to_the_dependency(target: Target, key: str) -> None:

@@ -12,7 +12,6 @@ import pytest
 from activities.operation import attempt
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
-from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import RetryState, after
 from durable_retry.engine.retry.policy import Timeouts
@@ -107,16 +106,6 @@ async def test_a_wish_for_a_wait_is_read(key: str, form: str) -> None:
     outcome = await attempted(key, "/throttle/9", query={"retry_after": 7, "form": form})
     assert outcome.retry_hint is not None
     assert outcome.retry_hint.delay_seconds == pytest.approx(7, abs=1)
-
-
-async def test_what_is_left_of_a_rate_limit_is_read_from_successes_and_refusals(key: str) -> None:
-    first = await attempted(key, f"/quota/2?of={key}")
-    assert first.category is None
-    assert first.rate_left == RateLeft(1, 10, 2)
-    assert "rate_left" not in first.to_json()
-    await attempted(key, f"/quota/2?of={key}")
-    refused = await attempted(key, f"/quota/2?of={key}")
-    assert (refused.category, refused.rate_left) == (Category.THROTTLED, None)
 
 
 @pytest.mark.shows("D4")

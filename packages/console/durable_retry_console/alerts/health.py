@@ -7,7 +7,6 @@ from datetime import datetime
 from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.dead_letters.document import DeadLetterSummary, open_dead_letters
-from durable_retry.engine.limits.settings import LimitSettings, shared_limits_at
 from durable_retry.engine.order_lanes.document import NONE_BLOCKED, BlockedLanes
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.configuration import dependencies
@@ -145,7 +144,10 @@ def seconds_since(since: datetime | None, now: datetime) -> float:
 
 def show(health: HealthMetrics) -> None:
     """Publish the metrics as gauges; one that is not known has no value."""
-    limits, lanes = list(_limits_by_dependency(health)), health.blocked_lanes
+    limits, lanes = (
+        [(name, each.limits) for name, each in dependencies().dependencies.items()],
+        health.blocked_lanes,
+    )
     metrics.show_gauges(
         {
             metrics.DEAD_LETTERS.name: list(_dead_letters(health)),
@@ -169,12 +171,6 @@ def _gauge_values(value: float | None) -> list[metrics.GaugeValue]:
 def _values_with_limit(values: Iterable[tuple[str, float]]) -> list[metrics.GaugeValue]:
     # 0 is no limit.
     return [(value, {DEPENDENCY: name}) for name, value in values if value > 0]
-
-
-def _limits_by_dependency(health: HealthMetrics) -> Iterator[tuple[str, LimitSettings]]:
-    for name, dependency in dependencies().dependencies.items():
-        own = (health.circuits.get(name) or Circuits(Breaker())).own
-        yield name, shared_limits_at(health.now, dependency.limits, own).settings
 
 
 def _dead_letters(health: HealthMetrics) -> Iterator[metrics.GaugeValue]:

@@ -91,10 +91,7 @@ class MetricFigures(Answer):
     ]
     current_rate_per_second: Annotated[
         float | None,
-        Field(
-            description="How many starts per second were allowed, likewise: `rate_per_second`, or what the "
-            "pace made of it."
-        ),
+        Field(description="How many starts per second were allowed, likewise."),
     ]
     by_priority: Annotated[
         dict[Priority, PriorityMetrics], Field(description="Empty where every operation was `normal`.")

@@ -190,7 +190,6 @@ def test_the_view_of_a_new_circuit() -> None:
         "retry_at": None,
         "throttled_until": None,
         "throttled_by": None,
-        "quota": None,
         "reason": "new",
         "changed_by": "circuit",
         "epoch": 1,

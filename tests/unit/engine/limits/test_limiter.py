@@ -6,7 +6,6 @@ import pytest
 
 from durable_retry.engine.base.json_forms import union_from_json
 from durable_retry.engine.base.names import Priority
-from durable_retry.engine.circuit.breaker import Breaker
 from durable_retry.engine.limits.document import limits_view
 from durable_retry.engine.limits.fair import Place
 from durable_retry.engine.limits.limiter import (
@@ -24,12 +23,8 @@ from durable_retry.engine.limits.limiter import (
 )
 from durable_retry.engine.limits.settings import (
     LimitSettings,
-    NeedsSlot,
     WorkerShare,
-    limits_at,
-    shared_limits_at,
 )
-from durable_retry.engine.pace import Pace, Quota
 from tests.support.builders import NOON, after
 
 ONE_AT_ONCE = LimitSettings(max_concurrency=1)
@@ -312,94 +307,8 @@ def test_shares_and_grants_together_keep_the_limit(workers: int, most: int) -> N
     assert started <= most
 
 
-QUOTA = Quota(5, 20, NOON, after(10))
-
-
-def paced(number: int, *, latest_seconds: float | None = None, longest_seconds: float = 60.0) -> SlotRequest:
-    needed = limits_at(NOON, LimitSettings(), QUOTA)
-    assert needed.pace is not None
-    pace = needed.pace.within(longest_seconds)
-    return replace(asking(number, needed.settings), pace=pace, latest_seconds=latest_seconds)
-
-
-def test_a_low_quota_sets_the_rate() -> None:
-    needed = limits_at(NOON, LimitSettings(max_concurrency=3), QUOTA)
-    assert needed.settings == LimitSettings(max_concurrency=3, rate_per_second=0.5)
-    assert needed.pace == Pace(10, "5 of 20 calls left for 10 s")
-
-
-@pytest.mark.parametrize("quota", [None, replace(QUOTA, remaining=15)])
-def test_a_quota_that_is_not_low_changes_nothing(quota: Quota | None) -> None:
-    assert limits_at(NOON, TWO_A_SECOND, quota) == NeedsSlot(TWO_A_SECOND)
-
-
-def test_what_workers_reported_sets_the_limits_until_its_window_ends() -> None:
-    limits, breaker = LimitSettings(max_concurrency=9), Breaker(quota=QUOTA)
-    assert shared_limits_at(NOON, limits, breaker) == limits_at(NOON, limits, QUOTA)
-    assert shared_limits_at(QUOTA.until, limits, breaker) == NeedsSlot(limits)
-
-
-def test_the_lower_of_the_two_rates_counts() -> None:
-    slow = LimitSettings(rate_per_second=0.4)
-    assert limits_at(NOON, slow, QUOTA) == NeedsSlot(slow)
-    needed = limits_at(NOON, TWO_A_SECOND, QUOTA)
-    assert needed.settings.rate_per_second == 0.5
-    assert needed.pace is not None
-    assert not needed.pace.may_be_passed
-
-
-def test_starts_are_spread_over_the_rest_of_the_window() -> None:
-    limiter, answers = Limiter(), []
-    for number in range(1, 6):
-        limiter, answer = acquire(limiter, paced(number), NOON)
-        answers.append(answer)
-    assert answers[0] == Slot()
-    postponed = [answer for answer in answers if isinstance(answer, SlotPostponed)]
-    assert [(answer.seconds, answer.reserved) for answer in postponed] == [(s, True) for s in (2, 4, 6, 8)]
-    assert postponed[0].reason == "0.5 attempts per second, 5 of 20 calls left for 10 s"
-    assert SlotRequest.from_json(paced(1).to_json()) == paced(1)
-
-
-def test_beyond_the_window_nobody_has_a_turn_and_all_ask_again_one_by_one() -> None:
-    limiter = replace(Limiter(), next_start_at=after(9))
-    limiter, last = acquire(limiter, paced(1), NOON)
-    assert last == SlotPostponed(
-        9, reserved=True, reason="0.5 attempts per second, 5 of 20 calls left for 10 s"
-    )
-    assert limiter.next_start_at == after(11), "of this pace nothing is left soon after the window"
-    same, answer = acquire(limiter, paced(2), NOON)
-    assert isinstance(answer, SlotPostponed)
-    assert (answer.reserved, 10 <= answer.seconds < 20) == (False, True)
-    assert same == limiter
-
-
-def test_nobody_waits_longer_than_the_policy_lets_the_dependency_ask_for() -> None:
-    limiter = replace(Limiter(), next_start_at=after(9))
-    _, answer = acquire(limiter, paced(1, longest_seconds=3), NOON)
-    assert isinstance(answer, SlotPostponed)
-    assert (answer.reserved, 3 <= answer.seconds < 6) == (False, True)
-
-
-@pytest.mark.parametrize("next_start", [5, 10])
-def test_a_pace_makes_no_operation_miss_its_deadline(next_start: int) -> None:
-    limiter = replace(Limiter(), next_start_at=after(next_start))
-    _, answer = acquire(limiter, paced(1, latest_seconds=1), NOON)
-    assert answer == Slot()
-
-
-@pytest.mark.parametrize("next_start", [5, 10])
-def test_nothing_passes_a_configured_rate(next_start: int) -> None:
-    limiter = replace(Limiter(), next_start_at=after(next_start))
-    request = paced(1, latest_seconds=1)
-    assert request.pace is not None
-    _, answer = acquire(limiter, replace(request, pace=replace(request.pace, may_be_passed=False)), NOON)
-    assert isinstance(answer, SlotPostponed)
-    assert not answer.reserved
-
-
 def test_people_see_the_limits_of_the_moment() -> None:
     limits = LimitSettings(max_concurrency=8, rate_per_second=3)
-    needed = limits_at(NOON, limits, QUOTA)
     limiter = Limiter(
         leases=(SlotLease("op-1:1", NOON, after(70)),),
         next_start_at=after(2),
@@ -409,18 +318,16 @@ def test_people_see_the_limits_of_the_moment() -> None:
             Place(NOON, "op-4:1", after(1), Priority.HIGH),
         ),
     )
-    assert limits_view(limits, needed, limiter, NOON).to_json() == {
+    assert limits_view(limits, limiter, NOON).to_json() == {
         "max_concurrency": 8,
         "rate_per_second": 3,
-        "current_rate_per_second": 0.5,
         "shared_concurrency": 4,
         "lent": 1,
-        "waiting": 3,
+        "waiting": 6,
         "waiting_by_priority": {"high": 1, "normal": 1},
-        "pace": "5 of 20 calls left for 10 s",
     }
 
 
 def test_without_limits_nothing_is_in_use_and_nothing_waits() -> None:
-    shown = limits_view(LimitSettings(), limits_at(NOON, LimitSettings(), None), Limiter(), NOON)
-    assert (shown.lent, shown.waiting, shown.pace) == (0, 0, None)
+    shown = limits_view(LimitSettings(), Limiter(), NOON)
+    assert (shown.lent, shown.waiting) == (0, 0)

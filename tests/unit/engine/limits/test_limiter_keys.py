@@ -27,7 +27,7 @@ from durable_retry.engine.limits.limiter import (
     give_back,
     leave,
 )
-from durable_retry.engine.limits.settings import KeyLimits, LimitSettings, WorkerShare, limits_at, limits_from
+from durable_retry.engine.limits.settings import KeyLimits, LimitSettings, WorkerShare, limits_from
 from tests.support.builders import NOON, after
 
 ONE = LimitSettings(max_concurrency=1)
@@ -227,8 +227,7 @@ def test_people_see_the_keys_with_most_that_wait() -> None:
     places = [
         Place(NOON, f"op-{key}-{n}:1", after(1), None, f"k-{key}") for key in range(12) for n in range(key)
     ]
-    needed = limits_at(NOON, ONE, None)
-    shown = limits_view(ONE, needed, Limiter(places=(*places, Place(NOON, "op-1:1", after(1)))), NOON)
+    shown = limits_view(ONE, Limiter(places=(*places, Place(NOON, "op-1:1", after(1)))), NOON)
     assert shown.waiting == len(places) + 1
     assert list(shown.waiting_by_key.items()) == [(f"k-{n}", n) for n in range(11, 11 - SHOWN_KEYS, -1)]
 

@@ -13,7 +13,6 @@ from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.limits.limiter import Slot, SlotPostponed
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
-from durable_retry.engine.pace import Pace
 from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.decide import DeadLetter, Done, Wait
 from durable_retry.engine.retry.history import (
@@ -76,7 +75,6 @@ def test_without_a_state_it_is_a_first_attempt() -> None:
         BudgetPostponed(NOON, reserved=True),
         BudgetPostponed(NOON, reserved=False),
         NeedsSlot(LimitSettings(max_concurrency=3, rate_per_second=1.5)),
-        NeedsSlot(LimitSettings(rate_per_second=0.5), Pace(9.5, "5 of 20 calls left")),
     ],
 )
 def test_what_blocks_an_attempt_survives_its_json(blocked: Blocked) -> None:
@@ -394,13 +392,6 @@ def test_an_attempt_beyond_the_share_asks_for_a_slot_and_goes_with_it() -> None:
     assert state.admission.slot == Slot(f"{an_operation().run_id}:1")
     state, _ = after(an_operation(), state, an_outcome(Category.TRANSIENT), NOON)
     assert state.admission.slot is None
-
-
-def test_a_pace_delays_an_attempt_no_longer_than_the_policy_lets_a_dependency_ask_for() -> None:
-    needed = NeedsSlot(LimitSettings(rate_per_second=0.01), Pace(3_000, "5 of 20 calls left"))
-    _, action = after(an_operation(), RetryState(), needed, NOON)
-    assert isinstance(action, RequestSlot)
-    assert action.request.pace == Pace(3_000, "5 of 20 calls left", longest_seconds=300)
 
 
 def test_a_postponed_attempt_waits_and_keeps_its_turn() -> None:

@@ -1,13 +1,10 @@
 import pytest
 
-from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.retry_after import (
-    MAX_CALLS,
     MAX_HINT_SECONDS,
     RetryHint,
     hint_from_handler,
     parse_http_date,
-    parse_rate_left,
     parse_retry_after,
     parse_used_up,
 )
@@ -206,36 +203,6 @@ def test_a_success_says_when_nothing_is_left(headers: dict[str, str], seconds: f
 
 
 @pytest.mark.parametrize(
-    ("headers", "left"),
-    [
-        ({"RateLimit": '"p";r=5;t=30', "RateLimit-Policy": '"p";q=10;w=60'}, RateLeft(5, 30, 10)),
-        ({"RateLimit": '"p";r=5', "RateLimit-Policy": '"p";q=10;w=60'}, RateLeft(5, 60, 10)),
-        ({"RateLimit": '"p";r=5;t=30'}, RateLeft(5, 30)),
-        ({"RateLimit": '"p";r=5;t=30, "day";r=100;t=80000'}, RateLeft(100, 80_000)),
-        ({"RateLimit": '"p";r=0;t=30, "day";r=100;t=80000'}, RateLeft(100, 80_000)),
-        ({"RateLimit": "limit=10, remaining=4, reset=20"}, RateLeft(4, 20, 10)),
-        (
-            {"RateLimit-Limit": "100, 100;w=60", "RateLimit-Remaining": "40", "RateLimit-Reset": "20"},
-            RateLeft(40, 20, 100),
-        ),
-        ({"X-RateLimit-Remaining": "40", "X-RateLimit-Reset": "20"}, RateLeft(40, 20)),
-        ({"x-ratelimit-remaining": "40", "x-ratelimit-reset": str(NOON.timestamp() + 9)}, RateLeft(40, 9)),
-        ({"RateLimit": '"p";r=9e9;t=30', "RateLimit-Policy": '"p";q=0'}, RateLeft(9, 30)),
-        ({"X-RateLimit-Remaining": "9" * 400, "X-RateLimit-Reset": "1"}, RateLeft(MAX_CALLS, 1)),
-        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "45"}, None),
-        ({"X-RateLimit-Remaining": "0.5", "X-RateLimit-Reset": "45"}, None),
-        ({"X-RateLimit-Remaining": "3", "X-RateLimit-Reset": "0"}, None),
-        ({"X-RateLimit-Remaining": "3"}, None),
-        ({"RateLimit": '"p";t=30'}, None),
-        ({"RateLimit": "lots"}, None),
-        ({"Retry-After": "5"}, None),
-    ],
-)
-def test_any_answer_says_what_is_left(headers: dict[str, str], left: RateLeft | None) -> None:
-    assert parse_rate_left(headers, now=NOON) == left
-
-
-@pytest.mark.parametrize(
     ("text", "seconds"),
     [
         (str(EPOCH + 30), 30),
@@ -281,7 +248,6 @@ def test_vendors_fields_count_with_nothing_left(remaining: str, reset: str) -> N
     used_up = parse_used_up({remaining: "0", reset: "30"}, now=NOON)
     assert used_up is not None
     assert used_up.delay_seconds == 30
-    assert parse_rate_left({remaining: "5", reset: "30"}, now=NOON) == RateLeft(5, 30, None)
 
 
 def test_of_several_limits_the_longest_wait_counts() -> None:

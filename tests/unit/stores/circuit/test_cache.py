@@ -17,7 +17,6 @@ from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.facts import LimitsRead
 from durable_retry.engine.limits.limiter import Slot
 from durable_retry.engine.limits.settings import KeyLimits, LimitSettings, NeedsSlot
-from durable_retry.engine.pace import RateLeft
 from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.loop import Blocked, NeedsProbe, probe_message
 from durable_retry.stores.circuit import cache
@@ -566,67 +565,6 @@ async def test_an_unreadable_circuit_leaves_the_limits_to_the_entity() -> None:
     stage = Copies(limits=LimitSettings(max_concurrency=8))
     stage.shared.is_down = True
     assert isinstance(await ask(stage, admission=FIRST), NeedsSlot)
-
-
-async def answered(copy: CircuitCache, left: RateLeft) -> None:
-    permitted = await copy.enter("op-a", 1, replace(FIRST, slot=Slot("op-a:1")))
-    assert isinstance(permitted, Permitted)
-    await copy.leave(permitted, CallHealth.SUCCESS, duration_seconds=0.1, rate_left=left)
-
-
-async def test_plenty_that_is_left_costs_no_message() -> None:
-    stage = Copies()
-    for remaining in range(20, 10, -1):
-        await answered(stage.copy, RateLeft(remaining, 10, 20))
-    assert stage.shared.sent_reports == []
-    assert isinstance(await ask(stage, admission=FIRST), Permitted)
-
-
-async def test_a_low_quota_slows_the_worker_that_sees_it_at_once() -> None:
-    stage = Copies()
-    await answered(stage.copy, RateLeft(5, 10, 20))
-    answer = await ask(stage, admission=FIRST)
-    assert isinstance(answer, NeedsSlot)
-    assert (answer.settings.rate_per_second, answer.pace is not None) == (0.5, True)
-    stage.moment.pass_(10)
-    assert isinstance(await ask(stage, admission=FIRST), Permitted), "the window is over"
-    stage.copy.reporting.close()
-
-
-async def test_a_low_quota_slows_the_others_when_they_read_of_it() -> None:
-    stage = Copies()
-    other = stage.another("w2")
-    await other.enter("op-b", 1, FIRST)
-    await answered(stage.copy, RateLeft(5, 10, 20))
-    stage.moment.pass_(1.1)
-    answer = await other.enter("op-b", 1, FIRST)
-    assert isinstance(answer, NeedsSlot)
-    assert answer.pace is not None
-    assert answer.pace.seconds == pytest.approx(8.9)
-    await answered(stage.copy, RateLeft(20, 10, 20))
-    stage.moment.pass_(1.1)
-    await stage.copy.reporting.flush()
-    reported = [message.report.quota.is_low for message in stage.shared.sent_reports if message.report.quota]
-    assert reported == [True, False]
-    stage.moment.pass_(1.1)
-    assert isinstance(await other.enter("op-b", 1, FIRST), Permitted)
-    for copy in (stage.copy, other):
-        copy.reporting.close()
-
-
-async def test_a_low_quota_is_reported_once_a_second() -> None:
-    stage = Copies()
-    for _ in range(10):
-        await answered(stage.copy, RateLeft(5, 10, 20))
-        stage.moment.pass_(0.1)
-    assert len(stage.shared.sent_reports) == 1
-    stage.copy.reporting.close()
-
-
-async def test_a_circuit_that_is_switched_off_slows_nothing() -> None:
-    stage = Copies(CircuitSettings(enabled=False))
-    await answered(stage.copy, RateLeft(5, 10, 20))
-    assert isinstance(await ask(stage, admission=FIRST), Permitted)
 
 
 @dataclass

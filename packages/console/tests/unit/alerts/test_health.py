@@ -12,7 +12,6 @@ from durable_retry.engine.circuit.states import CircuitState
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.dead_letters.document import DeadLetterSummary, open_dead_letters
 from durable_retry.engine.order_lanes.document import BlockedLanes
-from durable_retry.engine.pace import Quota
 from durable_retry.settings.alerts import AlertSettings
 from durable_retry.settings.configuration import using
 from durable_retry.stores.stuck import StuckInstance
@@ -41,11 +40,7 @@ METRICS = HealthMetrics(
         },
     ),
     outbox_lag_seconds=4.0,
-    circuits={
-        "payments": Circuits(
-            Breaker(state=CircuitState.OPEN, opened_at=after(-30), quota=Quota(5, 20, NOON, after(10)))
-        )
-    },
+    circuits={"payments": Circuits(Breaker(state=CircuitState.OPEN, opened_at=after(-30)))},
     now=NOON,
     blocked_lanes=BlockedLanes(lanes=2, waiting=9, since=after(-600)),
 )
@@ -73,7 +68,7 @@ def test_one_state_of_each_circuit_is_1(recorded: Recorded) -> None:
 
 def test_the_limits_of_the_moment_are_shown_where_there_are_any(recorded: Recorded) -> None:
     assert recorded.points(metrics.LIMIT_CONCURRENCY) == [({DEPENDENCY: "payments"}, 8)]
-    assert recorded.points(metrics.LIMIT_RATE) == [({DEPENDENCY: "payments"}, 0.5)]
+    assert recorded.points(metrics.LIMIT_RATE) == [({DEPENDENCY: "payments"}, 3.0)]
 
 
 def test_the_outbox_lag_is_in_seconds(recorded: Recorded) -> None:

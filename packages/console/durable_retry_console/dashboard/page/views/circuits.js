@@ -256,23 +256,17 @@ function numbers(circuit) {
 }
 
 /** What may run at once and start per second by now, and what waits for it; null without limits. */
-function limits({ limits: now, quota, counted, dependency }) {
-  if (!now || (!now.max_concurrency && !now.current_rate_per_second && !now.waiting_by_key && !quota)) return null;
+function limits({ limits: now, counted, dependency }) {
+  if (!now || (!now.max_concurrency && !now.rate_per_second && !now.waiting_by_key)) return null;
   const running = counted?.unfinished.by_dependency[dependency]?.running ?? null;
   return card("Limits", facts([
     ["At once", now.max_concurrency ? `${number(now.max_concurrency)} attempts` : "no limit"],
     ["In use", now.max_concurrency ? `${number(now.lent)} of ${number(now.max_concurrency - now.shared_concurrency)}${now.shared_concurrency ? `, and up to ${number(now.shared_concurrency)} more that workers share` : ""}` : null],
     ["Operations running", running === null ? null : number(running)],
-    ["Starts per second", startsText(now)],
-    ["Pace", now.pace], ["Left of the dependency's own limit", quota ? [`${number(quota.remaining)} of ${number(quota.limit)}, renewed `, until(quota.until)] : null],
+    ["Starts per second", now.rate_per_second ? number(now.rate_per_second) : "no limit"],
     ["Waiting for a turn", `about ${number(now.waiting)}`],
     ["Most waiting", now.waiting_by_key && Object.entries(now.waiting_by_key).map(([key, count]) => `${key}: ${number(count)}`).join(", ")],
   ]));
-}
-
-function startsText({ current_rate_per_second: current, rate_per_second: configured }) {
-  if (!current) return "no limit";
-  return configured && current < configured ? `${number(current)}, lowered from ${number(configured)}` : number(current);
 }
 
 function waiting({ waits, dependency }, reload) {
