@@ -31,14 +31,6 @@ ratio = 0.0
 base_url = "http://stock/v1"
 limits = { max_concurrency = 1 }
 
-[dependencies.payments]
-base_url = "http://payments/v1"
-
-[dependencies.mail]
-base_url = "http://mail/v1"
-retry = { strategy = "fixed", initial_seconds = 1.0, max_attempts = 100 }
-circuit = { enabled = false }
-retry_budget = { ratio = 0.1, minimum_per_second = 0.5 }
 """
 
 SEED: Final = 7
@@ -157,37 +149,3 @@ def test_a_limit_never_starves_low_while_higher_ones_keep_coming() -> None:
     assert len(order) == 82
     last_low = max(place for place, each in enumerate(order) if each is Priority.LOW)
     assert last_low < 78, "it went before the last ones had come"
-
-
-def test_the_release_after_an_outage_lets_the_higher_priority_go_first() -> None:
-    many = 80  # For so many a release lasts for seconds, and chance is in the means no longer.
-
-    async def outage(people: People) -> None:
-        target = people.app.targets["payments"]
-        target.phases.append((0.0, Mood.REFUSING))
-        for number in range(8):  # They open the circuit.
-            await submit(people, "payments", Priority.NORMAL, many + number)
-        await asyncio.sleep(10)
-        before = len(target.calls)
-        await submit_many(people, "payments", many)
-        assert len(target.calls) == before, "the circuit is open"
-        target.phases.append((people.world.seconds, Mood.WELL))
-
-    calls = played(outage).targets["payments"].calls
-    waited = [call for call in calls if call.arrived and int(call.path.rpartition("/")[2]) < many]
-    assert_higher_ones_went_first(waited, many)
-
-
-def test_the_retry_budget_lets_the_higher_priority_go_first_and_all_of_them_in_the_end() -> None:
-    async def failure(people: People) -> None:
-        target = people.app.targets["mail"]
-        target.phases.append((0.0, Mood.REFUSING))
-        await submit_many(people, "mail")
-        while len(target.calls) < 3 * EACH:  # noqa: ASYNC110 - virtual time
-            await asyncio.sleep(0.01)
-        target.phases.append((people.world.seconds, Mood.WELL))
-
-    calls = played(failure).targets["mail"].calls
-    retries = [call for call in calls if call.arrived]
-    assert {call.attempt for call in retries} >= {2}
-    assert_higher_ones_went_first(retries)

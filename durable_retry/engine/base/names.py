@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from math import sqrt
 from typing import Any, Final, Literal
 
 OPERATION: Final = "operation"
@@ -228,21 +227,6 @@ WEIGHTS: Final[Mapping[Priority, float]] = {Priority.HIGH: 4.0, Priority.NORMAL:
 def counted_wait(due_at: datetime, priority: Priority | None, now: datetime) -> timedelta:
     """Return for how long something has waited, as it counts; None is `normal`."""
     return max(now - due_at, timedelta(0)) * WEIGHTS[priority or Priority.NORMAL]
-
-
-BUDGET_PATIENCE_SECONDS: Final = 60.0
-"""For so long a retry with the priority `low` leaves the retry budget to others; then it is as `normal`."""
-
-
-def released_at_fraction(fraction: float, priority: Priority | None) -> float:
-    """Return where in a release somebody goes, in times of its length, for a fraction drawn for it.
-
-    `normal` is spread evenly. `high` has the earlier of two draws: half of them go in the first 30 %. `low`
-    goes after the others, within as long again. So `low` never adds to the rate at which the others come.
-    """
-    if priority is Priority.HIGH:
-        return 1.0 - sqrt(1.0 - fraction)
-    return 1.0 + fraction if priority is Priority.LOW else fraction
 
 
 TURN_NAMES: Final = ("order_key", "priority", "limit_key", "debounce_key")

@@ -27,7 +27,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from durable_retry.engine.base.json_forms import JsonShape, MsInstant
-from durable_retry.engine.base.names import BUDGET_PATIENCE_SECONDS, Priority
 from durable_retry.engine.base.text import deterministic_fraction
 from durable_retry.engine.circuit.calls import Counts, SlidingWindow
 
@@ -40,9 +39,6 @@ HEARD_SECONDS = 5.0
 """A worker that reported nothing for so long has no share of the level."""
 ASK_AGAIN_SECONDS = 1.0
 """A retry that cannot be promised a time yet asks again after one to two times this."""
-
-PATIENT_SECONDS = 10.0
-"""The same where its priority is `low`."""
 
 _NO_FIRSTS = SlidingWindow.over(CREDIT_SECONDS)
 _NO_SUPPLY_SECONDS = 60.0  # the wait when no supply would ever pay the debt
@@ -157,17 +153,14 @@ def budget_allows(
     operation_id: str,
     taken_as_newcomer: int | None = None,
     is_overdue: bool = False,
-    priority: Priority | None = None,
-    waited_seconds: float = 0.0,
 ) -> BudgetAllowed | BudgetPostponed:
     """Return whether a retry may go now.
 
     A postponed retry waits for the debt of the copy, then for what this worker has taken times the number of
     workers (all take alike), then for a fraction by the operation's name, so that workers do not choose the
     same instants. The counts are of tokens that this worker took: since the copy, and before it was counted
-    for a second (None when it was). An overdue retry was due before the process started, so it may borrow; so
-    may one with the priority `high`. One with `low` takes a token that is left over, and none in advance,
-    until it has waited for `BUDGET_PATIENCE_SECONDS`.
+    for a second (None when it was). An overdue retry was due before the process started, so it may
+    borrow.
     """
     if settings.ratio <= 0:
         return BudgetAllowed()
@@ -176,15 +169,12 @@ def budget_allows(
         # Until the others read of this worker, they share out all tokens among themselves.
         is_first = taken_as_newcomer == 0 and snapshot.tokens >= 1.0
         return BudgetAllowed() if is_first else _ask_again(now, ASK_AGAIN_SECONDS, operation_id)
-    may_borrow = is_overdue or priority is Priority.HIGH
-    loan = LOAN_SECONDS * snapshot.per_second if may_borrow and not is_newcomer else 0.0
+    loan = LOAN_SECONDS * snapshot.per_second if is_overdue and not is_newcomer else 0.0
     if taken_here < _share_of_tokens(snapshot.tokens + loan, snapshot.reporters):
         return BudgetAllowed()
-    may_borrow = may_borrow and (is_newcomer or snapshot.tokens + loan >= 1.0)
+    may_borrow = is_overdue and (is_newcomer or snapshot.tokens + loan >= 1.0)
     again_seconds: float | None = None
-    if priority is Priority.LOW and waited_seconds < BUDGET_PATIENCE_SECONDS:
-        again_seconds = PATIENT_SECONDS
-    elif may_borrow or snapshot.tokens - taken_here >= 1.0:
+    if may_borrow or snapshot.tokens - taken_here >= 1.0:
         # The next copy shows the loan, or the tokens, as far as the others leave them.
         again_seconds = ASK_AGAIN_SECONDS
     elif snapshot.per_second <= 0:

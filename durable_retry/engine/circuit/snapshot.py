@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Annotated, Literal, assert_never
 
 from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape, MsInstant
-from durable_retry.engine.base.names import Priority, released_at_fraction
 from durable_retry.engine.base.text import deterministic_fraction
 from durable_retry.engine.circuit.retry_budget import BudgetSnapshot
 from durable_retry.engine.circuit.states import CircuitSettings, CircuitState
@@ -36,8 +35,6 @@ def release_at(
     reopened_at: datetime,
     waiting: int,
     settings: ReleaseSettings = RELEASE,
-    *,
-    priority: Priority | None = None,
 ) -> datetime:
     """Return when a waiting operation may go; the same on every machine and in every replay.
 
@@ -50,11 +47,9 @@ def release_at(
     S has no upper limit, since that would limit the protection; the caller moves an operation forward whose
     deadline comes first. The instant of reopening is part of the hash, so that the operation that was last
     after one break is not last after every break. The release begins at `reopened_at`, the end of the break
-    or the closing. Too small a number of `waiting` makes the rate higher. With a priority u is another, see
-    `engine.base.names.released_at_fraction`.
+    or the closing. Too small a number of `waiting` makes the rate higher.
     """
-    drawn = deterministic_fraction("release", operation_id, reopened_at.isoformat())
-    fraction = released_at_fraction(drawn, priority)
+    fraction = deterministic_fraction("release", operation_id, reopened_at.isoformat())
     return reopened_at + timedelta(seconds=fraction * spread_seconds(waiting, settings))
 
 
@@ -180,7 +175,6 @@ def permit(
     operation_id: str,
     waiting: bool = False,
     here: TakenHere = NOTHING_TAKEN,
-    priority: Priority | None = None,
 ) -> Permit:
     """Return whether a call may go, by the worker's copy and by the pauses that it learnt of itself.
 
@@ -195,7 +189,7 @@ def permit(
         return throttled(operation_id, paused_until, others, here.throttled_by)
     if snapshot is None:
         return Permitted(epoch=0, fail_open=True)
-    seen = _Seen(snapshot, now, settings, operation_id, here, priority)
+    seen = _Seen(snapshot, now, settings, operation_id, here)
     if snapshot.is_valid(now):
         return seen.answer(waiting=waiting)
     # A circuit that cannot be read must not stop calls to a dependency that may be healthy.
@@ -210,7 +204,6 @@ def held_by_hand(
     operation_id: str,
     waiting: bool,
     here: TakenHere = NOTHING_TAKEN,
-    priority: Priority | None = None,
 ) -> Refused | None:
     """Return what the circuit of a dependency says to an operation that has the circuit of its limit key.
 
@@ -218,7 +211,7 @@ def held_by_hand(
     """
     if snapshot is None:
         return None
-    seen = _Seen(snapshot, now, settings, operation_id, here, priority)
+    seen = _Seen(snapshot, now, settings, operation_id, here)
     if snapshot.state is CircuitState.FORCED_OPEN:
         return seen.forced_open()
     is_free = snapshot.state in {CircuitState.CLOSED, CircuitState.DISABLED} and snapshot.is_valid(now)
@@ -235,7 +228,6 @@ class _Seen:
     settings: CircuitSettings
     operation_id: str
     here: TakenHere
-    priority: Priority | None
 
     def answer(self, *, waiting: bool) -> Permit:
         """Return what a valid snapshot says."""
@@ -295,7 +287,7 @@ class _Seen:
         if not waiting or self.snapshot.reopened_at is None:
             return permitted
         reopened_at, waited = self.snapshot.reopened_at, self.snapshot.waiting
-        place = release_at(self.operation_id, reopened_at, waited, priority=self.priority)
+        place = release_at(self.operation_id, reopened_at, waited)
         if place <= self.now:
             return permitted
         detail = f"released in turn, one of {self.snapshot.waiting} that waited"

@@ -26,7 +26,7 @@ class Retryable(Protocol):
         timeouts: `connect_seconds` must fit between a wait and the deadline.
         deadline_at: After this nothing more is tried; None means no deadline.
         handler: The Python handler that it runs; None for a request.
-        priority: Who goes first where operations wait; None is `normal`.
+        priority: Who goes first where operations wait for a limit; None is `normal`.
         limit_key: Whose share of the dependency's limits it uses; None without one.
     """
 
@@ -171,7 +171,7 @@ def circuit_constraint(operation: Retryable, refused: Refused, now: datetime) ->
     reopens_at = max(refused.base, now + _SOON)
     if refused.base <= now:
         reopens_at = max(reopens_at, _asks_again_at(operation, now))
-    place = release_at(operation.operation_id, reopens_at, refused.waiting, priority=operation.priority)
+    place = release_at(operation.operation_id, reopens_at, refused.waiting)
     if operation.deadline_at is not None:
         place = max(reopens_at, min(place, latest_start(operation.deadline_at, operation.timeouts)))
     reopens = "the pause ends" if refused.throttled else "circuit lets attempts through"

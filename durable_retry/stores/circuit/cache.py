@@ -21,7 +21,6 @@ from typing import Final
 from durable_retry import clock
 from durable_retry.deferred import imported
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.names import Priority
 from durable_retry.engine.circuit.calls import CallHealth
 from durable_retry.engine.circuit.messages import snapshot_of
 from durable_retry.engine.circuit.reporters import ReportBuffer
@@ -92,14 +91,11 @@ class CircuitCache:
         attempt: int,
         admission: AdmissionState,
         *,
-        priority: Priority | None = None,
         limit_key: str | None = None,
     ) -> Permitted | Blocked:
         """Decide whether an attempt may be made now. After `Permitted` it counts as begun; call `leave`."""
         await self.refresh_snapshot()
-        answer = self._permit_or_refusal(
-            operation_id, attempt, admission, self.now(), priority=priority, limit_key=limit_key
-        )
+        answer = self._permit_or_refusal(operation_id, attempt, admission, self.now(), limit_key=limit_key)
         await self.reporting.flush()
         return answer
 
@@ -137,17 +133,14 @@ class CircuitCache:
         admission: AdmissionState,
         now: datetime,
         *,
-        priority: Priority | None,
         limit_key: str | None,
     ) -> Permitted | Blocked:
         probe_permit = self._probe_permit(admission, now)
         if probe_permit is None:
-            held = self._budget_postponement(operation_id, attempt, admission, now, priority=priority)
+            held = self._budget_postponement(operation_id, attempt, admission, now)
             if held is not None:
                 return held
-        answer = probe_permit or self.circuit_permit(
-            operation_id, now, waiting=admission.waiting, priority=priority
-        )
+        answer = probe_permit or self.circuit_permit(operation_id, now, waiting=admission.waiting)
         if isinstance(answer, Permitted):
             limited = self.within_limits(answer, admission, now, limit_key)
             if isinstance(limited, NeedsSlot):
@@ -173,8 +166,6 @@ class CircuitCache:
         attempt: int,
         admission: AdmissionState,
         now: datetime,
-        *,
-        priority: Priority | None,
     ) -> BudgetPostponed | None:
         snapshot = self.snapshot
         if (
@@ -194,8 +185,6 @@ class CircuitCache:
             operation_id=operation_id,
             taken_as_newcomer=taken_as_newcomer,
             is_overdue=self._is_overdue(admission),
-            priority=priority,
-            waited_seconds=(now - (admission.due_at or now)).total_seconds(),
         )
         if not isinstance(answer, BudgetPostponed):
             return None
@@ -252,9 +241,7 @@ class CircuitCache:
         )
         return None
 
-    def circuit_permit(
-        self, operation_id: str, now: datetime, *, waiting: bool, priority: Priority | None
-    ) -> Permit:
+    def circuit_permit(self, operation_id: str, now: datetime, *, waiting: bool) -> Permit:
         if not self.settings.circuit.enabled:
             return Permitted(0)
         return permit(
@@ -264,7 +251,6 @@ class CircuitCache:
             operation_id=operation_id,
             waiting=waiting,
             here=self.buffer.here,
-            priority=priority,
         )
 
     async def refresh_snapshot(self) -> None:
@@ -359,9 +345,9 @@ async def enter_circuit(
     hub: TaskHub, dependency: Dependency, operation: OperationInput, attempt: int, admission: AdmissionState
 ) -> tuple[CircuitCache, Permitted | Blocked]:
     """Return an operation's circuit, and whether an attempt may be made now, see `CircuitCache.enter`."""
-    key, priority = operation.limit_key, operation.priority
+    key = operation.limit_key
     circuit = circuit_of(hub, dependency, key)
-    answer = await circuit.enter(operation.operation_id, attempt, admission, priority=priority, limit_key=key)
+    answer = await circuit.enter(operation.operation_id, attempt, admission, limit_key=key)
     if isinstance(answer, Permitted) and answer.in_share and admission.ahead is not None:
         # Else the limiter would keep a slot for it. Where the message is lost, it does so for half a second.
         with suppress(TaskHubUnavailableError):

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from durable_retry.engine.base.names import Priority
 from durable_retry.engine.circuit.reporters import ReportBuffer
 from durable_retry.engine.circuit.snapshot import Permit, Permitted, Refused, held_by_hand
 from durable_retry.engine.circuit.states import CircuitState
@@ -39,22 +38,17 @@ class KeyCircuit(CircuitCache):
         attempt: int,
         admission: AdmissionState,
         *,
-        priority: Priority | None = None,
         limit_key: str | None = None,
     ) -> Permitted | Blocked:
         """See `CircuitCache.enter`; a hold of the whole dependency comes first."""
         await self.whole.refresh_snapshot()
-        answer: Permitted | Blocked | None = self._held_by_hand(operation_id, admission, priority)
+        answer: Permitted | Blocked | None = self._held_by_hand(operation_id, admission)
         if answer is None:
-            answer = await CircuitCache.enter(
-                self, operation_id, attempt, admission, priority=priority, limit_key=limit_key
-            )
+            answer = await CircuitCache.enter(self, operation_id, attempt, admission, limit_key=limit_key)
         await self.whole.reporting.flush()
         return answer
 
-    def _held_by_hand(
-        self, operation_id: str, admission: AdmissionState, priority: Priority | None
-    ) -> Refused | None:
+    def _held_by_hand(self, operation_id: str, admission: AdmissionState) -> Refused | None:
         whole, now = self.whole, self.now()
         held = held_by_hand(
             whole.snapshot,
@@ -63,7 +57,6 @@ class KeyCircuit(CircuitCache):
             operation_id=operation_id,
             waiting=admission.waiting,
             here=whole.buffer.here,
-            priority=priority,
         )
         if held is not None and not admission.waiting:
             whole.buffer.refused(now)
@@ -75,13 +68,11 @@ class KeyCircuit(CircuitCache):
         """See `CircuitCache.within_limits`."""
         return self.whole.within_limits(permitted, admission, now, limit_key)
 
-    def circuit_permit(
-        self, operation_id: str, now: datetime, *, waiting: bool, priority: Priority | None
-    ) -> Permit:
+    def circuit_permit(self, operation_id: str, now: datetime, *, waiting: bool) -> Permit:
         whole = self.whole.snapshot
         if whole is not None and whole.state is CircuitState.DISABLED and whole.is_valid(now):
             return Permitted(0 if self.snapshot is None else self.snapshot.epoch)
-        return CircuitCache.circuit_permit(self, operation_id, now, waiting=waiting, priority=priority)
+        return CircuitCache.circuit_permit(self, operation_id, now, waiting=waiting)
 
 
 _IN_USE: Final = timedelta(minutes=1)

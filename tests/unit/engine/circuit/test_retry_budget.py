@@ -2,7 +2,6 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from durable_retry.engine.base.names import Priority
 from durable_retry.engine.circuit.breaker import ManualControl
 from durable_retry.engine.circuit.retry_budget import (
     Budget,
@@ -39,8 +38,6 @@ def ask(
     *,
     taken_as_newcomer: int | None = None,
     is_overdue: bool = False,
-    priority: Priority | None = None,
-    waited_seconds: float = 0.0,
 ) -> BudgetAllowed | BudgetPostponed:
     return budget_allows(
         snapshot,
@@ -50,8 +47,6 @@ def ask(
         operation_id=operation_id,
         taken_as_newcomer=taken_as_newcomer,
         is_overdue=is_overdue,
-        priority=priority,
-        waited_seconds=waited_seconds,
     )
 
 
@@ -144,24 +139,6 @@ def test_what_was_due_at_a_restart_shares_the_loan_with_the_other_processes() ->
     snapshot = read(Budget(), 0, reporters=4)
     assert ask(snapshot, taken_here=9, is_overdue=True) == BudgetAllowed()
     assert asks_again(ask(snapshot, taken_here=10, is_overdue=True))
-
-
-def test_a_retry_with_high_borrows_half_a_minute_of_supply() -> None:
-    snapshot = read(Budget(), 0)
-    assert ask(snapshot, taken_here=39, priority=Priority.HIGH) == BudgetAllowed()
-    spent = ask(read(book(Budget(), 0, retries=40), 0), priority=Priority.HIGH)
-    assert isinstance(spent, BudgetPostponed)
-    assert spent.reserved
-
-
-def test_a_retry_with_low_takes_what_is_left_over_until_it_has_waited_for_a_minute() -> None:
-    assert ask(read(Budget(), 0), priority=Priority.LOW) == BudgetAllowed()
-    spent = read(book(Budget(), 0, retries=10), 0)
-    patient = ask(spent, priority=Priority.LOW, waited_seconds=59)
-    assert isinstance(patient, BudgetPostponed)
-    assert not patient.reserved
-    assert after(10) <= patient.until < after(20)
-    assert ask(spent, priority=Priority.LOW, waited_seconds=60) == ask(spent)
 
 
 def test_nobody_borrows_before_the_others_can_know_of_it() -> None:
