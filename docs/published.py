@@ -29,7 +29,7 @@ def published(name: str, text: str) -> str:
     """Return the Markdown of a page, complete.
 
     Args:
-        name: Its path below docs/, without the ending: `decisions/tenants`.
+        name: Its path below docs/, without the ending: `decisions/debounce`.
         text: What the file holds.
     """
     make = MADE.get(name)

@@ -85,12 +85,6 @@ def header(request: func.HttpRequest, name: str) -> str | None:
     return get(name)
 
 
-def tenant_of(request: func.HttpRequest) -> str:
-    """Return the caller's tenant from the header that the app settings name; "" when there is one tenant."""
-    name = app_settings().tenant_header or None
-    return "" if name is None else (header(request, name) or "")
-
-
 def url_of(request: func.HttpRequest) -> str:
     """Return a request's own URL without query, and without a slash at the end."""
     parts = urlsplit(request.url)

@@ -39,10 +39,10 @@ from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.facts import ActedOn, StartUnanswered, SubmissionOutcome, Submitted
 from durable_retry.engine.operations.completion import Committed, Success, written_operation
 from durable_retry.engine.operations.keys import (
+    ENVELOPE_SCOPE,
+    EXPLICIT_SCOPE,
     FIELDS_SCOPE,
     ScopedKey,
-    envelope_scope,
-    explicit_scope,
     is_live,
     operation_id_for,
     run_id_for,
@@ -69,10 +69,10 @@ from durable_retry.telemetry.facts import report
 from durable_retry.telemetry.spans import OUTCOME
 
 
-def caller_naming(tenant: str = "", key: str | None = None) -> Naming:
+def caller_naming(key: str | None = None) -> Naming:
     """Return what names the submission of a caller: the key, or one that is generated here."""
-    own = ScopedKey(explicit_scope(tenant), f"gen-{uuid.uuid4()}")
-    return Naming(own=own, is_new=True, tenant=tenant, key=key)
+    own = ScopedKey(EXPLICIT_SCOPE, f"gen-{uuid.uuid4()}")
+    return Naming(own=own, is_new=True, key=key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +190,13 @@ _WITHOUT_PLACE: Final = (TIMER, "event_grid")
 _OWN_SOURCES: Final = ("batch", "saga", "call")
 
 
-def named_ids(name: str, tenant: str) -> list[str]:
+def named_ids(name: str) -> list[str]:
     """Return the ids that an operation of this key can have, and the name itself, which may be an id."""
     places = dict(intake_settings().places)
     if _KAFKA in places:  # The scope of a message is its topic alone.
         places[_KAFKA] = places[_KAFKA].rpartition("/")[2]
     places |= {QUEUE_SOURCE: OPERATIONS_QUEUE, **dict.fromkeys(_WITHOUT_PLACE, "")}
-    scopes = [scope_of(who) for scope_of in (explicit_scope, envelope_scope) for who in (tenant, "")]
-    scopes += [FIELDS_SCOPE, *(f"source:{source}" for source in _OWN_SOURCES)]
+    scopes = [EXPLICIT_SCOPE, ENVELOPE_SCOPE, FIELDS_SCOPE, *(f"source:{source}" for source in _OWN_SOURCES)]
     scopes += [source_scope(source, place) for source, place in places.items()]
     return [name, *(operation_id_for(scope, name) for scope in dict.fromkeys(scopes))]
 

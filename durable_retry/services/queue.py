@@ -2,18 +2,14 @@
 
 import base64
 import json
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE, DeadLetterReason
 from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.keys import (
+    EXPLICIT_SCOPE,
     EnvelopeName,
-    ScopedKey,
-    envelope_scope,
-    explicit_scope,
-    visible,
 )
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.submission import Submission, resolve
@@ -38,9 +34,8 @@ _POISON_AGAIN_SECONDS: Final = 60
 
 async def enqueue(submission: Submission, now: datetime) -> OperationInput:
     """Put an operation on the queue, which delivers it until it is started; return what will start."""
-    named = replace(submission, name=_name_in_queue(submission.name))
-    operation = resolve(named, targets(), source=QUEUE_SOURCE, now=now)
-    await send_message(OPERATIONS_QUEUE, json.dumps(message_of(named)))
+    operation = resolve(submission, targets(), source=QUEUE_SOURCE, now=now)
+    await send_message(OPERATIONS_QUEUE, json.dumps(message_of(submission)))
     return operation
 
 
@@ -52,20 +47,13 @@ def message_of(submission: Submission) -> dict[str, Any]:
     envelope, name = submission.envelope or ParsedEnvelope({}), submission.name
     body = dict(envelope.payload)
     given = envelope.name
-    if given is None or name.scope == explicit_scope(""):
+    if given is None or name.scope == EXPLICIT_SCOPE:
         body["key"], given = name.key, EnvelopeName(_ENQUEUE_SOURCE, name.key)
         if submission.trace is None:
             return body
     attributes = {"specversion": "1.0", "id": given.id, "source": given.source, "type": "operation"}
     trace = {} if submission.trace is None else submission.trace.to_json()
     return {**attributes, **trace, "data": body}
-
-
-def _name_in_queue(name: ScopedKey) -> ScopedKey:
-    # A message does not say whose it is, so its key has to keep tenants apart.
-    if name.scope in {explicit_scope(""), envelope_scope("")}:
-        return name
-    return ScopedKey(explicit_scope(""), visible(f"{name.scope}/{name.key}"))
 
 
 async def return_poison(body: bytes) -> None:

@@ -156,9 +156,9 @@ async def find_saga(hub: TaskHub, saga_id: str) -> SagaDocument | None:
     return await store.find_saga(hub, saga_id)
 
 
-async def sagas_of_key(hub: TaskHub, key: str, tenant: str) -> Page[SagaDocument]:
+async def sagas_of_key(hub: TaskHub, key: str) -> Page[SagaDocument]:
     """Return the saga of a caller's key, or nothing; errors as `find_saga`."""
-    saga = await store.find_saga(hub, workflow_id_for(SAGA_SOURCE, tenant, key))
+    saga = await store.find_saga(hub, workflow_id_for(SAGA_SOURCE, key))
     return Page[SagaDocument](items=() if saga is None else (saga,))
 
 

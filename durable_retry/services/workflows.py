@@ -48,13 +48,11 @@ class WorkflowRequest:
     Attributes:
         id: Derived from the key, and so the same for the same key on every machine.
         source: `batch` or `saga`.
-        tenant: The tenant of the caller; "" when there is one tenant.
         key: The caller's; None without one.
     """
 
     id: str
     source: str
-    tenant: str
     trace: TraceContext | None = None
     key: str | None = None
 
@@ -72,7 +70,7 @@ class WorkflowRequest:
             UnknownTargetError: Its dependency or handler is not configured.
             InvalidInputError: With everything else that is wrong with it.
         """
-        naming = Naming(tenant=self.tenant, own=ScopedKey(f"source:{self.source}", f"{self.id}.{place}"))
+        naming = Naming(own=ScopedKey(f"source:{self.source}", f"{self.id}.{place}"))
         return read_operation(
             ParsedEnvelope(document),
             naming,
@@ -321,7 +319,7 @@ async def list_batches(limit: int, cursor: str | None) -> Page[BatchSummary]:
     return Page[BatchSummary](items=tuple(batches), next_cursor=following)
 
 
-async def batches_of_key(key: str, tenant: str) -> Page[BatchSummary]:
+async def batches_of_key(key: str) -> Page[BatchSummary]:
     """Return the batch of a caller's key, without its items, or nothing."""
-    batch = await store.find_summary(workflow_id_for(BATCH_SOURCE, tenant, key))
+    batch = await store.find_summary(workflow_id_for(BATCH_SOURCE, key))
     return Page[BatchSummary](items=() if batch is None else (batch,))

@@ -32,10 +32,6 @@ class AppSettings(SettingsGroup):
     handlers: str = setting(
         "Modules with handlers, separated by commas, in addition to those that `function_app.py` names."
     )
-    tenant_header: str = setting(
-        "Request header with the caller's tenant, such as `X-MS-CLIENT-PRINCIPAL-ID`; each tenant has its "
-        "own keys, and nothing else is kept apart ([tenants](decisions/tenants.md)). Not set: one tenant."
-    )
     trace_url: Annotated[str, AfterValidator(_check_trace_url)] = setting(
         "Where a trace is looked at, an http(s) URL with `{trace_id}` in it; traced operations link to it. "
         "Not set: no link."

@@ -13,7 +13,7 @@ from durable_retry.engine.base.foreign import plain_json
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.validation import validated
 from durable_retry.engine.config.dependencies_file import parse_config
-from durable_retry.engine.operations.keys import ScopedKey, explicit_scope
+from durable_retry.engine.operations.keys import EXPLICIT_SCOPE, ScopedKey
 from durable_retry.engine.operations.operation import OperationInput, operation_from
 from durable_retry.engine.operations.request import OperationRequest
 from durable_retry.engine.operations.steps import HEARTBEAT, RememberedStep, shown
@@ -151,7 +151,7 @@ def _operation_for_handler(
         raise LookupError(f"the configuration has no dependency {handler.dependency!r}")
     handler.check_input(body["input"])
     request, limits = validated(OperationRequest, body), handler.limits_at(dependency)
-    return operation_from(request, limits, ScopedKey(explicit_scope(""), key), source="test", now=clock.now())
+    return operation_from(request, limits, ScopedKey(EXPLICIT_SCOPE, key), source="test", now=clock.now())
 
 
 @dataclass(slots=True)

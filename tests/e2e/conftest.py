@@ -57,14 +57,13 @@ def tailored_storage(azurites: Callable[[str], Storage]) -> Storage:
 def tailored(
     tmp_path_factory: pytest.TempPathFactory, target: Target, tailored_storage: Storage
 ) -> Iterator[System]:
-    """An app with settings of its own: tenants, handlers, a short memory (see tailored.toml)."""
+    """An app with settings of its own: handlers, a short memory (see tailored.toml)."""
     system = System(
         tmp_path_factory.mktemp("tailored"),
         target,
         AzureWebJobsStorage=tailored_storage.connection_string,
         DEPENDENCIES_FILE=str(Path(__file__).with_name("tailored.toml")),
         HANDLERS="examples.handlers,tests.support.handlers",
-        TENANT_HEADER="X-Tenant",
     )
     with system.running():
         yield system

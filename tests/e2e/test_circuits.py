@@ -16,7 +16,7 @@ import httpx
 import pytest
 from azure.storage.queue import QueueClient
 
-from durable_retry.engine.operations.keys import explicit_scope, operation_id_for
+from durable_retry.engine.operations.keys import EXPLICIT_SCOPE, operation_id_for
 from scripts.processes import eventually, running
 from tests.support.app import System, operation
 from tests.support.azurite import Storage
@@ -332,7 +332,7 @@ def test_the_intake_of_a_dependency_that_is_far_behind_slows_down_until_it_catch
         circuits.server.env["AzureWebJobsStorage"], "operations"
     ) as queue:
         queue.send_message(json.dumps(operation(f"{key}-probe", "/echo", dependency="behind")))
-        probe = operation_id_for(explicit_scope(""), f"{key}-probe")
+        probe = operation_id_for(EXPLICIT_SCOPE, f"{key}-probe")
         eventually(lambda: is_held_for(circuits, probe, seconds=1), "it shows that the dependency is behind")
 
         queue.send_message(json.dumps(operation(f"{key}-later", "/echo", dependency="behind")))
@@ -340,7 +340,7 @@ def test_the_intake_of_a_dependency_that_is_far_behind_slows_down_until_it_catch
         eventually(lambda: f"{key}-other" in own_target.totals(), "what goes elsewhere is not held up")
         eventually(lambda: not queue.peek_messages(), "the later one is being delivered")
         assert queue.get_queue_properties().approximate_message_count == 1
-        later = operation_id_for(explicit_scope(""), f"{key}-later")
+        later = operation_id_for(EXPLICIT_SCOPE, f"{key}-later")
         assert circuits.client.get(f"/api/operations/{later}").status_code == httpx.codes.NOT_FOUND
 
         change_circuit(circuits, "behind", "close", reason="done")

@@ -1,12 +1,11 @@
-"""How long a key is remembered, by whom, and what a purge or another tenant cannot undo."""
+"""How long a key is remembered and what a purge cannot undo."""
 
 from typing import Any
 
-import httpx
 import pytest
 
 from scripts.processes import eventually
-from tests.support.app import System, operation
+from tests.support.app import System
 
 INSTANCES = "/runtime/webhooks/durabletask/instances"
 RECORDS = "/runtime/webhooks/durabletask/entities/idempotency_record"
@@ -23,10 +22,6 @@ def kept(document: dict[str, Any]) -> dict[str, Any]:
     """Return what the record of the key keeps of a status document: the request goes with the history."""
     assert document["request"]["method"] == "POST"
     return {name: value for name, value in document.items() if name != "request"}
-
-
-def post_as(system: System, tenant: str, key: str, path: str) -> httpx.Response:
-    return system.client.post("/api/operations", json=operation(key, path), headers={"X-Tenant": tenant})
 
 
 @pytest.mark.long
@@ -60,27 +55,3 @@ def test_a_record_goes_when_its_time_is_over_and_the_key_is_free_again(tailored:
     assert "idempotent-replayed" not in other.headers
     assert other.json()["operation_id"] == operation_id
     assert tailored.until(operation_id, "succeeded")["result"]["json"]["received"] == {"amount": 6}
-
-
-def test_a_tenant_sees_and_steers_the_operations_of_another(tailored: System, key: str) -> None:
-    """As `docs/decisions/tenants.md` says: the header is no boundary."""
-    mine = post_as(tailored, "north", key, "/echo").json()["operation_id"]
-    as_another = {"X-Tenant": "south"}
-    path = f"/api/operations/{mine}"
-    assert tailored.client.get(path, headers=as_another).status_code == httpx.codes.OK
-    tailored.until(mine, "succeeded")
-    # It would be 404 if it were hidden, and is 409 as it has ended.
-    steered = tailored.client.post(f"{path}/cancel", headers=as_another)
-    assert steered.status_code == httpx.codes.CONFLICT
-
-
-def test_equal_keys_of_two_tenants_are_two_operations(tailored: System, key: str) -> None:
-    answers = [post_as(tailored, tenant, key, "/echo") for tenant in ("north", "south", "")]
-    assert [answer.status_code for answer in answers] == [202] * 3
-    ids = [answer.json()["operation_id"] for answer in answers]
-    assert len(set(ids)) == 3
-    for operation_id in ids:
-        tailored.until(operation_id, "succeeded")
-    assert post_as(tailored, "north", key, "/echo").headers["idempotent-replayed"] == "true"
-    assert post_as(tailored, "west", key, "/fail/1").status_code == 202
-    assert post_as(tailored, "north", key, "/fail/1").status_code == 422

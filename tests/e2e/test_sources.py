@@ -15,10 +15,10 @@ import pytest
 from azure.storage.queue import QueueClient
 
 from durable_retry.engine.operations.keys import (
+    EXPLICIT_SCOPE,
     EnvelopeName,
     ScopedKey,
     envelope_key,
-    explicit_scope,
     fields_name,
     operation_id_for,
     source_name,
@@ -312,7 +312,7 @@ def test_one_event_by_http_queue_and_event_grid_runs_once(sources: Sources, key:
 def test_what_is_enqueued_runs_under_the_id_of_the_answer(sources: Sources, key: str) -> None:
     answer = sources.system.client.post("/api/operations/enqueue", json=operation(key, "/echo"))
     assert answer.status_code == 202, answer.text
-    assert sources.ends(ScopedKey(explicit_scope(""), key))["operation_id"] == answer.json()["operation_id"]
+    assert sources.ends(ScopedKey(EXPLICIT_SCOPE, key))["operation_id"] == answer.json()["operation_id"]
 
 
 @pytest.mark.long

@@ -64,7 +64,7 @@ less is recognized as replaced."""
 class Debounce(JsonShape):
     """How an operation waits for a later one that replaces it."""
 
-    entity: str  # the key of its entity: the same for the same tenant, target and `key`
+    entity: str  # the key of its entity: the same for the same target and `key`
     key: str  # the caller's `debounce_key`
     seconds: float  # the caller's `debounce_seconds`
     accepted_at: datetime  # stays when upkeep starts the operation anew

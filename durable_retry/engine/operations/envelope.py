@@ -1,6 +1,6 @@
 """What carries a submission: the headers of its request, and an envelope around its body.
 
-    headers = SubmissionHeaders.read(request.headers, "")     # over HTTP, once
+    headers = SubmissionHeaders.read(request.headers)         # over HTTP, once
     envelope = headers.envelope_of(document)                  # a bare body, CloudEvents or Event Grid
 
 An operation's body has none of the members that an envelope requires, so these members distinguish the two.
@@ -122,25 +122,20 @@ _ATTRIBUTES: Final = ("specversion", "id", "source", "type", _CORRELATION, TRACE
 class SubmissionHeaders:
     """What the headers of a request say of the operation, batch or saga in its body."""
 
-    tenant: str  # the caller's; "" when there is one tenant
     key: str | None  # the caller's, of Idempotency-Key; None without one
     limit_key: str | None  # that of an operation, of Limit-Key; None without one
     trace: TraceContext | None  # where in a trace the caller is; None when the request is not traced
     event: Mapping[str, str]  # the attributes of a CloudEvent in its binary form; empty without one
 
     @classmethod
-    def read(cls, headers: Mapping[str, str], tenant_header: str) -> Self:
+    def read(cls, headers: Mapping[str, str]) -> Self:
         """Read a request's headers, by names in any case.
-
-        Args:
-            tenant_header: The one that names the caller's tenant; "" when there is one tenant.
 
         Raises:
             InvalidInputError: Idempotency-Key cannot be read.
         """
         key, traceparent = headers.get("Idempotency-Key"), headers.get(TRACEPARENT)
         return cls(
-            tenant=headers.get(tenant_header, "") if tenant_header else "",
             key=None if key is None else parse_key(key),
             limit_key=headers.get("Limit-Key"),
             trace=None if traceparent is None else TraceContext.read(traceparent, headers.get(TRACESTATE)),

@@ -32,6 +32,10 @@ MAX_KEY_CHARS: Final = 255
 _VISIBLE: Final = "".join(chr(code) for code in range(0x21, 0x7F))
 _KEPT_IN_KEYS: Final = _VISIBLE.replace("%", "")
 _KEPT_IN_ENVELOPE_NAMES: Final = _KEPT_IN_KEYS.replace("#", "")
+EXPLICIT_SCOPE: Final = "key:"
+"""The scope of keys that callers choose: shared by all sources."""
+ENVELOPE_SCOPE: Final = "event:"
+"""The scope of envelopes: shared by all sources."""
 FIELDS_SCOPE: Final = "fields:"
 _OPERATION_ID: Final = re.compile(r"op-[a-z0-9-]+")
 
@@ -94,23 +98,13 @@ def _canonical_value(value: Any) -> Any:
     return value
 
 
-def explicit_scope(tenant: str) -> str:
-    """Return the scope of keys that callers choose: shared by all sources, one per tenant."""
-    return f"key:{tenant}"
-
-
-def envelope_scope(tenant: str) -> str:
-    """Return the scope of envelopes: shared by all sources, one per tenant."""
-    return f"event:{tenant}"
-
-
-def envelope_key(envelope: EnvelopeName, tenant: str = "") -> ScopedKey:
+def envelope_key(envelope: EnvelopeName) -> ScopedKey:
     """Return the key of an envelope: `source` and `id`, joined by `#`, which is escaped in both."""
     parts = (
         quote(part, safe=_KEPT_IN_ENVELOPE_NAMES, errors="surrogatepass")
         for part in (envelope.source, envelope.id)
     )
-    return ScopedKey(envelope_scope(tenant), key_or_hash("#".join(parts)))
+    return ScopedKey(ENVELOPE_SCOPE, key_or_hash("#".join(parts)))
 
 
 def source_scope(source: str, place: str) -> str:
@@ -166,28 +160,24 @@ def operation_id_for(scope: str, key: str) -> str:
     return "op-" + b32encode(digest[:20]).decode().lower()
 
 
-def workflow_id_for(source: str, tenant: str, key: str) -> str:
+def workflow_id_for(source: str, key: str) -> str:
     """Return the id of the batch or the saga of a caller's key; `source` is `batch` or `saga`."""
-    return workflow_id(source, tenant, f"given:{key}")
+    return workflow_id(source, f"given:{key}")
 
 
-def workflow_id(source: str, tenant: str, name: str) -> str:
+def workflow_id(source: str, name: str) -> str:
     """Return the id of a batch or a saga: the same for the same name on every machine."""
-    return f"{source}-{operation_id_for(f'{source}:{tenant}', name).removeprefix('op-')}"
+    return f"{source}-{operation_id_for(f'{source}:', name).removeprefix('op-')}"
 
 
-def debounce_entity_for(scope: str, target: str, debounce_key: str) -> str:
-    """Return the key of the entity of a debounce key: one for each tenant and target.
+def debounce_entity_for(target: str, debounce_key: str) -> str:
+    """Return the key of the entity of a debounce key: one for each target.
 
     Args:
-        scope: That of the submission's key, which names the tenant of callers' keys and of envelopes.
         target: As for `fingerprint`, such as `handler ship-order`.
         debounce_key: As the caller chose it.
     """
-    kind, _, tenant = scope.partition(":")
-    tenant = tenant if kind in {"key", "event"} else ""
-    name = canonical_json([tenant, target, debounce_key])
-    return sha256(name.encode()).hexdigest()[:40]
+    return sha256(canonical_json([target, debounce_key]).encode()).hexdigest()[:40]
 
 
 def is_operation_id(text: str) -> bool:

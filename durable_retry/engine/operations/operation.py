@@ -2,8 +2,8 @@
 
 A scope separates keys that are equal by accident. There are four kinds, each the same in every source:
 
-    key:TENANT        keys that callers choose: the body's `key`, the header Idempotency-Key
-    event:TENANT      envelopes: `source` and `id`
+    key:              keys that callers choose: the body's `key`, the header Idempotency-Key
+    event:            envelopes: `source` and `id`
     fields:           keys made of named fields of the payload
     source:NAME/...   ids of a source: a message id, a partition with a sequence number
 
@@ -266,7 +266,7 @@ def operation_from(
         start_at=start_at,
         order_key=request.order_key,
         order_on_failure=_on_failure_of(request, dependency),
-        debounce=_debounce_of_request(request, name.scope, now),
+        debounce=_debounce_of_request(request, now),
         priority=_priority_of_request(request, dependency),
         limit_key=request.limit_key,
         key_is_generated=key_is_generated or None,
@@ -278,11 +278,11 @@ def _priority_of_request(request: OperationRequest, dependency: Dependency) -> P
     return None if priority is Priority.NORMAL else priority
 
 
-def _debounce_of_request(request: OperationRequest, scope: str, now: datetime) -> Debounce | None:
+def _debounce_of_request(request: OperationRequest, now: datetime) -> Debounce | None:
     if request.debounce_key is None or request.debounce_seconds is None:
         return None
     return Debounce(
-        entity=debounce_entity_for(scope, request.target, request.debounce_key),
+        entity=debounce_entity_for(request.target, request.debounce_key),
         key=request.debounce_key,
         seconds=request.debounce_seconds,
         accepted_at=now,

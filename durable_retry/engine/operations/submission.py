@@ -16,7 +16,7 @@ from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of
 from durable_retry.engine.config.dependency import Dependency, HandlerTarget, Targets, UnknownTargetError
 from durable_retry.engine.operations.envelope import ParsedEnvelope
-from durable_retry.engine.operations.keys import ScopedKey, envelope_key, explicit_scope, fields_name
+from durable_retry.engine.operations.keys import EXPLICIT_SCOPE, ScopedKey, envelope_key, fields_name
 from durable_retry.engine.operations.operation import OperationInput, operation_from
 from durable_retry.engine.operations.request import OperationRequest, event_problems, parse_operation
 
@@ -29,7 +29,6 @@ class Naming:
 
     own: ScopedKey  # the name that its source gives it, such as a message id, or one that was generated
     is_new: bool = False  # whether `own` was generated just now, so that nothing can have used it
-    tenant: str = ""  # the tenant of the caller; "" when there is one tenant
     key: str | None = None  # the caller's, of the header Idempotency-Key; None without one
     # JSON pointers into the body; the key is made of the values there. Empty where ids are trusted.
     fields: tuple[str, ...] = ()
@@ -104,11 +103,11 @@ def parse(
 def _name_of_submission(request: OperationRequest, envelope: ParsedEnvelope, naming: Naming) -> ScopedKey:
     key = request.key if naming.key is None else naming.key
     if key is not None:
-        return ScopedKey(explicit_scope(naming.tenant), key)
+        return ScopedKey(EXPLICIT_SCOPE, key)
     if naming.fields:
         return fields_name(envelope.payload, naming.fields)
     if envelope.name is not None:
-        return envelope_key(envelope.name, naming.tenant)
+        return envelope_key(envelope.name)
     return naming.own
 
 

@@ -65,7 +65,7 @@ from durable_retry.services.operations import (
 )
 from durable_retry.services.queue import enqueue
 from durable_retry.services.sources import http_admission
-from durable_retry.settings.configuration import app_settings, targets
+from durable_retry.settings.configuration import targets
 
 routes = Routes(
     "operations",
@@ -83,8 +83,8 @@ _ENQUEUE: Final = "/enqueue"
 
 def read_submission(request: func.HttpRequest) -> Submission:
     """Parse and name an operation that was posted for the queue."""
-    headers = SubmissionHeaders.read(request.headers, app_settings().tenant_header)
-    naming = caller_naming(headers.tenant, headers.key)
+    headers = SubmissionHeaders.read(request.headers)
+    naming = caller_naming(headers.key)
 
     def parse_body(document: Any) -> Submission:
         return parse(headers.envelope_of(document), naming, targets(), headers.trace)
@@ -139,8 +139,8 @@ def preferred_wait(request: func.HttpRequest) -> tuple[float, dict[str, str]]:
 )
 async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> func.HttpResponse:
     """Submit an operation."""
-    headers, now = SubmissionHeaders.read(req.headers, app_settings().tenant_header), clock.now()
-    naming = caller_naming(headers.tenant, headers.key)
+    headers, now = SubmissionHeaders.read(req.headers), clock.now()
+    naming = caller_naming(headers.key)
 
     def read_posted(document: Any) -> OperationInput:
         envelope = headers.envelope_of(document)

@@ -14,7 +14,7 @@ from durable_retry.engine.outbox import EventFilter, OutboxEvent, OutboxEventDoc
 from durable_retry.http.answers import ConflictError, NotFoundError, json_answer
 from durable_retry.http.callers import Act
 from durable_retry.http.parameters import CREATED_AFTER, CREATED_BEFORE, CURSOR, LIMIT, one_of, text
-from durable_retry.http.routes import Query, RouteAnswer, Routes, accepted, shown, tenant_of
+from durable_retry.http.routes import Query, RouteAnswer, Routes, accepted, shown
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.operations import named_ids
 from durable_retry.services.outbox import find_shown_event, list_events, resend
@@ -46,10 +46,10 @@ KEY: Final = text("key", "Only events of operations that have this key.")
         ),
     ),
 )
-async def list_outbox(req: func.HttpRequest, query: Query) -> func.HttpResponse:
+async def list_outbox(query: Query) -> func.HttpResponse:
     """List events of one state, by default the pending ones."""
     key = query[KEY]
-    ids = None if key is None else frozenset(named_ids(key, tenant_of(req)))
+    ids = None if key is None else frozenset(named_ids(key))
     filter_ = query.into(EventFilter, operation_ids=ids)
     status = query[STATUS] or EventState.PENDING
     return json_answer(await list_events(status, query[LIMIT], query[CURSOR], filter_))

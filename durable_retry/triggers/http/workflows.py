@@ -47,7 +47,6 @@ from durable_retry.http.routes import (
     page,
     read_body,
     shown,
-    tenant_of,
     url_of,
 )
 from durable_retry.runtime.binding import TaskHub
@@ -102,16 +101,14 @@ def workflow_of(request: func.HttpRequest, source: str, document: Any) -> Workfl
     written = document.get("key") if isinstance(document, dict) else None
     # The key of a body that is refused names nothing.
     in_body = written if isinstance(written, str) else None
-    headers = SubmissionHeaders.read(request.headers, app_settings().tenant_header)
+    headers = SubmissionHeaders.read(request.headers)
     if None not in (headers.key, in_body) and headers.key != in_body:
         raise InvalidInputError([DIFFERENT_KEYS])
     key = headers.key or in_body
     id_ = (
-        workflow_id(source, headers.tenant, f"generated:{uuid.uuid4().hex}")
-        if key is None
-        else workflow_id_for(source, headers.tenant, key)
+        workflow_id(source, f"generated:{uuid.uuid4().hex}") if key is None else workflow_id_for(source, key)
     )
-    return WorkflowRequest(id_, source, headers.tenant, headers.trace, key)
+    return WorkflowRequest(id_, source, headers.trace, key)
 
 
 async def _submit_workflow(
@@ -151,11 +148,11 @@ async def submit_batch(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse
 
 
 @batch_routes.get("batches", parameters=(OF_KEY, *PAGING), answers=page(Page[BatchSummary]))
-async def list_all_batches(req: func.HttpRequest, query: Query) -> func.HttpResponse:
+async def list_all_batches(query: Query) -> func.HttpResponse:
     """List batches without their items, the newest first."""
     if (key := query[OF_KEY]) is None:
         return json_answer(await list_batches(query[LIMIT], query[CURSOR]))
-    return json_answer(await batches_of_key(key, tenant_of(req)))
+    return json_answer(await batches_of_key(key))
 
 
 @batch_routes.get(
@@ -178,11 +175,11 @@ async def submit_saga(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse:
 
 
 @saga_routes.get("sagas", parameters=(OF_KEY, *PAGING), answers=page(Page[SagaDocument]))
-async def list_all_sagas(req: func.HttpRequest, query: Query, hub: TaskHub) -> func.HttpResponse:
+async def list_all_sagas(query: Query, hub: TaskHub) -> func.HttpResponse:
     """List sagas, the newest first."""
     if (key := query[OF_KEY]) is None:
         return json_answer(await list_sagas(hub, query[LIMIT], query[CURSOR]))
-    return json_answer(await sagas_of_key(hub, key, tenant_of(req)))
+    return json_answer(await sagas_of_key(hub, key))
 
 
 @saga_routes.get("sagas/{saga_id}", for_callers=True, answers=shown(SagaDocument))

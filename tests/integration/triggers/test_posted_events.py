@@ -95,15 +95,3 @@ async def test_what_is_put_on_the_queue_gets_the_name_of_the_answer(
 async def test_what_is_no_operation_is_not_put_on_the_queue() -> None:
     answer = await enqueued(CALL | {"dependency": "nobody"})
     assert (answer.status, answer.body["errors"][0]["pointer"]) == (400, "/dependency")
-
-
-@pytest.mark.usefixtures("hub", "storage")
-async def test_tenants_do_not_meet_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("durable_retry.triggers.http.operations.app_settings", _TenantSettings)
-    keys = {(await enqueued(CALL | {"key": "k"}, {"x-tenant": name})).body["key"] for name in ("a", "b")}
-    assert len(keys) == 2
-
-
-class _TenantSettings:
-    max_body_bytes = 65536
-    tenant_header = "x-tenant"

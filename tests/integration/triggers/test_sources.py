@@ -9,9 +9,9 @@ import pytest
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.operations.keys import (
+    EXPLICIT_SCOPE,
     EnvelopeName,
     envelope_key,
-    explicit_scope,
     operation_id_for,
 )
 from durable_retry.engine.sources import Arrival, Backpressure, LagThresholds
@@ -203,7 +203,7 @@ async def test_messages_of_a_partition_or_session_run_in_its_order_and_fail_as_t
 async def test_what_could_not_start_is_left_and_in_order_holds_up_its_partition_only(
     hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch, *, order: str
 ) -> None:
-    refused = operation_id_for(explicit_scope(""), "a-1")
+    refused = operation_id_for(EXPLICIT_SCOPE, "a-1")
     start = TaskHub.start_operation
 
     async def start_unless_refused(binding: TaskHub, operation: Any, start_id: str) -> bool:

@@ -8,7 +8,6 @@ from azure.core.exceptions import HttpResponseError, ServiceRequestError
 from durable_retry.api import table
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.validation import InvalidInputError, Problem, Strict
-from durable_retry.http import routes as module
 from durable_retry.http.answers import BodyTooLargeError, ConflictError, NotFoundError, etag_of
 from durable_retry.http.parameters import LIMIT
 from durable_retry.http.routes import (
@@ -20,10 +19,8 @@ from durable_retry.http.routes import (
     RouteAnswer,
     Routes,
     read_body,
-    tenant_of,
 )
 from durable_retry.services.sources import OverloadedError
-from durable_retry.settings.app import AppSettings
 from durable_retry.stores.task_hub import TaskHub
 
 DONE = (RouteAnswer(ACCEPTED, "Done."),)
@@ -208,13 +205,3 @@ def test_a_body_at_the_limit_is_read_and_one_over_it_is_not() -> None:
 def test_what_is_not_json_is_reported_as_such(body: bytes) -> None:
     with pytest.raises(InvalidInputError):
         read_as_it_is(a_request(body))
-
-
-def test_there_is_one_tenant_unless_a_header_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    request = func.HttpRequest(
-        "GET", "http://localhost/", headers={"X-MS-CLIENT-PRINCIPAL-ID": "a"}, body=b""
-    )
-    assert tenant_of(request) == ""
-    settings = AppSettings(tenant_header="X-MS-CLIENT-PRINCIPAL-ID")
-    monkeypatch.setattr(module, "app_settings", lambda: settings)
-    assert tenant_of(request) == "a"

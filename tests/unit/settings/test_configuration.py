@@ -36,7 +36,6 @@ def test_nothing_set_gives_the_contracts_defaults() -> None:
     settings = AppSettings.read({})
     assert dependencies_path(settings).name == "dependencies.toml"
     assert settings.max_body_bytes == 64 * 1024
-    assert settings.tenant_header == ""
     assert handler_modules(settings) == ()
 
 

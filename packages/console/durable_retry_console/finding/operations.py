@@ -62,12 +62,11 @@ class OperationSearchPage:
 
 
 async def find_operations(
-    hub: TaskHub, wanted: Question, *, tenant: str, limit: int, cursor: str | None
+    hub: TaskHub, wanted: Question, *, limit: int, cursor: str | None
 ) -> OperationSearchPage:
     """Return the operations that match, the newest first.
 
     Args:
-        tenant: The tenant of the caller, whose keys are looked up at once.
         limit: Most operations of the page; a shorter one may have a cursor.
 
     Raises:
@@ -77,7 +76,7 @@ async def find_operations(
     if cursor is None:
         await write_noted()
     try:
-        return await _find_at_hub(hub, wanted, tenant, limit, cursor)
+        return await _find_at_hub(hub, wanted, limit, cursor)
     except TaskHubUnavailableError as error:
         with suppress(BadCursorError):
             return await _page_of_index(hub, wanted, _place_of_cursor(wanted, cursor), limit, away=str(error))
@@ -104,19 +103,17 @@ async def _page_of_index(
     return OperationSearchPage(documents, None if following is None else following.text())
 
 
-async def _find_at_hub(
-    hub: TaskHub, wanted: Question, tenant: str, limit: int, cursor: str | None
-) -> OperationSearchPage:
+async def _find_at_hub(hub: TaskHub, wanted: Question, limit: int, cursor: str | None) -> OperationSearchPage:
     name = next(filter(None, (getattr(wanted, name) for name in NAMED)), None)
     if wanted.key is None and name is not None and not _is_of_index(cursor):
         return await _page_of_name(hub, wanted, name, limit, cursor)
     place, found = _place_of_cursor(wanted, cursor), list[dict[str, Any]]()
     if wanted.key is not None:
-        found = await _wanted_documents(hub, wanted, named_ids(wanted.key, tenant))
+        found = await _wanted_documents(hub, wanted, named_ids(wanted.key))
         return _page_of_documents(found, place, limit)
     if wanted.words is not None and cursor is None:
         named = await ids_of_name(wanted.words, limit=_MOST_NAMED, cursor=None)
-        ids = [*named_ids(wanted.words, tenant), *named.operation_ids]
+        ids = [*named_ids(wanted.words), *named.operation_ids]
         found = (await _wanted_documents(hub, wanted, ids))[:limit]
         shown = tuple(one["operation_id"] for one in found)
         if wanted.words in shown:

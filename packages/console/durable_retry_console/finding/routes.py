@@ -21,7 +21,7 @@ from durable_retry.http.parameters import (
     one_of,
     text,
 )
-from durable_retry.http.routes import OK, Query, RouteAnswer, Routes, tenant_of
+from durable_retry.http.routes import OK, Query, RouteAnswer, Routes
 from durable_retry.runtime.binding import TaskHub
 from durable_retry_console.finding.found import FoundItem, FoundType
 from durable_retry_console.finding.operations import MAX_READ, find_operations
@@ -40,7 +40,7 @@ HANDLER: Final = text("handler", "Only of this handler.")
 SOURCE: Final = text("source", "Only of this source: `http`, `queue`, `batch`, ...")
 KEY: Final = text(
     "key",
-    "Only of this key, the whole of it; read at once, whatever else there is. A tenant sends its header.",
+    "Only of this key, the whole of it; read at once, whatever else there is.",
 )
 PRIORITY: Final = one_of("priority", Priority, "Only of this priority; without one it is `normal`.")
 
@@ -80,11 +80,10 @@ _PLACED: Final = (CREATED_AFTER, CREATED_BEFORE, LIMIT, CURSOR)
         ),
     ),
 )
-async def list_operations(req: func.HttpRequest, query: Query, hub: TaskHub) -> func.HttpResponse:
+async def list_operations(query: Query, hub: TaskHub) -> func.HttpResponse:
     """List operations, the newest first."""
     question = query.into(Question, words=query[OPERATION_WORDS])
-    tenant, limit, cursor = tenant_of(req), query[LIMIT], query[CURSOR]
-    found = await find_operations(hub, question, tenant=tenant, limit=limit, cursor=cursor)
+    found = await find_operations(hub, question, limit=query[LIMIT], cursor=query[CURSOR])
     items = tuple(map(ListedOperation.read, found.documents))
     return json_answer(Page[ListedOperation](items=items, next_cursor=found.cursor))
 
@@ -101,8 +100,7 @@ async def list_operations(req: func.HttpRequest, query: Query, hub: TaskHub) -> 
         ),
     ),
 )
-async def search_everything(req: func.HttpRequest, query: Query, hub: TaskHub) -> func.HttpResponse:
+async def search_everything(query: Query, hub: TaskHub) -> func.HttpResponse:
     """Find operations, dead letters, outbox events, batches, sagas, bulk actions and activity."""
     question = query.into(Question, words=query[WORDS], kind=query[TYPE])
-    tenant, limit, cursor = tenant_of(req), query[LIMIT], query[CURSOR]
-    return json_answer(await search(hub, question, tenant=tenant, limit=limit, cursor=cursor))
+    return json_answer(await search(hub, question, limit=query[LIMIT], cursor=query[CURSOR]))

@@ -64,19 +64,16 @@ class _ListCursor:
     behind: tuple[str, str] | None = None
 
 
-async def search(
-    hub: TaskHub, question: Question, *, tenant: str, limit: int, cursor: str | None
-) -> Page[FoundItem]:
+async def search(hub: TaskHub, question: Question, *, limit: int, cursor: str | None) -> Page[FoundItem]:
     """Return a page of what matches a question, the newest first.
 
     Args:
-        tenant: The tenant of the caller, whose keys are looked up at once.
         limit: Most items; a shorter page may have a cursor.
 
     Raises:
         BadCursorError: The cursor was not given out here.
     """
-    lists = _lists_for_question(hub, question, tenant)
+    lists = _lists_for_question(hub, question)
     places = dict.fromkeys(lists, _ListCursor()) if cursor is None else _positions_of_cursor(cursor, lists)
     items: list[FoundItem] = []
     while places and len(items) < limit:
@@ -141,19 +138,19 @@ def _positions_of_cursor(cursor: str, lists: Iterable[str]) -> dict[str, _ListCu
 NOT_OURS: Final = "this cursor was not given out here, or for another question"
 
 
-def _lists_for_question(hub: TaskHub, question: Question, tenant: str) -> dict[str, _List]:
-    operations, named = partial(_list_of_operations, hub, question, tenant), frozenset(NAMES)
+def _lists_for_question(hub: TaskHub, question: Question) -> dict[str, _List]:
+    operations, named = partial(_list_of_operations, hub, question), frozenset(NAMES)
     lists: dict[str, tuple[FoundType, type[StrEnum] | None, frozenset[str], _List]] = {
         "operations": (FoundType.OPERATION, OperationState, named, operations),
         "dead_letters": (FoundType.DEAD_LETTER, Status, named, partial(_list_of_dead_letters, question)),
     }
-    operation_ids = frozenset(named_ids(question.words or "", tenant))
+    operation_ids = frozenset(named_ids(question.words or ""))
     for state in EventState:
         ours = partial(_list_of_events, question, state, operation_ids)
         lists[f"{state.value}_events"] = (FoundType.EVENT, EventState, frozenset({"dependency"}), ours)
     lists |= {
-        "batches": (FoundType.BATCH, None, frozenset({"key"}), partial(_list_of_batches, question, tenant)),
-        "sagas": (FoundType.SAGA, None, frozenset({"key"}), partial(_list_of_sagas, hub, question, tenant)),
+        "batches": (FoundType.BATCH, None, frozenset({"key"}), partial(_list_of_batches, question)),
+        "sagas": (FoundType.SAGA, None, frozenset({"key"}), partial(_list_of_sagas, hub, question)),
         "bulk_actions": (
             FoundType.BULK_ACTION,
             BulkState,
@@ -177,10 +174,8 @@ def _lists_for_question(hub: TaskHub, question: Question, tenant: str) -> dict[s
     }
 
 
-async def _list_of_operations(
-    hub: TaskHub, question: Question, tenant: str, limit: int, cursor: str | None
-) -> _Items:
-    page = await find_operations(hub, question, tenant=tenant, limit=limit, cursor=cursor)
+async def _list_of_operations(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> _Items:
+    page = await find_operations(hub, question, limit=limit, cursor=cursor)
     return [found_operation(document) for document in page.documents], page.cursor
 
 
@@ -220,9 +215,9 @@ async def _list_of_events(
     ], following
 
 
-async def _list_of_batches(question: Question, tenant: str, limit: int, cursor: str | None) -> _Items:
+async def _list_of_batches(question: Question, limit: int, cursor: str | None) -> _Items:
     key, most = question.key, min(limit, _WORKFLOWS_READ)
-    page = await (list_batches(most, cursor) if key is None else batches_of_key(key, tenant))
+    page = await (list_batches(most, cursor) if key is None else batches_of_key(key))
     return [
         FoundItem.taken_from(batch, type=FoundType.BATCH, id=batch.batch_id)
         for batch in page.items
@@ -230,11 +225,9 @@ async def _list_of_batches(question: Question, tenant: str, limit: int, cursor: 
     ], page.next_cursor
 
 
-async def _list_of_sagas(
-    hub: TaskHub, question: Question, tenant: str, limit: int, cursor: str | None
-) -> _Items:
+async def _list_of_sagas(hub: TaskHub, question: Question, limit: int, cursor: str | None) -> _Items:
     key, most = question.key, min(limit, _WORKFLOWS_READ)
-    page = await (list_sagas(hub, most, cursor) if key is None else sagas_of_key(hub, key, tenant))
+    page = await (list_sagas(hub, most, cursor) if key is None else sagas_of_key(hub, key))
     return [
         FoundItem.taken_from(saga, type=FoundType.SAGA, id=saga.saga_id, error=_saga_error(saga))
         for saga in page.items

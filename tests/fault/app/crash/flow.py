@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
-from durable_retry.engine.operations.keys import explicit_scope, operation_id_for
+from durable_retry.engine.operations.keys import EXPLICIT_SCOPE, operation_id_for
 from durable_retry.engine.outbox import StoredEvent, number_of, operation_id_of
 from durable_retry.stores.outbox.events import events_of
 from durable_retry.stores.outbox.index import OUTBOX_TABLE
@@ -21,7 +21,7 @@ QUEUE: Final = "part-kills"
 
 
 def operation_id(key: str) -> str:
-    return operation_id_for(explicit_scope(""), key)
+    return operation_id_for(EXPLICIT_SCOPE, key)
 
 
 def without_run(key: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.operations.envelope import parse_key
 from durable_retry.engine.operations.keys import (
+    EXPLICIT_SCOPE,
     EnvelopeName,
     KeyCompletion,
     KeyRecord,
@@ -18,7 +19,6 @@ from durable_retry.engine.operations.keys import (
     complete,
     envelope_key,
     expire,
-    explicit_scope,
     fields_name,
     is_live,
     is_operation_id,
@@ -55,15 +55,13 @@ def test_a_long_name_is_hashed() -> None:
 
 def test_names_of_different_kinds_never_meet() -> None:
     scopes = {
-        explicit_scope(""),
-        explicit_scope("tenant"),
+        EXPLICIT_SCOPE,
         envelope_key(EnvelopeName("s", "i")).scope,
-        envelope_key(EnvelopeName("s", "i"), "tenant").scope,
         source_name("queue", "operations", "i").scope,
         source_name("queue", "other", "i").scope,
         fields_name(BODY, ["/dependency"]).scope,
     }
-    assert len(scopes) == 7
+    assert len(scopes) == 5
 
 
 def test_fields_name_a_payload_whatever_their_order() -> None:

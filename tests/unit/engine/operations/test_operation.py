@@ -306,16 +306,13 @@ def test_a_priority_is_that_of_the_operation_or_of_its_dependency() -> None:
     assert problems_of(priority="urgent")[0].pointer == "/priority"
 
 
-def test_debounce_keys_are_those_of_a_tenant_and_a_target() -> None:
+def test_debounce_keys_are_those_of_a_target() -> None:
     entities = {
-        debounce_entity_for(scope, target, "k")
-        for scope in ("key:", "key:acme", "event:other")
+        debounce_entity_for(target, key)
         for target in ("handler ship", "dependency ship")
+        for key in ("k", "other")
     }
-    assert len(entities) == 6
-    same = debounce_entity_for("key:", "handler ship", "k")
-    assert debounce_entity_for("event:", "handler ship", "k") == same
-    assert debounce_entity_for("source:queue/orders", "handler ship", "k") == same
+    assert len(entities) == 4
 
 
 def test_a_later_start_is_kept_where_the_deadline_is_counted_anew() -> None:

@@ -240,7 +240,7 @@ BINARY: Final = {"ce-specversion": "1.0", "ce-id": "e-1", "ce-source": "/orders"
 
 
 def limit_key_of(document: Any, headers: dict[str, str]) -> str | None:
-    envelope = SubmissionHeaders.read(headers, "").envelope_of(document)
+    envelope = SubmissionHeaders.read(headers).envelope_of(document)
     return read_operation(envelope, Naming(own=OWN), TARGETS, source="http", now=NOON).limit_key
 
 

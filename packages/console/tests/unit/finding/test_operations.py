@@ -12,7 +12,7 @@ from durable_retry import clock
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState, Priority
-from durable_retry.engine.operations.keys import explicit_scope, operation_id_for
+from durable_retry.engine.operations.keys import EXPLICIT_SCOPE, operation_id_for
 from durable_retry.engine.operations.status import ListedOperation, last_error
 from durable_retry.services.calls import CALL_SOURCE
 from durable_retry.stores.operations.index import OperationEntry, OperationList, write_entries
@@ -103,7 +103,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
 
 
 async def page(wanted: Question, limit: int = 50, cursor: str | None = None) -> OperationSearchPage:
-    return await find_operations(TaskHub(""), wanted, tenant="", limit=limit, cursor=cursor)
+    return await find_operations(TaskHub(""), wanted, limit=limit, cursor=cursor)
 
 
 def ids(found: OperationSearchPage) -> list[str]:
@@ -332,7 +332,7 @@ async def test_what_shares_a_name_is_read_at_once_however_old_it_is(
 
 
 async def test_a_key_is_read_at_once(hub: Hub) -> None:
-    operation_id = hub.add(operation_id_for(explicit_scope(""), "order-42"), key="order-42")
+    operation_id = hub.add(operation_id_for(EXPLICIT_SCOPE, "order-42"), key="order-42")
     hub.add("op-other", key="order-43")
     assert await pages(Question(key="order-42")) == [[operation_id]]
     assert await pages(Question(key="order-42", status=OperationState.RUNNING)) == [[]]
@@ -340,7 +340,7 @@ async def test_a_key_is_read_at_once(hub: Hub) -> None:
 
 
 async def test_operations_of_one_key_in_several_scopes_are_paged_too(hub: Hub) -> None:
-    scopes = (explicit_scope(""), "fields:", "source:queue/operations", f"source:{CALL_SOURCE}")
+    scopes = (EXPLICIT_SCOPE, "fields:", "source:queue/operations", f"source:{CALL_SOURCE}")
     for age, scope in enumerate(scopes):
         hub.add(operation_id_for(scope, "k"), timedelta(seconds=age), key="k")
     found = await pages(Question(key="k"), limit=2)
@@ -371,16 +371,10 @@ async def test_the_operation_of_exactly_this_key_is_on_the_first_page_and_on_no_
     for number in range(1_000):
         hub.add(f"op-{number}", timedelta(seconds=number))
     related = [hub.add(f"op-x{age}", timedelta(seconds=age), correlation_id="order-42-b") for age in (1, 2)]
-    old = hub.add(operation_id_for(explicit_scope(""), "order-42"), timedelta(hours=9), key="order-42")
+    old = hub.add(operation_id_for(EXPLICIT_SCOPE, "order-42"), timedelta(hours=9), key="order-42")
     found = await pages(Question(words="order-42"), limit)
     assert old in found[0]
     assert sorted(chain(*found)) == sorted([*related, old])
-
-
-async def test_a_tenant_finds_its_own_key(hub: Hub) -> None:
-    hub.add(operation_id_for(explicit_scope("acme"), "k"), key="k")
-    found = await find_operations(TaskHub(""), Question(key="k"), tenant="acme", limit=5, cursor=None)
-    assert len(found.documents) == 1
 
 
 async def test_filters_narrow_each_other(hub: Hub) -> None:

@@ -50,10 +50,9 @@ class Lists:
     gap: int = 0
 
     async def find_operations(
-        self, _hub: TaskHub, _wanted: Question, *, tenant: str, limit: int, cursor: str | None
+        self, _hub: TaskHub, _wanted: Question, *, limit: int, cursor: str | None
     ) -> OperationSearchPage:
         self.asked["operations"] += 1
-        assert tenant == "acme"
         at = int(cursor or -self.gap)
         if at < 0:
             return OperationSearchPage([], str(at + 1))
@@ -78,8 +77,7 @@ class Lists:
         items, following = paged(self.batches, limit, cursor)
         return Page[BatchSummary](items=tuple(items), next_cursor=following)
 
-    async def batches_of_key(self, key: str, tenant: str) -> Page[BatchSummary]:
-        assert tenant == "acme"
+    async def batches_of_key(self, key: str) -> Page[BatchSummary]:
         return Page[BatchSummary](items=tuple(each for each in self.batches if each.key == key))
 
     async def list_sagas(self, *_: object) -> Page[SagaDocument]:
@@ -136,7 +134,7 @@ def batch(batch_id: str, age: float) -> BatchSummary:
 @pytest.mark.parametrize("priority", [None, *Priority])
 async def test_an_operation_is_shown_with_its_priority(lists: Lists, priority: Priority | None) -> None:
     lists.operations = [operation(1, 1, **({} if priority is None else {"priority": priority.value}))]
-    page = await search(TaskHub(""), ANY, tenant="acme", limit=1, cursor=None)
+    page = await search(TaskHub(""), ANY, limit=1, cursor=None)
     assert [one.priority for one in page.items] == [priority or Priority.NORMAL]
 
 
@@ -170,7 +168,7 @@ def lists(monkeypatch: pytest.MonkeyPatch) -> Lists:
 async def pages(question: Question, limit: int = 50) -> list[list[str]]:
     found, cursor = [], None
     while True:
-        page = await search(TaskHub(""), question, tenant="acme", limit=limit, cursor=cursor)
+        page = await search(TaskHub(""), question, limit=limit, cursor=cursor)
         assert len(page.items) <= limit
         assert list(page.items) == sorted(page.items, key=lambda one: (one.created_at, one.id), reverse=True)
         found.append([one.id for one in page.items])
@@ -244,7 +242,7 @@ async def test_words_are_looked_for_in_every_name_of_an_event(lists: Lists) -> N
 
 
 async def test_who_did_what_is_found_by_words_and_by_the_key_of_an_operation(lists: Lists) -> None:
-    key_id = named_ids("order-42", "acme")[1]
+    key_id = named_ids("order-42")[1]
     lists.activity = [
         act("cancelled the operation", TargetType.OPERATION, key_id, reason="a duplicate"),
         act("opened the circuit", TargetType.CIRCUIT, "payments", dependency="payments"),
@@ -252,7 +250,7 @@ async def test_who_did_what_is_found_by_words_and_by_the_key_of_an_operation(lis
     assert await pages(Question(words="order-42")) == [[key_id]]
     assert await pages(Question(words="duplicate ADA")) == [[key_id]]
     assert await pages(Question(dependency="payments", kind=FoundType.ACTIVITY)) == [["payments"]]
-    page = await search(TaskHub(""), Question(words="duplicate"), tenant="acme", limit=9, cursor=None)
+    page = await search(TaskHub(""), Question(words="duplicate"), limit=9, cursor=None)
     (found,) = page.items
     assert (found.name, found.status, found.error) == (
         "ada cancelled the operation",
@@ -275,7 +273,7 @@ async def test_an_item_says_in_one_line_why_an_operation_did_not_go_through(list
         operation(2, 2, attempts=attempts, status="waiting_retry", next_attempt_at=at(-9)),
         operation(3, 3, attempts=attempts, status="dead_lettered", dead_letter=letter),
     ]
-    page = await search(TaskHub(""), ANY, tenant="acme", limit=9, cursor=None)
+    page = await search(TaskHub(""), ANY, limit=9, cursor=None)
     assert [(one.error, one.dead_letter_id) for one in page.items] == [
         (None, None),
         ("status 503", None),
@@ -297,4 +295,4 @@ async def test_an_item_says_in_one_line_why_an_operation_did_not_go_through(list
 @pytest.mark.usefixtures("lists")
 async def test_a_cursor_from_elsewhere_is_refused(cursor: str) -> None:
     with pytest.raises(BadCursorError):
-        await search(TaskHub(""), ANY, tenant="acme", limit=9, cursor=cursor)
+        await search(TaskHub(""), ANY, limit=9, cursor=cursor)
