@@ -119,14 +119,14 @@ class PersonActed:
     """Somebody changed something through the API, and it was accepted.
 
     Attributes:
-        who: The name of a person or a key; None where it is not known.
+        who: The name of a person or a key; `api` where it is not known.
         what: Words such as `archived the dead letter`.
         reason: In the words of whoever acted.
         dependency: The one that it is about; None where that is not known.
         limit_key: Whose circuit it is about; None for a dependency's own, and for all else.
     """
 
-    who: str | None
+    who: str
     what: str
     target: TargetType
     target_id: str

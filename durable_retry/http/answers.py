@@ -25,6 +25,7 @@ TOO_LARGE: Final = "/problems/body-too-large"
 TASK_HUB_AWAY: Final = "/problems/task-hub-unavailable"
 STORAGE_AWAY: Final = "/problems/storage-unavailable"
 OVERLOADED: Final = "/problems/overloaded"
+UNAUTHORIZED: Final = "/problems/unauthorized"
 FORBIDDEN: Final = "/problems/forbidden"
 WRONG_STATE: Final = "/problems/wrong-state"
 NO_TYPE: Final = "about:blank"
@@ -62,6 +63,13 @@ def sentence(error: Exception) -> str:
     """Return the text of an error, which is a clause, as a sentence."""
     text = str(error)
     return f"{text[:1].upper()}{text[1:]}."
+
+
+class UnauthorizedError(ProblemError):
+    """401: nobody can tell who calls."""
+
+    status = HTTPStatus.UNAUTHORIZED
+    type_ = UNAUTHORIZED
 
 
 class ForbiddenError(ProblemError):

@@ -4,8 +4,11 @@ People come from App Service authentication ("Easy Auth"): it sets `X-MS-CLIENT-
 and drops what a caller sent under these names. Where it is off, anybody can send these headers, and they are
 not read.
 
-The host checks function keys and does not give their names to Python. A key whose SHA-256 the settings hold
-has a name and a role; any other key is an operator's without a name.
+The host checks function keys and does not give their names to Python. Where `CALLER_KEYS` lists keys by their
+SHA-256, a listed key has a name and a role, and any other is nobody's.
+
+The host looks at the first of several keys and hands all of them on, joined by commas; which one it let in
+cannot be told here. So a request has one key, or is refused.
 """
 
 import base64
@@ -19,6 +22,7 @@ from typing import Any, Final
 import azure.functions as func
 
 from durable_retry.engine.facts import PersonActed, TargetType
+from durable_retry.http.answers import UnauthorizedError
 from durable_retry.settings.callers import CallerSettings, Role
 from durable_retry.telemetry.facts import report
 
@@ -30,6 +34,8 @@ _NAME: Final = "x-ms-client-principal-name"
 _ID: Final = "x-ms-client-principal-id"
 _KEY_HEADER: Final = "x-functions-key"
 _KEY_PARAMETER: Final = "code"
+_JOINS: Final = ","
+"""Stands between the values of a header or parameter that was sent twice; no key has it."""
 
 _ROLE_CLAIMS: Final = frozenset(
     {"roles", "role", "groups", "http://schemas.microsoft.com/ws/2008/06/identity/claims/role"}
@@ -57,24 +63,59 @@ class Caller:
 ANYBODY: Final = Caller()
 
 
-def caller_of(request: func.HttpRequest, settings: CallerSettings) -> Caller:
-    """Return who sent a request, as far as the settings recognise callers."""
+def key_of(request: func.HttpRequest) -> str | None:
+    """Return the function key of a request; None without one.
+
+    Raises:
+        UnauthorizedError: It has several. The same one in the header and in the query is one.
+    """
+    in_header: str | None = request.headers.get(_KEY_HEADER)
+    # As the host: a parameter's name may be written in any case.
+    in_query = [value for name, value in request.params.items() if name.lower() == _KEY_PARAMETER]
+    keys = in_query if in_header is None else [in_header, *in_query]
+    if len(in_query) > 1 or len(set(keys)) > 1 or any(_JOINS in key for key in keys):
+        raise UnauthorizedError(
+            f"The request has more than one function key: send one, as {_KEY_HEADER} or as {_KEY_PARAMETER}."
+        )
+    return keys[0] if keys else None
+
+
+def caller_of(request: func.HttpRequest, settings: CallerSettings | None) -> Caller:
+    """Return who sent a request.
+
+    Args:
+        settings: None where they say nothing about any caller.
+
+    Raises:
+        UnauthorizedError: It has several keys, or one that is nobody's.
+    """
+    key = key_of(request)
+    if settings is None:
+        return ANYBODY
+    person = _signed_in_person(request, settings)
+    by_key = _caller_by_key(settings, key, is_person=person is not None)
+    # A person with a key that only reads does not change anything either.
+    return by_key if person is None else Caller(person.known_name, person.role.within(by_key.role))
+
+
+def _signed_in_person(request: func.HttpRequest, settings: CallerSettings) -> Caller | None:
     header: Callable[[str], str | None] = request.headers.get
-    by_key = _caller_by_key(settings, header(_KEY_HEADER) or request.params.get(_KEY_PARAMETER))
     if not settings.trusts_principals or (header(_ID) is None and header(_PRINCIPAL) is None):
-        return by_key
+        return None
     claims = frozenset(_role_claims(header(_PRINCIPAL)))
     name = header(_NAME) or header(_ID)
-    # A person with a key that only reads does not change anything either.
-    role = settings.role_of(claims).within(by_key.role)
-    return Caller(None if name is None else name[:_MAX_NAME_CHARS], role)
+    return Caller(None if name is None else name[:_MAX_NAME_CHARS], settings.role_of(claims))
 
 
-def _caller_by_key(settings: CallerSettings, key: str | None) -> Caller:
-    if not settings.caller_keys or not key:
+def _caller_by_key(settings: CallerSettings, key: str | None, *, is_person: bool) -> Caller:
+    if not settings.caller_keys or (is_person and not key):
         return ANYBODY
+    if not key:
+        raise UnauthorizedError("The request has no function key.")
     caller = settings.caller_keys.get(sha256(key.encode()).hexdigest())
-    return ANYBODY if caller is None else Caller(caller.name, caller.role)
+    if caller is None:
+        raise UnauthorizedError(f"The function key is not listed in {settings.name_of('caller_keys')}.")
+    return Caller(caller.name, caller.role)
 
 
 def _role_claims(principal: str | None) -> Iterator[str]:
@@ -134,7 +175,7 @@ def report_act(act: Act, given: Mapping[str, Any], in_path: str | None, answer: 
     reason = next((text for name in ("reason", "note", "text") if (text := getattr(body, name, None))), None)
     dependency = given.get("dependency") or _dependency_in(document) or getattr(body, "dependency", None)
     limit_key = getattr(body, "limit_key", None)
-    report(PersonActed(who.known_name, what, act.target, target_id, reason, dependency, limit_key))
+    report(PersonActed(who.name, what, act.target, target_id, reason, dependency, limit_key))
 
 
 def _dependency_in(document: Mapping[str, Any]) -> str | None:

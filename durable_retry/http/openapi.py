@@ -29,6 +29,7 @@ from durable_retry.http.routes import (
     NOT_MODIFIED,
     OK,
     TOO_LARGE,
+    UNAUTHORIZED,
     AnswerModel,
     Route,
     RouteAnswer,
@@ -59,6 +60,10 @@ _BINARY_CLOUD_EVENT: Final = (
 
 PROBLEMS: Final[Mapping[HTTPStatus, str]] = {
     INVALID: "What was sent does not validate; `errors` lists every mistake with its pointer.",
+    UNAUTHORIZED: (
+        "There is no key, it is nobody's, or there are several; `type` ends in `/unauthorized`. What the "
+        "host refuses has no body."
+    ),
     FORBIDDEN: "The caller's role does not allow it; `type` ends in `/forbidden`.",
     MISSING: "There is no such thing.",
     CONFLICT: "The state of the thing does not allow it.",
@@ -86,7 +91,6 @@ _SECURITY: Final = {
 _NOT_MODIFIED: Final = RouteAnswer(
     NOT_MODIFIED, "It says what the version that was named says.", headers=("ETag",), media_type=""
 )
-_NO_KEY: Final = {"description": "The key is missing or wrong. The host's own answer, without a body."}
 
 
 def openapi_document(routes: Iterable[Route], version: str, prefix: str) -> dict[str, Any]:
@@ -204,8 +208,6 @@ def _response_objects(route: Route, examples: Examples) -> Iterator[tuple[str, d
         yield str(NOT_MODIFIED.value), _response_object(_NOT_MODIFIED, _NOT_MODIFIED.headers, examples)
     for status in route.problems:
         yield str(status.value), _problem_response(status)
-    if not route.anonymous:
-        yield str(HTTPStatus.UNAUTHORIZED.value), _NO_KEY
 
 
 def _response_object(answer: RouteAnswer, headers: Iterable[str], examples: Examples) -> dict[str, Any]:

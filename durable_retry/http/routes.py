@@ -5,6 +5,7 @@ the table by which requests find their route (`dispatch.py`) and from which `ope
 
     input invalid, unknown query parameter  400, `/problems/invalid-input`, with every mistake
     body too large                          413, `/problems/body-too-large`
+    nobody's key, or more than one key      401, `/problems/unauthorized`
     the caller's role does not allow it     403, `/problems/forbidden`
     task hub away                           503, `/problems/task-hub-unavailable`
     storage away                            503, `/problems/storage-unavailable`
@@ -43,6 +44,7 @@ type RouteAnswering = Callable[[func.HttpRequest, TaskHub, InPath], Awaitable[fu
 OK: Final = HTTPStatus.OK
 ACCEPTED: Final = HTTPStatus.ACCEPTED
 INVALID: Final = HTTPStatus.BAD_REQUEST
+UNAUTHORIZED: Final = HTTPStatus.UNAUTHORIZED
 FORBIDDEN: Final = HTTPStatus.FORBIDDEN
 MISSING: Final = HTTPStatus.NOT_FOUND
 CONFLICT: Final = HTTPStatus.CONFLICT
@@ -57,8 +59,8 @@ PAGING: Final = (LIMIT, CURSOR)
 
 _log = logging.getLogger(__name__)
 
-# Query parameters in which the Functions host takes its keys.
-_OF_THE_HOST: Final = frozenset({"code", "clientId"})
+# Query parameters in which the Functions host takes its keys, in any case.
+_OF_THE_HOST: Final = frozenset({"code", "clientid"})
 
 
 def read_body[T](
@@ -110,7 +112,7 @@ class Query:
 def read_query(parameters: Iterable[Parameter[Any]], sent: Mapping[str, str]) -> Query:
     """Read a query by the parameters that its route declares."""
     declared = {parameter.name: parameter for parameter in parameters if parameter.place == "query"}
-    unknown = sorted(sent.keys() - declared.keys() - _OF_THE_HOST)
+    unknown = sorted(name for name in sent if name not in declared and name.lower() not in _OF_THE_HOST)
     taken = f"this route takes {', '.join(sorted(declared)) or 'none'}"
     problems = [Problem(pointer_of(name), f"is not a known parameter; {taken}") for name in unknown]
     values: dict[str, Any] = {}
@@ -215,9 +217,9 @@ class Route:
     @property
     def problems(self) -> tuple[HTTPStatus, ...]:
         """The status of every problem document that it can answer."""
-        forbidden = () if self.anonymous else (FORBIDDEN,)
+        refused = () if self.anonymous else (UNAUTHORIZED, FORBIDDEN)
         errors = self._usual_errors if self.errors is None else self.errors
-        return (INVALID, *forbidden, *(() if self.body is None else (TOO_LARGE,)), *errors)
+        return (INVALID, *refused, *(() if self.body is None else (TOO_LARGE,)), *errors)
 
     @property
     def _usual_errors(self) -> tuple[HTTPStatus, ...]:
@@ -333,8 +335,9 @@ def _finished(route: Route, given: Mapping[str, Any], response: func.HttpRespons
 
 def _admitted_caller(route: Route, request: func.HttpRequest, in_path: InPath) -> Caller:
     """Return the caller of a route; who changes something under a name is in the log."""
-    settings = caller_settings()
-    who = ANYBODY if settings is None else caller_of(request, settings)
+    if route.anonymous:
+        return ANYBODY
+    who = caller_of(request, caller_settings())
     if who.role not in route.roles:
         raise ForbiddenError(who.name, who.role, route.roles)
     if who.known_name is not None and route.changes:

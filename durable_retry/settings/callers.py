@@ -14,6 +14,9 @@ from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.settings.group import SettingsGroup, setting
 
 _KEY_ENTRY: Final = re.compile(r"([A-Za-z0-9_.\-]{1,64})=(caller|reader|operator):([0-9a-f]{64})")
+_KEY_FORM: Final = (
+    "name=ROLE:SHA256, with reader, operator or caller and the key's SHA-256 in 64 hexadecimal digits"
+)
 
 
 class Role(StrEnum):
@@ -52,17 +55,21 @@ def _parsed_names(text: Any) -> Any:
 def _parsed_keys(text: Any) -> Any:
     if not isinstance(text, str):
         return text
-    entries = [_KEY_ENTRY.fullmatch(part) for part in text.split()]
-    # Without the value: somebody may have written the key itself.
-    form = "name=ROLE:SHA256, with reader, operator or caller and the key's SHA-256 in 64 hexadecimal digits"
-    wrong = [
-        Problem("", f"entry {number} must be {form}")
-        for number, entry in enumerate(entries, 1)
-        if entry is None
-    ]
+    keys, wrong = dict[str, CallerKey](), list[Problem]()
+    for number, part in enumerate(text.split(), 1):
+        entry = _KEY_ENTRY.fullmatch(part)
+        if entry is None:
+            # Without the value: somebody may have written the key itself.
+            wrong.append(Problem("", f"entry {number} must be {_KEY_FORM}"))
+            continue
+        key = CallerKey(entry[1], Role(entry[2]))
+        if keys.setdefault(entry[3], key) != key:
+            wrong.append(
+                Problem("", f"entry {number} has the key of {keys[entry[3]].name}, and is not the same")
+            )
     if wrong:
         raise InvalidInputError(wrong)
-    return {entry[3]: CallerKey(entry[1], Role(entry[2])) for entry in entries if entry is not None}
+    return keys
 
 
 class CallerSettings(SettingsGroup):
@@ -80,7 +87,8 @@ class CallerSettings(SettingsGroup):
     )
     caller_keys: Annotated[Mapping[str, CallerKey], BeforeValidator(_parsed_keys)] = setting(
         "Names and roles of function keys, `name=ROLE:SHA256` separated by spaces, with the role `reader`, "
-        "`operator` or `caller` and the key's SHA-256 in hexadecimal. Any other key is an operator's.",
+        "`operator` or `caller` and the key's SHA-256 in hexadecimal. Any other key gets 401. Not set: every "
+        "key is an operator's.",
         {},
     )
     website_auth_enabled: str = setting(

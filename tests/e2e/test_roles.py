@@ -1,5 +1,6 @@
 """Keys that `onebox keys` has made, each with the role that the app gives it."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -79,6 +80,31 @@ def test_a_key_does_what_its_role_may(
     changed = answer("POST", CHANGES)
     assert changed.status_code == changes
     assert answer("GET", "/runtime/webhooks/durabletask/instances").status_code == httpx.codes.UNAUTHORIZED
+
+
+@pytest.mark.parametrize("first", ["a caller's", "an operator's"])
+def test_a_key_sent_twice_is_refused(locked: System, keys: dict[str, str], first: str) -> None:
+    """The host would look at the first and the app at all of them."""
+    sent = (keys["caller"], "x") if first == "a caller's" else (keys["operator"], keys["caller"])
+    requests = [
+        {"headers": [("x-functions-key", key) for key in sent]},
+        {"params": [("code", key) for key in sent]},
+        {"headers": {"x-functions-key": sent[0]}, "params": {"code": sent[1]}},
+    ]
+    for request in requests:
+        answer = locked.client.post(CHANGES, **request)  # type: ignore[arg-type]
+        assert answer.status_code == httpx.codes.UNAUTHORIZED
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_key_that_is_not_listed_is_nobodys(
+    locked: System, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The host lets it in: it is the one of `keys.json`."""
+    path = folder_of(tmp_path_factory) / "data" / "keys.json"
+    unlisted = json.loads(path.read_text())["function"]
+    answer = locked.client.get("/api/operations", headers={"x-functions-key": unlisted})
+    assert (answer.status_code, answer.json()["type"]) == (401, "/problems/unauthorized")
 
 
 def test_without_a_key_nothing_is_answered(locked: System) -> None:

@@ -169,7 +169,8 @@ class Api:
 
 def _document(answer: httpx.Response, url: str) -> Any:
     if answer.status_code == HTTPStatus.UNAUTHORIZED:
-        detail = f"the function key is missing or wrong: set --function-key or {KEY.name}"
+        refusal = "" if (document := _problem(answer)) is _FOREIGN else f" ({document.get('detail')})"
+        detail = f"the function key is missing or wrong{refusal}: set --function-key or {KEY.name}"
         raise ApiError({"status": answer.status_code, "title": "Unauthorized", "detail": detail})
     document = _problem(answer)
     if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:

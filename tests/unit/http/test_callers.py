@@ -10,7 +10,8 @@ import azure.functions as func
 import pytest
 
 from durable_retry import api
-from durable_retry.http.callers import Caller, caller_of
+from durable_retry.http.answers import UnauthorizedError
+from durable_retry.http.callers import Caller, caller_of, key_of
 from durable_retry.http.routes import Route
 from durable_retry.settings.callers import CallerKey, CallerSettings, Role, caller_settings
 from durable_retry.settings.group import SettingsError
@@ -65,6 +66,7 @@ def test_the_role_of_a_person(operators: str, readers: str, claims: set[str], ro
         (AUTH | {"READER_ROLES": "support"}, "OPERATOR_ROLES", "nobody could change anything"),
         ({"CALLER_KEYS": "pager=reader:the-key-itself"}, "CALLER_KEYS", "entry 1 must be name=ROLE:SHA256"),
         ({"CALLER_KEYS": f"pager=owner:{HASH}"}, "CALLER_KEYS", "entry 1"),
+        ({"CALLER_KEYS": f"a=reader:{HASH} b=operator:{HASH}"}, "CALLER_KEYS", "entry 2 has the key of a"),
     ],
 )
 def test_a_mistake_stops_the_start(environ: dict[str, str], name: str, what: str) -> None:
@@ -147,7 +149,72 @@ def test_a_key_has_a_name_and_a_role(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_of(monkeypatch, CALLER_KEYS=KEYS)
     assert caller_of(a_request({"x-functions-key": KEY}), settings) == Caller("pager", Role.READER)
     assert caller_of(a_request({}, {"code": KEY}), settings) == Caller("pager", Role.READER)
-    assert caller_of(a_request({"x-functions-key": "another"}), settings) == Caller(None, Role.OPERATOR)
+
+
+@pytest.mark.parametrize(
+    ("headers", "params", "detail"),
+    [
+        ({}, {}, "has no function key"),
+        ({"x-functions-key": ""}, {}, "has no function key"),
+        ({"x-functions-key": "another"}, {}, "is not listed in CALLER_KEYS"),
+        ({}, {"code": "another"}, "is not listed in CALLER_KEYS"),
+    ],
+)
+def test_where_keys_are_listed_any_other_is_nobodys(
+    monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], params: dict[str, str], detail: str
+) -> None:
+    settings = settings_of(monkeypatch, WEBSITE_AUTH_ENABLED="True", CALLER_KEYS=KEYS)
+    with pytest.raises(UnauthorizedError, match=detail):
+        caller_of(a_request(headers, params), settings)
+
+
+def test_a_person_needs_a_listed_key_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of(monkeypatch, WEBSITE_AUTH_ENABLED="True", CALLER_KEYS=KEYS)
+    assert caller_of(a_request(signed_in()), settings) == Caller("ada@example.com", Role.OPERATOR)
+    with pytest.raises(UnauthorizedError):
+        caller_of(a_request(signed_in() | {"x-functions-key": "another"}), settings)
+
+
+@pytest.mark.parametrize(
+    ("headers", "params"),
+    [
+        ({"x-functions-key": KEY}, {}),
+        ({}, {"code": KEY}),
+        ({}, {"Code": KEY}),  # as the host
+        ({"x-functions-key": KEY}, {"code": KEY}),
+    ],
+)
+def test_a_key_is_read_wherever_the_host_reads_it(headers: dict[str, str], params: dict[str, str]) -> None:
+    assert key_of(a_request(headers, params)) == KEY
+
+
+@pytest.mark.parametrize(
+    ("headers", "params"),
+    [
+        # The host joins the values of a name that was sent twice.
+        ({"x-functions-key": f"{KEY},x"}, {}),
+        ({"x-functions-key": f"{KEY},{KEY}"}, {}),
+        ({}, {"code": f"x,{KEY}"}),
+        ({"x-functions-key": KEY}, {"code": "x"}),
+        ({"x-functions-key": ""}, {"code": KEY}),
+        ({}, {"code": KEY, "CODE": KEY}),
+    ],
+)
+@pytest.mark.parametrize("environ", [{}, {"CALLER_KEYS": KEYS}, AUTH])
+async def test_several_keys_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    headers: dict[str, str],
+    params: dict[str, str],
+    environ: dict[str, str],
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    route = route_of("archive_dead_letter")
+    answer = await route.respond(a_request(headers, params), TaskHub("{}"), {"dead_letter_id": "x"})
+    document = json.loads(answer.get_body())
+    assert (answer.status_code, answer.mimetype) == (401, "application/problem+json")
+    assert document["type"] == "/problems/unauthorized"
+    assert "more than one function key" in document["detail"]
 
 
 def test_a_person_with_a_key_that_reads_only_reads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,6 +252,11 @@ def test_only_get_and_previews_need_no_operator(route: Route) -> None:
     assert (403 in [status.value for status in route.problems]) is not route.anonymous
 
 
+def route_of(function: str) -> Route:
+    (route,) = (each for each in api.table() if each.function == function)
+    return route
+
+
 async def answer_of(route: Route, headers: Mapping[str, str]) -> tuple[int, Any]:
     """Have a route answer, without the durable client."""
     request = func.HttpRequest(
@@ -216,7 +288,7 @@ async def test_a_reader_is_refused_on_every_route_that_changes(
 
 
 async def test_headers_of_a_person_mean_nothing_where_the_platform_does_not_authenticate() -> None:
-    (route,) = (each for each in api.table() if each.function == "archive_dead_letter")
+    route = route_of("archive_dead_letter")
     headers = signed_in(("roles", "support")) | {"x-functions-key": KEY}
     assert (await answer_of(route, headers))[0] == 400  # and not 403
 

@@ -54,7 +54,7 @@ def test_the_dependency_is_that_of_what_was_acted_on(
     acts: list[PersonActed], document: dict[str, Any], dependency: str | None
 ) -> None:
     answered(DONE, document)
-    assert [(act.target_id, act.dependency) for act in acts] == [("dl-1", dependency)]
+    assert [(act.who, act.target_id, act.dependency) for act in acts] == [("api", "dl-1", dependency)]
 
 
 def test_an_answer_without_the_id_is_no_act(acts: list[PersonActed]) -> None:

@@ -43,7 +43,10 @@ class ActivityItem(Answer):
         Instant | None, Field(description="End of an outage; null while it goes on, and for everything else.")
     ] = None
     kind: ActivityKind
-    who: Annotated[str | None, Field(description="A person or a key; null where nobody is known.")]
+    who: Annotated[
+        str | None,
+        Field(description="A person or a key, `api` where it has no name; null where nobody acted."),
+    ]
     what: Annotated[str, Field(description="For a person, such as `archived the dead letter`.")]
     target: ActivityTarget
     reason: str | None = None

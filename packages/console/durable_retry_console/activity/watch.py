@@ -8,7 +8,6 @@ from durable_retry import clock
 from durable_retry.engine.base.text import counted
 from durable_retry.engine.circuit.breaker import AUTOMATIC, FREE
 from durable_retry.engine.facts import CircuitChanged, PersonActed, TargetType
-from durable_retry.http.callers import UNNAMED
 from durable_retry.settings.configuration import api_path
 from durable_retry.telemetry.facts import subscribe
 from durable_retry_console.activity.shapes import ActivityItem, ActivityKind, ActivityTarget
@@ -58,7 +57,7 @@ def _note_outage(fact: CircuitChanged) -> None:
         at=fact.opened_at,
         until=ended_at,
         kind=ActivityKind.CIRCUIT,
-        who=None if fact.by in {AUTOMATIC, UNNAMED} else fact.by,
+        who=None if fact.by == AUTOMATIC else fact.by,
         what=_outage_words(fact, fact.opened_at, ended_at),
         target=target_of(TargetType.CIRCUIT, fact.dependency, fact.limit_key),
         reason=fact.evidence,

@@ -29,6 +29,13 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 _CALLER_KEYS: Final = "CALLER_KEYS"
 
 
+class SeveralKeysError(Exception):
+    """A request has more than one key."""
+
+    def __init__(self) -> None:
+        super().__init__(f"The request has more than one key: send one, as {_HEADER} or as {_PARAMETER}.")
+
+
 class Level(StrEnum):
     """The authorization levels of the host."""
 
@@ -121,16 +128,38 @@ class Keys:
         return None if self._values is None else self._values[Level.SYSTEM]
 
     def let_in(self, request: Request, level: Level) -> bool:
-        """Return whether a request carries a key for this level."""
+        """Return whether a request carries a key for this level.
+
+        Raises:
+            SeveralKeysError: It carries more than one.
+        """
         if self._values is None or level is Level.ANONYMOUS:
             return True
-        given = request.headers.get(_HEADER) or request.query_params.get(_PARAMETER) or ""
+        given = key_of(request)
         wanted = [_digest(self._values[each]) for each in (level, Level.ADMIN)]
         if level is Level.FUNCTION:
             wanted += [each.sha256 for each in self._named]
         # All are compared in full, whatever the first gives: the time taken reveals nothing.
         matches = [hmac.compare_digest(_digest(given), each) for each in wanted]
         return any(matches)
+
+
+def key_of(request: Request) -> str:
+    """Return the key of a request; "" without one.
+
+    The host takes the first of several, and an app may take another one: so they are refused here. The same
+    one in the header and in the query is one.
+
+    Raises:
+        SeveralKeysError: It has several.
+    """
+    in_header = request.headers.getlist(_HEADER)
+    # As in the host, in any case.
+    in_query = [value for name, value in request.query_params.multi_items() if name.lower() == _PARAMETER]
+    keys = [*in_header, *in_query]
+    if len(in_header) > 1 or len(in_query) > 1 or len(set(keys)) > 1 or any("," in key for key in keys):
+        raise SeveralKeysError
+    return keys[0] if keys else ""
 
 
 def _create(path: Path) -> dict[str, Any]:

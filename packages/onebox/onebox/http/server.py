@@ -11,6 +11,7 @@ import ipaddress
 import json
 import socket
 from collections.abc import Awaitable, Callable, Generator, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 import uvicorn
@@ -23,7 +24,7 @@ from onebox.clock import Clock
 from onebox.http.access import Browsers
 from onebox.http.connections import KEEP_ALIVE_SECONDS, Config, ConnectionLimits, Protocol
 from onebox.http.functions import Endpoint, HttpFunctions
-from onebox.http.keys import Keys, Level
+from onebox.http.keys import Keys, Level, SeveralKeysError
 from onebox.http.messages import BodyTooLargeError, bounded, declares_more, raw_path
 from onebox.triggers.manual import ManualTriggers
 from onebox.worker.functions import HTTP_TRIGGER, Catalogue, Function
@@ -266,6 +267,8 @@ class Application:
             response = _unavailable()
         except BodyTooLargeError:
             response = Response(status_code=413)
+        except SeveralKeysError as error:
+            response = _problem_response(401, str(error))
         except ClientDisconnect:
             response = Response(status_code=400)
         await response(scope, receive, send)
@@ -305,6 +308,12 @@ def _is_handshake(request: Request) -> bool:
 
 def _unavailable() -> Response:
     return Response(status_code=503, headers={"Retry-After": "1"})
+
+
+def _problem_response(status: int, detail: str) -> Response:
+    """Return a problem document (RFC 9457): for what the host lets through; its own refusals are empty."""
+    document = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    return JSONResponse(document, status_code=status, media_type="application/problem+json")
 
 
 def _refused() -> Response:

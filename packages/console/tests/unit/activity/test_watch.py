@@ -119,7 +119,7 @@ def test_an_outage_of_a_limit_key_is_an_entry_of_its_own(notes: Notes) -> None:
     assert notes.items[1]["target"]["url"] == "/api/circuits/payments?limit_key=customer-17"
 
 
-@pytest.mark.parametrize(("by", "who"), [("circuit", None), ("api", None), ("ada", "ada")])
+@pytest.mark.parametrize(("by", "who"), [("circuit", None), ("api", "api"), ("ada", "ada")])
 def test_an_outage_names_whoever_changed_the_circuit(notes: Notes, by: str, who: str | None) -> None:
     report(changed(CLOSED, CircuitState.FORCED_OPEN, by=by))
     assert notes.items[0]["who"] == who

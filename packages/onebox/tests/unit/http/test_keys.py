@@ -8,11 +8,12 @@ import pytest
 from starlette.requests import Request
 
 from onebox import CannotStartError
-from onebox.http.keys import KeyRole, Keys, Level
+from onebox.http.keys import KeyRole, Keys, Level, SeveralKeysError, key_of
 
 
-def request(key: str) -> Request:
-    return Request({"type": "http", "headers": [(b"x-functions-key", key.encode())], "query_string": b""})
+def request(*keys: str, query: str = "") -> Request:
+    headers = [(b"x-functions-key", key.encode()) for key in keys]
+    return Request({"type": "http", "headers": headers, "query_string": query.encode()})
 
 
 @pytest.mark.parametrize("left", ["", " \n"])
@@ -55,6 +56,41 @@ def test_a_named_key_opens_functions_and_nothing_else(tmp_path: Path) -> None:
     assert not keys.let_in(request(sha256(made.encode()).hexdigest()), Level.FUNCTION)
     assert made not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        request("k"),
+        request(query="code=k"),
+        request(query="Code=k"),  # as the host
+        request("k", query="code=k"),
+    ],
+)
+def test_a_key_is_read_where_the_host_reads_it(sent: Request) -> None:
+    assert key_of(sent) == "k"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        request("k", "x"),
+        request("k", "k"),
+        request("k,x"),
+        request(query="code=x&code=k"),
+        request(query="code=k&CODE=k"),
+        request("k", query="code=x"),
+        request("", query="code=k"),
+    ],
+)
+@pytest.mark.parametrize("level", [Level.FUNCTION, Level.SYSTEM, Level.ADMIN])
+def test_several_keys_are_refused_at_every_level_that_asks_for_one(
+    tmp_path: Path, sent: Request, level: Level
+) -> None:
+    keys = Keys.kept_in(tmp_path / "keys.json")
+    with pytest.raises(SeveralKeysError):
+        keys.let_in(sent, level)
+    assert keys.let_in(sent, Level.ANONYMOUS)
 
 
 def test_the_other_keys_stay_when_one_is_added(tmp_path: Path) -> None:
