@@ -26,15 +26,18 @@ class LineFormatter(logging.Formatter):
         self._colour = colour
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line (or lines, when the message has an error's trace)."""
+        """Return one line; below it those of an error, from `exc_info` or `extra={"frames": ...}`, indented.
+
+        So nothing that a caller sent, such as a path, can begin a line or steer the terminal.
+        """
         instant = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[:-_OFFSET]
         invocation = getattr(record, "invocation_id", None) or invocation_id_cv.get() or ""
         mark = "" if record.levelno < logging.WARNING else f"{record.levelname}: "
-        text = f"{mark}{record.getMessage()}"
+        text = f"{mark}{printable(record.getMessage())}"
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
-        if record.exc_text:
-            text = f"{text}\n{record.exc_text}"
+        frames = [*(record.exc_text or "").splitlines(), *getattr(record, "frames", "").splitlines()]
+        text = "\n  ".join([text, *map(printable, frames)])
         head = f"[{instant}Z]{' ' + invocation[:_SHORT_ID] if invocation else ''}"
         return self._coloured(head, text, record) if self._colour else f"{head} {text}"
 
@@ -46,6 +49,13 @@ class LineFormatter(logging.Formatter):
         if not colour and getattr(record, "outcome", None) == "Succeeded":
             colour = _GREEN
         return f"{_GREY}{head}{_PLAIN} {colour}{text}{_PLAIN if colour else ''}"
+
+
+def printable(text: str) -> str:
+    """Return a text with everything escaped that is no letter, digit, sign or space, such as a line break."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def wants_colour(stream: TextIO) -> bool:

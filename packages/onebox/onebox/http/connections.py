@@ -17,6 +17,8 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 KEEP_ALIVE_SECONDS: Final = 130
 
 _LARGEST_HEAD_BYTES: Final = 40_960  # Kestrel: 8 KB for the line and 32 KB for headers
+_PIECE_BYTES: Final = 16_384
+"""What the parser gets at once. Limits are looked at between two pieces: they hold for one large read too."""
 _HEAD_SECONDS: Final = 30.0
 _LEAST_BODY_BYTES_PER_SECOND: Final = 240
 _BODY_GRACE_SECONDS: Final = 5.0
@@ -30,7 +32,8 @@ class ConnectionLimits:
 
     Attributes:
         connections: How many at once; 503 above.
-        head_bytes: The largest request line with its headers; 431 above.
+        head_bytes: The largest request line with its headers, and the most around a body between two parts
+            of it, such as its trailers; 431 above.
         head_seconds: How long a head may take from its first byte; 408 after that.
         idle_seconds: How long a connection may be silent before its first request; it is closed then.
         body_bytes_per_second: The least rate of a body on average; 408 below.
@@ -61,7 +64,8 @@ class Config(uvicorn.Config):
     """uvicorn's, with limits of ours."""
 
     def __init__(self, app: ASGIApp, limits: ConnectionLimits, **options: Any) -> None:
-        super().__init__(app, **options)
+        # h11 has a smaller limit of its own, and answers 400.
+        super().__init__(app, h11_max_incomplete_event_size=limits.head_bytes, **options)
         self.limits = limits
 
 
@@ -98,6 +102,9 @@ class JoinedWrites:
             self._transport.write(held)
 
 
+_IS_HTTPTOOLS: Final = hasattr(AutoHTTPProtocol, "on_body")
+
+
 class Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # one of two, by what is installed
     """Writes each answer in one piece where it can, and bounds the heads of requests and the time of bodies.
 
@@ -106,7 +113,9 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # one of two
     """
 
     _head_bytes = 0
+    _is_in_head = False
     _body_bytes = 0
+    _framing_bytes = 0
     _body_seconds = 0.0
     _deadline: asyncio.TimerHandle | None = None
 
@@ -124,26 +133,53 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # one of two
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come, and note whether it has completed a head."""
+        """Take what has come, in pieces that the limits can be held to."""
+        while data and not self.transport.is_closing():
+            room_bytes = self.config.limits.head_bytes - self._head_bytes
+            if room_bytes <= 0:
+                self._refuse("431 Request Header Fields Too Large")
+                return
+            size = min(room_bytes, _PIECE_BYTES)
+            self._take_piece(data[:size])
+            data = data[size:]
+
+    def _take_piece(self, data: bytes) -> None:
+        """Note whether a piece has completed a head."""
         known, in_body = self.cycle, self.cycle is not None and self.cycle.more_body
         super().data_received(data)
         if self.cycle is not known:
-            self._head_bytes, self._body_bytes = 0, len(self.cycle.body)
+            self._head_bytes, self._body_bytes, self._framing_bytes = 0, len(self.cycle.body), 0
             self._body_seconds = 0.0
             self._forget_deadline()
             self._await_body()
         elif in_body:
-            self._body_bytes += len(data)
-            if not self.cycle.more_body:
-                self._forget_deadline()
+            self._take_body(len(data))
         else:
             self._take_head(len(data))
+
+    # Only httptools calls what begins with `on_`. h11 bounds what is around a body, and keeps trailers apart.
+
+    def on_message_begin(self) -> None:
+        """Begin a head."""
+        self._is_in_head = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, and no trailer: whether it came before the request was read would decide of it."""
+        if self._is_in_head:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body."""
+        self._framing_bytes = 0
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
         """Note the host of a target in absolute form; one that the Host header does not name is refused.
 
-        Only httptools calls this, which would pass the path alone; h11 passes the target, which is no path.
+        httptools would pass the path alone; h11 passes the target, which is no path.
         """
+        self._is_in_head = False
         named = b"" if self.url.startswith(b"/") else urlsplit(self.url).netloc
         if named and named not in {value for name, value in self.headers if name == b"host"}:
             self.headers.append((b"host", named))  # Two of them are refused.
@@ -157,7 +193,13 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # one of two
                 self.config.limits.head_seconds, self._refuse, "408 Request Timeout"
             )
         self._head_bytes += count
-        if self._head_bytes > self.config.limits.head_bytes:
+
+    def _take_body(self, count: int) -> None:
+        self._body_bytes += count
+        self._framing_bytes += count  # too much by the body of this piece, which has set it to 0
+        if not self.cycle.more_body:
+            self._forget_deadline()
+        elif _IS_HTTPTOOLS and self._framing_bytes > self.config.limits.head_bytes:
             self._refuse("431 Request Header Fields Too Large")
 
     def _await_body(self) -> None:

@@ -346,8 +346,8 @@ def log_failure(head: Head, details: bytes | None) -> None:
     own = "".join(
         dropwhile(lambda frame: any(each in frame for each in _LOOP_FRAMES) or not frame.strip(), frames)
     ).rstrip()
-    text = f"{failure.errorType}: {failure.errorMessage}" + (f"\n{own}" if own else "")
-    _LOGGER.error("orchestration '%s' (%s) failed - %s", head.id, head.name, text)
+    text = f"{failure.errorType}: {failure.errorMessage}"
+    _LOGGER.error("orchestration '%s' (%s) failed - %s", head.id, head.name, text, extra={"frames": own})
 
 
 def _name_of(entity_id: str) -> str:

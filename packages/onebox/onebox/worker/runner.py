@@ -364,8 +364,8 @@ def _log(
         return
     outcome = "Failed" if failure else "Succeeded"
     line = f"{function.name} {outcome} in {seconds * 1000:.0f} ms"
-    parts = [line, f"({reason})" if reason else "", f"- {failure.stack_trace}" if failure else ""]
-    extra = {"invocation_id": invocation_id, "outcome": outcome}
-    text = " ".join(part for part in parts if part)
+    text = f"{line} ({reason})" if reason else line
+    frames = "" if failure is None else failure.stack_trace
+    extra = {"invocation_id": invocation_id, "outcome": outcome, "frames": frames}
     # As `_LOG.log`, which looks for the line that logs; no line of ours says anything to the app's author.
     _LOG.handle(_LOG.makeRecord(_LOG.name, level, __file__, 0, text, (), None, extra=extra))

@@ -141,7 +141,8 @@ class HttpStreams:
         except Exception as error:  # noqa: BLE001 # the app's: from its generator, or from serialising its answer
             # An error of the function itself is logged with its run.
             if exchange.response.done() and exchange.response.exception() is None:
-                _LOG.error("%s: its response broke off: %s", what, failure_of(error).stack_trace)
+                frames = failure_of(error).stack_trace
+                _LOG.error("%s: its response broke off", what, extra={"frames": frames})
         finally:
             del self._exchanges[invocation_id]
             exchange.fail(asyncio.CancelledError())

@@ -115,13 +115,13 @@ def test_an_http_exception_is_an_answer_and_any_other_error_a_500(streams: Onebo
     assert (absent.status_code, absent.json()) == (404, {"detail": "there is no such thing"})
     boom = streams.client.get("/api/boom")
     assert (boom.status_code, "secret" in boom.text) == (500, False)
-    streams.until_logged(r"boom Failed in \d+ ms \(GET /api/boom\) - (?s:.)*ValueError: a secret")
+    streams.until_logged(r"boom Failed in \d+ ms \(GET /api/boom\)\n  (?s:.)*ValueError: a secret")
 
 
 def test_a_response_that_breaks_off_is_cut_and_logged(streams: OneboxProcess) -> None:
     with pytest.raises(httpx.RemoteProtocolError):
         streams.client.get("/api/breaks")
-    log = streams.until_logged(r"breaks: its response broke off: (?s:.)*the other half is missing")
+    log = streams.until_logged(r"breaks: its response broke off\n  (?s:.)*the other half is missing")
     assert "/streams.py" not in log
 
 

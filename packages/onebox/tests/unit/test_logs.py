@@ -38,6 +38,37 @@ def test_chatty_libraries_are_quiet_but_their_warnings_are_not(stream: io.String
     assert [line.partition("Z] ")[2] for line in stream.getvalue().splitlines()] == ["WARNING: a problem"]
 
 
+FORGED = "[2026-01-01T00:00:00.000Z] forged"
+
+
+@pytest.mark.parametrize(
+    ("character", "text"),
+    [
+        ("\n", "\\n"),
+        ("\r", "\\r"),
+        ("\x1b", "\\x1b"),
+        ("\x7f", "\\x7f"),
+        ("\u2028", "\\u2028"),
+        ("\u202e", "\\u202e"),
+    ],
+)
+def test_a_control_character_is_escaped_wherever_it_comes_from(
+    stream: io.StringIO, character: str, text: str
+) -> None:
+    logging.getLogger("onebox.functions").info("GET /api/x%s", character + FORGED)
+    logging.getLogger("app").error("broken", exc_info=ValueError(character + FORGED))
+    logging.getLogger("app").error("broken", extra={"frames": f"Traceback:\nKeyError: {character}{FORGED}"})
+    lines = stream.getvalue().split("\n")
+    assert f"GET /api/x{text}{FORGED}" in lines[0]
+    assert not any(line.startswith(FORGED) for line in lines)
+    assert character == "\n" or character not in stream.getvalue()
+
+
+def test_what_can_be_read_stays(stream: io.StringIO) -> None:
+    logging.getLogger("app").info("größer, 日本 and \\n")
+    assert stream.getvalue().endswith("größer, 日本 and \\n\n")
+
+
 def test_a_terminal_gets_colour() -> None:
     record = logging.LogRecord("x", logging.ERROR, "x", 1, "broken", None, None)
     assert "\x1b[31mERROR: broken\x1b[0m" in LineFormatter(colour=True).format(record)

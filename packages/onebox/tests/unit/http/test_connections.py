@@ -86,7 +86,8 @@ async def answer_to(port: int, *pieces: bytes) -> bytes:
         for piece in pieces:
             writer.write(piece)
             await writer.drain()
-        return await reader.read()
+        async with asyncio.timeout(30):
+            return await reader.read()
     except ConnectionResetError:  # it was closed while we still sent
         return b""
     finally:
@@ -98,10 +99,75 @@ LINE = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 LAST = LINE + b"Connection: close\r\n"
 
 
+async def reading(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the length of the body, once it is there."""
+    try:
+        answer = PlainTextResponse(f"{len(await Request(scope, receive).body())} bytes")
+    except ClientDisconnect:
+        return
+    await answer(scope, receive, send)
+
+
+UPLOAD = b"POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 3\r\n\r\n"
+
+
 @pytest.mark.parametrize("head", [b"GET /" + b"a" * 40_960, LINE + b"X-Long: " + b"a" * 40_960])
 async def test_a_head_that_does_not_end_is_431(head: bytes) -> None:
     async with served(PLENTY) as port:
         assert (await answer_to(port, head)).startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
+
+
+def head_of(length: int) -> bytes:
+    """A whole head of a length, which fits one read."""
+    empty = LAST + b"X-Long: \r\n\r\n"
+    return LAST + b"X-Long: " + b"a" * (length - len(empty)) + b"\r\n\r\n"
+
+
+@pytest.mark.parametrize(("length", "status"), [(40_960, b"200"), (40_961, b"431"), (60_000, b"431")])
+async def test_a_head_that_comes_whole_is_held_to_the_limit_too(length: int, status: bytes) -> None:
+    async with served(PLENTY) as port:
+        assert (await answer_to(port, head_of(length))).startswith(b"HTTP/1.1 " + status)
+
+
+async def test_a_head_behind_a_body_in_one_read_is_held_to_the_limit_too() -> None:
+    async with served(PLENTY, reading) as port:
+        upload = UPLOAD.replace(b"Connection: close\r\n", b"")
+        heard = await answer_to(port, upload + b"abc" + head_of(90_000))
+        assert heard.count(b"HTTP/1.1 200") <= 1
+        assert not heard.endswith(b"0 bytes")
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [b"0\r\nX-Trailer: " + b"a" * 60_000, b"0\r\n" + b"X-Trailer: a\r\n" * 5_000, b"1;" + b"a" * 60_000],
+)
+@pytest.mark.parametrize("application", [reading, SERVED])
+async def test_trailers_and_the_rest_around_a_body_are_bounded(endless: bytes, application: ASGIApp) -> None:
+    async with served(PLENTY, application) as port:
+        heard = await answer_to(port, CHUNKED, endless)
+        assert b" 431 " in heard or heard.endswith(b"served")
+
+
+async def test_a_body_in_small_chunks_is_no_frame_without_end() -> None:
+    async with served(PLENTY, reading) as port:
+        heard = await answer_to(port, CHUNKED, b"1\r\na\r\n" * 20_000 + b"0\r\n\r\n")
+        assert heard.endswith(b"20000 bytes")
+
+
+async def headers_read(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with a header."""
+    request = Request(scope, receive)
+    await request.body()
+    await PlainTextResponse(request.headers.get("x-functions-key", "none"))(scope, receive, send)
+
+
+async def test_a_trailer_is_no_header() -> None:
+    async with served(PLENTY, headers_read) as port:
+        heard = await answer_to(port, CHUNKED + b"1\r\na\r\n0\r\nx-functions-key: k\r\n\r\n")
+        assert heard.endswith(b"none")
 
 
 async def test_a_head_within_the_limit_is_served_also_in_pieces_and_after_a_body() -> None:
@@ -117,18 +183,6 @@ async def test_a_head_within_the_limit_is_served_also_in_pieces_and_after_a_body
 async def test_a_head_that_comes_too_slowly_is_408() -> None:
     async with served(ConnectionLimits(100, head_seconds=0.01, idle_seconds=600)) as port:
         assert (await answer_to(port, LINE)).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-
-
-async def reading(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with the length of the body, once it is there."""
-    try:
-        answer = PlainTextResponse(f"{len(await Request(scope, receive).body())} bytes")
-    except ClientDisconnect:
-        return
-    await answer(scope, receive, send)
-
-
-UPLOAD = b"POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 3\r\n\r\n"
 
 
 async def test_a_body_that_comes_too_slowly_is_408() -> None:
