@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import azure.functions as func
 
+from durable_retry.http.answers import etag_of
 from durable_retry.http.openapi import openapi_document
 from durable_retry.http.routes import OK, Route, RouteAnswer, Routes
 from durable_retry.routing import collections, routes_of
@@ -30,4 +31,12 @@ def described() -> dict[str, Any]:
 @routes.get("openapi.json", answers=(RouteAnswer(OK, "OpenAPI 3.1."),), errors=(), anonymous=True)
 async def get_openapi() -> func.HttpResponse:
     """This document."""
-    return func.HttpResponse(json.dumps(described()), mimetype="application/json")
+    content, etag = _written()
+    return func.HttpResponse(content, headers={"ETag": etag}, mimetype="application/json")
+
+
+@cache
+def _written() -> tuple[bytes, str]:
+    """Return the document as it is sent, and its entity tag: nobody needs a key to ask for it."""
+    content = json.dumps(described()).encode()
+    return content, etag_of(described())

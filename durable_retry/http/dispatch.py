@@ -6,6 +6,7 @@ As in the host, letters of either case are the same in a literal, and a slash at
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from http import HTTPStatus
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import azure.functions as func
@@ -14,6 +15,9 @@ from durable_retry.http.answers import problem
 from durable_retry.http.routes import Route
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.settings.configuration import api_path
+
+PROTECTION: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+"""Headers of every answer that does not set them itself: what people may see is for them, and is no page."""
 
 
 def responder(
@@ -25,6 +29,12 @@ def responder(
     above = api_path().count("/") + 1
 
     async def respond(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse:
+        answer = await find_answer(req, hub)
+        for name, value in PROTECTION.items():
+            answer.headers.setdefault(name, value)
+        return answer
+
+    async def find_answer(req: func.HttpRequest, hub: TaskHub) -> func.HttpResponse:
         # Not the host's own parameters: it leaves "%2F" as it is, and an order key may have a slash.
         path = urlsplit(req.url).path.rstrip("/").split("/", above)[-1]
         for pattern, route in patterns:

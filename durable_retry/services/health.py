@@ -10,12 +10,12 @@ app looks at the others when it is asked how far that is.
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal
 
 from azure.core.exceptions import AzureError
 from durabletask.client import OrchestrationStatus
@@ -27,6 +27,7 @@ from durable_retry.engine.base.answers import Answer, read_or
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import JsonShape, is_none, to_rfc3339
 from durable_retry.engine.base.names import DIAGNOSIS, OPERATIONS_QUEUE, QUEUE_SOURCE, OperationState
+from durable_retry.runtime.sharing import shared
 from durable_retry.services.upkeep.stuck import stuck_instances
 from durable_retry.settings.alerts import alert_settings
 from durable_retry.settings.configuration import registration
@@ -85,6 +86,8 @@ async def _is_pending(hub: TaskHub, entry: OperationEntry) -> bool:
 # A part that takes longer than this to answer counts as failing.
 _PATIENCE_SECONDS: Final = 5.0
 
+_FRESH_SECONDS: Final = 1.0
+
 
 class HealthPart(Answer):
     """Whether one part works."""
@@ -109,7 +112,14 @@ class Health(Answer):
 
 
 async def read_health(hub: TaskHub) -> Health:
-    """Look whether each part works; nothing is raised."""
+    """Return whether each part works, as it was seen at most a second ago; nothing is raised.
+
+    The route needs no key: however many ask, they cost one look a second.
+    """
+    return await shared((read_health, hub), partial(_look_at_health, hub), seconds=_FRESH_SECONDS, factor=0)
+
+
+async def _look_at_health(hub: TaskHub) -> Health:
     checks = {
         "task_hub": hub.check(),
         "storage": tables.read(dead_letter_records.TABLE, "health", "health"),
@@ -127,7 +137,7 @@ async def read_health(hub: TaskHub) -> Health:
 async def _starting_part(hub: TaskHub) -> HealthPart:
     patience = alert_settings().alert_not_starting_seconds
     look = partial(seconds_without_a_start, hub, clock.now(), timedelta(seconds=patience))
-    seconds = await _seen_lately(hub, "starting", look, 0.0) if patience > 0 else 0.0
+    seconds = await _seen_lately(hub, look, 0.0) if patience > 0 else 0.0
     if seconds <= patience:
         return HealthPart(healthy=True)
     detail = f"accepted operations have not begun for {seconds:.0f} s; `retryctl doctor` names the part"
@@ -138,7 +148,7 @@ async def _stuck_part(hub: TaskHub) -> HealthPart:
     patience, now = alert_settings().alert_stuck_seconds, clock.now()
     stuck: Stuck = ()
     if patience > 0:
-        stuck = await _seen_lately(hub, "stuck", partial(stuck_instances, hub, now), stuck)
+        stuck = await _seen_lately(hub, partial(stuck_instances, hub, now), stuck)
     seconds = max(((now - each.since).total_seconds() for each in stuck), default=0.0)
     if seconds <= patience:
         return HealthPart(healthy=True)
@@ -171,22 +181,18 @@ async def _checked_part(check: Awaitable[object]) -> HealthPart:
 # Load balancers ask for the health every few seconds, and these parts cost storage requests.
 _KNOWN_FOR_SECONDS: Final = 15.0
 
-# By task hub and part: until when, in monotonic seconds, and what was seen.
-_known: dict[tuple[TaskHub, str], tuple[float, Any]] = {}
 
-
-async def _seen_lately[T](hub: TaskHub, part: str, look: Callable[[], Awaitable[T]], nothing: T) -> T:
+async def _seen_lately[T](hub: TaskHub, look: partial[Coroutine[Any, Any, T]], nothing: T) -> T:
     """Return what a look saw a moment ago; `nothing` when it failed."""
-    until, known = _known.get((hub, part), (0.0, None))
-    if clock.monotonic_seconds() < until:
-        return cast("T", known)
-    try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            seen = await look()
-    except (TaskHubUnavailableError, AzureError, TimeoutError):
-        seen = nothing  # The parts before say what does not answer.
-    _known[hub, part] = (clock.monotonic_seconds() + _KNOWN_FOR_SECONDS, seen)
-    return seen
+
+    async def seen() -> T:
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                return await look()
+        except (TaskHubUnavailableError, AzureError, TimeoutError):
+            return nothing  # The parts before say what does not answer.
+
+    return await shared((look.func, hub), seen, seconds=_KNOWN_FOR_SECONDS, factor=0)
 
 
 class PartState(StrEnum):

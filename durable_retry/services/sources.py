@@ -12,8 +12,8 @@ once a second while more operations arrive. `engine.sources` judges that status.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
@@ -30,6 +30,7 @@ from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependency import UnknownTargetError
 from durable_retry.engine.operations.envelope import parse_envelope
 from durable_retry.engine.operations.operation import OperationInput
+from durable_retry.engine.operations.status import OperationDocument
 from durable_retry.engine.operations.submission import Naming, read_operation
 from durable_retry.engine.sources import (
     Arrival,
@@ -39,7 +40,7 @@ from durable_retry.engine.sources import (
     lag_reading,
     read_message,
 )
-from durable_retry.services.operations import KeyReused, Started, SubmitResult, submit
+from durable_retry.services.operations import KeyReused, Started, SubmitResult, end_within, submit
 from durable_retry.settings.configuration import app_settings, targets
 from durable_retry.settings.sources import IntakeSettings, intake_settings
 from durable_retry.stores.dead_letters.records import keep_message
@@ -131,27 +132,51 @@ class OverloadedError(Exception):
 class HttpAdmission:
     """Refuses submissions over HTTP before they pile up: in this process, or in the task hub.
 
+    Who waits for the end of an operation that is started holds no place among them: it costs a call that
+    sleeps. One too many is not refused either, since what it asked for is done but for the waiting.
+
     Attributes:
         limit: Submissions under way at once; 0 means no limit.
+        most_waiting: Callers that wait for an end at once; 0 means no limit.
     """
 
     limit: int
+    most_waiting: int
     monitor: BackpressureMonitor
     under_way: int = 0
+    waiting: int = 0
+
+    def require_place(self) -> None:
+        """Refuse a submission for which there is no place, before anything is done for it.
+
+        Raises:
+            OverloadedError: Too many are under way.
+        """
+        if 0 < self.limit <= self.under_way:
+            raise OverloadedError(f"{self.limit} submissions are under way in this process already")
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Hold a place among the submissions under way; raises as `require_place` does."""
+        self.require_place()
+        self.under_way += 1
+        try:
+            yield
+        finally:
+            self.under_way -= 1
 
     @asynccontextmanager
     async def admitted(self, hub: TaskHub) -> AsyncIterator[None]:
-        """Hold a place among the submissions under way."""
-        if 0 < self.limit <= self.under_way:
-            raise OverloadedError(f"{self.limit} submissions are under way in this process already")
-        self.under_way += 1
-        try:
+        """Hold a place for what the task hub starts.
+
+        Raises:
+            OverloadedError: There is none, or the task hub is far behind.
+        """
+        with self.place():
             seconds = self.monitor.limits.task_hub_seconds
             if seconds > 0 and await self.monitor.backpressure(hub, "") is not None:
                 raise OverloadedError(f"an operation has not begun within {seconds:g} s of its start")
             yield
-        finally:
-            self.under_way -= 1
 
     async def submit(self, hub: TaskHub, operation: OperationInput) -> SubmitResult:
         """Start an operation in a place among those under way; raises as `admitted` and as `submit` do."""
@@ -160,6 +185,16 @@ class HttpAdmission:
         if isinstance(result, Started):
             self.monitor.note_start(operation)
         return result
+
+    async def end_within(self, hub: TaskHub, operation_id: str, seconds: float) -> OperationDocument | None:
+        """Wait for the end of an operation as `operations.end_within`; None at once where too many wait."""
+        if 0 < self.most_waiting <= self.waiting:
+            return None
+        self.waiting += 1
+        try:
+            return await end_within(hub, operation_id, seconds)
+        finally:
+            self.waiting -= 1
 
 
 # Failures that another delivery of the same message may not meet.
@@ -321,7 +356,8 @@ def intake() -> Intake:
 def http_admission() -> HttpAdmission:
     """Return this process's admission of submissions over HTTP, made at first use."""
     settings = intake_settings()
-    return HttpAdmission(settings.http_concurrency, BackpressureMonitor(settings.http_lag, pause_seconds=0.0))
+    monitor = BackpressureMonitor(settings.http_lag, pause_seconds=0.0)
+    return HttpAdmission(settings.http_concurrency, settings.http_waits, monitor)
 
 
 def _lines_by_partition(arrivals: Sequence[Arrival]) -> list[list[Arrival]]:

@@ -140,10 +140,17 @@ class IntakeSettings(SettingsGroup):
         "`KEY_POINTERS_KAFKA` and the like apply to one source.",
         {},
     )
+    # A submission and its operation take 8.5 ms of a processor, so that the health is a second late at most.
     http_concurrency: int = setting(
         "Submissions over HTTP under way at once in one process; a further one is answered 503; 0 = no "
         "limit.",
-        500,
+        100,
+        least=0,
+    )
+    http_waits: int = setting(
+        "Submissions over HTTP in one process that wait for their end (`Prefer: wait`) at once; a further "
+        "one is answered 202 without a wait; 0 = no limit.",
+        200,
         least=0,
     )
     http_task_hub_lag_seconds: float = seconds(

@@ -20,6 +20,7 @@ LAYERS: Final = (
     "engine",
     "runtime.concurrency",
     "clock",
+    "runtime.sharing",
     "handlers",
     "telemetry",
     "settings",

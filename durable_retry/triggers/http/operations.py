@@ -60,7 +60,6 @@ from durable_retry.services.operations import (
     Started,
     SubmitResult,
     caller_naming,
-    end_within,
     ended_document,
 )
 from durable_retry.services.queue import enqueue
@@ -139,6 +138,7 @@ def preferred_wait(request: func.HttpRequest) -> tuple[float, dict[str, str]]:
 )
 async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> func.HttpResponse:
     """Submit an operation."""
+    http_admission().require_place()
     headers, now = SubmissionHeaders.read(req.headers), clock.now()
     naming = caller_naming(headers.key)
 
@@ -167,7 +167,8 @@ async def submit_operation(req: func.HttpRequest, who: Caller, hub: TaskHub) -> 
 async def enqueue_operation(req: func.HttpRequest) -> func.HttpResponse:
     """Put an operation on the queue, also while the task hub is away."""
     try:
-        operation = await enqueue(read_submission(req), clock.now())
+        with http_admission().place():
+            operation = await enqueue(read_submission(req), clock.now())
     except MessageRefusedError as error:
         return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), type_=TOO_LARGE)
     url = f"{url_of(req).removesuffix(_ENQUEUE)}/{operation.operation_id}"
@@ -187,9 +188,11 @@ async def _answer_to_submission(
         case Started():
             state, headers = OperationState.PENDING, {}
     seconds, warning = preferred_wait(request)
-    if seconds > 0 and (ended := await end_within(hub, operation.operation_id, seconds)) is not None:
-        applied = {**headers, "Preference-Applied": f"wait={seconds:.0f}"}
-        return json_answer(ended, headers=applied)
+    if seconds > 0:
+        ended = await http_admission().end_within(hub, operation.operation_id, seconds)
+        if ended is not None:
+            applied = {**headers, "Preference-Applied": f"wait={seconds:.0f}"}
+            return json_answer(ended, headers=applied)
     url = f"{url_of(request)}/{operation.operation_id}"
     more = {"Retry-After": str(_POLL_SECONDS), **headers, **warning}
     return _accepted_answer(operation, url, state, more)

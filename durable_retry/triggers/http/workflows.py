@@ -51,6 +51,7 @@ from durable_retry.http.routes import (
 )
 from durable_retry.runtime.binding import TaskHub
 from durable_retry.services.sagas import accept_saga, find_saga, list_sagas, restart_saga, sagas_of_key
+from durable_retry.services.sources import http_admission
 from durable_retry.services.workflows import (
     BATCH_SOURCE,
     WorkflowRequest,
@@ -118,6 +119,7 @@ async def _submit_workflow(
     accept: Callable[[TaskHub, WorkflowRequest, Any], Awaitable[SubmissionOutcome]],
     answer: Callable[[str, str], Answer],
 ) -> func.HttpResponse:
+    http_admission().require_place()
     document = read_body(request, lambda document: document, limit_bytes=app_settings().max_batch_bytes)
     workflow = workflow_of(request, source, document)
     outcome = await accept(hub, workflow, document)

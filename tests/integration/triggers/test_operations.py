@@ -1,11 +1,17 @@
 import asyncio
+from collections import Counter
+from itertools import islice
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
+from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.operations.status import ListedOperation
 from durable_retry.services.sources import http_admission
 from durable_retry.settings.configuration import app_settings
+from durable_retry.stores.task_hub import TaskHub
+from durable_retry.triggers.http.health import get_health
 from durable_retry.triggers.http.operations import (
     cancel_operation,
     get_operation,
@@ -132,6 +138,47 @@ async def test_a_submission_beyond_the_limit_is_503_starts_nothing_and_is_accept
     assert hub.activities == []
     accepted = await submitted(hub)
     assert (accepted.status, "Idempotent-Replayed" in accepted.headers) == (202, False)
+
+
+async def test_of_a_crowd_as_many_are_accepted_as_have_a_place_and_nothing_is_lost(
+    hub: TaskHubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """400 at once, three in four of whom would wait for the end."""
+    places = 20
+    monkeypatch.setattr(http_admission(), "limit", places)
+    goes_on, start = asyncio.Event(), TaskHub.start_operation
+    begun: Counter[str] = Counter()
+
+    async def slow(self: TaskHub, operation: OperationInput, *args: Any, **more: Any) -> bool:
+        begun[operation.key] += 1
+        await goes_on.wait()
+        return await start(self, operation, *args, **more)
+
+    monkeypatch.setattr(TaskHub, "start_operation", slow)
+    looks = AsyncMock()
+    monkeypatch.setattr(TaskHub, "check", looks)
+
+    async def post(number: int) -> Answered:
+        headers = {"Prefer": "wait=30"} if number % 4 else {}
+        return await submitted(hub, CALL | {"key": f"crowd-{number}"}, **headers)
+
+    crowd = {number: asyncio.create_task(post(number)) for number in range(400)}
+    async with asyncio.timeout(60):
+        for answered in islice(asyncio.as_completed(crowd.values()), 400 - places):
+            await answered
+    refused = {number: task.result() for number, task in crowd.items() if task.done()}
+    assert {answer.status for answer in refused.values()} == {503}
+    assert {answer.body["type"] for answer in refused.values()} == {"/problems/overloaded"}
+    assert all(int(answer.headers["Retry-After"]) > 0 for answer in refused.values())
+    await asyncio.gather(*(call(get_health, hub.binding) for _ in range(100)))
+    assert looks.await_count == 1
+    goes_on.set()
+    accepted = await asyncio.gather(*(task for number, task in crowd.items() if number not in refused))
+    assert {answer.status for answer in accepted} <= {200, 202}
+    for number in refused:
+        assert (await submitted(hub, CALL | {"key": f"crowd-{number}"})).status == 202
+    assert set(begun.values()) == {1}
+    assert len(begun) == 400
 
 
 async def test_an_unknown_operation_is_404_everywhere(hub: TaskHubStage) -> None:

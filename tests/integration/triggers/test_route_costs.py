@@ -14,6 +14,7 @@ import pytest
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.runtime import sharing
 from durable_retry.services.operations import submit
 from durable_retry.settings.configuration import using
 from durable_retry.stores.dead_letters.records import keep_operation
@@ -23,7 +24,6 @@ from durable_retry_console.bulk.actions import start_bulk_action
 from durable_retry_console.bulk.bodies import BulkActionBody
 from durable_retry_console.bulk.document import BulkItem, ItemOutcome
 from durable_retry_console.bulk.store import keep_items, key_of_item
-from durable_retry_console.overview import sharing
 from scripts.processes import ROOT
 from tests.integration.triggers.conftest import DEPENDENCIES, App
 from tests.support.asked import Asked, counting

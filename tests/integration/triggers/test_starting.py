@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from durable_retry import clock
+from durable_retry.runtime import sharing
 from durable_retry.services import health
 from durable_retry.services.health import LOOKED_AT, seconds_without_a_start
 from durable_retry.stores.operations.notes import write_noted
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("own_tables", "nothing_known")
 
 @pytest.fixture
 def nothing_known() -> None:
-    health._known.clear()
+    sharing._shared.values.clear()
 
 
 async def accepted(hub: TaskHubStage, key: str, **headers: str) -> str:
@@ -106,13 +107,11 @@ async def test_health_is_degraded_while_nothing_begins_and_still_accepts(
     async def stands_still(*_: object) -> float:
         return 130.0
 
-    # Neither what an earlier test has just looked at, nor for a later one what is made up here.
-    monkeypatch.setattr(health, "_known", {})
     monkeypatch.setattr(health, "seconds_without_a_start", stands_still)
     answer = await call(get_health, hub.binding)
     assert (answer.status, answer.body["status"]) == (200, "degraded")
     assert "not begun for 130 s" in answer.body["parts"]["starting"]["detail"]
-    monkeypatch.setattr(health, "_known", {})
+    sharing._shared.values.clear()
 
     async def goes_on(*_: object) -> float:
         return 0.0

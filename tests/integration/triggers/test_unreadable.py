@@ -20,6 +20,7 @@ from durable_retry.engine.dead_letters.filters import DeadLetterFilter
 from durable_retry.engine.dead_letters.record import of_operation
 from durable_retry.engine.workflows.shapes import Saga, SagaStep
 from durable_retry.handlers import registry
+from durable_retry.runtime import sharing
 from durable_retry.services.operations import submit
 from durable_retry.services.outbox import sweep
 from durable_retry.services.upkeep.histories import remove_record
@@ -32,7 +33,6 @@ from durable_retry_console.activity import find
 from durable_retry_console.activity.store import ActivityWriter
 from durable_retry_console.alerts.watch import check_alerts
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput, BulkProgress
-from durable_retry_console.overview import sharing
 from durable_retry_console.overview import summary as overview
 from tests.integration.triggers.conftest import DEPENDENCIES, App
 from tests.replay.test_stored import common

@@ -56,6 +56,27 @@ async def answer(method: str, path: str) -> func.HttpResponse:
     return await responder(routes_of_x().table)(request, TaskHub("hub"))
 
 
+@pytest.mark.parametrize("path", ["x/sum", "x/nothing/here", "x/1/notes"])
+async def test_no_answer_is_kept_by_others_or_taken_for_a_page(path: str) -> None:
+    """Neither a document, nor a 404, nor a 405."""
+    headers = (await answer("GET", path)).headers
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_a_route_may_say_itself_how_long_its_answer_is_kept() -> None:
+    routes = Routes("x")
+
+    @routes.get("x", answers=(RouteAnswer(OK, "Shown."),))
+    async def page() -> func.HttpResponse:
+        return func.HttpResponse("", headers={"cache-control": "no-cache"})
+
+    request = func.HttpRequest("GET", "http://localhost/api/x", body=b"")
+    headers = (await responder(routes.table)(request, TaskHub("hub"))).headers
+    assert headers["Cache-Control"] == "no-cache"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+
+
 @pytest.mark.parametrize(
     ("method", "path", "document"),
     [

@@ -3,6 +3,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import azure.functions as func
 import jsonschema_rs
 import pytest
 from pydantic import TypeAdapter
@@ -10,8 +11,10 @@ from pydantic import TypeAdapter
 from durable_retry.api import described, table
 from durable_retry.engine.base.answers import ProblemDocument
 from durable_retry.engine.base.validation import validated
+from durable_retry.http.dispatch import responder
 from durable_retry.http.openapi import with_described_properties
 from durable_retry.http.routes import Route, RouteAnswer
+from durable_retry.stores.task_hub import TaskHub
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -159,3 +162,18 @@ def test_the_example_of_a_problem_is_read_by_its_class(route: Route) -> None:
         content = documented(route)["responses"][str(status.value)]["content"]
         example = content["application/problem+json"]["example"]
         assert ProblemDocument.model_validate_json(json.dumps(example)).status == status
+
+
+async def test_the_document_is_written_once_and_not_sent_again_to_who_has_it() -> None:
+    """Nobody needs a key to ask for it."""
+    respond = responder(route for route in table() if route.path == "openapi.json")
+
+    async def answer(**headers: str) -> func.HttpResponse:
+        request = func.HttpRequest("GET", "http://localhost/api/openapi.json", headers=headers, body=b"")
+        return await respond(request, TaskHub("hub"))
+
+    first, second = await answer(), await answer()
+    assert json.loads(first.get_body()) == described()
+    assert second.get_body() is first.get_body()
+    known = await answer(**{"If-None-Match": first.headers["ETag"]})
+    assert (known.status_code, known.get_body()) == (304, b"")

@@ -3,15 +3,15 @@
 import asyncio
 from datetime import UTC, datetime
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from durabletask.client import OrchestrationStatus
 
-from durable_retry import deferred
+from durable_retry import clock, deferred
 from durable_retry.engine.base.errors import TaskHubUnavailableError
 from durable_retry.services import health
-from durable_retry.services.health import PartState, find_diagnosis, start_diagnosis
+from durable_retry.services.health import HealthPart, PartState, find_diagnosis, read_health, start_diagnosis
 from durable_retry.stores.instances import Instance
 from durable_retry.stores.storage import queues, tables
 from durable_retry.stores.task_hub import TaskHub
@@ -71,3 +71,24 @@ async def test_a_task_hub_that_hangs_is_away(monkeypatch: pytest.MonkeyPatch) ->
         await start_diagnosis(HUB)
     with pytest.raises(TaskHubUnavailableError, match="does not answer"):
         await find_diagnosis(HUB, "diagnosis-1", role="operator", caller="ann")
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"), [(None, "healthy"), (TaskHubUnavailableError("it is away"), "unhealthy")]
+)
+async def test_however_many_ask_for_the_health_it_is_looked_at_once_a_second(
+    monkeypatch: pytest.MonkeyPatch, failure: Exception | None, status: str
+) -> None:
+    look, seconds = AsyncMock(side_effect=failure), 100.0
+    monkeypatch.setattr(TaskHub, "check", look)
+    monkeypatch.setattr(tables, "read", AsyncMock())
+    for part in ("_starting_part", "_stuck_part"):
+        monkeypatch.setattr(health, part, AsyncMock(return_value=HealthPart(healthy=True)))
+    with clock.reading(lambda: AT, lambda: seconds):
+        for _ in range(2):
+            seen = await asyncio.gather(*(read_health(HUB) for _ in range(1_000)))
+            assert {each.status for each in seen} == {status}
+        assert look.await_count == 1
+        seconds += 1.0
+        await read_health(HUB)
+        assert look.await_count == 2

@@ -1,5 +1,6 @@
 """"""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -129,7 +130,7 @@ async def test_an_arrival_is_started_late_rather_than_lost(stage: Starts) -> Non
 async def test_submissions_over_http_beyond_the_limit_are_refused_until_one_is_answered(
     stage: Starts,
 ) -> None:
-    admission = HttpAdmission(2, stage.monitor)
+    admission = HttpAdmission(2, 0, stage.monitor)
     async with admission.admitted(HUB):
         async with admission.admitted(HUB):
             with pytest.raises(OverloadedError, match="2 submissions are under way"):
@@ -140,7 +141,7 @@ async def test_submissions_over_http_beyond_the_limit_are_refused_until_one_is_a
 
 
 async def test_without_a_limit_any_number_is_under_way(stage: Starts) -> None:
-    admission = HttpAdmission(0, stage.monitor)
+    admission = HttpAdmission(0, 0, stage.monitor)
     async with admission.admitted(HUB), admission.admitted(HUB):
         assert admission.under_way == 2
 
@@ -148,7 +149,7 @@ async def test_without_a_limit_any_number_is_under_way(stage: Starts) -> None:
 async def test_submissions_over_http_are_refused_while_the_task_hub_is_far_behind(
     stage: Starts,
 ) -> None:
-    admission = HttpAdmission(0, stage.monitor)
+    admission = HttpAdmission(0, 0, stage.monitor)
     stage.start("op-1")
     stage.after(31)
     with pytest.raises(OverloadedError, match="has not begun within 30 s"):
@@ -161,7 +162,7 @@ async def test_submissions_over_http_are_refused_while_the_task_hub_is_far_behin
 
 
 async def test_a_task_hub_that_may_be_behind_is_not_asked(stage: Starts) -> None:
-    admission = HttpAdmission(0, BackpressureMonitor(LagThresholds(task_hub_seconds=0), pause_seconds=0))
+    admission = HttpAdmission(0, 0, BackpressureMonitor(LagThresholds(task_hub_seconds=0), pause_seconds=0))
     admission.monitor.note_start(an_operation(operation_id="op-1"))
     stage.after(1_000)
     async with admission.admitted(HUB):
@@ -169,8 +170,30 @@ async def test_a_task_hub_that_may_be_behind_is_not_asked(stage: Starts) -> None
 
 
 async def test_a_submission_that_fails_holds_no_place(stage: Starts) -> None:
-    admission = HttpAdmission(1, stage.monitor)
+    admission = HttpAdmission(1, 0, stage.monitor)
     with pytest.raises(ValueError, match="wrong"):
         async with admission.admitted(HUB):
             raise ValueError("wrong")
     assert admission.under_way == 0
+
+
+@pytest.mark.parametrize(("most", "answered_at_once"), [(2, 3), (0, 0)])
+async def test_who_would_wait_for_an_end_beyond_the_limit_is_answered_at_once(
+    stage: Starts, monkeypatch: pytest.MonkeyPatch, most: int, answered_at_once: int
+) -> None:
+    ended = asyncio.Event()
+
+    async def waits(*_: object) -> object:
+        await ended.wait()
+        return "the document"
+
+    monkeypatch.setattr("durable_retry.services.sources.end_within", waits)
+    admission = HttpAdmission(1, most, stage.monitor)
+    callers = [asyncio.create_task(admission.end_within(HUB, f"op-{n}", 30)) for n in range(5)]
+    await asyncio.sleep(0)
+    assert [caller.result() for caller in callers if caller.done()] == [None] * answered_at_once
+    assert admission.waiting == 5 - answered_at_once
+    admission.require_place()  # Who waits takes no place from who submits.
+    ended.set()
+    await asyncio.gather(*callers)
+    assert admission.waiting == 0

@@ -16,6 +16,7 @@ from durable_retry.http.answers import json_answer
 from durable_retry.http.parameters import whole_number
 from durable_retry.http.routes import Query, Routes, shown
 from durable_retry.runtime.binding import TaskHub
+from durable_retry.runtime.sharing import shared
 from durable_retry.services.dead_letters.records import largest_groups, summarize
 from durable_retry.services.health import Health, read_health
 from durable_retry.triggers.http import circuits, dead_letters
@@ -23,7 +24,6 @@ from durable_retry_console.alerts.board import raised_alerts
 from durable_retry_console.metrics.document import MetricFigures
 from durable_retry_console.overview.dependencies import DependencyGlance, by_trouble, read_circuits
 from durable_retry_console.overview.outbox import OutboxGlance, outbox_glance
-from durable_retry_console.overview.sharing import shared
 from durable_retry_console.overview.summary import OperationSummary, operation_summary, recent_metrics
 
 routes = Routes("the app")

@@ -30,6 +30,7 @@ from durable_retry.engine.operations.status import (
     is_finished,
 )
 from durable_retry.runtime.concurrency import LoopOwned, map_bounded
+from durable_retry.runtime.sharing import shared
 from durable_retry.settings.configuration import dependencies
 from durable_retry.stores.operations.index import OperationEntry, OperationList, buckets
 from durable_retry.stores.operations.notes import write_noted
@@ -40,7 +41,6 @@ from durable_retry.telemetry.spans import QUEUE
 from durable_retry_console.metrics.document import MetricFigures, MetricsDocument
 from durable_retry_console.metrics.series import MINUTE, floored, metrics_between
 from durable_retry_console.metrics.store import WRITER
-from durable_retry_console.overview.sharing import shared
 
 
 class OperationShare(Answer):

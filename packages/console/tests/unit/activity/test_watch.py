@@ -67,9 +67,9 @@ def test_an_act_on_the_circuit_of_a_limit_key_names_the_key(notes: Notes) -> Non
 
 def test_what_is_done_to_many_has_a_kind_of_its_own(notes: Notes) -> None:
     report(
-        PersonActed(None, "began to replay many dead letters", TargetType.BULK_ACTION, "bulk-1", None, None)
+        PersonActed("api", "began to replay many dead letters", TargetType.BULK_ACTION, "bulk-1", None, None)
     )
-    report(PersonActed(None, "sent a test of the alerts", TargetType.ALERT, "test", None, None))
+    report(PersonActed("api", "sent a test of the alerts", TargetType.ALERT, "test", None, None))
     assert [each["kind"] for each in notes.items] == ["bulk", "action"]
     assert [each["target"]["url"] for each in notes.items] == ["/api/bulk-actions/bulk-1", "/api/alerts"]
 

@@ -18,9 +18,7 @@ from durable_retry.stores.storage import clients as storage_clients
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry_console.metrics.counts import of_attempt, of_end, of_start
 from durable_retry_console.metrics.minutes import MINUTES
-from durable_retry_console.overview import sharing
 from durable_retry_console.overview import summary as overview
-from durable_retry_console.overview.sharing import shared
 from durable_retry_console.overview.summary import operation_summary
 from tests.support.builders import NOON
 from tests.support.tables import TablesInMemory
@@ -209,21 +207,3 @@ async def test_who_asks_at_the_same_time_or_soon_after_gets_the_same_answer(stag
     assert await operation_summary(TaskHub("hub"), 900) is first
     stage.pass_by(0.2)
     assert await operation_summary(TaskHub("hub"), 900) is not first
-
-
-async def test_a_failure_is_not_kept_and_what_was_asked_for_once_is_forgotten(
-    stage: Index,
-) -> None:
-    async def fail() -> str:
-        raise ConnectionError
-
-    async def answer() -> str:
-        return "yes"
-
-    with pytest.raises(ConnectionError):
-        await shared(("one",), fail)
-    assert await shared(("one",), answer) == "yes"
-    for number in range(100):
-        await shared((number,), answer)
-    assert len(sharing._shared.get()) <= 32
-    assert stage.read == []

@@ -8,9 +8,8 @@ from typing import Any, Final
 from durable_retry import clock
 from durable_retry.runtime.concurrency import LoopOwned
 
-_FRESH_SECONDS: Final = 2.0
-# An answer is shared for two seconds, or for this many times what it took if that is longer.
-_FRESH_FACTOR: Final = 8
+FRESH_SECONDS: Final = 2.0
+FRESH_FACTOR: Final = 8
 _MOST_SHARED: Final = 32
 
 
@@ -24,11 +23,18 @@ class _Shared:
 _shared: Final = LoopOwned[dict[tuple[Any, ...], _Shared]](dict)
 
 
-async def shared[T](key: tuple[Any, ...], make: Callable[[], Awaitable[T]]) -> T:
+async def shared[T](
+    key: tuple[Any, ...],
+    make: Callable[[], Awaitable[T]],
+    *,
+    seconds: float = FRESH_SECONDS,
+    factor: float = FRESH_FACTOR,
+) -> T:
     """Return an answer that was made a moment ago, or make it: once for all who ask at the same time.
 
     Args:
         make: Called when there is none that is fresh; what it raises is not kept.
+        seconds: For how long an answer is fresh, or for `factor` times what it took if that is longer.
     """
     answers = _shared.get()
     one = answers.setdefault(key, _Shared())
@@ -37,7 +43,7 @@ async def shared[T](key: tuple[Any, ...], make: Callable[[], Awaitable[T]]) -> T
         if began >= one.fresh_until:
             one.value = await make()
             ended = clock.monotonic_seconds()
-            one.fresh_until = ended + max(_FRESH_SECONDS, _FRESH_FACTOR * (ended - began))
+            one.fresh_until = ended + max(seconds, factor * (ended - began))
     while len(answers) > _MOST_SHARED:
         del answers[next(iter(answers))]
     value: T = one.value
