@@ -24,6 +24,7 @@ from durable_retry.engine.base.errors import (
     WrongOperationStateError,
 )
 from durable_retry.engine.base.json_forms import UnreadableRecordError, to_rfc3339
+from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import (
     CANCEL_EVENT,
     OPERATIONS_QUEUE,
@@ -205,10 +206,18 @@ def named_ids(name: str) -> list[str]:
 _WAIT_SECONDS: Final = 30.0
 
 
-async def find_operation(hub: TaskHub, operation_id: str) -> OperationDocument:
-    """Return an operation, with the replays of its dead letters."""
+async def find_operation(
+    hub: TaskHub, operation_id: str, *, result_is_masked: bool = False
+) -> OperationDocument:
+    """Return an operation, with the replays of its dead letters.
+
+    Args:
+        result_is_masked: For who only looks; who submits operations uses their results.
+    """
     document = await _required_status(hub, operation_id)
     replays = await replays_of(document)
+    if result_is_masked:
+        document |= masking_of(document["dependency"]).shown({"result": document["result"]})
     return OperationDocument.read(document).model_copy(update={"replays": tuple(replays)})
 
 
@@ -362,7 +371,7 @@ async def commit(success: Success) -> Committed:
             limit_key=success.limit_key,
         )
     except (StorageRefusedError, OvertakenError, ValueError, TypeError) as error:
-        return Committed(run_id=run_id, rejected=str(error)[:500])
+        return Committed(run_id=run_id, rejected=MASKED.text(str(error))[:500])
     return Committed(run_id=run_id, events=tuple(events))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from scripts.processes import eventually
 from tests.support.app import System, operation
 from tests.support.azurite import Storage
 from tests.support.target import Target
@@ -105,6 +106,18 @@ def test_a_key_that_is_not_listed_is_nobodys(
     unlisted = json.loads(path.read_text())["function"]
     answer = locked.client.get("/api/operations", headers={"x-functions-key": unlisted})
     assert (answer.status_code, answer.json()["type"]) == (401, "/problems/unauthorized")
+
+
+def test_who_only_reads_sees_a_result_masked(locked: System, keys: dict[str, str], key: str) -> None:
+    def answer(role: str, method: str, path: str, **more: object) -> httpx.Response:
+        return locked.client.request(method, path, headers={"x-functions-key": keys[role]}, **more)  # type: ignore[arg-type]
+
+    body = operation(key, "/echo", request={"json": {"token": "t-1", "n": 5}})
+    location = answer("caller", "POST", "/api/operations", json=body).headers["Location"]
+    ended = eventually(lambda: answer("caller", "GET", location).json()["result"], "it has a result")
+    assert ended["json"]["received"] == {"token": "t-1", "n": 5}
+    assert answer("operator", "GET", location).json()["result"] == ended
+    assert answer("reader", "GET", location).json()["result"]["json"]["received"] == {"token": "***", "n": 5}
 
 
 def test_without_a_key_nothing_is_answered(locked: System) -> None:

@@ -116,6 +116,42 @@ def json_object(text: str | None) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def changed_json(text: str, change: Callable[[Any], Any]) -> str | None:
+    """Return a JSON text whose document is changed; None where it is no JSON of an object, a list or a text.
+
+    A text that the change leaves as it was is returned as it is. Of a member that is repeated the last stays.
+
+    Args:
+        change: Must not leave more than `MAX_DEPTH` levels or so: they are written by recursion.
+    """
+    if not _MAY_BE_JSON.match(text):
+        return None
+    repeats: list[str] = []
+
+    def collect(pairs: _Pairs) -> dict[str, Any]:
+        members = dict(pairs)
+        repeats.extend([pairs[0][0]] if len(members) < len(pairs) else [])
+        return members
+
+    try:
+        document = json.loads(text, object_pairs_hook=collect, parse_float=_finite_number)
+        changed = change(document)
+    except (ValueError, RecursionError):
+        return None
+    if changed == document and not repeats:
+        return text
+    has_utf8_form = _has_utf8_form(json.dumps(changed, ensure_ascii=False))
+    return json.dumps(changed, ensure_ascii=not has_utf8_form)
+
+
+def _finite_number(text: str) -> float | str:
+    number = float(text)
+    return number if isfinite(number) else text
+
+
+_MAY_BE_JSON: Final = re.compile(r'\s*[{\["]')
+
+
 def json_problems(document: Any) -> list[Problem]:
     """List what makes a parsed document unfit to be passed on: depth, half surrogate pairs, numbers."""
     if _is_plainly_fit(document):

@@ -11,13 +11,20 @@ a document and sends it back, `restored` replaces the masks by the stored values
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache, lru_cache
+from functools import partial
 from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from durable_retry.engine.base.foreign import changed_json
+from durable_retry.engine.base.secret_names import (
+    counts_tokens,
+    is_secret_name,
+    plain_name,
+    without_secrets,
+)
 from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.validation import (
     InvalidInputError,
@@ -28,41 +35,14 @@ from durable_retry.engine.base.validation import (
     pointer_problem,
 )
 
-KNOWN_SECRETS: Final = (
-    *("*password", "*passwd", "pwd", "*passphrase", "pin", "*secret", "*secretkey", "*token", "*apikey"),
-    *("*privatekey", "*accesskey", "*subscriptionkey", "*functionskey", "*connectionstring"),
-    *("*credential", "*credentials", "authorization", "proxyauthorization", "cookie", "setcookie"),
-    *("cardnumber", "cvv", "cvc", "ssn"),
-    *("*accountkey", "sig", "*amzsignature"),
-)
-"""Names that are masked everywhere; capitals, `_`, `-` and the like do not count."""
-
-CONTENTS: Final = ("request", "input", "data", "message")
-"""What a pointer may begin with: a request, a handler's input, an event's data, a message's text."""
+CONTENTS: Final = ("request", "input", "data", "message", "result")
+"""What a pointer may begin with: a request, a handler's input, an event's data, a message, a result."""
 
 _EVENT_DATA: Final = ("request", "event", "data")
 """Where the dead letter of an event has the event's data."""
 
 _SIDES: Final = frozenset({"before", "after"})
 """Members of a change that hold a value; what was added or removed has one of them."""
-
-_TEXTS: Final = ("body", "message")
-"""Fields that hold a text in which `name: value` is looked for."""
-
-_QUOTED: Final = re.compile(
-    r"""(?P<before>"(?P<name>[^"\\]{1,100})"\s*:\s*)(?P<value>"(?:\\.|[^"\\])*(?:"|$)|[^\s,}\]\[{"]+)"""
-)
-_PAIRS: Final = re.compile(r"""(?P<before>(?<![\w.-])(?P<name>[\w.-]{1,100})=)(?P<value>[^&\s;,"'}]+)""")
-_USER: Final = re.compile(r"""(?P<before>\b[a-z][a-z0-9+.-]{0,20}://)[^\s/?#@'"]{1,200}@""", re.IGNORECASE)
-"""User and password in an address."""
-
-_SCHEME: Final = re.compile(
-    r"(?P<before>\b(?:Bearer|Basic)\s)(?=[^\s\d]{0,200}\d)[\w.~+/-]{8,}=*", re.IGNORECASE
-)
-"""A credential of HTTP; a word without a digit behind `basic` is none."""
-
-_HOST_KEY: Final = re.compile(r"""(?P<before>[?&]code=)[^&\s;,#"'}]+""", re.IGNORECASE)
-"""A key of an Azure function in the query of an address; elsewhere a `code` is no secret."""
 
 
 class Show(StrEnum):
@@ -126,10 +106,7 @@ class Masking:
         """Return a text for a person, such as an error, without credentials and values of secret names."""
         if self.show is Show.ALL:
             return text
-        masked = _SCHEME.sub(rf"\g<before>{MASK}", _USER.sub(rf"\g<before>{MASK}@", text))
-        masked = _HOST_KEY.sub(rf"\g<before>{MASK}", masked)
-        masked = _QUOTED.sub(lambda match: self._masked_pair(match, f'"{MASK}"'), masked)
-        return _PAIRS.sub(lambda match: self._masked_pair(match, MASK), masked)
+        return str(replace(self, show=Show.MASKED).value(text))
 
     def changes(self, changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the items of a replay's `changes`, each `{"pointer", "before", "after"}`."""
@@ -154,13 +131,13 @@ class Masking:
     def value_at(self, pointer: str, value: Any) -> Any:
         """Return the value at a place of the content, as people see it."""
         place = tuple(pointer_parts(pointer))
-        hidden = any(self._is_masked(place[: end + 1]) for end in range(len(place)))
+        hidden = any(self._is_masked(place[: end + 1], value) for end in range(len(place)))
         return MASK if hidden else self._shown_value(place, value)
 
     def _shown_value(self, place: Place, value: Any) -> Any:
         if self.show is Show.ALL or value is None:
             return value
-        if self._is_masked(place) or (self.show is Show.NONE and not _is_shown_place(place, value)):
+        if self._is_masked(place, value) or (self.show is Show.NONE and not _is_shown_place(place, value)):
             return MASK
         if len(place) > MAX_SHOWN_DEPTH and isinstance(value, Mapping | list):
             return MASK
@@ -168,33 +145,25 @@ class Masking:
             return {name: self._shown_value((*place, str(name)), member) for name, member in value.items()}
         if isinstance(value, list):
             return [self._shown_value((*place, str(index)), member) for index, member in enumerate(value)]
-        return self._shown_text(place, value) if isinstance(value, str) and place[-1] in _TEXTS else value
+        return self._shown_text(place, value) if isinstance(value, str) else value
 
     def _shown_text(self, place: Place, text: str) -> str:
         """Mask inside a text: as the JSON that it is, so that whole objects are masked too, or by pattern."""
-        try:
-            document = json.loads(text)
-        except (ValueError, RecursionError):
-            return self.text(text)
-        masked = (
-            self._shown_value((*place, ""), document) if isinstance(document, Mapping | list) else document
-        )
-        return text if masked == document else json.dumps(masked, ensure_ascii=False)
+        as_json = changed_json(text, partial(self._shown_value, (*place, "")))
+        return without_secrets(text, self.hides) if as_json is None else as_json
 
-    def _is_masked(self, place: Place) -> bool:
+    def _is_masked(self, place: Place, value: Any) -> bool:
         if self.show is Show.NONE:
             return place == ("request", "path")
-        in_query = place[-2:-1] == ("query",) and _plain_name(place[-1]) == "code"
-        if in_query or self._is_secret(place[-1]):
+        in_query = place[-2:-1] == ("query",) and plain_name(place[-1]) == "code"
+        if in_query or (self.hides(place[-1]) and not counts_tokens(place[-1], value)):
             return True
         places = [place, ("data", *place[3:])] if place[:3] == _EVENT_DATA else [place]
         return any(_leads_to(pointer, candidate) for pointer in self.pointers for candidate in places)
 
-    def _is_secret(self, name: str) -> bool:
-        return _is_secret(self.fields, name)
-
-    def _masked_pair(self, match: re.Match[str], mask: str) -> str:
-        return match["before"] + mask if self._is_secret(match["name"]) else match[0]
+    def hides(self, name: str) -> bool:
+        """Return whether what has this name is a secret."""
+        return is_secret_name(self.fields, name)
 
 
 MASKED: Final = Masking()
@@ -212,21 +181,6 @@ def _leads_to(pointer: str, place: Place) -> bool:
     return len(parts) == len(place) and all(
         part in ("*", name) for part, name in zip(parts, place, strict=True)
     )
-
-
-def _plain_name(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-@lru_cache(maxsize=4_096)
-def _is_secret(fields: tuple[str, ...], name: str) -> bool:
-    return _pattern_of_secrets(fields).fullmatch(_plain_name(name)) is not None
-
-
-@cache
-def _pattern_of_secrets(fields: tuple[str, ...]) -> re.Pattern[str]:
-    names = (*KNOWN_SECRETS, *fields)
-    return re.compile("|".join(".*".join(map(_plain_name, name.split("*"))) for name in names))
 
 
 def _restored_value(place: Place, edited: Any, kept: Any, shown: Any, problems: list[Problem]) -> Any:
@@ -247,7 +201,7 @@ def _restored_value(place: Place, edited: Any, kept: Any, shown: Any, problems: 
             _restored_element((*place, str(index)), member, pairs[index : index + 1], problems)
             for index, member in enumerate(edited)
         ]
-    if isinstance(edited, str) and _holds_mask(place, edited) and edited != kept:
+    if isinstance(edited, str) and edited != kept and edited.count(MASK) > _own_masks(kept, shown):
         problems.append(Problem(pointer_of(*place), "holds a masked value: write the value out"))
     return edited
 
@@ -264,5 +218,6 @@ def _is_same(one: Any, other: Any) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def _holds_mask(place: Place, text: str) -> bool:
-    return text == MASK or (place[-1] in _TEXTS and MASK in text)
+def _own_masks(kept: Any, shown: Any) -> int:
+    """Return how often the mask stands in what was received itself, of which nothing is masked."""
+    return kept.count(MASK) if isinstance(kept, str) and kept == shown else 0

@@ -22,6 +22,7 @@ from pydantic import Field
 
 from durable_retry.engine.base.answers import read_or
 from durable_retry.engine.base.json_forms import NOT_STORED, JsonShape, from_ms, from_rfc3339
+from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import TURN_NAMES, Category, DeadLetterReason, Priority
 from durable_retry.engine.operations.operation import without_credentials
 from durable_retry.engine.retry.history import FailureDetail
@@ -224,6 +225,7 @@ def of_message(
     now: datetime,
 ) -> KeptDeadLetter:
     """Make the dead letter of a message that did not become an operation."""
+    detail = MASKED.text(detail)  # A check of the app's own may quote what it refuses.
     return KeptDeadLetter(
         id=dead_letter_id,
         key=message_id,

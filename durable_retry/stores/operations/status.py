@@ -17,6 +17,7 @@ from durable_retry import clock
 from durable_retry.engine.base.answers import CAUSES, marked, read_or, reason_of
 from durable_retry.engine.base.foreign import json_object
 from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState, turn_names_of
 from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.base.trace_context import trace_in
@@ -55,7 +56,7 @@ def failure_detail(instance: Instance) -> str:
     is_terminated = instance.runtime_status is OrchestrationStatus.TERMINATED
     ended, restarts = "was terminated" if is_terminated else "failed", restarts_of(instance)
     times = f" {restarts + 1} times" if restarts else ""
-    return cut_text(f"the orchestration {ended}{times}: {instance.failure}", _DETAIL_CHARS)
+    return cut_text(f"the orchestration {ended}{times}: {MASKED.text(instance.failure or '')}", _DETAIL_CHARS)
 
 
 async def find_status(hub: TaskHub, operation_id: str) -> dict[str, Any] | None:

@@ -64,6 +64,7 @@ from durable_retry.services.operations import (
 )
 from durable_retry.services.queue import enqueue
 from durable_retry.services.sources import http_admission
+from durable_retry.settings.callers import Role
 from durable_retry.settings.configuration import targets
 
 routes = Routes(
@@ -208,9 +209,10 @@ def _accepted_answer(
 
 
 @routes.get("operations/{operation_id}", for_callers=True, answers=shown(OperationDocument))
-async def get_operation(operation_id: str, hub: TaskHub) -> func.HttpResponse:
+async def get_operation(operation_id: str, hub: TaskHub, who: Caller) -> func.HttpResponse:
     """Show an operation."""
-    return json_answer(await operations.find_operation(hub, operation_id))
+    only_reads = who.role is Role.READER
+    return json_answer(await operations.find_operation(hub, operation_id, result_is_masked=only_reads))
 
 
 def _steered(what: str) -> Declaration:

@@ -145,7 +145,11 @@ def test_a_list_keeps_its_masks_by_whole_elements_only() -> None:
     [
         ("input", {"a": "***"}, {"a": "x"}, ["/input/a"]),
         ("input", {"b": {"a~/": "***"}}, {"b": 1}, ["/input/b/a~0~1"]),
-        ("input", {"a": "x *** y"}, {"a": "x"}, []),
+        ("input", {"a": "x *** y"}, {"a": "x"}, ["/input/a"]),
+        ("input", {"a": "x *** y"}, {"a": "*** y"}, []),
+        ("input", {"a": "*** pin=1"}, {"a": "*** pin=1"}, []),
+        ("input", {"a": "*** pin=2"}, {"a": "*** pin=1"}, ["/input/a"]),
+        ("input", {"url": "https://***@h/new"}, {"url": "https://u:p@h/"}, ["/input/url"]),
         ("input", {"a": "***", "n": 1}, {"a": "***"}, []),
         ("message", "password=*** and more", "password=abc", ["/message"]),
         ("message", "password=new", "password=abc", []),

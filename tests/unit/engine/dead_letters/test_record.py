@@ -197,3 +197,12 @@ def test_the_sample_of_a_group_keeps_the_beginning_of_the_detail() -> None:
     sample = DeadLetterSample.of(replace(a_record(), detail="x" * 1_000))
     assert (sample.id, sample.dependency, sample.detail) == ("dl-1", "payments", "x" * 300)
     assert "unreadable" not in sample.model_dump()
+
+
+def test_why_a_message_was_refused_is_kept_without_its_secrets() -> None:
+    detail = "/input/login: Value error, Login(password='x1') is not known"
+    reason = DeadLetterReason.VALIDATION_FAILED
+    record = of_message(
+        "dl-2", "{}", source="queue", message_id="m-1", reason=reason, detail=detail, now=NOON
+    )
+    assert record.detail == "/input/login: Value error, Login(password='***') is not known"
