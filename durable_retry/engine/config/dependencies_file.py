@@ -143,6 +143,7 @@ class Expansion:
 
 _DEPENDENCY_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 _OWN_KEYS: Final = DependencyTable.model_fields.keys() - DefaultsTable.model_fields.keys()
+_ENDS_OF_KEYS: Final = ("key", "auth", "session", "signature")
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_\-]+")
 
 
@@ -278,10 +279,17 @@ class _Reader:
         self.problems.extend(
             Problem(pointer_of("dependencies", name, table, key), detail) for table, key, detail in wrong
         )
+        masking = Masking(**tables["masking"])
+        secret = {header for header in tables["headers"] if self._is_secret(name, header, masking)}
+        of_app = {header for header in tables["headers"] if self._is_of_app(name, header)}
         return Dependency(
             name=name,
             base_url=own.written.get("base_url", "").rstrip("/"),
-            headers=self._headers_with_secrets(name, tables["headers"]),
+            headers={
+                header: Secret(value) if header in secret else value
+                for header, value in tables["headers"].items()
+            },
+            fixed_headers=frozenset(secret | of_app),
             auth=None if "auth" in broken else self._read_auth(name, tables["auth"]),
             timeouts=timeouts,
             retry=policy,
@@ -291,21 +299,24 @@ class _Reader:
             idempotency=IdempotencySettings(**tables["idempotency"]),
             classify={failure: Category(category) for failure, category in tables["classify"].items()},
             webhook=Webhook(tuple(Secret(text) for text in tables["webhook"].get("secrets", ()))),
-            masking=Masking(**tables["masking"]),
+            masking=masking,
             alerts=AlertThresholds(**tables["alerts"]),
             priority=own.written.get("priority", "normal"),
             order_on_failure=own.written.get("order_on_failure", "block"),
         )
 
-    def _headers_with_secrets(self, name: str, headers: Mapping[str, str]) -> dict[str, str | Secret]:
-        """Wrap as secrets the headers that an app setting was inserted into."""
+    def _is_of_app(self, name: str, header: str) -> bool:
+        """Return whether an app setting was inserted into a header's value."""
         places = (("defaults", "headers"), ("dependencies", name, "headers"))
-        # A value that came from an app setting is a secret; one that the file spells out is not.
-        touched = self.expansion.touched
-        return {
-            header: Secret(value) if any(pointer_of(*place, header) in touched for place in places) else value
-            for header, value in headers.items()
-        }
+        return any(pointer_of(*place, header) in self.expansion.touched for place in places)
+
+    def _is_secret(self, name: str, header: str, masking: Masking) -> bool:
+        """Return whether a header is a credential: its name is masked, or is that of a key from a setting.
+
+        Other values from settings, such as a tenant's name, are none: what a dependency says of them is used.
+        """
+        is_key = header.lower().endswith(_ENDS_OF_KEYS) and self._is_of_app(name, header)
+        return is_key or masking.hides(header)
 
     def _read_auth(self, name: str, auth: Mapping[str, str]) -> Auth | None:
         if not auth:

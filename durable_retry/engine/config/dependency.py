@@ -117,7 +117,8 @@ class Dependency:
         name: The key in `dependencies.toml`.
         base_url: http or https, without a slash at the end; every path is below it. "" means that it takes no
             requests: the app's own functions call it.
-        headers: Sent with every request; those with a value from the app settings are secret.
+        headers: Sent with every request; those are secret whose names say so.
+        fixed_headers: Those that a request of a caller does not replace: secret, or from an app setting.
         auth: Sent with every request; None when there is none.
         timeouts: Time limits; an operation may bring its own deadline.
         retry: The policy, and the limit of what an operation may ask for.
@@ -139,6 +140,7 @@ class Dependency:
     name: str
     base_url: str = ""
     headers: Mapping[str, str | Masked] = field(default_factory=dict)
+    fixed_headers: Annotated[frozenset[str], Field(exclude=True)] = frozenset()
     auth: Auth | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
@@ -157,6 +159,13 @@ class Dependency:
     def __post_init__(self) -> None:
         needs = self.circuit.enabled or self.retry_budget.ratio > 0 or self.limits.is_on
         object.__setattr__(self, "needs_admission", needs)
+
+    @property
+    def reserved_headers(self) -> frozenset[str]:
+        """Headers, in lower case, that a request must not set: it would replace a credential, or the key."""
+        auth = () if self.auth is None else (self.auth.header,)
+        names = (*self.fixed_headers, *auth, self.idempotency.header)
+        return frozenset(name.lower() for name in names if name)
 
 
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - a prefix that the standard gives, not a secret

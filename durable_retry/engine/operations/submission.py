@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from durable_retry.engine.base.text import Secret
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of
 from durable_retry.engine.config.dependency import Dependency, HandlerTarget, Targets, UnknownTargetError
@@ -199,12 +198,7 @@ def _address_problems(request: OperationRequest, dependency: Dependency) -> Iter
 
 
 def _header_problems(request: OperationRequest, dependency: Dependency) -> Iterator[Problem]:
-    # They would stand in for the dependency's credentials, or for the key.
-    reserved = {name.lower() for name, value in dependency.headers.items() if isinstance(value, Secret)}
-    if dependency.auth is not None:
-        reserved.add(dependency.auth.header.lower())
-    if dependency.idempotency.header:
-        reserved.add(dependency.idempotency.header.lower())
+    reserved = dependency.reserved_headers
     for name in () if request.request is None else request.request.headers:
         if name.lower() in reserved:
             yield Problem(pointer_of("request", "headers", name), "is set by the app for this dependency")

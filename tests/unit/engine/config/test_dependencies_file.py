@@ -185,6 +185,26 @@ def test_secrets_never_show() -> None:
     assert found.headers["Accept"] == "x"
 
 
+HEADERS = """
+headers.X-Tenant = "${TENANT}"
+headers.X-Vendor-Key = "${PAYMENTS_TOKEN}"
+headers.X-Partition-Key = "eu"
+headers.X-Signed = "${PAYMENTS_TOKEN}"
+headers.Authorization = "Bearer plain"
+headers.Accept = "x"
+masking.fields = ["x-signed"]
+"""
+
+
+def test_a_header_is_secret_by_its_name_or_as_a_key_from_a_setting_and_other_settings_are_none() -> None:
+    found = parse_config(a(HEADERS), SETTINGS | {"TENANT": "contoso"}).dependencies["a"]
+    secret = {name for name, value in found.headers.items() if isinstance(value, Secret)}
+    assert secret == {"X-Vendor-Key", "X-Signed", "Authorization"}
+    assert found.headers["X-Tenant"] == "contoso"
+    assert found.fixed_headers == secret | {"X-Tenant"}
+    assert "fixed_headers" not in shown_to_clients(found)
+
+
 @pytest.mark.parametrize("secret", ["whsec_!", "whsec_c2hvcnQ="])
 def test_a_webhook_secret_that_cannot_sign_is_refused_and_not_shown(secret: str) -> None:
     text = f'[dependencies.a]\nbase_url = "https://a.example.com"\nwebhook = {{ secrets = ["{secret}"] }}'
@@ -265,7 +285,7 @@ def test_every_mistake_is_reported_at_once_with_its_key_path() -> None:
         "dependencies.a.masking.show": "must be 'masked', 'none' or 'all'",
         "dependencies.a.masking.fields.1": "must name a field; * stands for any text beside "
         "letters or digits",
-        "dependencies.a.masking.pointers.1": "must begin with /request, /input, /data, /message",
+        "dependencies.a.masking.pointers.1": "must begin with /request, /input, /data, /message, /result",
         "dependencies.a.masking.pointers.2": "is not a JSON pointer: it begins with /, and ~ stands only in "
         "~0 or ~1 (RFC 6901)",
         'dependencies."b c"': "a name is letters, digits, _, . and -",
