@@ -24,6 +24,7 @@ from durable_retry.engine.base.foreign import plain_json, size_problem
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import CALL, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.engine.operations.completion import MASKED, is_masked_at
 from durable_retry.engine.operations.envelope import ParsedEnvelope
 from durable_retry.engine.operations.keys import visible
 from durable_retry.engine.operations.submission import read_operation
@@ -138,7 +139,12 @@ def _result_of(ended: Mapping[str, Any]) -> Any:
     document = ended["document"]
     if document["status"] != OperationState.SUCCEEDED:
         raise OperationFailed(document)
-    return document["result"]
+    result = document["result"]
+    if is_masked_at(result, "/value"):
+        detail = "holds the dependency's credential, which is never stored: there is no value to return"
+        places = [place for place in result[MASKED] if is_masked_at({MASKED: [place]}, "/value")]
+        raise OperationFailed(document, [Problem(place, detail).to_json() for place in places])
+    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,8 @@ from durable_retry.engine.retry.loop import Blocked
 from durable_retry.runtime.concurrency import LoopOwned, raise_first, settle_all
 from durable_retry.services.attempt.admission import attempt_if_admitted
 from durable_retry.services.attempt.attempt import observed
-from durable_retry.services.attempt.http_request import Plan, attempt_request, error_line, start_clock
+from durable_retry.services.attempt.excerpts import error_line
+from durable_retry.services.attempt.http_request import Plan, attempt_request, start_clock
 from durable_retry.settings.configuration import find_dependency, masking_of
 from durable_retry.stores.dead_letters.records import find_dead_letter, keep_operation
 from durable_retry.stores.outbox.events import (

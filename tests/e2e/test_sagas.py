@@ -127,13 +127,34 @@ def test_a_step_and_a_compensation_use_the_results_of_earlier_steps(system: Syst
     assert received(document["steps"][0]["compensation"]) == {"free": key}
 
 
+def test_a_reference_carries_the_value_and_no_mask(system: System, key: str) -> None:
+    """The target echoes what it was sent: a value of a header that is no secret, and the credential."""
+    sent = {"origin": system.target.url, "key": "got sesame-open-4711"}
+    steps = [
+        with_result("reserve", sent),
+        with_result("charge", {"for": {"$result": "reserve#/json/received/origin"}}),
+        with_result("ship", {"$result": "reserve#/json/received/key"}),
+    ]
+    steps[0]["operation"]["dependency"] = "guarded"
+    document = over(system, submitted(system, key, *steps).json()["saga_id"])
+    reserved, charged = (system.status(done["operation_id"])["result"] for done in document["steps"][:2])
+    assert reserved["json"]["received"] == sent | {"key": "got ***"}
+    assert reserved["masked"] == ["/json/received/key"]
+    assert charged["json"]["received"] == {"for": system.target.url}
+    assert document["steps"][2]["error"].startswith(
+        "ValidationFailed: step reserve has no result at /json/rec"
+    )
+    assert tries(system, document) == [1, 1, 0]
+
+
 @pytest.mark.shows("D18")
 def test_a_step_whose_result_is_not_there_is_a_dead_letter_before_it_runs(system: System, key: str) -> None:
     steps = [step("reserve"), with_result("charge", {"$result": "reserve#/json/nothing"})]
     document = over(system, submitted(system, key, *steps).json()["saga_id"])
     assert (document["status"], document["undone"]) == ("compensated", ["reserve"])
     assert document["steps"][1]["error"] == (
-        "ValidationFailed: step reserve has no result at /json/nothing, or too large a one"
+        "ValidationFailed: step reserve has no result at /json/nothing, or too large a one, or one with "
+        "the dependency's credential, which is not stored"
     )
     assert document["steps"][1]["effect"] == "none"
     listed = system.client.get("/api/dead-letters", params={"reason": "ValidationFailed"}).json()["items"]

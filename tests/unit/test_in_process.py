@@ -318,3 +318,12 @@ def test_the_task_hub_is_that_of_the_durable_client() -> None:
     client = df.DurableFunctionsClient.__new__(df.DurableFunctionsClient)
     client._parse_client_configuration(json.dumps(given))
     assert json.loads(Operations.of(client).hub).items() >= given.items()
+
+
+def test_a_value_with_a_credential_is_not_returned_with_its_mask() -> None:
+    document = {"operation_id": "op-1", "status": "succeeded", "dead_letter": None}
+    answer = {"document": document | {"result": {"value": {"a": "***"}, "masked": ["/value/a"]}}}
+    error = failed(answer)
+    assert (error.reason, error.detail.partition(" holds")[0]) == ("ValidationFailed", "/value/a:")
+    shown = {"json": {"a": "***"}, "masked": ["/json/a"]}
+    assert answered({"document": document | {"result": shown}}) == shown

@@ -115,6 +115,7 @@ PURE: Final = frozenset(
         "operator",
         "pydantic",
         "pydantic_core",
+        "html",
         "re",
         "string",
         "tomllib",

@@ -221,20 +221,28 @@ def _without_pairs(text: str, is_secret: Callable[[str], bool]) -> str:
 
 def _value_at(text: str, at: int, key: re.Match[str]) -> tuple[str, int]:
     """Return what is shown in place of the value at a place, and its end; the place itself for none."""
+    if key["sign"] == ":" and key["bare"] and _is_header(key["bare"]):
+        return _rest_of_line(text, at, key.start())
     if quoted := _QUOTED_VALUE.match(text, at):
         quote = quoted["quote"] or quoted[0].lstrip("bruBRU")[0]
         return f"{quote}{MASK}{quote}", quoted.end()
     quote = key["quote"] or ""
-    if _GROUP_BEGIN.match(text, at):
-        return f"{quote}{MASK}{quote}", _end_of_group(text, at)
-    if angled := _ANGLED.match(text, at):
-        return MASK, angled.end()
+    shown, after = f"{quote}{MASK}{quote}", _end_of_structure(text, at)
+    if after > at:
+        return shown, after
     if key["sign"] == ":" and not quote:
-        return _value_of_line(text, at, key)
+        return _value_of_line(text, at)
     bare = _BARE_VALUE.match(text, at)
-    if bare is None or bare[0].lower() in {"null", "none"}:
-        return "", at
-    return f"{quote}{MASK}{quote}", bare.end()
+    is_value = bare is not None and bare[0].lower() not in {"null", "none"}
+    return (shown, bare.end()) if bare is not None and is_value else ("", at)
+
+
+def _end_of_structure(text: str, at: int) -> int:
+    """Return the end of a list, an object, a call or a `<...>` at a place; the place itself for none."""
+    if _GROUP_BEGIN.match(text, at):
+        return _end_of_group(text, at)
+    angled = _ANGLED.match(text, at)
+    return at if angled is None else angled.end()
 
 
 def _end_of_group(text: str, at: int) -> int:
@@ -247,11 +255,12 @@ def _end_of_group(text: str, at: int) -> int:
     return len(text)
 
 
-def _value_of_line(text: str, at: int, key: re.Match[str]) -> tuple[str, int]:
-    """Return what is shown of a header's value, or of one word; a sentence behind a name is shown."""
-    name = key["bare"]
-    if "-" in name or plain_name(name) in {"authorization", "cookie"}:
-        return _rest_of_line(text, at, key.start())
+def _is_header(name: str) -> bool:
+    return "-" in name or plain_name(name) in {"authorization", "cookie"}
+
+
+def _value_of_line(text: str, at: int) -> tuple[str, int]:
+    """Return what is shown of one word; a sentence behind a name is shown."""
     word = _BARE_VALUE.match(text, at)
     if word is None:
         return "", at

@@ -97,6 +97,9 @@ MAX_VALUES_CHARS: Final = 16_384
 VALUES: Final = "values"
 """Member of the result of an answer that was cut: the parts that a saga wants, by JSON pointer."""
 
+MASKED: Final = "masked"
+"""Member of a result: JSON pointers to where a credential of the dependency stood, which is not stored."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion(JsonShape):
@@ -149,15 +152,24 @@ class Completion(JsonShape):
 def values_at(result: Any, pointers: Iterable[str]) -> dict[str, Any]:
     """Return what pointers point at in a result; what is missing, or too large with the others, is left out.
 
-    The member `VALUES` of a result stands for what a cut took away.
+    The member `VALUES` of a result stands for what a cut took away. What holds a mask is left out too: nobody
+    may take it for the value.
     """
     taken = result.get(VALUES, {}) if isinstance(result, Mapping) else {}
     values: dict[str, Any] = {}
     for pointer in pointers:
+        if is_masked_at(result, pointer):
+            continue
         for value in [taken[pointer]] if pointer in taken else pointed_at(result, pointer):
             if len(json.dumps({**values, pointer: value})) <= MAX_VALUES_CHARS:
                 values[pointer] = value
     return values
+
+
+def is_masked_at(result: Any, pointer: str) -> bool:
+    """Return whether a part of a result is masked, or has a part that is."""
+    places = result.get(MASKED, ()) if isinstance(result, Mapping) else ()
+    return any(f"{pointer}/".startswith(f"{place}/") or place.startswith(f"{pointer}/") for place in places)
 
 
 def _error_text(status: OperationState, dead_letter: Mapping[str, Any]) -> str | None:

@@ -298,7 +298,10 @@ class Saga(JsonShape):
         values = {} if step.done is None else step.done.values or {}
         if reference.pointer not in values:
             where = reference.pointer or "all of it"
-            raise MissingResultError(f"step {step.name} has no result at {where}, or too large a one")
+            missing = f"step {step.name} has no result at {where}, or too large a one"
+            raise MissingResultError(
+                f"{missing}, or one with the dependency's credential, which is not stored"
+            )
         return values[reference.pointer]
 
     def after(self, action: Do | Undo, completion: Completion) -> Self:

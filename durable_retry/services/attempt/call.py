@@ -21,8 +21,9 @@ from pydantic import TypeAdapter
 
 from durable_retry import clock
 from durable_retry.engine.base.errors import ContendedError
-from durable_retry.engine.base.foreign import look
+from durable_retry.engine.base.foreign import look, plain_json
 from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.steps import (
     HEARTBEAT,
     MAX_RESULT_BYTES,
@@ -50,6 +51,7 @@ from durable_retry.handlers.signatures import (
 )
 from durable_retry.services.attempt.admission import StepBlockedError, StepGate
 from durable_retry.services.attempt.call_transport import CallTransport, Seen
+from durable_retry.services.attempt.excerpts import refuse_credentials
 from durable_retry.services.attempt.functions import (
     CANCEL_SECONDS,
     Heartbeat,
@@ -163,6 +165,11 @@ class Calls:
         seconds = self.plan.limit.seconds_left
         return asyncio.timeout(seconds) if self.heartbeat is None else self.heartbeat.kept_alive(seconds)
 
+    def _report_progress(self, progress: Any) -> None:
+        refuse_credentials(plain_json(progress, "/progress"), self.plan.dependency, "/progress")
+        if self.heartbeat is not None:
+            self.heartbeat.report(progress)
+
     async def _store_progress(self, text: str) -> bool:
         execution, attempt = self._execution(HEARTBEAT), self.plan.number
         try:
@@ -252,7 +259,7 @@ class Calls:
             function = self.stand_ins.get(step.name, step.function)
             run = partial(_run_step_function, replace(step, function=function), own)
             returned = await self.gate.run(plan, run, self.outcome_of)
-            result = _text_of_step_result(step.name, adapter, returned)
+            result = _text_of_step_result(step.name, adapter, returned, plan.dependency)
         except StepBlockedError as error:
             await self._note_end_of_step(begun, partial(hold, begun=begun))
             del self._running[step.name]
@@ -361,7 +368,7 @@ class Calls:
         )
         if self.heartbeat is None:
             return call
-        return replace(call, progress=self.heartbeat.progress, report_progress=self.heartbeat.report)
+        return replace(call, progress=self.heartbeat.progress, report_progress=self._report_progress)
 
 
 def _is_repeatable_step(step: Step, plan: Plan) -> bool:
@@ -378,9 +385,10 @@ async def _refuse_nested_step(step: Step) -> Any:
     raise InvalidInputError([Problem("/step", f"{step.name!r} is inside of another step")])
 
 
-def _text_of_step_result(name: str, adapter: TypeAdapter[Any], returned: Any) -> str:
+def _text_of_step_result(name: str, adapter: TypeAdapter[Any], returned: Any, dependency: Dependency) -> str:
     pointer = f"/steps/{name}"
-    _, text = stored_result(adapter, returned, pointer)
+    document, text = stored_result(adapter, returned, pointer)
+    refuse_credentials(document, dependency, pointer, text)
     size = len(text.encode())
     if size > MAX_RESULT_BYTES:
         detail = f"has {size} bytes; the result of a step takes {MAX_RESULT_BYTES}"

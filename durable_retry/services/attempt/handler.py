@@ -16,6 +16,8 @@ from durable_retry.engine.base.foreign import look, name_of
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import counted, cut_text
 from durable_retry.engine.base.validation import InvalidInputError
+from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.operations.completion import MASKED
 from durable_retry.engine.operations.request import event_problems, is_unprotected
 from durable_retry.engine.operations.steps import OvertakenError, StepStoppedError
 from durable_retry.engine.retry.classify import (
@@ -35,16 +37,19 @@ from durable_retry.services.attempt.admission import StepGate
 from durable_retry.services.attempt.bodies import FailedAnswer, answer_of
 from durable_retry.services.attempt.call import Calls, ChangeStep, FailedStep, StepInterrupted
 from durable_retry.services.attempt.call_transport import may_repeat_work
-from durable_retry.services.attempt.functions import NoFreeThreadError, members_of, run_function
-from durable_retry.services.attempt.http_client import EscapedBaseUrlError
-from durable_retry.services.attempt.http_request import (
+from durable_retry.services.attempt.excerpts import (
     ERROR_CHARS,
-    Plan,
+    bounded,
+    credentials_of,
     error_line,
     error_text,
     failure_body,
     failure_traceback,
+    refuse_credentials,
 )
+from durable_retry.services.attempt.functions import NoFreeThreadError, members_of, run_function
+from durable_retry.services.attempt.http_client import EscapedBaseUrlError
+from durable_retry.services.attempt.http_request import Plan
 from durable_retry.settings.configuration import targets
 from durable_retry.stores.operations.results import change_step
 from durable_retry.stores.operations.writes import count_start
@@ -127,7 +132,7 @@ async def _run_within_time_limit(plan: Plan, handler: Handler, calls: Calls) -> 
                 await calls.finish_steps()
                 raise
             await calls.finish_steps()
-        return plan.outcome(result=_result_document(returned, handler.signature.result))
+        return plan.outcome(result=_result_document(returned, handler.signature.result, plan.dependency))
     except Exception as error:  # noqa: BLE001 - whatever the function let out is its failure: docs/handlers.md
         if limit.expired() and (ended := _outcome_of_cut_off(plan, handler, error)) is not None:
             return ended
@@ -249,10 +254,10 @@ def _outcome_of_member(handler: Handler, plan: Plan, error: BaseException) -> At
 def _log_bug(handler: Handler, plan: Plan, error: BaseException) -> None:
     write = partial(
         _log.error,
-        "handler %s has a bug, seen in %s",
+        "handler %s has a bug, seen in %s\n%s",
         handler.name,
         plan.operation.operation_id,
-        exc_info=error,
+        failure_traceback(error, plan.dependency),
         extra=fields_of(plan.operation, {}),
     )
     look(write, None)
@@ -286,15 +291,18 @@ def _classify_error(plan: Plan, error: BaseException, names: list[str]) -> Class
     return classify_failure(names, unprotected=unprotected, overrides=overrides)
 
 
-def _result_document(returned: Any, adapter: TypeAdapter[Any]) -> dict[str, Any]:
+def _result_document(returned: Any, adapter: TypeAdapter[Any], dependency: Dependency) -> dict[str, Any]:
     """Return a handler's success as plain JSON, its writes and events beside the value for the commit.
 
     Raises:
         InvalidInputError: What it returned cannot be stored or sent as it is.
     """
     outcome = returned if issubclass(type(returned), Outcome) else Outcome(returned)
-    value, _ = stored_result(adapter, outcome.value, "/value")
-    result: dict[str, Any] = {"value": value}
+    value, text = stored_result(adapter, outcome.value, "/value")
+    result: dict[str, Any]
+    result, places = credentials_of(dependency).without({"value": value}, text)
+    if places:
+        result[MASKED] = bounded(places)
     if writes := [write.to_json() for write in outcome.writes]:
         result["writes"] = writes
     if events := tuple(outcome.events):
@@ -302,6 +310,8 @@ def _result_document(returned: Any, adapter: TypeAdapter[Any]) -> dict[str, Any]
         if problems:
             raise InvalidInputError(problems)
         result["events"] = [event.to_json() for event in events]
+    for name in result.keys() & {"writes", "events"}:
+        refuse_credentials(result[name], dependency, f"/{name}")
     return result
 
 

@@ -76,6 +76,11 @@ class BoundedResponse:
     is_cut: bool
     is_undecoded: bool = False
 
+    @property
+    def content_type(self) -> str:
+        """The header; "" without one."""
+        return self.headers.get("content-type", "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:

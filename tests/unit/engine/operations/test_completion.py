@@ -3,7 +3,7 @@
 import pytest
 
 from durable_retry.engine.base.names import Category, OperationState
-from durable_retry.engine.operations.completion import Completion
+from durable_retry.engine.operations.completion import Completion, values_at
 
 
 def document(status: str, **more: object) -> dict[str, object]:
@@ -67,3 +67,11 @@ def test_a_completion_travels_as_json(category: Category | None) -> None:
         operation_id="op-1", status=OperationState.DEAD_LETTERED, category=category, error="no"
     )
     assert Completion.from_json(completion.to_json()) == completion
+
+
+def test_a_masked_part_of_a_result_is_no_value() -> None:
+    result = {"json": {"id": 7, "a": {"key": "***"}, "a2": 8}, "masked": ["/json/a/key"]}
+    pointers = ["", "/json", "/json/id", "/json/a", "/json/a/key", "/json/a/key/x", "/json/a2"]
+    assert values_at(result, pointers) == {"/json/id": 7, "/json/a2": 8}
+    assert values_at(result | {"masked": [""]}, pointers) == {}
+    assert values_at({"json": "*** of its own"}, ["/json"]) == {"/json": "*** of its own"}

@@ -34,6 +34,10 @@ retry = { strategy = "fixed", initial_seconds = 1, max_attempts = 2, jitter = "n
 timeouts = { attempt_seconds = 5, deadline_seconds = 0 }
 idempotency = { header = "" }
 
+[dependencies.guarded]
+base_url = "https://guarded.example.com"
+auth = { header = "X-Api-Key", value = "sesame-open" }
+
 [dependencies.depot]
 base_url = "https://depot.example.com"
 classify = { OutOfStock = "business_rule" }
@@ -614,3 +618,56 @@ def test_a_wrong_argument_is_refused_where_it_is_given(
 
 def test_a_wait_may_lie_in_the_past() -> None:
     assert Transient(retry_after=-1).retry_after == -1
+
+
+def echo() -> dict[str, Any]:
+    return {"id": 7, "sent": "X-Api-Key: sesame%2Dopen"}
+
+
+async def run_guarded(function: Callable[..., Any]) -> HandlerRun:
+    registry._handlers.clear()
+    durable_retry.operation("sell", dependency="guarded")(function)
+    return await run_handler("sell", {}, config=CONFIG)
+
+
+async def test_a_credential_in_the_value_of_a_handler_is_masked() -> None:
+    ended = await run_guarded(echo)
+    assert (ended.status, ended.result) == ("succeeded", {"id": 7, "sent": "X-Api-Key: ***"})
+
+
+async def test_a_credential_is_refused_where_its_mask_would_be_used_or_sent() -> None:
+    async def in_a_step(call: Call) -> None:
+        await call.step("one", echo)
+
+    def in_an_event() -> Outcome:
+        return Outcome(events=[Event.to_queue("sales", "sold", {"a": "sesame-open"})])
+
+    def in_progress(call: Call) -> None:
+        call.heartbeat({"a": "sesame-open"})
+
+    details = []
+    for function in (in_a_step, in_an_event):
+        ended = await run_guarded(function)
+        assert ended.dead_letter is not None
+        details.append((ended.dead_letter.reason, ended.dead_letter.detail))
+    registry._handlers.clear()
+    durable_retry.operation("sell", dependency="guarded", heartbeat_seconds=5)(in_progress)
+    ended = await run_handler("sell", {}, config=CONFIG)
+    assert ended.dead_letter is not None
+    details.append((ended.dead_letter.reason, ended.dead_letter.detail))
+    refused = "holds the credential of guarded, which is never stored or sent on"
+    for (reason, detail), place in zip(
+        details, ("/steps/one/sent", "/events/0/data/a", "/progress/a"), strict=True
+    ):
+        assert reason is DeadLetterReason.REJECTED_BY_HANDLER
+        assert f"{place}: {refused}" in detail
+
+
+async def test_the_log_of_a_bug_has_its_traceback_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    def sell() -> None:
+        raise TypeError("{'password': 'x1'} and sesame-open")
+
+    await run_guarded(sell)
+    (record,) = caplog.records
+    assert record.exc_info is None
+    assert "TypeError: {'password': '***'} and ***" in record.getMessage()

@@ -1,4 +1,4 @@
-"""Secrets and errors of an HTTP attempt."""
+"""What is kept of answers and errors."""
 
 import json
 from base64 import b64decode, b64encode
@@ -7,15 +7,18 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.text import Secret
+from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependency import Auth, Dependency
-from durable_retry.services.attempt.http_client import BoundedResponse
-from durable_retry.services.attempt.http_request import (
+from durable_retry.services.attempt.excerpts import (
+    credentials_of,
     error_line,
     error_text,
     failure_body,
+    failure_traceback,
     kept_result,
-    masked,
+    refuse_credentials,
 )
+from durable_retry.services.attempt.http_client import BoundedResponse
 
 WITH_SECRETS = Dependency(
     name="payments",
@@ -27,7 +30,7 @@ WITH_SECRETS = Dependency(
 
 def test_secrets_are_taken_out_wherever_they_stand() -> None:
     text = "sent Bearer sesame-open, then sesame-open alone, and signed-value; not secret stays"
-    assert masked(text, WITH_SECRETS) == "sent ***, then *** alone, and ***; not secret stays"
+    assert credentials_of(WITH_SECRETS).masked(text) == "sent ***, then *** alone, and ***; not secret stays"
 
 
 def test_an_error_is_one_line_with_its_name_and_no_secret() -> None:
@@ -52,7 +55,7 @@ def test_a_long_error_is_cut() -> None:
 
 def test_a_short_value_is_not_taken_for_a_secret() -> None:
     weak = Dependency(name="weak", base_url="http://x", auth=Auth("X-Key", Secret("a")))
-    assert masked("a banana", weak) == "a banana"
+    assert credentials_of(weak).masked("a banana") == "a banana"
 
 
 PAYMENTS = Dependency(
@@ -108,10 +111,11 @@ def test_a_body_over_the_limit_is_cut_and_says_so() -> None:
 
 
 def test_the_parts_that_a_saga_wants_are_taken_before_the_cut() -> None:
-    body = json.dumps({"note": "x" * 200, "id": "r-sesame-open"}).encode()
-    result = kept_result(answer(body), PAYMENTS, LIMIT, ["/json/id", "/status_code", "/json/nothing"])
+    body = json.dumps({"note": "x" * 200, "id": "r-1", "key": {"a": "sesame-open"}}).encode()
+    pointers = ["/json/id", "/status_code", "/json/nothing", "/json/key/a", "/json/key", "/json", ""]
+    result = kept_result(answer(body), PAYMENTS, LIMIT, pointers)
     assert (len(result["body"]), result["truncated"]) == (LIMIT, True)
-    assert result["values"] == {"/json/id": "r-***", "/status_code": 200}
+    assert result["values"] == {"/json/id": "r-1", "/status_code": 200}
 
 
 def test_an_answer_that_is_not_cut_has_its_parts_in_their_places() -> None:
@@ -127,6 +131,7 @@ def test_cookies_are_not_kept_and_secrets_are_masked() -> None:
     result = kept_result(answer(b"sesame-open", headers=headers), PAYMENTS, LIMIT)
     assert result["headers"] == {"content-type": "text/plain", "etag": "***"}
     assert result["body"] == "***"
+    assert result["masked"] == ["/body", "/headers/etag"]
 
 
 @pytest.mark.shows("D13")
@@ -185,3 +190,74 @@ def test_what_a_message_leaves_out_of_a_refusal_is_kept_beside_it() -> None:
 def test_a_refusal_is_described_in_one_short_line() -> None:
     assert error_text("no\n  money " + "x" * 500, PAYMENTS).startswith("no money xxx")
     assert len(error_text("x" * 500, PAYMENTS)) == 200
+
+
+@pytest.mark.parametrize(
+    "written",
+    ['"sesame-open"', '"sesame\\u002dopen"', '"sesame%2Dopen"', '"{\\"a\\": \\"sesame\\\\u002dopen\\"}"'],
+)
+def test_a_credential_in_json_is_masked_in_any_form_and_its_place_is_named(written: str) -> None:
+    result = kept_result(answer(f'{{"id": 7, "echo": [{written}]}}'.encode()), PAYMENTS, 1_000)
+    assert "sesame" not in json.dumps(result)
+    assert (result["json"]["id"], result["masked"]) == (7, ["/json/echo/0"])
+
+
+def test_a_long_list_of_places_is_the_whole_result() -> None:
+    result = kept_result(answer(json.dumps(["sesame-open"] * 21).encode()), PAYMENTS, 1_000)
+    assert result["masked"] == [""]
+    long = kept_result(answer(json.dumps({"x" * 300: "sesame-open"}).encode()), PAYMENTS, 1_000)
+    assert long["masked"] == [""]
+
+
+@pytest.mark.parametrize("begin", range(85, 101))
+def test_a_credential_on_the_limit_is_masked_before_the_cut(begin: int) -> None:
+    body = b"-" * begin + b"sesame-open" + b"-" * 200
+    result = kept_result(answer(body, "text/plain"), PAYMENTS, LIMIT)
+    assert "ses" not in result["body"]
+    assert len(result["body"]) == LIMIT
+
+
+def test_what_is_left_of_a_credential_that_the_reading_cut_is_masked() -> None:
+    result = kept_result(answer(b"got sesame-o", "text/plain", is_cut=True), PAYMENTS, LIMIT)
+    assert result["body"] == "got ***"
+
+
+def test_a_refusal_is_masked_before_it_is_cut() -> None:
+    for begin in (190, 1_015, 3_990, 7_990):
+        body = "-" * begin + "sesame-open"
+        assert "ses" not in error_text(body, PAYMENTS)
+        assert "ses" not in (failure_body(body[:8_000], PAYMENTS) or "")
+    assert error_text('{"detail": "sent sesame\\u002dopen"}', PAYMENTS) == "sent ***"
+
+
+def test_the_lines_of_headers_are_masked_before_they_become_one_line() -> None:
+    assert error_text("X-Other-Key: abc def\nCookie: a=b; c=d\nfailed", PAYMENTS).endswith(
+        "Cookie: *** failed"
+    )
+
+
+def test_a_traceback_is_cut_between_its_entries() -> None:
+    def fail(depth: int) -> None:
+        if depth:
+            fail(depth - 1)
+        raise ValueError("sesame-open " * 800 + "password='x1' end")
+
+    try:
+        fail(30)
+    except ValueError as error:
+        text = failure_traceback(error, PAYMENTS)
+    assert text.startswith("ValueError: *** ***")
+    assert "sesame" not in text
+    with pytest.raises(ValueError, match="x") as many:
+        raise ValueError("x\n" * 6_000)
+    assert failure_traceback(many.value, PAYMENTS).endswith("x\n" * 2_000)
+
+
+@pytest.mark.parametrize("document", [{"a": ["x sesame-open"]}, "sesame%2dopen"])
+def test_what_is_to_be_stored_with_a_credential_is_refused_at_its_place(document: Any) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        refuse_credentials(document, PAYMENTS, "/steps/one")
+    assert [problem.pointer for problem in caught.value.problems] == [
+        "/steps/one/a/0" if isinstance(document, dict) else "/steps/one"
+    ]
+    refuse_credentials({"a": "***"}, PAYMENTS, "")
