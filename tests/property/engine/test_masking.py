@@ -15,7 +15,7 @@ from durable_retry.engine.base.credentials import Credentials
 from durable_retry.engine.base.masking import MASKED
 
 CREDENTIALS: Final = st.from_regex(r"[!-)+-~]([ !-)+-~]{4,80})[!-)+-~]", fullmatch=True)
-"""Of visible ASCII, as header values are, without the mask's own character."""
+"""They are visible ASCII, as header values are, without the mask's own character."""
 
 VALUES: Final = st.from_regex(r"[0-9][A-Za-z0-9]{1,12}Q[A-Za-z0-9]{1,12}", fullmatch=True)
 NAMES: Final = st.sampled_from(

@@ -1,4 +1,4 @@
-"""Which names are secrets, and what is left of texts with one."""
+"""Names of secrets, and what is left of texts with one."""
 
 import json
 from typing import Any
