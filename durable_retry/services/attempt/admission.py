@@ -2,19 +2,23 @@
 
 An attempt of a handler is admitted to the dependency of the handler. A step that names another dependency is
 admitted there, too: what blocks it ends the attempt (`StepBlockedError`), which is not counted. The
-orchestration waits, or asks that dependency's entities, and makes the attempt again.
+orchestration waits, or asks that dependency's entities, and makes the attempt again: the handler runs once
+the step is admitted. A handler that has sent what must not be sent twice is not run again for a step, which
+waits in place.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import outcome_text
 from durable_retry.engine.circuit.calls import ERROR_CHARACTERS, CallHealth, call_health
-from durable_retry.engine.circuit.snapshot import Permitted
+from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.admission import AdmissionState, StepAdmission, held_admission
@@ -22,6 +26,7 @@ from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import Blocked, BlockedStep
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.services.attempt.http_request import Plan
+from durable_retry.settings.configuration import find_dependency
 from durable_retry.stores.circuit.cache import CircuitCache, enter_circuit
 from durable_retry.stores.task_hub import TaskHub
 
@@ -36,7 +41,11 @@ class StepBlockedError(Exception):
         self.step = step
 
 
-@dataclass(frozen=True, slots=True)
+_LOOK_SECONDS: Final = 0.25
+"""Between two looks at a dependency for which a step is held in place; the circuit is read once a second."""
+
+
+@dataclass(slots=True)
 class StepGate:
     """Admits the steps of one attempt to dependencies other than the operation's.
 
@@ -49,28 +58,58 @@ class StepGate:
     operation: OperationInput
     number: int
     held: StepAdmission | None = None
+    _entered: tuple[str, CircuitCache, Permitted] | None = None
+
+    @asynccontextmanager
+    async def held_open(self) -> AsyncIterator[None]:
+        """Run a handler in the block, once the step is admitted that an earlier execution could not begin.
+
+        So a wait of any length costs the handler one more run. A permit that no step takes is given back.
+
+        Raises:
+            StepBlockedError: The step has to wait on.
+        """
+        dependency = None if self.held is None else find_dependency(self.held.dependency)
+        if dependency is not None and self._asks(dependency):
+            self._entered = dependency.name, *await self._enter(dependency)
+        try:
+            yield
+        finally:
+            if self._entered is not None:
+                _, circuit, permitted = self._entered
+                await circuit.leave(permitted, CallHealth.SILENT, duration_seconds=0.0)
+
+    def _asks(self, dependency: Dependency) -> bool:
+        """Whether a step needs admission there, which somebody may have let it past."""
+        is_own = dependency.name == self.operation.dependency
+        if self.hub is None or is_own or not dependency.needs_admission:
+            return False
+        return not held_admission(self.held, dependency.name).is_canary
 
     async def run(
         self,
         plan: Plan,
         call: Callable[[], Awaitable[Any]],
         outcome_of: Callable[[Plan, BaseException], AttemptOutcome],
+        must_hold: Callable[[], bool],
     ) -> Any:
         """Return what a step's call returns, if the dependency of its plan admits it.
 
+        Args:
+            plan: Of the step.
+            call: Calls its function.
+            outcome_of: Says what an error of it means.
+            must_hold: Whether the handler must not run again for its sake: then the step waits here, for as
+                long as the attempt leaves it time.
+
         Raises:
+            StepBlockedError: It has to wait.
             Exception: What the call raised.
         """
         dependency = plan.dependency
-        is_own = dependency.name == self.operation.dependency
-        if self.hub is None or is_own or not dependency.needs_admission:
+        if not self._asks(dependency):
             return await call()
-        admission = held_admission(self.held, dependency.name)
-        if admission.is_canary:
-            return await call()
-        circuit, answer = await enter_circuit(self.hub, dependency, self.operation, self.number, admission)
-        if not isinstance(answer, Permitted):
-            raise StepBlockedError(BlockedStep(dependency.name, answer))
+        circuit, answer = await self._place(plan, must_hold)
         try:
             result = await call()
         except Exception as error:
@@ -83,6 +122,34 @@ class StepGate:
             raise
         await _report(circuit, answer, dependency.retry, plan.outcome())
         return result
+
+    async def _place(self, plan: Plan, must_hold: Callable[[], bool]) -> tuple[CircuitCache, Permitted]:
+        entered = self._entered
+        if entered is not None and entered[0] == plan.dependency.name:
+            self._entered = None
+            return entered[1:]
+        while True:
+            try:
+                return await self._enter(plan.dependency)
+            except StepBlockedError as error:
+                if not (must_hold() and _may_pass_in_time(error.step.blocked, plan)):
+                    raise
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _enter(self, dependency: Dependency) -> tuple[CircuitCache, Permitted]:
+        assert self.hub is not None  # noqa: S101 - see `_asks`
+        admission = held_admission(self.held, dependency.name)
+        circuit, answer = await enter_circuit(self.hub, dependency, self.operation, self.number, admission)
+        if isinstance(answer, Permitted):
+            return circuit, answer
+        raise StepBlockedError(BlockedStep(dependency.name, answer))
+
+
+def _may_pass_in_time(blocked: Blocked, plan: Plan) -> bool:
+    """Whether what blocks a step may be over while the attempt has the time to connect after it."""
+    left = timedelta(seconds=plan.limit.seconds_left - plan.operation.timeouts.connect_seconds)
+    waits_for = blocked.until - clock.now() if isinstance(blocked, Refused) else timedelta(0)
+    return max(waits_for, timedelta(0)) < left
 
 
 async def attempt_if_admitted(

@@ -26,18 +26,25 @@ from durable_retry.engine.operations.steps import OvertakenError
 from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import Blocked, BlockedStep, kind_of_block
-from durable_retry.handlers.registry import find_handler
+from durable_retry.handlers.registry import Handler, find_handler
 from durable_retry.services.attempt.admission import (
     AttemptFunction,
     StepBlockedError,
     StepGate,
     attempt_if_admitted,
 )
-from durable_retry.services.attempt.handler import attempt_handler, noted_start
+from durable_retry.services.attempt.call_transport import SentMark
+from durable_retry.services.attempt.handler import (
+    attempt_handler,
+    in_run_of_plan,
+    noted_start,
+    outcome_of_marked,
+    sends_once,
+)
 from durable_retry.services.attempt.http_request import Plan, attempt_request, needs_marker, start_clock
 from durable_retry.settings.configuration import app_settings, find_dependency
 from durable_retry.stores.operations.results import store_apart
-from durable_retry.stores.operations.writes import insert_marker, remove_marker, write_outcome
+from durable_retry.stores.operations.writes import SENT, insert_marker, remove_marker, write_outcome
 from durable_retry.stores.task_hub import TaskHub
 from durable_retry.telemetry import spans
 from durable_retry.telemetry.facts import report
@@ -199,34 +206,56 @@ async def _run_handler(plan: Plan, name: str, gate: StepGate, unsent: Collection
     if handler is None:
         error = f"handler {name} is not registered here any more"
         return plan.outcome(category=Category.TRANSIENT, error=error, counted=False)
-    run = partial(attempt_handler, handler=handler, gate=gate)
-    if handler.repeatable is False:
-        return await _at_most_once(plan, run, unsent)
-    started = await noted_start(plan, handler)
+    async with gate.held_open():
+        run = partial(attempt_handler, handler=handler, gate=gate)
+        if handler.repeatable is False:
+            return await _at_most_once(plan, run, unsent)
+        return await _run_counted_handler(plan, handler, run, unsent)
+
+
+async def _run_counted_handler(
+    plan: Plan, handler: Handler, run: Callable[..., Awaitable[AttemptOutcome]], unsent: Collection[str]
+) -> AttemptOutcome:
+    started = await noted_start(plan, handler, unsent)
     if isinstance(started, AttemptOutcome):
         return started
     # The time that our own storage took must not count against the handler.
     begun = replace(started, limit=start_clock(plan.operation))
-    outcome = _too_late(begun) or await _with_marker(begun, run)
-    if not outcome.counted:
-        await _note_outcome(begun, outcome)
-    return _in_run(outcome, started.operation.run, plan)
+    mark = SentMark(begun.operation.life, plan.number, unsent) if sends_once(plan, handler) else None
+    run = run if mark is None else partial(run, mark=mark.write)
+    outcome = _too_late(begun) or await _with_marker(begun, run, mark)
+    if _is_there(mark) or not outcome.counted:
+        await _note_outcome(begun, outcome, _parts_of(mark))
+    if mark is not None and not outcome.counted:
+        outcome = replace(outcome, unsent=mark.execution)
+    return in_run_of_plan(outcome, started.operation.run, plan)
 
 
-def _in_run(outcome: AttemptOutcome, run: int, plan: Plan) -> AttemptOutcome:
-    """Return an outcome that says in which run the operation goes on, where that is another start's."""
-    return outcome if run == plan.operation.run else replace(outcome, run=run)
+def _is_there(mark: SentMark | None) -> bool:
+    return mark is not None and mark.is_there
 
 
-async def _with_marker(plan: Plan, make: Callable[[Plan], Awaitable[AttemptOutcome]]) -> AttemptOutcome:
-    # When a step must wait the attempt is made again, so its marker goes.
+def _parts_of(mark: SentMark | None) -> tuple[str, ...]:
+    """Return the markers of an attempt; the last one has its outcome."""
+    return ("", SENT) if _is_there(mark) else ("",)
+
+
+async def _with_marker(
+    plan: Plan, make: Callable[[Plan], Awaitable[AttemptOutcome]], mark: SentMark | None = None
+) -> AttemptOutcome:
+    # When a step must wait the attempt is made again, so its markers go: nothing took effect that must not be
+    # sent twice, else this were an outcome. So it is where our own storage failed.
+    left = plan.outcome(category=Category.TRANSIENT, error="its marker was not removed", counted=False)
     try:
         return await make(plan)
     except StepBlockedError:
-        left = plan.outcome(category=Category.TRANSIENT, error="its marker was not removed", counted=False)
-        if await _note_outcome(plan, left):
+        if await _note_outcome(plan, left, _parts_of(mark)):
             raise
         return left
+    except (AzureError, ContendedError):
+        if _is_there(mark):
+            await _note_outcome(plan, left, (SENT,))
+        raise
 
 
 async def _at_most_once(
@@ -251,23 +280,21 @@ async def _at_most_once(
         outcome = _too_late(begun) or await _with_marker(begun, make)
         await _note_outcome(begun, outcome)
         return outcome if outcome.counted else replace(outcome, unsent=execution)
-    if marked.outcome is not None:
-        return _in_run(AttemptOutcome.from_json(marked.outcome), marked.run, plan)
-    unknown = "an earlier execution of this attempt may have taken effect; its outcome is not known"
-    return plan.outcome(category=Category.AMBIGUOUS, error=unknown)
+    return outcome_of_marked(plan, marked)
 
 
-async def _note_outcome(plan: Plan, outcome: AttemptOutcome) -> bool:
+async def _note_outcome(plan: Plan, outcome: AttemptOutcome, parts: tuple[str, ...] = ("",)) -> bool:
     """Write an outcome beside its marker; return whether that succeeded. The orchestration gets it anyway.
 
-    An attempt that never left our side is made again under its number, so its marker is removed instead.
+    An attempt that never left our side is made again under its number, so its markers are removed instead.
     """
     owner = plan.operation.owner
     try:
         if outcome.counted:
-            await write_outcome(owner, plan.number, outcome.to_json())
+            await write_outcome(owner, plan.number, outcome.to_json(), parts[-1])
         else:
-            await remove_marker(owner, plan.number)
+            for part in parts:
+                await remove_marker(owner, plan.number, part)
     except AzureError as error:
         _log.warning(
             "the outcome of %s, attempt %d, was not noted: %s",

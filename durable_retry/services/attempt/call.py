@@ -3,7 +3,9 @@
 step ──> begin ──has a result──> that result
            ├──may not run──> the attempt stops (`StepInterrupted`), whatever the handler catches
            └──> the function, with a `Call` and key of its own ──> succeed, or fail
-                    └──raises, and a request of its may have acted──> stays begun: its effect is unknown
+                    └──raises, and a request of its may have acted──> stays begun, and never runs again
+
+What a handler sends outside of its steps, and must not send twice, is marked before it goes (`SentMark`).
 """
 
 import asyncio
@@ -50,7 +52,7 @@ from durable_retry.handlers.signatures import (
     with_call,
 )
 from durable_retry.services.attempt.admission import StepBlockedError, StepGate
-from durable_retry.services.attempt.call_transport import CallTransport, Seen
+from durable_retry.services.attempt.call_transport import CallTransport, Seen, UnmarkedError
 from durable_retry.services.attempt.excerpts import refuse_credentials
 from durable_retry.services.attempt.functions import (
     CANCEL_SECONDS,
@@ -121,7 +123,10 @@ class Calls:
     """The calls and steps of one attempt of a handler.
 
     Attributes:
+        mark: Is awaited before the handler sends what must not be sent twice, as `SentMark.write`; None where
+            it sends nothing like that, or has a marker for all that it does.
         stopped: Why the attempt must end; None while it need not.
+        seen: What its requests show, and those of steps that are not remembered.
         errors: What failed steps raised. Of those that run side by side the handler raises one.
         heartbeat: Its heartbeats; None when it needs none.
         stand_ins: Functions that are called in place of those of steps, by their names; for tests.
@@ -131,6 +136,7 @@ class Calls:
     change: ChangeStep
     gate: StepGate
     outcome_of: Callable[[Plan, BaseException], AttemptOutcome]
+    mark: Callable[[], Awaitable[None]] | None = None
     stopped: Exception | None = None
     seen: Seen = field(default_factory=Seen)
     errors: list[Exception] = field(default_factory=list)
@@ -146,9 +152,14 @@ class Calls:
     def call(self, repeatable: bool | None = None) -> Call:  # noqa: FBT001 - as `operation` has it
         """Return the `Call` that is passed to the handler, which may say whether it may run twice."""
         repeatable = bool(self.plan.deduplication_header) if repeatable is None else repeatable
-        key = self.plan.operation.sent_key
-        transport = CallTransport(self.plan, self.seen, key, is_repeatable=repeatable)
+        key, mark = self.plan.operation.sent_key, None if self.mark is None else self._mark_once
+        transport = CallTransport(self.plan, key, is_repeatable=repeatable, before_once=mark)
+        self.seen = transport.seen
         return self._call_over(self.plan, transport, self.plan.number, self._begin_step)
+
+    async def _mark_once(self) -> None:
+        assert self.mark is not None  # noqa: S101 - else nobody calls it
+        await self._unless_stopped(self.mark)
 
     async def begin_heartbeats(self, seconds: float) -> None:
         """Let the attempt live as long as it reports progress, with what an earlier one reported.
@@ -252,13 +263,12 @@ class Calls:
             return read_result(adapter, begun.result)
         running = self._running[step.name] = _RunningStep(begun, plan, is_repeatable, policy)
         key = self.plan.operation.step_key(step.name)
-        seen = self.seen if plan is self.plan else Seen()
-        transport = CallTransport(plan, seen, key, is_repeatable=is_repeatable)
+        transport = CallTransport(plan, key, is_repeatable=is_repeatable)
         own = self._call_over(plan, transport, begun.attempts, _refuse_nested_step)
         try:
             function = self.stand_ins.get(step.name, step.function)
             run = partial(_run_step_function, replace(step, function=function), own)
-            returned = await self.gate.run(plan, run, self.outcome_of)
+            returned = await self.gate.run(plan, run, self.outcome_of, lambda: self.seen.may_have_acted)
             result = _text_of_step_result(step.name, adapter, returned, plan.dependency)
         except StepBlockedError as error:
             await self._note_end_of_step(begun, partial(hold, begun=begun))
@@ -266,8 +276,8 @@ class Calls:
             raise self._stop_steps(error) from error
         except Exception as error:
             self.errors.append(error)
-            if transport.own.may_have_acted:
-                self.seen.has_lost = True
+            if transport.seen.may_have_acted:
+                self.seen.add(transport.seen)
                 del self._running[step.name]
                 raise
             failed = FailedStep(plan, step.name, running.failure)
@@ -321,11 +331,14 @@ class Calls:
         )
 
     async def _changed_step_record(self, name: str, rule: StepRule) -> RememberedStep:
+        return await self._unless_stopped(partial(self.change, name, rule))
+
+    async def _unless_stopped[T](self, write: Callable[[], Awaitable[T]]) -> T:
         if self.stopped is not None:
             raise StepInterrupted
         try:
-            return await self.change(name, rule)
-        except (StepStoppedError, ContendedError, AzureError) as error:
+            return await write()
+        except (StepStoppedError, UnmarkedError, ContendedError, AzureError) as error:
             raise self._stop_steps(error) from error
 
     def _stop_steps(self, error: Exception) -> StepInterrupted:

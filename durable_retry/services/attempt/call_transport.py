@@ -1,20 +1,29 @@
-"""What the requests of a handler or of a step are sent with: the key, and a look at what may have acted."""
+"""What the requests of a handler or of a step are sent with: the key, and a look at what may have acted.
+
+A request that must not be sent twice goes after its mark: in a step the step's own record, else `SentMark`.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from dataclasses import dataclass, field
 from typing import Any, Final
+from uuid import uuid4
 
 import httpx
+from azure.core.exceptions import AzureError
 
 from durable_retry import clock
+from durable_retry.engine.base.errors import ContendedError, StorageRefusedError
 from durable_retry.engine.base.names import Category
+from durable_retry.engine.operations.keys import Life
 from durable_retry.engine.operations.request import is_unprotected
+from durable_retry.engine.operations.steps import UnknownEffectError
 from durable_retry.engine.retry.classify import classify_failure, classify_status, names_of
 from durable_retry.engine.retry.retry_after import parse_retry_after
 from durable_retry.services.attempt.http_client import transport_of
 from durable_retry.services.attempt.http_pool import PROGRESS, SendProgress
 from durable_retry.services.attempt.http_request import Plan, own_headers
+from durable_retry.stores.operations.writes import SENT, insert_marker
 
 # The extension of a request that says whether it must not be sent again.
 _SENT_ONCE: Final = "durable_retry.sent_once"
@@ -28,37 +37,116 @@ def may_repeat_work(plan: Plan, request: httpx.Request) -> bool:
 
 @dataclass(slots=True)
 class Seen:
-    """What the requests of one attempt show.
+    """What the requests of a handler, or of one of its steps, show.
 
     Attributes:
         has_lost: Whether a request failed that must not be sent again, and may have taken effect.
+        has_acted: Whether such a request was answered, and took effect.
         under_way: How many such requests have no answer yet.
     """
 
     has_lost: bool = False
+    has_acted: bool = False
     under_way: int = 0
 
     @property
-    def may_have_acted(self) -> bool:
-        """Whether an attempt that failed must not be made again."""
+    def is_unknown(self) -> bool:
+        """Whether nobody knows if a request that must not be sent again took effect."""
         return self.has_lost or self.under_way > 0
+
+    @property
+    def may_have_acted(self) -> bool:
+        """Whether what sent them must not run again, unless its result is remembered."""
+        return self.has_acted or self.is_unknown
+
+    def add(self, step: "Seen") -> None:
+        """Take over what a step shows whose result is not remembered."""
+        self.has_lost |= step.is_unknown
+        self.has_acted |= step.has_acted
+
+
+SENT_BEFORE: Final = "an earlier execution of this attempt may have taken effect; its outcome is not known"
+
+
+class UnmarkedError(Exception):
+    """The marker of what must not be sent twice could not be written, so nothing was sent."""
+
+
+@dataclass(slots=True)
+class SentMark:
+    """The marker of what one execution of a handler sends once only, outside of its steps.
+
+    Attributes:
+        life: Of the run whose attempt it is.
+        attempt: Its number, from 1.
+        unsent: Earlier executions that sent nothing although their marker may be there.
+        execution: Names this one.
+        is_there: Whether it is written.
+    """
+
+    life: Life
+    attempt: int
+    unsent: Collection[str] = ()
+    execution: str = field(default_factory=lambda: uuid4().hex)
+    is_there: bool = False
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def write(self) -> None:
+        """Write it before the first request; those after it, and beside it, cost nothing.
+
+        Raises:
+            StepStoppedError: An earlier execution has sent something, or a later run has begun.
+            UnmarkedError: It could not be written.
+        """
+        async with self._writing:
+            if self.is_there:
+                return
+            try:
+                marked = await insert_marker(
+                    self.life,
+                    self.attempt,
+                    now=clock.now(),
+                    execution=self.execution,
+                    unsent=self.unsent,
+                    part=SENT,
+                )
+            except (AzureError, StorageRefusedError, ContendedError) as error:
+                raise UnmarkedError(f"its marker was not written: {type(error).__name__}") from error
+            if marked is not None:
+                raise UnknownEffectError(SENT_BEFORE)
+            self.is_there = True
 
 
 class CallTransport(httpx.AsyncBaseTransport):
     """Sends the requests of one call over the pooled connections; closing it leaves them open.
 
     Attributes:
-        own: What its requests show, beside those of the whole attempt.
+        seen: What its requests show.
         is_over: Whether it sends nothing more, since another attempt may run.
     """
 
-    def __init__(self, plan: Plan, seen: Seen, key: str, *, is_repeatable: bool) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        key: str,
+        *,
+        is_repeatable: bool,
+        before_once: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Send by a plan.
+
+        Args:
+            plan: Whose dependency is called.
+            key: Of the handler or the step.
+            is_repeatable: Whether all that it sends may be sent again.
+            before_once: Is awaited before a request that must not be; what it raises, the request raises.
+        """
         self.key = key
-        self.own = Seen()
+        self.seen = Seen()
         self.is_over = False
         self._plan = plan
-        self._seen = seen
         self._is_repeatable = is_repeatable
+        self._before_once = before_once
         self._inner = transport_of(plan.dependency)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -67,12 +155,14 @@ class CallTransport(httpx.AsyncBaseTransport):
         Raises:
             TimeoutError: The attempt is over.
         """
+        # A handler may say of a step that it must not run twice although the dependency deduplicates.
+        is_once = not self._is_repeatable and is_unprotected(request.method, "")
+        if is_once and self._before_once is not None:
+            await self._before_once()
         if self.is_over:
             raise TimeoutError("this attempt is over; another one may run")
         for name, value in own_headers(self._plan, self.key).items():
             request.headers.setdefault(name, value)
-        # A handler may say of a step that it must not run twice although the dependency deduplicates.
-        is_once = not self._is_repeatable and is_unprotected(request.method, "")
         request.extensions[_SENT_ONCE] = is_once
         return await (self._answer_once(request) if is_once else self._answer(request, SendProgress()))
 
@@ -82,7 +172,7 @@ class CallTransport(httpx.AsyncBaseTransport):
 
     async def _answer_once(self, request: httpx.Request) -> httpx.Response:
         progress = SendProgress()
-        self._count(1)
+        self.seen.under_way += 1
         try:
             answer = await self._answer(request, progress)
         except BaseException as error:
@@ -90,15 +180,11 @@ class CallTransport(httpx.AsyncBaseTransport):
                 self._note_failure(error)
             raise
         finally:
-            self._count(-1)
+            self.seen.under_way -= 1
         self._note_status(answer)
         if answer.is_success:  # Any other status says by itself whether the request may have acted.
             answer.stream = _WatchedStream(answer.stream, self._note_failure)
         return answer
-
-    def _count(self, under_way: int) -> None:
-        for seen in (self.own, self._seen):
-            seen.under_way += under_way
 
     def _note_failure(self, error: BaseException) -> None:
         names = names_of(error)
@@ -113,8 +199,8 @@ class CallTransport(httpx.AsyncBaseTransport):
         )
 
     def _note_category(self, category: Category | None) -> None:
-        if category is Category.AMBIGUOUS:
-            self.own.has_lost = self._seen.has_lost = True
+        self.seen.has_lost |= category is Category.AMBIGUOUS
+        self.seen.has_acted |= category is None
 
 
 class _WatchedStream(httpx.AsyncByteStream):

@@ -1,7 +1,7 @@
 """One attempt that is a handler: it is run, and what it returns or raises becomes an outcome."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -36,7 +36,7 @@ from durable_retry.handlers.signatures import stored_result
 from durable_retry.services.attempt.admission import StepGate
 from durable_retry.services.attempt.bodies import FailedAnswer, answer_of
 from durable_retry.services.attempt.call import Calls, ChangeStep, FailedStep, StepInterrupted
-from durable_retry.services.attempt.call_transport import may_repeat_work
+from durable_retry.services.attempt.call_transport import SENT_BEFORE, Seen, UnmarkedError, may_repeat_work
 from durable_retry.services.attempt.excerpts import (
     ERROR_CHARS,
     bounded,
@@ -52,7 +52,7 @@ from durable_retry.services.attempt.http_client import EscapedBaseUrlError
 from durable_retry.services.attempt.http_request import Plan
 from durable_retry.settings.configuration import targets
 from durable_retry.stores.operations.results import change_step
-from durable_retry.stores.operations.writes import count_start
+from durable_retry.stores.operations.writes import SENT, Marked, count_start, find_marked
 from durable_retry.telemetry.spans import ATTEMPT as ATTEMPT_NUMBER
 from durable_retry.telemetry.spans import fields_of
 
@@ -76,12 +76,13 @@ _REFUSED_HERE: Final = (ValidationError, EscapedBaseUrlError)
 _log = logging.getLogger(__name__)
 
 
-async def attempt_handler(
+async def attempt_handler(  # noqa: PLR0917 - what stands for the app's own parts, in tests
     plan: Plan,
     handler: Handler,
     change: ChangeStep | None = None,
     gate: StepGate | None = None,
     stand_ins: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+    mark: Callable[[], Awaitable[None]] | None = None,
 ) -> AttemptOutcome:
     """Run a handler once and return the outcome; whatever it raises becomes an outcome.
 
@@ -89,14 +90,17 @@ async def attempt_handler(
         change: Keeps its steps; None means in Azure Tables.
         gate: Admits its steps at other dependencies; None for all of them.
         stand_ins: See `Calls`.
+        mark: See `Calls`.
 
     Raises:
-        azure.core.exceptions.AzureError: Our own storage failed in a step.
+        StepBlockedError: A step must wait, and the handler may be run again.
+        azure.core.exceptions.AzureError: Our own storage failed in a step, and the handler may be run again.
     """
     operation = plan.operation
     in_tables = partial(change_step, operation.operation_id, operation.remembered_run)
     gate = gate or StepGate(None, operation, plan.number)
-    calls = Calls(plan, change or in_tables, gate, partial(_outcome_of_error, handler), stand_ins=stand_ins)
+    outcome_of = partial(_outcome_of_error, handler)
+    calls = Calls(plan, change or in_tables, gate, outcome_of, mark, stand_ins=stand_ins)
     try:
         try:
             outcome = await _run_within_time_limit(plan, handler, calls)
@@ -110,6 +114,11 @@ async def attempt_handler(
             return outcome
     if isinstance(calls.stopped, StepStoppedError):
         return plan.outcome(category=Category.AMBIGUOUS, error=str(calls.stopped))
+    not_ended = plan.outcome(category=Category.TRANSIENT, error=error_line(calls.stopped, plan.dependency))
+    if calls.seen.may_have_acted:
+        return _after_what_it_sent(handler, calls.seen, not_ended)
+    if isinstance(calls.stopped, UnmarkedError):
+        return replace(not_ended, error=str(calls.stopped), counted=False)
     raise calls.stopped
 
 
@@ -138,7 +147,7 @@ async def _run_within_time_limit(plan: Plan, handler: Handler, calls: Calls) -> 
             return ended
         cut_off = await calls.cut_off() if limit.expired() else None
         outcome = _outcome_of_raised(handler, calls, error, cut_off)
-    return _ambiguous_outcome(outcome) if calls.seen.may_have_acted else outcome
+    return _after_what_it_sent(handler, calls.seen, outcome)
 
 
 def _outcome_of_raised(
@@ -203,12 +212,17 @@ def _outcome_of_cut_off(plan: Plan, handler: Handler, error: Exception) -> Attem
     return None
 
 
-def _ambiguous_outcome(outcome: AttemptOutcome) -> AttemptOutcome:
-    # What the handler raised says nothing of the request, and the next attempt or a replay would send it
-    # again.
-    if outcome.category is Category.AMBIGUOUS:
+def _after_what_it_sent(handler: Handler, seen: Seen, outcome: AttemptOutcome) -> AttemptOutcome:
+    """Return the outcome of a handler that failed, by what it had sent: the next attempt would send it again.
+
+    What it raised says nothing of a request of which nobody knows what it did. Where a request took effect,
+    the handler alone can say that the same call will never succeed: by `Rejected`.
+    """
+    is_settled = outcome.is_clear_refusal(handler.name) and not seen.is_unknown
+    if outcome.category is Category.AMBIGUOUS or is_settled or not seen.may_have_acted:
         return outcome
-    error = f"a request that must not be sent twice may have taken effect, then: {outcome.error}"
+    sent = "may have taken effect" if seen.is_unknown else "took effect outside of a remembered step"
+    error = f"a request that must not be sent twice {sent}, then: {outcome.error}"
     return replace(outcome, category=Category.AMBIGUOUS, error=error, retry_hint=None, step=None)
 
 
@@ -315,8 +329,28 @@ def _result_document(returned: Any, adapter: TypeAdapter[Any], dependency: Depen
     return result
 
 
-async def noted_start(plan: Plan, handler: Handler) -> Plan | AttemptOutcome:
+def outcome_of_marked(plan: Plan, marked: Marked) -> AttemptOutcome:
+    """Return the outcome of an attempt that an earlier execution made, as far as that is known."""
+    if marked.outcome is None:
+        return plan.outcome(category=Category.AMBIGUOUS, error=SENT_BEFORE)
+    return in_run_of_plan(AttemptOutcome.from_json(marked.outcome), marked.run, plan)
+
+
+def in_run_of_plan(outcome: AttemptOutcome, run: int, plan: Plan) -> AttemptOutcome:
+    """Return an outcome that says in which run the operation goes on, where that is another start's."""
+    return outcome if run == plan.operation.run else replace(outcome, run=run)
+
+
+def sends_once(plan: Plan, handler: Handler) -> bool:
+    """Whether requests of a handler, which itself may run again, may have to be sent once only."""
+    return handler.repeatable is None and not plan.deduplication_header
+
+
+async def noted_start(plan: Plan, handler: Handler, unsent: Collection[str]) -> Plan | AttemptOutcome:
     """Note that a handler is about to run; return its plan, or the outcome that ends it.
+
+    What an earlier execution marked as sent ends it before the handler runs again; `unsent` executions sent
+    nothing.
 
     The task hub gives an attempt whose process died to another worker and does not count: a handler that ends
     its process each time would be run for ever. An attempt that ends is not begun again under its number.
@@ -337,6 +371,10 @@ async def noted_start(plan: Plan, handler: Handler) -> Plan | AttemptOutcome:
             extra=fields_of(operation, {ATTEMPT_NUMBER: plan.number}),
         )
         return plan
+    if starts.count > 1 and sends_once(plan, handler):
+        marked = await find_marked(operation.life, plan.number, SENT, unsent)
+        if marked is not None:
+            return outcome_of_marked(plan, marked)
     if starts.count < MAX_OWN_FAILURES:
         return replace(plan, operation=operation.in_run(starts.run))
     begun = f"handler {handler.name} began this attempt {counted(starts.count - 1, 'time')}"

@@ -25,7 +25,8 @@ execution that inserts the marker may send.
 
 A handler's attempt has a marker too, which counts how often it began: one that ends its process each time
 would otherwise be run for ever. A handler that meets the marker of another start of its life goes on in that
-run, whose steps it then meets.
+run, whose steps it then meets. Before its first request that must be sent once only, outside of a step, it
+inserts one more, `SENT`, which means what that of a request means.
 
 The marker of a commit says under which run the operation commits: two starts of one life commit the same,
 and a run that a replay has overtaken commits nothing.
@@ -81,6 +82,9 @@ TABLE: Final = "AttemptMarkers"
 
 _COMMIT: Final = "commit"
 
+SENT: Final = ".sent"
+"""Behind the number of an attempt: the marker of what its handler sends once only."""
+
 
 @dataclass(frozen=True, slots=True)
 class Marked:
@@ -111,14 +115,20 @@ def _kept_or(mine: _Marker, life: Life, known: _Marker | None) -> _Marker:
 
 
 async def insert_marker(
-    life: Life, attempt: int, *, now: datetime, execution: str = "", unsent: Collection[str] = ()
+    life: Life,
+    attempt: int,
+    *,
+    now: datetime,
+    execution: str = "",
+    unsent: Collection[str] = (),
+    part: str = "",
 ) -> Marked | None:
-    """Insert the marker of one attempt; None when this execution may send it.
+    """Insert the marker of one attempt, or of a part of it; None when this execution may send it.
 
     Markers of `unsent` executions, which sent nothing, are taken over. `execution` is a name that no other
     has; "" makes one.
     """
-    keys, execution = _keys_of_marker(life.owner, attempt), execution or uuid4().hex
+    keys, execution = _keys_of_marker(life.owner, attempt, part), execution or uuid4().hex
     row = {"marked_at": to_rfc3339(now), "run": str(life.run), "execution": execution}
     mine = _Marker(life.run, life.owner, execution)
 
@@ -131,9 +141,25 @@ async def insert_marker(
                 return None
     read = partial(_read_marker, life.owner)
     marker = await tables.change_row(TABLE, keys, rule, read=read, write=lambda _: row)
-    if marker.execution == execution:
-        return None
+    return None if marker.execution == execution else _marked(marker)
+
+
+def _marked(marker: _Marker) -> Marked:
     return Marked(marker.run, json.loads(marker.outcome) if marker.outcome else None)
+
+
+async def find_marked(life: Life, attempt: int, part: str, unsent: Collection[str]) -> Marked | None:
+    """Return the earlier execution that inserted a marker in this life; None where none did.
+
+    Raises:
+        OvertakenError: A later life has begun.
+    """
+    row = await tables.read(TABLE, *_keys_of_marker(life.owner, attempt, part).values())
+    if row is None:
+        return None
+    mine, marker = _Marker(life.run, life.owner), _read_marker(life.owner, row)
+    is_over = marker.execution in unsent or _kept_or(mine, life, marker) is mine
+    return None if is_over else _marked(marker)
 
 
 def _read_marker(owner: str, row: tables.Row) -> _Marker:
@@ -188,20 +214,19 @@ async def take_commit(operation_id: str, life: Life, now: datetime) -> int:
     return taken.run
 
 
-async def write_outcome(owner: str, attempt: int, outcome: dict[str, Any]) -> None:
+async def write_outcome(owner: str, attempt: int, outcome: dict[str, Any], part: str = "") -> None:
     """Write an attempt's outcome to its marker, so that a second execution returns the same."""
-    row = _keys_of_marker(owner, attempt) | contents.packed("outcome", json.dumps(outcome))
+    row = _keys_of_marker(owner, attempt, part) | contents.packed("outcome", json.dumps(outcome))
     await tables.merge(TABLE, row)
 
 
-async def remove_marker(owner: str, attempt: int) -> None:
-    """Delete a marker: the attempt was never sent and is made again under the same number."""
-    keys = _keys_of_marker(owner, attempt)
-    await tables.delete(TABLE, keys["PartitionKey"], keys["RowKey"])
+async def remove_marker(owner: str, attempt: int, part: str = "") -> None:
+    """Delete a marker: nothing took effect, and the attempt is made again under the same number."""
+    await tables.delete(TABLE, *_keys_of_marker(owner, attempt, part).values())
 
 
-def _keys_of_marker(owner: str, attempt: int) -> dict[str, str]:
-    return {"PartitionKey": owner, "RowKey": f"{attempt:010d}"}
+def _keys_of_marker(owner: str, attempt: int, part: str = "") -> dict[str, str]:
+    return {"PartitionKey": owner, "RowKey": f"{attempt:010d}{part}"}
 
 
 async def commit_success(

@@ -129,15 +129,6 @@ async def test_a_request_that_may_have_taken_effect_is_repeated_where_it_is_dedu
     assert (await run(ship, key=key, dependency=dependency, timeouts=limits)).category is category
 
 
-async def test_what_was_answered_may_be_repeated_when_the_time_is_over_later(key: str) -> None:
-    async def ship(_order: ShipOrder, call: Call) -> None:
-        await call.client.post("/echo", params={"case": key})
-        await call.client.get("/hang/999", params={"seconds": 5, "case": key})
-
-    limits = Timeouts(connect_seconds=0.5, attempt_seconds=1)
-    assert (await run(ship, dependency="unsafe", timeouts=limits)).category is Category.TRANSIENT
-
-
 @pytest.mark.parametrize(
     "raised",
     [

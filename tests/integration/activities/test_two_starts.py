@@ -188,7 +188,7 @@ MISTAKES: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
     ),
     "a run forgotten": (
         "a handler",
-        lambda: patch.object(attempts, "_in_run", lambda outcome, *_: outcome),
+        lambda: patch.object(attempts, "in_run_of_plan", lambda outcome, *_: outcome),
     ),
 }
 
