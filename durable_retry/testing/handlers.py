@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, assert_never
@@ -21,11 +22,12 @@ from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, DeadLetter, Done
 from durable_retry.engine.retry.history import AttemptOutcome, PastAttempt
 from durable_retry.engine.retry.loop import RetryState, after
 from durable_retry.handlers.registry import Function, Handler, find_handler, handler_of
-from durable_retry.services.attempt.handler import attempt_handler
+from durable_retry.services.attempt.handler import attempt_handler, outcome_of_marked, sends_once
 from durable_retry.services.attempt.http_client import close_clients, sending_over
-from durable_retry.services.attempt.http_request import Plan, attempt_request, start_clock
+from durable_retry.services.attempt.http_request import Plan, attempt_request, needs_marker, start_clock
 from durable_retry.settings.configuration import find_dependency, using
 from durable_retry.stores.operations.results import StepRule
+from durable_retry.stores.operations.writes import Marked
 from durable_retry.testing.fakes import Crash, FakeClock, FakeDependency, FakeStep, with_placeholders
 
 
@@ -164,6 +166,7 @@ class Play:
     state: RetryState = field(default_factory=RetryState)
     waits: list[Wait] = field(default_factory=list)
     steps: dict[str, RememberedStep] = field(default_factory=dict)
+    marked: set[int] = field(default_factory=set)  # attempts that sent what must not be sent twice
 
     async def to_the_end(self) -> HandlerRun:
         """Attempt, decide and wait until it has ended."""
@@ -193,16 +196,34 @@ class Play:
                 outcome = await self._attempt(plan)
             except Crash:
                 continue  # The task hub gives the attempt to another worker, under its number.
+            if not outcome.counted:
+                self.marked.discard(number)
             self.state, action = after(self.operation, self.state, outcome, clock.now())
             assert isinstance(action, Wait | Done | DeadLetter)  # noqa: S101 - no circuit, so no probe
             return action
         raise RuntimeError(f"the process died {MAX_OWN_FAILURES - 1} times in attempt {number}")
 
     async def _attempt(self, plan: Plan) -> AttemptOutcome:
+        if plan.number in self.marked:
+            return outcome_of_marked(plan, Marked(plan.operation.run, None))
+        mark = partial(self._mark, plan.number)
         if self.operation.handler is None:
+            if needs_marker(plan):
+                await mark()
             return await attempt_request(plan)
         handler = _required_handler(self.operation.handler)
-        return await attempt_handler(plan, handler, self._change_step, stand_ins=self.stand_ins)
+        if handler.repeatable is False:
+            await mark()
+        return await attempt_handler(
+            plan,
+            handler,
+            self._change_step,
+            stand_ins=self.stand_ins,
+            mark=mark if sends_once(plan, handler) else None,
+        )
+
+    async def _mark(self, attempt: int) -> None:
+        self.marked.add(attempt)
 
     async def _change_step(self, name: str, rule: StepRule) -> RememberedStep:
         self.steps[name] = rule(self.steps.get(name))

@@ -155,18 +155,16 @@ class CallTransport(httpx.AsyncBaseTransport):
         Raises:
             TimeoutError: The attempt is over.
         """
-        # A handler may say of a step that it must not run twice although the dependency deduplicates.
-        is_once = not self._is_repeatable and is_unprotected(request.method, "")
-        if is_once and self._before_once is not None:
-            await self._before_once()
-        if self.is_over:
-            raise TimeoutError("this attempt is over; another one may run")
         for name, value in own_headers(self._plan, self.key).items():
             request.headers.setdefault(name, value)
+        # A handler may say of a step that it must not run twice although the dependency deduplicates.
+        is_once = not self._is_repeatable and is_unprotected(request.method, "")
         request.extensions[_SENT_ONCE] = is_once
         return await (self._answer_once(request) if is_once else self._answer(request, SendProgress()))
 
     async def _answer(self, request: httpx.Request, progress: SendProgress) -> httpx.Response:
+        if self.is_over:
+            raise TimeoutError("this attempt is over; another one may run")
         request.extensions[PROGRESS] = progress
         return await self._inner.handle_async_request(request)
 
@@ -174,6 +172,8 @@ class CallTransport(httpx.AsyncBaseTransport):
         progress = SendProgress()
         self.seen.under_way += 1
         try:
+            if self._before_once is not None:
+                await self._before_once()
             answer = await self._answer(request, progress)
         except BaseException as error:
             if progress.sent:

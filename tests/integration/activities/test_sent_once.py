@@ -19,8 +19,9 @@ from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import BlockedStep
 from durable_retry.engine.retry.policy import Timeouts
 from durable_retry.handlers import Call, Rejected, Transient, registry
-from durable_retry.services.attempt import admission, call_transport
+from durable_retry.services.attempt import admission
 from durable_retry.services.attempt.attempt import attempt_operation, make_attempt
+from durable_retry.services.attempt.call_transport import CallTransport
 from durable_retry.services.attempt.functions import Interruption
 from durable_retry.services.attempt.http_client import sending_over
 from durable_retry.services.attempt.http_pool import PROGRESS
@@ -94,7 +95,7 @@ async def test_what_a_process_that_died_may_have_sent_is_never_sent_again(
     service.answers = [DeathError() if dies == "under way" else 200]
     with monkeypatch.context() as fault:
         if dies == "before it goes":
-            fault.setattr(call_transport, "own_headers", _die)
+            fault.setattr(CallTransport, "_answer", _die)
         with pytest.raises(DeathError):
             await run(posting(DeathError()))
     sent = len(service.received)
@@ -103,7 +104,7 @@ async def test_what_a_process_that_died_may_have_sent_is_never_sent_again(
     assert len(service.received) == sent == (dies != "before it goes")
 
 
-def _die(*_: object) -> dict[str, str]:
+async def _die(*_: object) -> None:
     raise DeathError
 
 

@@ -244,3 +244,29 @@ def test_a_function_app_is_imported_without_its_environment() -> None:
     imported = run(LOADED)
     assert imported.stdout == "http://flaky-target-url.test\n", imported.stderr
     assert "the app setting FLAKY_TARGET_URL is missing" in run("import function_app").stderr
+
+
+ONCE = '[dependencies.payments]\nbase_url = "https://pay.test"\nidempotency = { header = "" }'
+
+
+@pytest.mark.parametrize("repeatable", [None, False])
+async def test_a_crash_sends_nothing_again_that_must_be_sent_once(*, repeatable: bool | None) -> None:
+    @durable_retry.operation("charge-once", dependency="payments", repeatable=repeatable)
+    async def charge_once(call: Call) -> None:
+        await call.client.post("/charges")
+
+    payments = FakeDependency(Crash(), 200)
+    run = await run_handler(charge_once, {}, payments, config=ONCE)
+    assert (run.status, len(payments.requests)) == ("dead_lettered", 1)
+    assert run.dead_letter is not None
+    assert run.dead_letter.reason == "AmbiguousOutcome"
+
+
+async def test_a_crash_of_what_may_be_sent_twice_sends_it_again() -> None:
+    @durable_retry.operation("charge-twice", dependency="payments", repeatable=True)
+    async def charge_twice(call: Call) -> None:
+        await call.client.post("/charges")
+
+    payments = FakeDependency(Crash(), 200)
+    run = await run_handler(charge_twice, {}, payments, config=ONCE)
+    assert (run.status, len(payments.requests)) == ("succeeded", 2)
