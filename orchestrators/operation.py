@@ -6,6 +6,7 @@ attempt ──> wait ──> attempt ... ──> commit, dead letter or cancelle
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC
+from functools import partial
 from typing import Any, Final, assert_never
 
 import azure.durable_functions as df
@@ -53,6 +54,7 @@ from durable_retry.engine.retry.loop import (
 )
 from durable_retry.runtime.turns import (
     Asking,
+    OwnFailureError,
     Signals,
     Turns,
     attempt_answer_of,
@@ -155,6 +157,8 @@ def _end_whatever_happens(run: Run) -> Turns[dict[str, Any] | None]:
     try:
         ended = None if run.has_begun else (yield from _wait_for_start(run))
         return ended or (yield from _attempt_until_ended(run))
+    except OwnFailureError:
+        raise  # Its dead letter cannot be stored now: upkeep stores one, for it finds what has failed.
     except Exception as error:  # noqa: BLE001 - whatever it is, the operation must end where a person sees it
         detail = cut_text(f"the app itself failed: {type(error).__name__}: {error}", _DETAIL_CHARS)
         return (
@@ -175,8 +179,7 @@ def _attempt_until_ended(run: Run) -> Turns[dict[str, Any] | None]:
         finished = yield from _make_one_lap(run)
         if finished is not None:
             return finished
-    run.note_action(CANCEL_EVENT, run.signals.take(CANCEL_EVENT))
-    return _finish_operation(run, OperationState.CANCELLED)
+    return _end_as_cancelled(run)
 
 
 def _make_one_lap(run: Run) -> Turns[dict[str, Any] | None]:
@@ -256,9 +259,19 @@ def _commit_success(run: Run, result: Mapping[str, Any]) -> Turns[dict[str, Any]
         trace=run.operation.trace,
         limit_key=run.operation.limit_key,
     )
-    committed = Committed.from_json((yield from call_until_success(run.signals, COMMIT, success.to_json())))
+    acted = f"attempt {run.state.history.attempt_count} succeeded and has taken effect, and is not committed"
+    wait = partial(run.wait_out, "its commit", heeds_deadline=True)
+    try:
+        answer = yield from call_until_success(run.signals, COMMIT, success.to_json(), wait=wait)
+    except OwnFailureError as error:
+        if run.signals.has_come(CANCEL_EVENT):
+            return _end_as_cancelled(run)
+        letter = DeadLetter(Category.AMBIGUOUS, DeadLetterReason.AMBIGUOUS_OUTCOME, f"{acted}: {error}")
+        return (yield from _end_as_dead_letter(run, letter))
+    committed = Committed.from_json(answer)
     if committed.rejected is not None:
-        letter = DeadLetter(Category.MALFORMED, DeadLetterReason.REJECTED_BY_HANDLER, committed.rejected)
+        detail = f"{acted}: {committed.rejected}"
+        letter = DeadLetter(Category.MALFORMED, DeadLetterReason.REJECTED_BY_HANDLER, detail)
         return (yield from _end_as_dead_letter(run, letter))
     if committed.events:
         _start_outbox(run, committed.run_id)
@@ -284,8 +297,19 @@ def _end_as_dead_letter(run: Run, decision: DeadLetter) -> Turns[dict[str, Any]]
     }
     operation = _for_a_replay(run, decision).to_json()
     entry = {"operation": operation, **why, **run.state.history.evidence()}
-    dead_letter_id = yield from keep_dead_letter(run.signals, entry)
+    try:
+        wait = partial(run.wait_out, "the storing of its dead letter")
+        dead_letter_id = yield from keep_dead_letter(run.signals, entry, wait)
+    except OwnFailureError as error:
+        if run.signals.has_come(CANCEL_EVENT):
+            return _end_as_cancelled(run)
+        raise OwnFailureError(f"{error}; it says {decision.reason.value}: {decision.detail}") from error
     return _finish_operation(run, OperationState.DEAD_LETTERED, dead_letter={"id": dead_letter_id, **why})
+
+
+def _end_as_cancelled(run: Run) -> dict[str, Any]:
+    run.note_action(CANCEL_EVENT, run.signals.take(CANCEL_EVENT))
+    return _finish_operation(run, OperationState.CANCELLED)
 
 
 def _for_a_replay(run: Run, decision: DeadLetter) -> OperationInput:

@@ -9,7 +9,7 @@ at.
 
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import azure.durable_functions as df
@@ -26,7 +26,7 @@ from durable_retry.engine.base.names import (
 )
 from durable_retry.engine.order_lanes.lane import LOOKS_FROM, Turn, ask_again_seconds
 from durable_retry.engine.retry.constraints import is_over
-from durable_retry.engine.retry.decide import DeadLetter, Wait, overdue_in_order
+from durable_retry.engine.retry.decide import DeadLetter, overdue_in_order
 from durable_retry.engine.retry.history import WaitKind
 from durable_retry.runtime.turns import Turns, call_entity
 from durable_retry.settings.configuration import function_name
@@ -54,7 +54,8 @@ def wait_for_turn(run: Run) -> Turns[DeadLetter | None]:
     if turn is not None and turn.has_turn:
         run.begin_turn()
         return None
-    yield from run.wait_in_order(_wait(run, turn))
+    until, reasons = _next_question(run, turn)
+    yield from run.wait_for(WaitKind.ORDER, until, reasons)
     if run.has_turn:
         run.begin_turn()
     elif not run.signals.has_come(CANCEL_EVENT) and turn is not None and 0 < turn.ahead <= LOOKS_FROM:
@@ -91,14 +92,15 @@ def _fill_gap(run: Run, turn: Turn, missing: str) -> Turns[Turn | None]:
     return (yield from _ask(run, after=None))
 
 
-def _wait(run: Run, turn: Turn | None) -> Wait:
+def _next_question(run: Run, turn: Turn | None) -> tuple[datetime, tuple[str, ...]]:
+    """Return when the lane is asked again, and why then."""
     ahead, reasons = (0, _SILENT) if turn is None else (turn.ahead, turn.reasons)
     since = run.now if turn is None else turn.front_since or run.now
     again_seconds = ask_again_seconds(ahead, (run.now - since).total_seconds())
     until = run.now + timedelta(seconds=again_seconds)
     if run.operation.deadline_at is not None:
         until = max(run.now, min(until, run.operation.deadline_at))
-    return Wait(until, (until - run.now).total_seconds(), reasons, WaitKind.ORDER)
+    return until, reasons
 
 
 def _look(run: Run) -> Turns[None]:

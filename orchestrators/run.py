@@ -20,14 +20,24 @@ from durable_retry.engine.base.names import (
     TURN_EVENT,
     OperationState,
 )
+from durable_retry.engine.base.text import counted
 from durable_retry.engine.facts import WaitBegun, WaitEnded
 from durable_retry.engine.operations.operation import AttemptCall, OperationInput, digest_of
 from durable_retry.engine.operations.status import WAITS_FOR, OperationStatus
 from durable_retry.engine.operations.waits import Pause
-from durable_retry.engine.retry.decide import Wait, is_owed
+from durable_retry.engine.retry.constraints import is_over
+from durable_retry.engine.retry.decide import MAX_OWN_FAILURES, Wait, is_owed
 from durable_retry.engine.retry.history import AttemptOutcome, PastAction, PastWait, WaitKind
 from durable_retry.engine.retry.loop import Action, LapResult, RetryState, after
-from durable_retry.runtime.turns import Signals, Turns, after_early, fired_early
+from durable_retry.runtime.turns import (
+    ENTITY_CALLS,
+    OwnFailureError,
+    Signals,
+    Turns,
+    after_early,
+    fired_early,
+    wait_after,
+)
 from durable_retry.telemetry.facts import report
 
 _HELD_ELSEWHERE: Final = frozenset({OperationState.WAITING_CIRCUIT, OperationState.WAITING_THROTTLE})
@@ -166,18 +176,40 @@ class Run:
         self.state = replace(self.state, due_at=start_at)
         yield from self._wait_until(start_at, self.now, OperationState.SCHEDULED)
 
-    def wait_in_order(self, wait: Wait) -> Turns[None]:
-        """Wait for the turn, unless someone cancels it or lets it ask again now."""
+    def wait_for(self, kind: WaitKind, until: datetime, reasons: tuple[str, ...]) -> Turns[None]:
+        """Wait for what is no attempt's, such as the turn, unless someone cancels it or lets it go on now."""
         past = PastWait(
             before_attempt=self.state.history.next_attempt,
-            kind=WaitKind.ORDER,
+            kind=kind,
             began_at=self.now,
-            until=wait.until,
-            delay_reasons=wait.reasons,
+            until=until,
+            delay_reasons=reasons,
         )
-        # It is not due before its turn.
+        # It is not due before.
         self.state = replace(self.state, history=self.state.history.with_wait(past), due_at=None)
-        yield from self.wait(wait)
+        yield from self.wait(Wait(until, (until - self.now).total_seconds(), reasons, kind))
+
+    def wait_out(self, what: str, failures: int, error: str, *, heeds_deadline: bool = False) -> Turns[None]:
+        """Wait after our own side failed to do what must be done for the operation, and show it.
+
+        Args:
+            what: What is tried, as the subject of a sentence.
+            failures: How many in a row, from 1.
+            error: Of the last one.
+            heeds_deadline: Whether it ends with the deadline, once it failed for half a minute.
+
+        Raises:
+            OwnFailureError: It failed too often, its deadline has passed, or somebody cancels the operation.
+        """
+        failed = f"{what} failed {counted(failures, 'time')} in a row: {error}"
+        is_late = (
+            heeds_deadline and failures >= ENTITY_CALLS and is_over(self.operation.deadline_at, self.now)
+        )
+        if is_late or failures >= MAX_OWN_FAILURES:
+            raise OwnFailureError(failed)
+        yield from self.wait_for(WaitKind.OWN_FAILURE, self.now + wait_after(failures), (failed,))
+        if self.signals.has_come(CANCEL_EVENT):
+            raise OwnFailureError(failed)
 
     def begin_turn(self) -> None:
         """Note that it has its turn, and is due since now if it has waited for that."""

@@ -4,6 +4,7 @@
 line and before anything takes effect.
 """
 
+import json
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -112,12 +113,15 @@ class Rejected(HandlerFailure):
 type WriteMode = Literal["replace", "merge", "insert", "delete"]
 
 _MODES: Final = get_args(WriteMode.__value__)
-_TABLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")
-_KEY: Final = re.compile(r"[^/\\#?\x00-\x1f\x7f-\x9f]{0,512}")
+_TABLE: Final = re.compile(r"(?!tables$)[a-z][a-z0-9]{2,62}", re.IGNORECASE | re.ASCII)
+_KEY: Final = re.compile(r"[^/\\#?\x00-\x1f\x7f-\x9f\ud800-\udfff]*")
+_KEY_CHARS: Final = 512
 _PROPERTY: Final = re.compile(r"(?!(?:PartitionKey|RowKey|Timestamp)$)[^\W\d]\w{0,254}")
 _MAX_PROPERTIES: Final = 252
-# Azure Tables store text as UTF-16, 64 KiB for one property.
+# Azure Tables store text as UTF-16, 64 KiB for one property and 1 KiB for a key.
 _TEXT_CHARS: Final = 32_768
+_MAX_ROW_BYTES: Final = 2**20
+_MAX_TRANSACTION_BYTES: Final = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,9 +155,10 @@ class TableWrite:
 
     def _name_problems(self) -> Iterator[Problem]:
         if not (isinstance(self.table, str) and _TABLE.fullmatch(self.table)):
-            yield Problem("/table", f"{self.table!r} is no name of a table: 3 to 63 letters and digits")
+            detail = f"{self.table!r} is no name of a table: 3 to 63 letters and digits, and not `tables`"
+            yield Problem("/table", detail)
         for name, key in (("partition_key", self.partition_key), ("row_key", self.row_key)):
-            if not (isinstance(key, str) and _KEY.fullmatch(key)):
+            if not (isinstance(key, str) and _KEY.fullmatch(key) and _utf16_bytes(key) <= 2 * _KEY_CHARS):
                 yield Problem(f"/{name}", f"{key!r:.80} is no key: at most 512 characters without / \\ # ?")
         if self.mode not in _MODES:
             yield Problem("/mode", f"{self.mode!r} is none of {', '.join(_MODES)}")
@@ -167,6 +172,11 @@ class TableWrite:
                 yield Problem(place, f"{name!r:.80} is no name of a property")
             if not _is_storable(value):
                 yield Problem(place, f"a {type(value).__name__} that a row cannot keep: {value!r:.80}")
+        size = sum(
+            _utf16_bytes(text) for text in (*self.values, *self.values.values()) if isinstance(text, str)
+        )
+        if size > _MAX_ROW_BYTES:
+            yield Problem("/values", f"{size} bytes of text; a row takes {_MAX_ROW_BYTES}")
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, as the commit takes it."""
@@ -179,12 +189,16 @@ class TableWrite:
         }
 
 
+def _utf16_bytes(text: str) -> int:
+    return len(text.encode("utf-16-le", "surrogatepass"))
+
+
 def _is_storable(value: object) -> bool:
     match value:
         case bool():
             return True
         case str():
-            return len(value.encode("utf-16-le", "surrogatepass")) <= 2 * _TEXT_CHARS
+            return _utf16_bytes(value) <= 2 * _TEXT_CHARS
         case int():
             return -(2**63) <= value < 2**63
         case float():
@@ -239,6 +253,8 @@ def _transaction_problems(outcome: Outcome[Any]) -> Iterator[Problem]:
         yield Problem("/events", detail)
     if len({(write.table, write.partition_key) for write in writes}) > 1:
         yield Problem("/writes", "must all share one table and partition_key: a transaction cannot span them")
+    if writes and (size := len(json.dumps([write.to_json() for write in writes]))) > _MAX_TRANSACTION_BYTES:
+        yield Problem("/writes", f"{size} bytes of JSON; one transaction takes {_MAX_TRANSACTION_BYTES}")
     rows = [(write.table, write.partition_key, write.row_key) for write in writes]
     for index, row in enumerate(rows):
         if row in rows[:index]:

@@ -1,12 +1,13 @@
 """Steps that orchestrations share: activities that must happen, and driving `engine.retry.loop`.
 
-An activity of our own side that must happen is called again for as long as it fails. `operation` and `outbox`
-read answers of attempts and ask for a probe alike.
+An activity of our own side that must happen is called again while it fails, within a bound. `operation` and
+`outbox` read answers of attempts and ask for a probe alike.
 """
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from durabletask import task
@@ -14,11 +15,13 @@ from durabletask.entities import EntityInstanceId
 
 from durable_retry.engine.base.json_forms import instant_in, union_from_json
 from durable_retry.engine.base.names import ACQUIRE, DEAD_LETTER, GIVE_BACK, NUDGE_EVENT, PERMIT
+from durable_retry.engine.base.text import cut_text
 from durable_retry.engine.circuit.messages import PermitAnswer
 from durable_retry.engine.circuit.snapshot import Permitted
 from durable_retry.engine.limits.limiter import Slot, SlotAnswer
 from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.constraints import Retryable, latest_start
+from durable_retry.engine.retry.decide import MAX_OWN_FAILURES
 from durable_retry.engine.retry.history import AttemptOutcome
 from durable_retry.engine.retry.loop import Blocked, BlockedStep, RequestProbe, RequestSlot, WorkerFailed
 from durable_retry.settings.configuration import function_name
@@ -36,6 +39,8 @@ seconds. A timer that asks for so much more cannot fire early."""
 _MAX_EARLY: Final = 3
 # 2 s doubled eight times is above the longest wait; more would only grow the number.
 _DOUBLINGS: Final = 8
+
+_ERROR_CHARS: Final = 200
 
 
 class Signals:
@@ -114,35 +119,80 @@ def pause(signals: Signals, seconds: timedelta) -> Turns[None]:
         signals.take(NUDGE_EVENT)
 
 
-def call_until_success(signals: Signals, activity: str, input_: dict[str, Any]) -> Turns[Any]:
+class OwnFailureError(Exception):
+    """Our own side failed so often, or for so long, that it is not asked again; the text says what and why.
+
+    An orchestration that lets it out fails: upkeep starts it anew, or keeps its dead letter
+    (`services.upkeep.failures`).
+    """
+
+
+type OwnWait = Callable[[int, str], Turns[None]]
+"""Waits after so many failures in a row, from 1, of which the last one's error is given.
+
+Raises `OwnFailureError` where that is enough.
+"""
+
+
+def wait_out(signals: Signals, what: str, failures: int, error: str) -> Turns[None]:
+    """Wait after a failure of our own side, as an `OwnWait` for nobody in particular.
+
+    Args:
+        what: What is tried, as the subject of a sentence.
+    """
+    if failures >= MAX_OWN_FAILURES:
+        raise OwnFailureError(f"{what} failed {failures} times in a row: {error}")
+    yield from pause(signals, wait_after(failures))
+
+
+def call_until_success(
+    signals: Signals,
+    activity: str,
+    input_: dict[str, Any],
+    *,
+    wait: OwnWait | None = None,
+    is_answer: Callable[[Any], bool] = lambda _: True,
+) -> Turns[Any]:
     """Call an activity until it answers, once more where its answer was lost.
 
-    For what only our own storage can fail: giving up would lose what was accepted, and nothing else can be
-    done meanwhile. The wait is a durable timer, so an outage costs a turn every five minutes.
+    For what only our own storage can fail. The wait is a durable timer, so an outage costs a turn every five
+    minutes.
 
     Args:
         activity: One of `engine.base.names` that is idempotent and raises for passing trouble only.
+        wait: Ends the repetition, and shows it; None for `MAX_OWN_FAILURES` that nobody sees.
+        is_answer: Whether what came is its answer, which names no activity. Azure Storage sends the messages
+            of a turn before it stores the turn's history. When that fails and the turn, run again after the
+            deadline, asks for a dead letter in place of an attempt, the attempt's answer comes under the dead
+            letter's number.
+
+    Raises:
+        OwnFailureError: It failed too often.
     """
+    wait = wait or partial(wait_out, signals, activity)
     failures = 0
     while True:
         called: task.Task[Any] = signals.ctx.call_activity(function_name(activity), input=input_)
-        if (yield from signals.answered(called)) and not called.is_failed:
+        is_answered = yield from signals.answered(called)
+        if is_answered and not called.is_failed and is_answer(called.get_result()):
             return called.get_result()
         failures += 1
-        yield from pause(signals, wait_after(failures))
+        yield from wait(failures, _error_of(called))
 
 
-def keep_dead_letter(signals: Signals, entry: dict[str, Any]) -> Turns[str]:
-    """Have a dead letter stored, and return its id.
+def _error_of(called: task.Task[Any]) -> str:
+    if not called.is_failed:
+        return "its answer was lost"
+    details = called.get_exception().details
+    return cut_text(f"{details.error_type.rpartition('.')[2]}: {details.message}", _ERROR_CHARS)
 
-    An answer names no activity. Azure Storage sends the messages of a turn before it stores the turn's
-    history. When that fails and the turn, run again after the deadline, asks for a dead letter in place of an
-    attempt, the attempt's answer comes under the dead letter's number.
-    """
-    while True:
-        kept = yield from call_until_success(signals, DEAD_LETTER, entry)
-        if isinstance(kept, str):
-            return kept
+
+def keep_dead_letter(signals: Signals, entry: dict[str, Any], wait: OwnWait | None = None) -> Turns[str]:
+    """Have a dead letter stored, and return its id; `wait` and errors as `call_until_success`."""
+    kept: str = yield from call_until_success(
+        signals, DEAD_LETTER, entry, wait=wait, is_answer=lambda answer: isinstance(answer, str)
+    )
+    return kept
 
 
 def answer_of(answered: Any, attempt: int) -> AttemptOutcome | WorkerFailed | Blocked:
@@ -150,7 +200,7 @@ def answer_of(answered: Any, attempt: int) -> AttemptOutcome | WorkerFailed | Bl
 
     Args:
         answered: `{"stopped": ...}`, or the JSON form of an `AttemptOutcome`. Anything else is the answer of
-            another activity, see `keep_dead_letter`.
+            another activity, see `call_until_success`.
         attempt: The number that was called for; a late answer for another one is not taken.
     """
     if not isinstance(answered, Mapping):

@@ -243,6 +243,9 @@ async def commit_success(
     """Commit a success, its writes all in one table and partition; return its events by id, type and state.
 
     Idempotent.
+
+    Raises:
+        StorageRefusedError: Storage refuses what the handler writes, and would refuse it again.
     """
     location = OutboxLocation.from_json(writes[0]) if writes else own_location(run_id)
     outbox = [
@@ -261,7 +264,8 @@ async def commit_success(
         *(_change_of_write(write) for write in writes),
         *(("create", row_of(location, event)) for event in outbox),
     ]
-    await _transact_commit(run_id, location, changes)
+    with tables.refusals():
+        await _transact_commit(run_id, location, changes)
     return [
         {"event_id": event.event_id, "type": event.event["type"], "state": event.state.value}
         for event in outbox
@@ -341,8 +345,15 @@ def _commit_row(
     return ("create", row)
 
 
+def _typed(value: Any) -> Any:
+    """Return a property with its type where the SDK would take it for a 32-bit number."""
+    is_long = isinstance(value, int) and not -(2**31) <= value < 2**31
+    return (value, "Edm.Int64") if is_long else value
+
+
 def _change_of_write(write: Mapping[str, Any]) -> tables.Change:
-    row = {**write["values"], "PartitionKey": write["partition_key"], "RowKey": write["row_key"]}
+    values = {name: _typed(value) for name, value in write["values"].items()}
+    row = {**values, "PartitionKey": write["partition_key"], "RowKey": write["row_key"]}
     match write["mode"]:
         case "insert":
             return ("create", row)

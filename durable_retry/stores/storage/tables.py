@@ -1,7 +1,8 @@
 """Azure Tables behind a few named functions. A missing table is created on first use."""
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -54,8 +55,9 @@ _OF_CHANGES: Final = "azure.data.tables:TableTransactionError"
 _TRIES: Final = 10
 """How often a conditional change is tried: each try is lost only to another change that was made."""
 
-_REFUSED_ROW_STATUSES: Final = (400, 413)
-"""A row, or the name of a table, that storage never takes."""
+_MAY_PASS: Final = frozenset({401, 403, 404, 408, 409, 412, 429})
+"""What refuses a request and may pass: the account's trouble, too many requests, and changes of others. Any
+other 4xx is about a row, or the name of a table, that storage never takes."""
 
 
 async def insert_if_absent(table: str, row: Row) -> bool:
@@ -65,7 +67,7 @@ async def insert_if_absent(table: str, row: Row) -> bool:
     except ResourceExistsError:
         return False
     except HttpResponseError as error:
-        _raise_refusal(error, _REFUSED_ROW_STATUSES)
+        _raise_refusal(error)
         raise
     return True
 
@@ -121,7 +123,7 @@ async def replace_version(table: str, row: Row, etag: str) -> bool:
     try:
         return await _if_unchanged(table, update)
     except HttpResponseError as error:
-        _raise_refusal(error, _REFUSED_ROW_STATUSES)
+        _raise_refusal(error)
         raise
 
 
@@ -289,7 +291,7 @@ async def transact(table: str, changes: Sequence[Change]) -> bool:
         is_of_changes = isinstance(error, imported(_OF_CHANGES))
         if is_of_changes and _error_code(error) == "EntityAlreadyExists":
             return False
-        _raise_refusal(error, REFUSED_STATUSES if is_of_changes else _REFUSED_ROW_STATUSES)
+        _raise_refusal(error, REFUSED_STATUSES if is_of_changes else ())
         raise
     return True
 
@@ -327,8 +329,20 @@ async def drop_table(table: str) -> None:
             raise
 
 
-def _raise_refusal(error: HttpResponseError, statuses: Container[int | None]) -> None:
-    if error.status_code in statuses:
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Raise what storage refuses in the block, and would refuse again, as a `StorageRefusedError`."""
+    try:
+        yield
+    except HttpResponseError as error:
+        _raise_refusal(error)
+        raise
+
+
+def _raise_refusal(error: HttpResponseError, statuses: Container[int] = ()) -> None:
+    status = error.status_code or 0
+    is_for_good = 400 <= status < 500 and status not in _MAY_PASS  # noqa: PLR2004 - a class of codes
+    if is_for_good or status in statuses:
         raise StorageRefusedError(f"{_error_code(error)}: {first_line(error.message)}") from error
 
 

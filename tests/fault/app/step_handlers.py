@@ -1,4 +1,4 @@
-"""Handlers with two remembered steps, of a dependency that deduplicates and of one that does not."""
+"""Handlers with remembered steps and without, of a dependency that deduplicates and of one that does not."""
 
 from pydantic import BaseModel
 
@@ -32,3 +32,15 @@ durable_retry.operation("both", dependency="flaky")(both)
 async def both_unsafe(given: Case, call: Call) -> str:
     """The same, where nothing may be sent twice."""
     return await both(given, call)
+
+
+@durable_retry.operation("charge-unsafe", dependency="unsafe")
+async def charge_unsafe(given: Case, call: Call) -> str:
+    """One request outside of a step, where nothing may be sent twice."""
+    return await send(f"{given.case}!", call)
+
+
+@durable_retry.operation("charge", dependency="flaky")
+async def charge(given: Case, call: Call) -> str:
+    """The same at a dependency that deduplicates."""
+    return await send(f"{given.case}!", call)

@@ -157,3 +157,20 @@ async def test_rows_can_be_merged_and_deleted() -> None:
     assert merged is not None
     assert (merged["kept"], merged["amount"]) == ("yes", 1)
     assert await tables.read("Orders", "customer-1", "o-6") is None
+
+
+# What the client library does with an answer in XML.
+@pytest.mark.filterwarnings("ignore:Testing an element's truth value:DeprecationWarning")
+@pytest.mark.parametrize("table", ["Tables", "no", "a-b"])
+async def test_whatever_storage_refuses_for_good_is_said_and_not_tried_for_ever(table: str) -> None:
+    """The service reads `Tables` as its own list of tables, and says so to every request."""
+    with pytest.raises(StorageRefusedError, match="resource name"):
+        await commit_success("op-40.1", {"value": 1}, [a_write("o-40") | {"table": table}], [], NOON)
+
+
+@pytest.mark.parametrize("number", [2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, -(2**63)])
+async def test_a_whole_number_is_kept_with_all_its_digits(number: int) -> None:
+    await commit_success(f"op-41{number}.1", {"value": 1}, [a_write("o-41", number=number)], [], NOON)
+    kept = await tables.read("Orders", "customer-1", "o-41")
+    assert kept is not None
+    assert getattr(kept["number"], "value", kept["number"]) == number

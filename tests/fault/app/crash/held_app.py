@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from functools import reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ STEPS = {
     "begin": ("orchestrators.operation", "_end_whatever_happens"),
     "marker": ("durable_retry.services.attempt.attempt", "insert_marker"),
     "call": ("durable_retry.services.attempt.http_request", "send"),
+    "once": ("durable_retry.services.attempt.call_transport", "insert_marker"),
+    "post": ("durable_retry.services.attempt.call_transport", "CallTransport._answer"),
     "step": ("durable_retry.services.attempt.handler", "change_step"),
     "note": ("durable_retry.services.attempt.attempt", "write_outcome"),
     "take": ("durable_retry.services.operations", "take_commit"),
@@ -86,8 +89,9 @@ def main() -> None:
     data, port, file = sys.argv[1:]
     sys.path.insert(0, str(ROOT))
     holds = Holds(Path(file))
-    for step, (module, name) in STEPS.items():
-        place = import_module(module)
+    for step, (module, path) in STEPS.items():
+        *owners, name = path.split(".")
+        place = reduce(getattr, owners, import_module(module))
         setattr(place, name, held(step, getattr(place, name), holds))
     # A step that stands still blocks its thread, so none may run on the thread that serves.
     patch.object(Runner, "is_quick", return_value=False).start()
