@@ -1,4 +1,4 @@
-"""What our own side must do for an operation and cannot: bounded, shown, ended by a cancel or the deadline."""
+"""What our own side must do for an operation and cannot: bounded, shown, ended by a cancel or a deadline."""
 
 import json
 from datetime import timedelta
