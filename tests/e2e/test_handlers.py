@@ -3,6 +3,7 @@
 from typing import Any
 
 import httpx
+import pytest
 from azure.data.tables import TableClient
 
 from scripts.processes import eventually
@@ -122,3 +123,33 @@ def letter_after(system: System, operation_id: str, earlier: str) -> dict[str, A
     document = system.status(operation_id)
     letter = document["dead_letter"]
     return document if letter is not None and letter["id"] != earlier else None
+
+
+def sent(system: System, case: str) -> int:
+    """How many requests without a key the target received for a case."""
+    return sum(f"case={case}" in each["query"] for each in system.target.received("")["tries"])
+
+
+@pytest.mark.parametrize("method", ["POST", "GET"])
+def test_a_handler_whose_step_waits_for_its_turn_sends_nothing_twice_and_runs_once_more(
+    tailored: System, key: str, method: str
+) -> None:
+    cases = [f"{key[-40:]}-{number}" for number in range(6)]
+    ids = [
+        accepted(tailored, f"{key}-{number}", "ship-parcel", {"case": case, "method": method})
+        for number, case in enumerate(cases)
+    ]
+    ended = [eventually(lambda i=i: ended_of(tailored, i), "it has ended", within_seconds=60) for i in ids]
+    runs = [sent(tailored, case) for case in cases]
+    if method == "GET":
+        assert [document["status"] for document in ended] == ["succeeded"] * 6
+        assert max(runs) <= 2, runs
+        return
+    assert runs == [1] * 6
+    letters = [document["dead_letter"] for document in ended if document["dead_letter"] is not None]
+    assert {letter["reason"] for letter in letters} <= {"AmbiguousOutcome"}
+
+
+def ended_of(system: System, operation_id: str) -> dict[str, Any] | None:
+    document = system.status(operation_id)
+    return document if document["status"] in {"succeeded", "dead_lettered"} else None

@@ -34,3 +34,23 @@ async def book_hotel(trip: Trip, call: Call) -> str:
     if call.attempt < trip.hotel_attempts:
         raise Transient("no room yet")
     return await book("hotel", call)
+
+
+class Parcel(BaseModel):
+    """A parcel; the target recognizes its requests by `case`."""
+
+    case: str
+    method: str
+
+
+@durable_retry.operation("ship-parcel", dependency="once")
+async def ship_parcel(parcel: Parcel, call: Call) -> str:
+    """A request that may be sent once only, or a read, then a step that waits for its turn."""
+    (await call.client.request(parcel.method, "/echo", params={"case": parcel.case})).raise_for_status()
+    return await call.step("ship", ship, dependency="narrow")
+
+
+async def ship(call: Call) -> str:
+    """Takes half a second."""
+    await call.client.get("/hang/1", params={"seconds": 0.5})
+    return call.key

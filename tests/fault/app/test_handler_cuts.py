@@ -75,6 +75,7 @@ def life(tmp_path_factory: pytest.TempPathFactory, azurite: Storage) -> Iterator
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.key)
+@pytest.mark.shows("A18")
 def test_a_kill_around_a_handlers_request_never_sends_it_twice(life: HeldLife, cut: Cut) -> None:
     ended = life.system.until(cut.operation_id, "dead_lettered" if cut.is_ambiguous else "succeeded")
     key = cut.key if cut.handler == "charge" else None

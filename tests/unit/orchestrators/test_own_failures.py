@@ -42,6 +42,7 @@ def test_a_commit_that_fails_is_shown_as_a_failure_of_our_own_and_tried_again() 
     assert (document["status"], document["attempt_count"], stage.made("commit")) == ("succeeded", 1, 3)
 
 
+@pytest.mark.shows("P11")
 def test_a_commit_that_never_succeeds_ends_as_a_dead_letter_that_says_what_took_effect() -> None:
     stage = committing(10**6)
     document = stage.run()
