@@ -1,5 +1,6 @@
 """Python handlers as operations: what each may say, and what becomes of it."""
 
+from functools import partial
 from typing import Any
 
 import httpx
@@ -139,7 +140,7 @@ def test_a_handler_whose_step_waits_for_its_turn_sends_nothing_twice_and_runs_on
         accepted(tailored, f"{key}-{number}", "ship-parcel", {"case": case, "method": method})
         for number, case in enumerate(cases)
     ]
-    ended = [eventually(lambda i=i: ended_of(tailored, i), "it has ended", within_seconds=60) for i in ids]
+    ended = [eventually(partial(ended_of, tailored, each), "it has ended", within_seconds=60) for each in ids]
     runs = [sent(tailored, case) for case in cases]
     if method == "GET":
         assert [document["status"] for document in ended] == ["succeeded"] * 6

@@ -10,20 +10,22 @@ waits in place.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from durable_retry import clock
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import outcome_text
 from durable_retry.engine.circuit.calls import ERROR_CHARACTERS, CallHealth, call_health
+from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Permitted, Refused
 from durable_retry.engine.config.dependency import Dependency
+from durable_retry.engine.limits.settings import NeedsSlot
 from durable_retry.engine.operations.operation import OperationInput
 from durable_retry.engine.retry.admission import AdmissionState, StepAdmission, held_admission
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import Blocked, BlockedStep
+from durable_retry.engine.retry.loop import Blocked, BlockedStep, NeedsProbe
 from durable_retry.engine.retry.policy import RetryPolicy
 from durable_retry.services.attempt.http_request import Plan
 from durable_retry.settings.configuration import find_dependency
@@ -42,7 +44,7 @@ class StepBlockedError(Exception):
 
 
 _LOOK_SECONDS: Final = 0.25
-"""Between two looks at a dependency for which a step is held in place; the circuit is read once a second."""
+"""Between two looks for a slot of which a step is held in place; the circuit is read once a second."""
 
 
 @dataclass(slots=True)
@@ -71,7 +73,8 @@ class StepGate:
         """
         dependency = None if self.held is None else find_dependency(self.held.dependency)
         if dependency is not None and self._asks(dependency):
-            self._entered = dependency.name, *await self._enter(dependency)
+            admission = held_admission(self.held, dependency.name)
+            self._entered = dependency.name, *await self._enter(dependency, admission)
         try:
             yield
         finally:
@@ -128,28 +131,45 @@ class StepGate:
         if entered is not None and entered[0] == plan.dependency.name:
             self._entered = None
             return entered[1:]
+        admission = held_admission(self.held, plan.dependency.name)
         while True:
             try:
-                return await self._enter(plan.dependency)
+                return await self._enter(plan.dependency, admission)
             except StepBlockedError as error:
-                if not (must_hold() and _may_pass_in_time(error.step.blocked, plan)):
+                seconds = _seconds_in_place(error.step.blocked)
+                left = plan.limit.seconds_left - plan.operation.timeouts.connect_seconds
+                if not must_hold() or seconds is None or seconds >= left:
                     raise
-            await asyncio.sleep(_LOOK_SECONDS)
+                admission = _admission_after(admission, error.step.blocked)
+            await asyncio.sleep(seconds)
 
-    async def _enter(self, dependency: Dependency) -> tuple[CircuitCache, Permitted]:
+    async def _enter(
+        self, dependency: Dependency, admission: AdmissionState
+    ) -> tuple[CircuitCache, Permitted]:
         assert self.hub is not None  # noqa: S101 - see `_asks`
-        admission = held_admission(self.held, dependency.name)
         circuit, answer = await enter_circuit(self.hub, dependency, self.operation, self.number, admission)
         if isinstance(answer, Permitted):
             return circuit, answer
         raise StepBlockedError(BlockedStep(dependency.name, answer))
 
 
-def _may_pass_in_time(blocked: Blocked, plan: Plan) -> bool:
-    """Whether what blocks a step may be over while the attempt has the time to connect after it."""
-    left = timedelta(seconds=plan.limit.seconds_left - plan.operation.timeouts.connect_seconds)
-    waits_for = blocked.until - clock.now() if isinstance(blocked, Refused) else timedelta(0)
-    return max(waits_for, timedelta(0)) < left
+def _seconds_in_place(blocked: Blocked) -> float | None:
+    """Return after how long a step that is held in place asks again; None where an orchestration has to."""
+    match blocked:
+        case Refused() | BudgetPostponed():
+            return max(_LOOK_SECONDS, (blocked.until - clock.now()).total_seconds())
+        case NeedsSlot():
+            return _LOOK_SECONDS
+        case NeedsProbe():
+            return None
+        case _ as never:
+            assert_never(never)
+
+
+def _admission_after(admission: AdmissionState, blocked: Blocked) -> AdmissionState:
+    """Return what a step has reached that is held in place: nothing is counted for it twice."""
+    promised = admission.promised or (isinstance(blocked, BudgetPostponed) and blocked.reserved)
+    return replace(admission, promised=promised, waiting=admission.waiting or isinstance(blocked, Refused))
 
 
 async def attempt_if_admitted(

@@ -11,12 +11,14 @@ from azure.core.exceptions import ServiceRequestError
 
 import durable_retry
 from durable_retry.engine.base.names import Category
+from durable_retry.engine.circuit.retry_budget import BudgetPostponed
 from durable_retry.engine.circuit.snapshot import Permitted
+from durable_retry.engine.circuit.states import CircuitSettings
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.operations.operation import AttemptCall
 from durable_retry.engine.retry.admission import AdmissionState, StepAdmission
 from durable_retry.engine.retry.history import AttemptOutcome
-from durable_retry.engine.retry.loop import BlockedStep
+from durable_retry.engine.retry.loop import BlockedStep, NeedsProbe
 from durable_retry.engine.retry.policy import Timeouts
 from durable_retry.handlers import Call, Rejected, Transient, registry
 from durable_retry.services.attempt import admission
@@ -30,13 +32,14 @@ from durable_retry.stores.operations import writes
 from durable_retry.stores.storage import tables
 from durable_retry.stores.task_hub import TaskHub
 from tests.integration.activities.test_step_elsewhere import OPEN, Circuit
-from tests.support.builders import an_operation
+from tests.support.builders import NOON, an_operation
 from tests.support.tables import TablesInMemory
 
 pytestmark = pytest.mark.usefixtures("no_handlers", "tables_in_memory")
 
 UNAVAILABLE = 503
 BUSY = NeedsSlot(LimitSettings(max_concurrency=1))
+PROBE = NeedsProbe(CircuitSettings())
 
 
 class DeathError(Interruption):
@@ -318,9 +321,10 @@ class Gate:
 
     def __init__(self, *answers: Any) -> None:
         self.answers, self.circuit = list(answers), Circuit()
-        self.asked: list[str] = []
+        self.states: list[AdmissionState] = []
 
-    async def enter(self, *_: Any, **__: Any) -> Any:
+    async def enter(self, _id: str, _attempt: int, state: AdmissionState, **_: Any) -> Any:
+        self.states.append(state)
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
@@ -360,7 +364,7 @@ def stepping(ran: list[str], method: str = "POST") -> Callable[[Call], Awaitable
 
 @pytest.mark.parametrize("options", [{}, {"repeatable": False}], ids=["not declared", "never twice"])
 @pytest.mark.parametrize("answer", [200, httpx.ReadError("lost")], ids=["answered", "lost"])
-@pytest.mark.parametrize("blocked", [OPEN, BUSY], ids=["open", "limited"])
+@pytest.mark.parametrize("blocked", [OPEN, BUSY, PROBE], ids=["open", "limited", "half-open"])
 async def test_a_step_that_must_wait_never_repeats_what_its_handler_sent(
     options: dict[str, Any], answer: int | BaseException, blocked: Any, service: Service, gate: Gate
 ) -> None:
@@ -377,9 +381,17 @@ async def test_a_step_that_must_wait_never_repeats_what_its_handler_sent(
 async def test_a_step_waits_in_place_for_a_short_while_behind_what_must_not_be_sent_twice(
     service: Service, gate: Gate
 ) -> None:
-    ran, gate.answers = list[str](), [BUSY, BUSY, BUSY, Permitted(epoch=1)]
+    postponed = BudgetPostponed(until=NOON, reserved=True)
+    ran, gate.answers = list[str](), [BUSY, OPEN, postponed, BUSY, Permitted(epoch=1)]
     assert (await at_hub(stepping(ran))).result == {"value": "done"}
     assert (ran, service.received) == (["POST"], ["POST", "POST"])
+    assert [(state.waiting, state.promised) for state in gate.states] == [
+        (False, False),
+        (False, False),
+        (True, False),
+        (True, True),
+        (True, True),
+    ]
 
 
 async def test_a_handler_that_sent_nothing_of_the_kind_runs_again_once_its_step_is_admitted(
