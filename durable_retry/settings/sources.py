@@ -140,11 +140,12 @@ class IntakeSettings(SettingsGroup):
         "`KEY_POINTERS_KAFKA` and the like apply to one source.",
         {},
     )
-    # A submission and its operation take 8.5 ms of a processor, so that the health is a second late at most.
+    # A submission and its operation take 8.5 ms of a processor, and twice as long on a busy machine: so health
+    # is answered within a second.
     http_concurrency: int = setting(
         "Submissions over HTTP under way at once in one process; a further one is answered 503; 0 = no "
         "limit.",
-        100,
+        50,
         least=0,
     )
     http_waits: int = setting(

@@ -126,10 +126,10 @@ def test_the_readme_stays_short_and_leads_to_the_index() -> None:
     assert "docs/README.md" in readme.links()
 
 
-def test_the_pages_of_the_documentation_stay_below_45_000_words() -> None:
+def test_the_pages_of_the_documentation_stay_below_46_000_words() -> None:
     """README included; what is made from the code is not counted."""
     pages = [page for page in documents() if page.name.startswith("docs/") or page.name == "README.md"]
-    assert sum(len(page.path.read_text().split()) for page in pages) < 45_000
+    assert sum(len(page.path.read_text().split()) for page in pages) < 46_000
 
 
 def test_every_decision_is_in_its_index() -> None:

@@ -135,6 +135,8 @@ class Dependency:
             letter, where it does not say so: they wait (`block`), or go on (`skip`).
         needs_admission: Whether an attempt asks before it starts: the circuit, the retry budget or a limit is
             on.
+        reserved_headers: Those, in lower case, that a request must not set: it would replace a credential, or
+            the key.
     """
 
     name: str
@@ -155,17 +157,14 @@ class Dependency:
     priority: PriorityName = "normal"
     order_on_failure: OrderOnFailureName = "block"
     needs_admission: Annotated[bool, Field(exclude=True)] = field(init=False)
+    reserved_headers: Annotated[frozenset[str], Field(exclude=True)] = field(init=False)
 
     def __post_init__(self) -> None:
         needs = self.circuit.enabled or self.retry_budget.ratio > 0 or self.limits.is_on
         object.__setattr__(self, "needs_admission", needs)
-
-    @property
-    def reserved_headers(self) -> frozenset[str]:
-        """Headers, in lower case, that a request must not set: it would replace a credential, or the key."""
         auth = () if self.auth is None else (self.auth.header,)
         names = (*self.fixed_headers, *auth, self.idempotency.header)
-        return frozenset(name.lower() for name in names if name)
+        object.__setattr__(self, "reserved_headers", frozenset(name.lower() for name in names if name))
 
 
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - a prefix that the standard gives, not a secret

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from durable_retry.engine.operations.keys import explicit_scope, operation_id_for
+from durable_retry.engine.operations.keys import EXPLICIT_SCOPE, operation_id_for
 from tests.fault.app.crash.held_life import HeldLife
 from tests.support.azurite import Storage
 
@@ -37,7 +37,7 @@ class Cut:
 
     @property
     def operation_id(self) -> str:
-        return operation_id_for(explicit_scope(""), self.key)
+        return operation_id_for(EXPLICIT_SCOPE, self.key)
 
     @property
     def arguments(self) -> str:
