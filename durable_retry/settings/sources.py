@@ -140,8 +140,7 @@ class IntakeSettings(SettingsGroup):
         "`KEY_POINTERS_KAFKA` and the like apply to one source.",
         {},
     )
-    # A submission and its operation take 8.5 ms of a processor, and twice as long on a busy machine: so health
-    # is answered within a second.
+    # A submission and its operation take 8.5 ms of a processor, and twice as long where much else runs.
     http_concurrency: int = setting(
         "Submissions over HTTP under way at once in one process; a further one is answered 503; 0 = no "
         "limit.",
