@@ -1,7 +1,11 @@
-"""Activities on workers: at least once, sometimes twice at once, and failed with a worker that dies."""
+"""Activities on workers: at least once, sometimes twice at once, and failed with a worker that dies.
+
+A worker takes so many at once; the others wait in one queue, in the order in which they were scheduled.
+"""
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +16,7 @@ from durable_retry.engine.base.names import ATTEMPT
 from durable_retry.stores.task_hub import TaskHub
 from tests.simulation.history import CallActivity, Completed, Event, Failed
 from tests.simulation.messages import Asker, Instance, Messages
-from tests.simulation.world import Execution
+from tests.simulation.world import Execution, Worker
 
 type Activity = Callable[[dict[str, Any], TaskHub], Awaitable[Any]]
 """An activity of the app: its input, and the durable client's binding."""
@@ -35,14 +39,19 @@ class Activities(Messages):
 
     Attributes:
         activities: By name.
+        places: How many each worker executes at once; None means any number.
         attempts: All executions of the activity `attempt`.
     """
 
     activities: Mapping[str, Activity]
+    places: int | None = None
     attempts: list[Execution] = field(default_factory=list)
+    _queue: deque[Doing] = field(default_factory=deque)
     _running: dict[str, list[Doing]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        self.world.on_birth.append(lambda _worker: self._take_queued())
         self.world.on_death.append(lambda worker: self._begin_again(worker.name))
 
     def _schedule(self, instance: Instance, call: CallActivity) -> None:
@@ -54,13 +63,14 @@ class Activities(Messages):
         self._dispatch(Doing(instance.asker, call.number, call.name, self._newer(call.input)))
 
     def _dispatch(self, doing: Doing) -> None:
-        """Give an activity to a worker; when none is up, a little later."""
+        """Give an activity to a worker; when none is up or has a place, it waits in the queue."""
         if doing.done:
             return
-        if not self.world.workers:
-            self.world.later(1.0, self._dispatch, doing)
+        free = [worker for worker in self.world.workers if self._has_place(worker)]
+        if not free:
+            self._queue.append(doing)
             return
-        worker = self.world.rng.choice(self.world.workers)
+        worker = self.world.rng.choice(free)
         given = json.loads(doing.given)
         work = self.activities[doing.name](given, TaskHub(worker.name))
         self._running.setdefault(worker.name, []).append(doing)
@@ -71,6 +81,14 @@ class Activities(Messages):
         task.add_done_callback(lambda done: self._done(worker.name, doing, done, execution))
         if self.world.happens(self.world.chances.twice):
             self.world.later(self.world.rng.uniform(0.01, 5), self._dispatch_again, doing)
+
+    def _has_place(self, worker: Worker) -> bool:
+        return self.places is None or len(self._running.get(worker.name, ())) < self.places
+
+    def _take_queued(self) -> None:
+        """Give what waits to workers as long as one has a place."""
+        while self._queue and any(self._has_place(worker) for worker in self.world.workers):
+            self._dispatch(self._queue.popleft())
 
     def _dispatch_again(self, doing: Doing) -> None:
         if any(doing in running for running in self._running.values()):
@@ -107,6 +125,7 @@ class Activities(Messages):
         doing.done = True
         for running in self._running.values():
             running[:] = [each for each in running if each is not doing]
+        self._take_queued()
         self.under_way -= 1
         asker = self.instances.get(doing.asker[0])
         if asker is not None and self._loses(asker, f"the answer of {doing.name}"):

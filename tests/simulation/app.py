@@ -192,6 +192,10 @@ class OwnedByWorkers(LoopOwned[Any]):
     def known(self) -> Any:
         return self.by_worker.get(_name_of_acting())
 
+    @override
+    def take(self) -> Any:
+        return self.by_worker.pop(_name_of_acting(), None)
+
 
 def _name_of_acting() -> str:
     worker = acting.get()

@@ -189,6 +189,8 @@ class Scale:
             after two to five minutes.
         operator_seconds: Between two looks at the dead letters.
         electrician_seconds: Between two circuits that are opened by hand.
+        is_small: Whether its turns run on a light context; the collector rests meanwhile.
+        is_quick: Whether no message and no timer is late by more than milliseconds.
     """
 
     operations: int
@@ -199,6 +201,8 @@ class Scale:
     calm_looks: int = 20
     operator_seconds: tuple[float, float] = (120, 400)
     electrician_seconds: tuple[float, float] = (300, 900)
+    is_small: bool = False
+    is_quick: bool = False
 
     @classmethod
     def of(cls, operations: int) -> Self:
@@ -213,11 +217,8 @@ class Scale:
             calm_looks=7,
             operator_seconds=(40, 120),
             electrician_seconds=(60, 400),
+            is_small=True,
         )
-
-    @property
-    def is_small(self) -> bool:
-        return self.operations < SMALL_OPERATIONS
 
 
 CALM: Final = Chances.calm()

@@ -136,6 +136,18 @@ class Hub(Activities):
         for late in (0.0, self.world.delay_seconds())[:times]:
             self.world.later(due + late, self._signaled, signal)
 
+    def terminate(self, instance_id: str) -> None:
+        """End an instance by force, a little later: nothing of it runs any more."""
+        instance = self.instances[instance_id]
+
+        def arrived() -> None:
+            if instance.is_running:
+                self.world.note("terminated", instance_id)
+                instance.status, instance.updated_at = OrchestrationStatus.TERMINATED, self.world.now()
+                instance.output = json.dumps("by hand")
+
+        self._deliver(self.world.delay_seconds(), arrived)
+
     def ended(self, before: datetime) -> list[str]:
         """Return the operations that ended before an instant."""
         return [
@@ -166,6 +178,8 @@ class Hub(Activities):
 
     def _turn(self, instance: Instance) -> None:
         instance.turn_due = False
+        if not instance.is_running:
+            return  # It was terminated.
         self._turn_at = self.world.now() + self._skew()
         new = [TurnBegan(self._turn_at), *instance.inbox]
         turn = self._executed(instance, new)
@@ -250,9 +264,7 @@ class Hub(Activities):
         instance.past.append(timer)
         # The message is hidden for so long by the clock of who sends it.
         seconds = (timer.fire_at.replace(tzinfo=UTC) - self._turn_at).total_seconds()
-        seconds += self.world.rng.choice((0.001, 0.05, 0.5, 3.0))
-        if self.world.happens(self.world.chances.early):
-            seconds -= self.world.rng.uniform(0, 1)
+        seconds += self.world.timer_seconds()
         asked = (_TIMER, timer.number)
         instance.awaits.add(asked)
         if self._loses(instance, _TIMER):

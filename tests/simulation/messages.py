@@ -102,6 +102,16 @@ class Messages:
     instances: dict[str, Instance] = field(default_factory=dict)
     under_way: int = 0
     lost_messages: Counter[str] = field(default_factory=Counter)
+    _held: list[Callable[[], None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.world.on_birth.append(lambda _worker: self._go_on())
+
+    def _go_on(self) -> None:
+        """Let everything arrive that came while the app was stopped."""
+        held, self._held = self._held, []
+        for arrived in held:
+            arrived()
 
     def _loses(self, instance: Instance, what: str) -> bool:
         """Whether a message is lost that an instance waits for: one of those that `watch` looks after."""
@@ -128,6 +138,9 @@ class Messages:
         self.under_way += 1
 
         def arrived() -> None:
+            if self.world.is_stopped:
+                self._held.append(arrived)
+                return
             self.under_way -= 1
             arrive()
 

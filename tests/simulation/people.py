@@ -45,6 +45,7 @@ ROUTES = {
     "archive": dead_letters.archive_dead_letter,
     "restore": dead_letters.restore_dead_letter,
     "act on many": bulk_actions.start_action_on_many,
+    "circuit": circuits.get_circuit,
     "open": circuits.open_circuit,
     "close": circuits.close_circuit,
     "reset": circuits.reset_circuit,

@@ -279,13 +279,13 @@ def simulated(
         losing: Whether messages are lost, for good.
     """
     chances = (Chances.losing if losing else Chances.of)(seed, without)
-    with _collector_at_rest() if Scale.of(operations).is_small else nullcontext():
+    with collector_at_rest() if Scale.of(operations).is_small else nullcontext():
         return virtual_loop.run(_happened(World(seed, chances, Scale.of(operations)), defects))
 
 
 @contextmanager
-def _collector_at_rest() -> Iterator[None]:
-    # A small world is over before it leaves much, and the collector takes a tenth of its time.
+def collector_at_rest() -> Iterator[None]:
+    """Let nothing be collected: a small world leaves little, and the collector takes a tenth of its time."""
     gc.disable()
     try:
         yield

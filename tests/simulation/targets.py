@@ -91,6 +91,7 @@ class Target:
         calls: Everything that came, in order.
         busy_until: Until when a request of a key is under way that got no answer.
         effects: How often each key took effect; without deduplication each call is a key.
+        call_seconds: The least and the most that it takes to answer.
     """
 
     world: World
@@ -100,6 +101,7 @@ class Target:
     calls: list[Call] = field(default_factory=list)
     effects: Counter[str] = field(default_factory=Counter)
     busy_until: dict[str, datetime] = field(default_factory=dict)
+    call_seconds: tuple[float, float] = (0.01, 0.4)
 
     def is_busy_with(self, call: Call) -> bool:
         """Whether an earlier request of the key is still under way, which its caller gave up."""
@@ -196,7 +198,7 @@ class Network(httpx.AsyncBaseTransport):
         if takes_effect and not refused:
             target.take_effect(call)
         await self.world.point()  # It has happened, and whoever asked may not live to hear of it.
-        await asyncio.sleep(1_000 if mood is Mood.HANGING else rng.uniform(0.01, 0.4))
+        await asyncio.sleep(1_000 if mood is Mood.HANGING else rng.uniform(*target.call_seconds))
         call.ended_at = self.world.now()
         if mood is Mood.THROTTLING:
             call.retry_after_seconds = rng.randint(1, 90)

@@ -109,6 +109,7 @@ class World:
         mistakes: What must never be seen, as it was seen.
         read: Operations that attempts read from the hub, by digest.
         log: What happened, in order.
+        is_stopped: Whether the app is stopped: no turn of an orchestration or an entity is made meanwhile.
     """
 
     seed: int
@@ -129,6 +130,7 @@ class World:
     read: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     over: bool = False
+    is_stopped: bool = False
     _born: int = 0
 
     def __post_init__(self) -> None:
@@ -190,9 +192,18 @@ class World:
 
     def delay_seconds(self) -> float:
         """Draw how long a message is under way: most are quick, some overtake others, some are very late."""
+        if self.scale.is_quick:
+            return self.rng.uniform(*_SHORT_SECONDS)
         if self.happens(self.chances.late):
             return self.rng.uniform(10, self.scale.latest_seconds)
         return self.rng.uniform(0.005, 0.3) if self.happens(0.9) else self.rng.uniform(0.3, 5)
+
+    def timer_seconds(self) -> float:
+        """Draw how late a timer fires."""
+        if self.scale.is_quick:
+            return self.rng.uniform(*_SHORT_SECONDS)
+        late = self.rng.choice((0.001, 0.05, 0.5, 3.0))
+        return late - self.rng.uniform(0, 1) if self.happens(self.chances.early) else late
 
     def later(self, seconds: float, act: Callable[..., object], *given: Any) -> None:
         """Do something later, whatever becomes of the workers."""
@@ -208,6 +219,31 @@ class World:
 
     def kill(self, worker: Worker) -> None:
         """Let a worker die, and another come up in its place a little later."""
+        self._end_life(worker)
+        self.later(self.rng.uniform(*_DEAD_SECONDS), self.give_birth)
+        for remove in self.on_death:
+            remove(worker)
+
+    async def restart(self, seconds: float) -> None:
+        """Stop the app in the middle of everything, and start it again after a while."""
+        stopped, self.is_stopped = tuple(self.workers), True
+        for worker in stopped:
+            self._end_life(worker)
+        for worker in stopped:
+            for remove in self.on_death:
+                remove(worker)
+        await asyncio.sleep(seconds)
+        self.is_stopped = False
+        for _ in stopped:
+            self.give_birth()
+
+    def replace(self, worker: Worker) -> None:
+        """Let another worker come up in place of one that ends what it has, and takes nothing new."""
+        self.note("leaves", worker.name)
+        self.workers.remove(worker)
+        self.give_birth()
+
+    def _end_life(self, worker: Worker) -> None:
         self.note("dies", worker.name)
         worker.alive = False
         for future in worker.waiting:
@@ -216,9 +252,6 @@ class World:
         worker.waiting.clear()
         self.deaths.append(self.seconds)
         self.workers.remove(worker)
-        self.later(self.rng.uniform(*_DEAD_SECONDS), self.give_birth)
-        for remove in self.on_death:
-            remove(worker)
 
     def run[T](
         self, worker: Worker, work: Coroutine[Any, Any, T], execution: Execution | None = None

@@ -1,0 +1,189 @@
+"""What a crowd is: how many want how much of what, on a hub of which size, and what happens to them.
+
+Everything is drawn from the seed. Each kind of trouble comes in turn, so that a few seeds in a row have all.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Final, Self
+
+from durable_retry.engine.config.dependencies_file import Config, parse_config
+
+NEIGHBOUR: Final = "payments"
+"""It has no limits, and nothing ever happens to it."""
+UNSAFE: Final = "ledger"
+"""It does not deduplicate."""
+SAFE: Final = "mail"
+OF_HANDLER: Final = "depot"
+"""What the handler of a crowd posts to before it takes a step at `SAFE`; it does not deduplicate."""
+
+
+class Trouble(StrEnum):
+    """What happens to a crowd while it waits."""
+
+    NONE = "none"
+    CANCELLED = "cancelled"  # many of them
+    RESTARTED = "restarted"  # the app, when everything is due
+    THROTTLED = "throttled"  # the dependency answers 429 with Retry-After for a moment
+    TERMINATED = "terminated"  # many of them, by force
+    DEPLOYED = "deployed"  # new workers, with a shorter `attempt_seconds`, beside old ones that finish
+    BROKEN = "broken"  # the dependency refuses connections, and its circuit opens
+    PAUSED = "paused"  # many of them, and resumed
+    HURRIED = "hurried"  # all of them: retry now
+    REMOVED = "removed"  # the dependency, from the file, and put back
+    HELD = "held"  # the circuit, by hand; some are tried all the same
+
+
+CROWD_TROUBLES: Final = tuple(Trouble)
+
+
+class Bound(StrEnum):
+    """What the dependency's limits are."""
+
+    NONE = "none"  # the places of the hub are all there is
+    RATE = "rate"
+    CONCURRENCY = "concurrency"
+    BOTH = "both"
+    PER_KEY = "per key"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crowd:
+    """A crowd.
+
+    Attributes:
+        operations: How many.
+        workers: Of the app.
+        places: How many activities each worker executes at once.
+        bound: The limits of the dependency.
+        rate_per_second: Its rate; 0 for none.
+        max_concurrency: So many calls at once; 0 for any number.
+        per_key: So many calls of one limit key at once; 0 for any number.
+        keys: How many limit keys the operations have; 0 for none.
+        call_seconds: The least and the most that a call takes.
+        attempt_seconds: The longest that it may take.
+        dependency: What they want; that of the handler's operations is `OF_HANDLER`.
+        trouble: What happens to them.
+        part: How many of them it happens to.
+        together: Whether all become due in one instant, some time after they were accepted.
+        is_quick: Whether messages and timers are late by milliseconds only.
+    """
+
+    operations: int
+    workers: int
+    places: int
+    bound: Bound
+    rate_per_second: float
+    max_concurrency: int
+    per_key: int
+    keys: int
+    call_seconds: tuple[float, float]
+    attempt_seconds: float
+    dependency: str
+    trouble: Trouble
+    part: float
+    together: bool
+    is_quick: bool
+
+    @classmethod
+    def of(cls, seed: int, most: int) -> Self:
+        """Draw a crowd of at most so many operations."""
+        rng = Random(seed)  # noqa: S311 - chance, not secrets
+        trouble = CROWD_TROUBLES[seed % len(CROWD_TROUBLES)]
+        bound = Bound.NONE if trouble is Trouble.DEPLOYED else rng.choice(tuple(Bound))
+        dependency = rng.choice([SAFE, SAFE, UNSAFE, OF_HANDLER])
+        if dependency == OF_HANDLER and bound is Bound.NONE and trouble is not Trouble.DEPLOYED:
+            bound = Bound.RATE
+        has_rate = bound in {Bound.RATE, Bound.BOTH}
+        has_places = bound in {Bound.CONCURRENCY, Bound.BOTH, Bound.PER_KEY}
+        rate, at_once = rng.choice([1, 2, 3, 5, 10]), rng.choice([1, 2, 4, 5])
+        mean: float = rng.choice([10, 20]) if bound is Bound.NONE else rng.choice([0.5, 1, 2, 4])
+        workers, places = rng.choice([1, 2, 3]), rng.choice([1, 2, 5, 100])
+        if trouble is Trouble.DEPLOYED:  # Calls outlast the time that the new workers have for theirs.
+            mean, places = 200, 100
+        per_second = min(
+            [workers * places / mean]
+            + ([rate] if has_rate else [])
+            + ([at_once / mean] if has_places else [])
+        )
+        backlog_seconds = 300 if bound is Bound.NONE else 50
+        return cls(
+            operations=max(12, min(most, int(per_second * backlog_seconds))),
+            workers=workers,
+            places=places,
+            bound=bound,
+            rate_per_second=rate if has_rate else 0.0,
+            max_concurrency=at_once if has_places else 0,
+            per_key=1 if bound is Bound.PER_KEY else 0,
+            keys=rng.choice([2, 1_000]) if bound is Bound.PER_KEY else rng.choice([0, 0, 3]),
+            call_seconds=(0.8 * mean, 1.2 * mean),
+            attempt_seconds=280.0 if trouble is Trouble.DEPLOYED else 30.0,
+            dependency=dependency,
+            trouble=trouble,
+            part=rng.choice([0.5, 0.95]),
+            together=rng.random() < 0.5,
+            is_quick=rng.random() < 0.7,
+        )
+
+    @property
+    def limited(self) -> str:
+        """The dependency that has the limits."""
+        return SAFE if self.dependency == OF_HANDLER else self.dependency
+
+    @property
+    def drained_seconds(self) -> float:
+        """How long the limits and the places of the hub let all of them take."""
+        return self.seconds_for(self.operations, sum(self.call_seconds) / 2, 0.0)
+
+    @property
+    def late_seconds(self) -> float:
+        """So long messages may be under way when all have ended."""
+        return 5.0 if self.is_quick else 20.0
+
+    @property
+    def late_turns(self) -> float:
+        """Of how many seconds reserved turns may come together, since their timers are late."""
+        return 1.0 if self.is_quick else 3.0
+
+    def config(self, *, attempt_seconds: float | None = None, without: str = "") -> Config:
+        """Return the file of dependencies, with another time for attempts, or without one of them."""
+        lines = [
+            f"[defaults.timeouts]\nattempt_seconds = {attempt_seconds or self.attempt_seconds}",
+            "deadline_seconds = 36000\n[defaults.retry_budget]\nratio = 0.0",
+            "[defaults.circuit]\nminimum_calls = 5\nwindow_seconds = 20\nbreak_seconds = 20",
+            "[defaults.retry]\nstrategy = 'fixed'\ninitial_seconds = 5.0\nmax_attempts = 50",
+        ]
+        for name in (SAFE, UNSAFE, OF_HANDLER, NEIGHBOUR):
+            if name != without:
+                limits = self._limits() if name == self.limited else ""
+                unsafe = "" if name in {SAFE, NEIGHBOUR} else 'idempotency = { header = "" }'
+                lines.append(f'[dependencies.{name}]\nbase_url = "http://{name}/v1"\n{limits}\n{unsafe}')
+        return parse_config("\n".join(lines), {})
+
+    def _limits(self) -> str:
+        per_key = f", per_key = {{ max_concurrency = {self.per_key} }}" if self.per_key else ""
+        limits = f"max_concurrency = {self.max_concurrency}, rate_per_second = {self.rate_per_second}"
+        return f"limits = {{ {limits}{per_key} }}"
+
+    def seconds_for(self, calls: int, mean_seconds: float, handover_seconds: float) -> float:
+        """Return how long so many calls take at the limits and with the places of the hub."""
+        at_once = self.workers * self.places
+        times = [calls * mean_seconds / at_once]
+        if self.rate_per_second:
+            times.append(calls / self.rate_per_second)
+        if self.max_concurrency:
+            times.append(calls * (mean_seconds + handover_seconds) / self.max_concurrency)
+        if self.per_key and self.keys:
+            of_key = -(-calls // self.keys)
+            times.append(of_key * (mean_seconds + handover_seconds) / self.per_key)
+        return max(times)
+
+    def __str__(self) -> str:
+        limits = {Bound.NONE: "no limits"}.get(self.bound, self._limits())
+        return (
+            f"{self.operations} operations, {self.dependency}, {self.trouble}, {limits}, {self.keys} keys, "
+            f"{self.workers} workers of {self.places} places, calls of {self.call_seconds[0]} to "
+            f"{self.call_seconds[1]} s{', together' if self.together else ''}"
+            f"{', a quick hub' if self.is_quick else ''}"
+        )

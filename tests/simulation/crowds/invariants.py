@@ -1,0 +1,207 @@
+"""What holds of every crowd; a function gives what contradicts it, and nothing when it holds."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from statistics import mean
+from typing import Final
+
+import httpx
+
+from durable_retry.engine.base.names import DeadLetterReason, OperationState
+from tests.simulation.crowds.crowd import NEIGHBOUR, OF_HANDLER, SAFE, Trouble
+from tests.simulation.crowds.story import CrowdStory, Wave
+from tests.simulation.targets import Call
+from tests.simulation.world import START
+
+type Invariant = Callable[[CrowdStory], Iterator[str]]
+
+_SECOND: Final = timedelta(seconds=1)
+_BURST: Final = 1.25
+"""Above the rate by so much in one second: what the workers' shares and the turns that are late add up to."""
+_HANDOVER_SECONDS: Final = 0.2
+"""From the end of a call until the next may begin on a quick hub: four messages, and a timer."""
+_LATE_SECONDS: Final = 3.0
+"""Until the workers have heard of each other, and what is last has come."""
+_WITHIN: Final = 1.1
+_UNTOUCHED: Final = frozenset({Trouble.NONE, Trouble.CANCELLED})
+"""Troubles that leave the rest of a crowd as fast as the limits let it be."""
+_WITHOUT_REPEATS: Final = frozenset(Trouble) - {Trouble.RESTARTED, Trouble.THROTTLED, Trouble.BROKEN}
+
+
+def starts_stay_within_the_rate(story: CrowdStory) -> Iterator[str]:
+    """In no second do more calls begin than the rate allows.
+
+    Where timers are late by seconds, turns that were reserved one after the other come together.
+    """
+    rate = story.shape.rate_per_second
+    most = int(max(1.0, rate * story.shape.late_turns) * _BURST + 1)
+    begins = [call.at for call in _limited_calls(story)] if rate else []
+    for first, at in enumerate(begins):
+        last = first
+        while last < len(begins) and begins[last] - at < _SECOND:
+            last += 1
+        if last - first > most:
+            yield f"{last - first} calls began in the second after {_at(story, at)}, the rate is {rate}"
+            return
+
+
+def calls_stay_within_the_limit(story: CrowdStory) -> Iterator[str]:
+    """There are never more calls under way than allowed, neither of all nor of one limit key."""
+    calls = _limited_calls(story)
+    yield from _too_many(story, calls, story.shape.max_concurrency)
+    by_key = defaultdict[str | None, list[Call]](list)
+    for call in calls:
+        by_key[call.operation.limit_key].append(call)
+    for limit_key, of_key in by_key.items():
+        if limit_key is not None:
+            yield from _too_many(story, of_key, story.shape.per_key)
+
+
+def _too_many(story: CrowdStory, calls: Iterable[Call], most: int) -> Iterator[str]:
+    changes = [(call.at, 1) for call in calls] + [(_ended_at(story, call), -1) for call in calls]
+    running = 0
+    for at, change in sorted(changes):
+        running += change
+        if most and running > most:
+            yield f"{running} calls of {most} were under way at {_at(story, at)}"
+            return
+
+
+def unsafe_requests_arrive_once(story: CrowdStory) -> Iterator[str]:
+    """A request that is not deduplicated reaches the dependency once, or its operation ends ambiguous."""
+    arrived = Counter(
+        (call.operation.operation_id, target)
+        for target in story.app.targets.keys() - {SAFE, NEIGHBOUR}
+        for call in story.app.targets[target].calls
+        if call.effect
+    )
+    documents = story.documents
+    for (operation_id, target), times in arrived.items():
+        letter = documents.get(operation_id, {}).get("dead_letter") or {}
+        if times > 1 and letter.get("reason") != DeadLetterReason.AMBIGUOUS_OUTCOME:
+            yield f"{operation_id} reached {target} {times} times"
+
+
+def what_waits_is_not_lost(story: CrowdStory) -> Iterator[str]:
+    """Where no call fails and no worker dies, each operation calls once, however long it was queued."""
+    if story.shape.trouble not in _WITHOUT_REPEATS:
+        return
+    for target in story.app.targets:
+        calls = Counter(call.operation.operation_id for call in story.app.targets[target].calls)
+        yield from (f"{name} called {target} {times} times" for name, times in calls.items() if times > 1)
+
+
+def nothing_waits_when_nobody_does(story: CrowdStory) -> Iterator[str]:
+    """When all have ended, nothing is lent and nobody waits."""
+    for whose, limits in zip(("the crowd", "the newcomers"), story.limits_left, strict=False):
+        left = {name: limits[name] for name in ("waiting", "lent") if limits[name]}
+        if left and not story.unfinished:
+            yield f"when {whose} had ended, {left}"
+
+
+def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
+    """The calls of a backlog, and of those who come when it is over, take what the limits let them take."""
+    if not story.shape.is_quick:
+        return
+    waves = [story.newcomers] + [story.crowd] * (story.shape.trouble in _UNTOUCHED)
+    for wave in waves:
+        calls = _calls_of(story, wave)
+        if not calls:
+            continue
+        took = (max(call.at for call in calls) - wave.due_at).total_seconds()
+        seconds = mean((_ended_at(story, call) - call.at).total_seconds() for call in calls)
+        expected = story.shape.seconds_for(len(calls), seconds, _HANDOVER_SECONDS)
+        if took > expected * _WITHIN + _LATE_SECONDS:
+            yield f"{len(calls)} calls took {took:.1f} s, the limits allow {expected:.1f} s"
+
+
+def neighbours_go_on(story: CrowdStory) -> Iterator[str]:
+    """Who calls another dependency waits for the places of the hub at most."""
+    calls = _calls_of(story, story.neighbours, NEIGHBOUR)
+    if len({call.operation.operation_id for call in calls}) < len(story.neighbours.ids):
+        yield "a neighbour never called"
+        return
+    took = (max(call.at for call in calls) - story.neighbours.due_at).total_seconds()
+    queued = len(story.crowd.ids) * story.shape.call_seconds[1] / (story.shape.workers * story.shape.places)
+    if took > queued * _WITHIN + _RESTARTED_SECONDS:
+        yield f"the neighbours took {took:.1f} s, all of the queue takes {queued:.1f} s"
+
+
+_RESTARTED_SECONDS: Final = 90.0
+"""A restart, and until what a dead worker had begins again."""
+
+
+def what_was_answered_is_not_dead(story: CrowdStory) -> Iterator[str]:
+    """Nothing is a dead letter that the dependency answered with 200, while somebody heard it."""
+    documents = story.documents
+    for target in (story.shape.dependency, NEIGHBOUR):
+        for call in story.app.targets[target].calls:
+            letter = documents.get(call.operation.operation_id, {}).get("dead_letter")
+            is_heard = call.status == httpx.codes.OK and call.execution.ended_at is not None
+            if letter is not None and is_heard and target != OF_HANDLER:
+                yield f"{call.operation.operation_id} was answered 200 and is a dead letter: {letter}"
+
+
+def everything_ends_well(story: CrowdStory) -> Iterator[str]:
+    """What nobody took away succeeds; what may be sent once only may end ambiguous when workers die."""
+    yield from (f"{name} has not ended" for name in story.unfinished)
+    documents, is_safe = story.documents, story.shape.dependency == SAFE
+    for name in (*story.crowd.ids, *story.neighbours.ids, *story.newcomers.ids):
+        document = documents.get(name)
+        if name in story.taken or name in story.unfinished:
+            continue
+        status, letter = (None, {}) if document is None else (document["status"], document["dead_letter"])
+        is_ambiguous = (letter or {}).get("reason") == DeadLetterReason.AMBIGUOUS_OUTCOME
+        if status == OperationState.SUCCEEDED or (
+            is_ambiguous and not is_safe and story.shape.trouble is Trouble.RESTARTED
+        ):
+            continue
+        yield f"{name} ended as {status}: {letter}"
+
+
+def nothing_unexpected(story: CrowdStory) -> Iterator[str]:
+    """Nothing was seen that must never be seen."""
+    yield from story.world.mistakes
+
+
+def _limited_calls(story: CrowdStory) -> list[Call]:
+    return story.app.targets[story.shape.limited].calls
+
+
+def _calls_of(story: CrowdStory, wave: Wave, target: str = "") -> list[Call]:
+    names = set(wave.ids)
+    calls = story.app.targets[target or story.shape.limited].calls
+    return [call for call in calls if call.operation.operation_id in names]
+
+
+def _ended_at(story: CrowdStory, call: Call) -> datetime:
+    """Return when a call was over for this side: answered, given up, or its worker was dead."""
+    begun = (call.at - START).total_seconds()
+    died = (START + timedelta(seconds=at) for at in story.world.deaths if at >= begun)
+    longest = call.at + timedelta(seconds=story.shape.attempt_seconds)
+    return min([call.ended_at or longest, call.execution.ended_at or longest, *died])
+
+
+def _at(story: CrowdStory, instant: datetime) -> str:
+    return f"{(instant - START).total_seconds():.3f} s"
+
+
+CROWD_INVARIANTS: Final[tuple[Invariant, ...]] = (
+    starts_stay_within_the_rate,
+    calls_stay_within_the_limit,
+    unsafe_requests_arrive_once,
+    what_waits_is_not_lost,
+    nothing_waits_when_nobody_does,
+    a_backlog_moves_at_the_limit,
+    neighbours_go_on,
+    what_was_answered_is_not_dead,
+    everything_ends_well,
+    nothing_unexpected,
+)
+
+
+def broken_in(story: CrowdStory) -> dict[str, list[str]]:
+    """Return what contradicts each invariant that does not hold."""
+    found = {invariant.__name__: list(invariant(story)) for invariant in CROWD_INVARIANTS}
+    return {name: contradictions for name, contradictions in found.items() if contradictions}

@@ -1,0 +1,303 @@
+"""A crowd from its first post until nothing is left of it, and some newcomers after that."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+from unittest.mock import patch
+
+from durable_retry import clock
+from durable_retry.engine.config.dependencies_file import Config
+from durable_retry.handlers import Call as HandlerCall
+from durable_retry.handlers import registry
+from durable_retry.services.attempt.http_client import close_clients
+from durable_retry.services.upkeep.failures import recover
+from durable_retry.settings.configuration import using
+from durable_retry.stores.circuit import cache
+from durable_retry.stores.circuit.cache import close_circuits
+from durable_retry.stores.task_hub import TaskHub
+from tests.simulation import virtual_loop
+from tests.simulation.app import App, Order, OwnedByWorkers, posted
+from tests.simulation.chances import CALM, Scale
+from tests.simulation.crowds.crowd import NEIGHBOUR, OF_HANDLER, SAFE, Crowd, Trouble
+from tests.simulation.people import People
+from tests.simulation.story import collector_at_rest
+from tests.simulation.targets import Mood
+from tests.simulation.upkeep import tidied
+from tests.simulation.world import Worker, World, acting
+
+MOST: Final = 60
+"""Operations of a crowd, where no more are asked for."""
+LARGE: Final = 600
+
+_NEIGHBOURS: Final = 5
+_NEWCOMERS: Final = 8
+_TOGETHER_SECONDS: Final = 20.0
+_STOPPED_SECONDS: Final = 18.0
+_REMOVED_SECONDS: Final = 90.0
+_SHORTER_SECONDS: Final = 10.0
+"""What a deploy makes of `attempt_seconds`."""
+_PATIENCE_SECONDS: Final = 3_600.0
+"""By then everything that was accepted has ended."""
+_FORCED_SECONDS: Final = 180.0
+"""So long may upkeep take to see what was terminated."""
+_TRIED: Final = 5
+_SELL: Final = "sell"
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Operations that were posted at once, by their ids, and when they could begin."""
+
+    ids: tuple[str, ...]
+    due_at: datetime
+
+
+@dataclass
+class CrowdStory:
+    """What came of a crowd.
+
+    Attributes:
+        shape: What the crowd is.
+        crowd: The operations that wait; `neighbours` came with them, `newcomers` when they had ended.
+        taken: Operations that somebody cancelled or terminated.
+        limits_left: What the API says of the limits when the crowd had ended, and when the newcomers had.
+        unfinished: Operations that had not ended when patience had.
+        documents: Of the operations that ended by themselves, by their ids.
+        config: The dependencies of workers that come up; `configs` are those that each came up with.
+    """
+
+    shape: Crowd
+    world: World
+    app: App
+    people: People
+    crowd: Wave = field(init=False)
+    neighbours: Wave = field(init=False)
+    newcomers: Wave = field(init=False)
+    taken: set[str] = field(default_factory=set)
+    limits_left: list[dict[str, Any]] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
+    config: Config = field(init=False)
+    configs: dict[str, Config] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.config = self.shape.config()
+        self.newcomers = Wave((), self.world.now())
+        self.world.on_birth.append(self._introduce)
+
+    def _introduce(self, worker: Worker) -> None:
+        self.configs[worker.name] = self.config
+
+    @property
+    def documents(self) -> dict[str, dict[str, Any]]:
+        ended = (each for each in self.app.hub.instances.values() if not each.is_running)
+        outputs = ((each.instance_id, json.loads(each.output or "null")) for each in ended)
+        return {name: output for name, output in outputs if isinstance(output, dict)}
+
+    async def happen(self) -> None:
+        """Let everything happen."""
+        watch = asyncio.create_task(self._watch())
+        delay_seconds = _TOGETHER_SECONDS if self.shape.together else 0.0
+        self.crowd = await self._post(self.shape.dependency, "many", self.shape.operations, delay_seconds)
+        self.neighbours = await self._post(NEIGHBOUR, "near", _NEIGHBOURS, delay_seconds)
+        await self._disturb()
+        await self._end()
+        if not self.unfinished:
+            if self.shape.trouble is Trouble.DEPLOYED:
+                await self._replace_workers(self.shape.config())
+            self.newcomers = await self._post(self.shape.dependency, "new", _NEWCOMERS)
+            await self._end()
+        watch.cancel()
+
+    async def _end(self) -> None:
+        """Wait until all have ended and what they had is given back, and look at the limits."""
+        until = self.world.seconds + _PATIENCE_SECONDS
+        while self._running() and self.world.seconds < until:
+            await asyncio.sleep(1)
+        self.unfinished = self._running()
+        is_forced = self.shape.trouble is Trouble.TERMINATED
+        await asyncio.sleep(_FORCED_SECONDS if is_forced else self.shape.late_seconds)
+        _, circuit = await self.people.call("circuit", dependency=self.shape.limited)
+        self.limits_left.append(circuit["limits"])
+
+    def _running(self) -> list[str]:
+        return [each.instance_id for each in self.app.hub.instances.values() if each.is_running]
+
+    async def _post(self, dependency: str, name: str, count: int, delay_seconds: float = 0.0) -> Wave:
+        due_at = self.world.now() + timedelta(seconds=delay_seconds)
+        more = {"delay_seconds": delay_seconds} if delay_seconds else {}
+        bodies = [self._body_of(dependency, name, number) | more for number in range(count)]
+        answers = await asyncio.gather(*(self.people.call("submit", body) for body in bodies))
+        assert {status for status, _ in answers} == {202}, answers
+        return Wave(tuple(answer["operation_id"] for _, answer in answers), due_at)
+
+    def _body_of(self, dependency: str, name: str, number: int) -> dict[str, Any]:
+        key = {"key": f"{name}-{number}"}
+        if self.shape.keys and dependency != NEIGHBOUR:
+            key["limit_key"] = f"customer-{number % self.shape.keys}"
+        if dependency == OF_HANDLER:
+            return {"handler": _SELL, "input": {"number": number, "life": 1}, **key}
+        return {"dependency": dependency, "request": {"method": "POST", "path": f"/{number}"}, **key}
+
+    async def _watch(self) -> None:
+        """Look each minute for what stands still, as the app's timer does."""
+        while True:
+            await asyncio.sleep(60)
+            await self.people.on_some_worker(
+                lambda worker: tidied(recover(TaskHub(worker.name), clock.now()))
+            )
+
+    # Troubles.
+
+    async def _disturb(self) -> None:
+        if self.shape.trouble in _DISTURB:
+            begins = self.world.rng.uniform(0.02, 0.25) * self.shape.drained_seconds
+            due_seconds = (self.crowd.due_at - self.world.now()).total_seconds()
+            await asyncio.sleep(max(0.0, due_seconds + begins))
+            self.world.note("trouble", self.shape.trouble)
+            await _DISTURB[self.shape.trouble](self)
+
+    async def _restart(self) -> None:
+        await self.world.restart(_STOPPED_SECONDS)
+
+    async def _cancel(self) -> None:
+        names = self._some()
+        self.taken |= names
+        await self._for_each(names, lambda name: self.people.call("cancel", operation_id=name))
+
+    async def _terminate(self) -> None:
+        self.taken |= (names := self._some())
+        for name in sorted(names):
+            self.app.hub.terminate(name)
+
+    async def _pause(self) -> None:
+        names = self._some()
+        await self._for_each(names, lambda name: self.people.call("pause", {}, operation_id=name))
+        await asyncio.sleep(self.world.rng.uniform(10, 30))
+        await self._for_each(names, lambda name: self.people.call("resume", operation_id=name))
+
+    async def _hurry(self) -> None:
+        names = {name for name in self.crowd.ids if self.app.hub.instances[name].is_running}
+        await self._for_each(names, lambda name: self.people.call("hurry", operation_id=name))
+
+    async def _hold(self) -> None:
+        dependency, reason = self.shape.limited, {"reason": "maintenance"}
+        await self.people.call("open", reason, dependency=dependency)
+        await asyncio.sleep(20)
+        some = sorted(self._some())[:_TRIED]
+        await self._for_each(set(some), lambda name: self.people.call("try", reason, operation_id=name))
+        await asyncio.sleep(20)
+        await self.people.call("close", reason, dependency=dependency)
+
+    async def _throttle(self) -> None:
+        await self._turn(Mood.THROTTLING, 2)
+
+    async def _break(self) -> None:
+        await self._turn(Mood.REFUSING, 30)
+
+    async def _turn(self, mood: Mood, seconds: float) -> None:
+        target = self.app.targets[self.shape.limited]
+        target.phases.append((self.world.seconds, mood))
+        await asyncio.sleep(seconds)
+        target.phases.append((self.world.seconds, Mood.WELL))
+
+    async def _deploy(self) -> None:
+        await self._replace_workers(self.shape.config(attempt_seconds=_SHORTER_SECONDS))
+
+    async def _remove(self) -> None:
+        before = self.config
+        await self._replace_workers(self.shape.config(without=self.shape.limited))
+        await asyncio.sleep(_REMOVED_SECONDS)
+        await self._replace_workers(before)
+
+    async def _replace_workers(self, config: Config) -> None:
+        self.config = config
+        for worker in tuple(self.world.workers):
+            self.world.replace(worker)
+            await asyncio.sleep(1)
+
+    def _some(self) -> set[str]:
+        """Draw some of the crowd that have not ended."""
+        names = [name for name in self.crowd.ids if self.app.hub.instances[name].is_running]
+        return set(self.world.rng.sample(names, int(len(names) * self.shape.part)))
+
+    async def _for_each(self, names: set[str], call: Callable[[str], Awaitable[Any]]) -> None:
+        await asyncio.gather(*(call(name) for name in sorted(names)))
+
+
+_DISTURB: Final[dict[Trouble, Callable[[CrowdStory], Awaitable[None]]]] = {
+    Trouble.CANCELLED: CrowdStory._cancel,
+    Trouble.RESTARTED: CrowdStory._restart,
+    Trouble.THROTTLED: CrowdStory._throttle,
+    Trouble.TERMINATED: CrowdStory._terminate,
+    Trouble.DEPLOYED: CrowdStory._deploy,
+    Trouble.BROKEN: CrowdStory._break,
+    Trouble.PAUSED: CrowdStory._pause,
+    Trouble.HURRIED: CrowdStory._hurry,
+    Trouble.REMOVED: CrowdStory._remove,
+    Trouble.HELD: CrowdStory._hold,
+}
+
+
+@dataclass
+class _ConfigOfWorker:
+    """The dependencies of the acting worker."""
+
+    story: CrowdStory
+
+    def __getattr__(self, name: str) -> Any:
+        worker = acting.get()
+        return getattr(self.story.config if worker is None else self.story.configs[worker.name], name)
+
+
+async def _sell(order: Order, call: HandlerCall) -> int:
+    """A handler that posts what is sent once only, and then takes a step elsewhere."""
+    await posted("/pay", call)
+    return await call.step("mail", _mail, dependency=SAFE)
+
+
+async def _mail(call: HandlerCall) -> int:
+    return await posted("/mail", call)
+
+
+def crowd_story(seed: int, most: int = MOST, *defects: Any) -> CrowdStory:
+    """Let a crowd happen.
+
+    Args:
+        seed: Everything follows from this and the next.
+        most: The most operations of the crowd.
+        defects: Patches that break the app.
+    """
+    with collector_at_rest():
+        return virtual_loop.run(_happened(seed, Crowd.of(seed, most), defects))
+
+
+async def _happened(seed: int, shape: Crowd, defects: tuple[Any, ...]) -> CrowdStory:
+    scale = replace(Scale.of(1), operations=shape.operations, is_quick=shape.is_quick)
+    chances = replace(CALM, failed=0.5, early=0.0 if shape.is_quick else 0.1)
+    world = World(seed, chances, scale)
+    app = App(world)
+    story = CrowdStory(shape, world, app, People(world, app))
+    app.hub.places = shape.places
+    for target in app.targets.values():
+        target.phases.append((0.0, Mood.WELL))
+    app.targets[shape.limited].call_seconds = shape.call_seconds
+    handler = registry.Handler(name=_SELL, dependency=OF_HANDLER, function=_sell)
+    config: Any = _ConfigOfWorker(story)
+    of_crowd = (
+        using(config),
+        patch.dict(registry._handlers, {_SELL: handler}),
+        patch.object(cache, "_started_at", OwnedByWorkers(clock.now)),
+    )
+    with app.in_place(*of_crowd, *defects):
+        for _ in range(shape.workers):
+            world.give_birth()
+        try:
+            await story.happen()
+        finally:
+            await world.end()
+            close_circuits()
+            await close_clients()
+    return story
