@@ -110,20 +110,27 @@ def attempted(fact: AttemptEnded | DeliveryEnded) -> None:
 
 
 def wait_begun(fact: WaitBegun) -> None:
-    """Log that an operation waits."""
+    """Log that an operation waits, in the trace of its submission: an orchestrator's turn may have none."""
     operation = fact.operation
-    _log.info(
-        "operation %s (key %s): waits until %s (%s)",
-        operation.operation_id,
-        operation.key,
-        to_rfc3339(fact.until),
-        fact.kind,
-        extra=fields_of(operation, {WAIT_KIND: fact.kind, WAIT_REASONS: "; ".join(fact.reasons) or None}),
-    )
+    details = {WAIT_KIND: fact.kind, WAIT_REASONS: "; ".join(fact.reasons) or None}
+    with spans.at(operation.trace):
+        _log.info(
+            "operation %s (key %s): waits until %s (%s)",
+            operation.operation_id,
+            operation.key,
+            to_rfc3339(fact.until),
+            fact.kind,
+            extra=fields_of(operation, details),
+        )
 
 
 def wait_ended(fact: WaitEnded) -> None:
-    """Record the length of a wait that is over."""
+    """Record the length of a wait that is over, in the trace of its submission."""
+    with spans.at(fact.operation.trace):
+        _record_wait(fact)
+
+
+def _record_wait(fact: WaitEnded) -> None:
     operation = fact.operation
     labels = {DEPENDENCY: operation.dependency, WAIT_KIND: fact.kind}
     labels[PRIORITY] = operation.priority or Priority.NORMAL

@@ -16,7 +16,7 @@ from durable_retry.engine.facts import ActedOn, AttemptEnded, DeliveryEnded, Ope
 from durable_retry.engine.operations.status import OperationStatus
 from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.history import AttemptOutcome, History
-from durable_retry.telemetry import metrics
+from durable_retry.telemetry import metrics, spans
 from durable_retry.telemetry.facts import report
 from entities.circuit_breaker import CircuitBreaker
 from tests.support.builders import NOON, an_operation, an_outcome, failing
@@ -66,6 +66,31 @@ def test_a_wait_that_is_cut_short_counts_as_long_as_it_was(recorded: Recorded) -
     stage.run()
     ((_, waited),) = recorded.points(metrics.WAIT_DURATION)
     assert waited == (1, 3.0)
+
+
+class Traces(logging.Handler):
+    """Notes in which trace each line is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, str | None]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        context = spans.current_context()
+        self.seen.append((str(record.msg), None if context is None else context.trace_id))
+
+
+@pytest.mark.usefixtures("recorded")
+def test_every_line_of_a_turn_is_in_the_trace_of_its_operation(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host may run turns of orchestrators outside of any trace, and Microsoft's own does."""
+    traces = Traces()
+    monkeypatch.setattr(logging.getLogger(LOG), "handlers", [traces])
+    with caplog.at_level(logging.DEBUG, logger=LOG):
+        Stage(an_operation(trace=TraceContext(CALLER)), failing(1)).run()
+    assert [text.partition(": ")[2].split()[0] for text, _ in traces.seen] == ["waits", "waited", "%s"]
+    assert {trace_id for _, trace_id in traces.seen} == {TRACE_ID}
 
 
 @pytest.mark.parametrize(("by", "name"), [("ada", "ada"), (None, "nobody by name")])
