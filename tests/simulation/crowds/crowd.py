@@ -121,7 +121,7 @@ class Crowd:
             attempt_seconds=280.0 if trouble is Trouble.DEPLOYED else 30.0,
             dependency=dependency,
             trouble=trouble,
-            part=rng.choice([0.5, 0.95]),
+            part=rng.choice([0.5, 0.9, 1.0]),
             together=rng.random() < 0.5,
             is_quick=rng.random() < 0.7,
         )

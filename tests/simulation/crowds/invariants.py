@@ -24,6 +24,8 @@ _HANDOVER_SECONDS: Final = 0.2
 _LATE_SECONDS: Final = 3.0
 """Until the workers have heard of each other, and what is last has come."""
 _WITHIN: Final = 1.1
+_RESTARTED_SECONDS: Final = 90.0
+"""A restart, and until what a dead worker had begins again."""
 _UNTOUCHED: Final = frozenset({Trouble.NONE, Trouble.CANCELLED})
 """Troubles that leave the rest of a crowd as fast as the limits let it be."""
 _WITHOUT_REPEATS: Final = frozenset(Trouble) - {Trouble.RESTARTED, Trouble.THROTTLED, Trouble.BROKEN}
@@ -42,7 +44,7 @@ def starts_stay_within_the_rate(story: CrowdStory) -> Iterator[str]:
         while last < len(begins) and begins[last] - at < _SECOND:
             last += 1
         if last - first > most:
-            yield f"{last - first} calls began in the second after {_at(story, at)}, the rate is {rate}"
+            yield f"{last - first} calls began in the second after {_at(at)}, the rate is {rate}"
             return
 
 
@@ -64,7 +66,7 @@ def _too_many(story: CrowdStory, calls: Iterable[Call], most: int) -> Iterator[s
     for at, change in sorted(changes):
         running += change
         if most and running > most:
-            yield f"{running} calls of {most} were under way at {_at(story, at)}"
+            yield f"{running} calls of {most} were under way at {_at(at)}"
             return
 
 
@@ -128,18 +130,13 @@ def neighbours_go_on(story: CrowdStory) -> Iterator[str]:
         yield f"the neighbours took {took:.1f} s, all of the queue takes {queued:.1f} s"
 
 
-_RESTARTED_SECONDS: Final = 90.0
-"""A restart, and until what a dead worker had begins again."""
-
-
 def what_was_answered_is_not_dead(story: CrowdStory) -> Iterator[str]:
     """Nothing is a dead letter that the dependency answered with 200, while somebody heard it."""
     documents = story.documents
     for target in (story.shape.dependency, NEIGHBOUR):
         for call in story.app.targets[target].calls:
             letter = documents.get(call.operation.operation_id, {}).get("dead_letter")
-            is_heard = call.status == httpx.codes.OK and call.execution.ended_at is not None
-            if letter is not None and is_heard and target != OF_HANDLER:
+            if letter is not None and _is_heard(call, story) and target != OF_HANDLER:
                 yield f"{call.operation.operation_id} was answered 200 and is a dead letter: {letter}"
 
 
@@ -183,7 +180,15 @@ def _ended_at(story: CrowdStory, call: Call) -> datetime:
     return min([call.ended_at or longest, call.execution.ended_at or longest, *died])
 
 
-def _at(story: CrowdStory, instant: datetime) -> str:
+def _is_heard(call: Call, story: CrowdStory) -> bool:
+    """Whether a call was answered with 200, and its worker lived to return that."""
+    ended_at = call.execution.ended_at
+    if call.status != httpx.codes.OK or ended_at is None:
+        return False
+    return not any(call.at <= START + timedelta(seconds=at) <= ended_at for at in story.world.deaths)
+
+
+def _at(instant: datetime) -> str:
     return f"{(instant - START).total_seconds():.3f} s"
 
 

@@ -114,7 +114,7 @@ class CrowdStory:
     async def _end(self) -> None:
         """Wait until all have ended and what they had is given back, and look at the limits."""
         until = self.world.seconds + _PATIENCE_SECONDS
-        while self._running() and self.world.seconds < until:
+        while self._running() and self.world.seconds < until:  # noqa: ASYNC110 - virtual time
             await asyncio.sleep(1)
         self.unfinished = self._running()
         is_forced = self.shape.trouble is Trouble.TERMINATED
@@ -254,7 +254,7 @@ class _ConfigOfWorker:
 
 async def _sell(order: Order, call: HandlerCall) -> int:
     """A handler that posts what is sent once only, and then takes a step elsewhere."""
-    await posted("/pay", call)
+    await posted(f"/pay/{order.number}", call)
     return await call.step("mail", _mail, dependency=SAFE)
 
 

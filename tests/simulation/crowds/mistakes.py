@@ -1,0 +1,50 @@
+"""Mistakes that crowds have to show, by the invariant that has to see each."""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final
+from unittest.mock import patch
+
+from durable_retry import clock
+from durable_retry.engine.base.names import Category, DeadLetterReason
+from durable_retry.engine.limits import limiter
+from durable_retry.engine.operations.waits import Pause
+from durable_retry.engine.retry.decide import DeadLetter
+from durable_retry.services.upkeep import stuck
+from durable_retry.stores.circuit.cache import CircuitCache
+from orchestrators import operation
+from orchestrators.run import Run
+
+
+def _within_any(_circuit: CircuitCache, permitted: Any, *_given: Any) -> Any:
+    return permitted
+
+
+async def _is_new(*_given: Any, **_more: Any) -> None:
+    return None
+
+
+def _dead_all_the_same(run: Run, _result: Any) -> Any:
+    letter = DeadLetter(Category.TRANSIENT, DeadLetterReason.RETRIES_EXHAUSTED, "it was too good")
+    return operation._end_as_dead_letter(run, letter)
+
+
+def _all_is_lost() -> Any:
+    """Take for lost what had no answer for a minute, and nudge it again and again."""
+    return patch.multiple(stuck, LATE_AFTER=timedelta(seconds=-30), _longest_attempt=lambda _: timedelta())
+
+
+OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
+    "starts_stay_within_the_rate": lambda: patch.object(CircuitCache, "within_limits", _within_any),
+    "calls_stay_within_the_limit": lambda: patch.object(CircuitCache, "within_limits", _within_any),
+    "unsafe_requests_arrive_once": lambda: patch(
+        "durable_retry.services.attempt.attempt.insert_marker", _is_new
+    ),
+    "what_waits_is_not_lost": _all_is_lost,
+    "nothing_waits_when_nobody_does": lambda: patch.object(operation, "give_slot_back", lambda *_: None),
+    "a_backlog_moves_at_the_limit": lambda: patch.object(limiter, "SHORTEST_ASK_SECONDS", 20.0),
+    "neighbours_go_on": _all_is_lost,
+    "what_was_answered_is_not_dead": lambda: patch.object(operation, "_commit_success", _dead_all_the_same),
+    "everything_ends_well": lambda: patch.object(Pause, "is_ended_by", lambda *_: False),
+    "nothing_unexpected": lambda: patch.object(Run, "now", property(lambda _run: clock.now())),
+}

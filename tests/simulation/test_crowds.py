@@ -1,0 +1,89 @@
+"""Crowds: hundreds of operations that wait for limits, and for the places of a hub that has few.
+
+Each world has one crowd, its neighbours at another dependency, and newcomers when it has ended. What happens
+to it meanwhile, the limits, and the hub follow from the seed; see `crowds.crowd`. What holds:
+
+ 1 starts_stay_within_the_rate      in no second do more calls begin than the rate allows
+ 2 calls_stay_within_the_limit      never are more under way than allowed, of all and of a limit key
+ 3 unsafe_requests_arrive_once      what is not deduplicated arrives once, or its operation ends ambiguous
+ 4 what_waits_is_not_lost           where nothing fails each operation calls once, however long it was queued
+ 5 nothing_waits_when_nobody_does   when all have ended, the limiter has nothing lent and nobody waits
+ 6 a_backlog_moves_at_the_limit     a backlog takes as long as its limits make it take, within a tenth
+ 7 neighbours_go_on                 who calls another dependency waits for the places of the hub at most
+ 8 what_was_answered_is_not_dead    what the dependency answered with 200 is no dead letter
+ 9 everything_ends_well             what nobody took away succeeds
+10 nothing_unexpected               no turn differs when it is repeated, and nothing is raised unheard
+
+`python -m tests.simulation --crowd --seed 7` plays one again, `--seeds 100` others, `--operations 600` larger
+ones. A mistake for each invariant is in `crowds.mistakes`.
+"""
+
+import sys
+from secrets import randbelow
+from typing import Final
+
+import pytest
+
+from tests.simulation import __main__ as simulation
+from tests.simulation.crowds.crowd import CROWD_TROUBLES
+from tests.simulation.crowds.invariants import CROWD_INVARIANTS, broken_in
+from tests.simulation.crowds.mistakes import OF_CROWDS
+from tests.simulation.crowds.story import LARGE, MOST, crowd_story
+
+CROWDS: Final = range(2 * len(CROWD_TROUBLES))
+"""Each trouble twice."""
+
+SHOWN_WITHIN: Final = range(3 * len(CROWD_TROUBLES))
+
+DRAWN: Final = randbelow(simulation.SEEDS)
+STRETCHES: Final = 5
+
+
+def assert_holds(seed: int, most: int) -> None:
+    again = f"python -m tests.simulation --crowd --seed {seed} --operations {most}"
+    assert broken_in(crowd_story(seed, most)) == {}, f"play it again with: {again}"
+
+
+@pytest.mark.parametrize("seed", CROWDS)
+def test_everything_holds_in_a_crowd(seed: int) -> None:
+    assert_holds(seed, MOST)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("stretch", range(STRETCHES))
+def test_everything_holds_in_crowds_that_are_drawn(stretch: int) -> None:
+    first = DRAWN + 100 * stretch
+    sys.stdout.write(f"stretch {stretch} begins with the seed {first}\n")
+    for seed in range(first, first + 100):
+        assert_holds(seed, MOST)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("trouble", range(len(CROWD_TROUBLES)))
+def test_everything_holds_in_large_crowds(trouble: int) -> None:
+    assert_holds(DRAWN - DRAWN % len(CROWD_TROUBLES) + trouble, LARGE)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("invariant", OF_CROWDS)
+def test_an_invariant_sees_a_mistake_in_a_crowd(invariant: str) -> None:
+    stories = (crowd_story(seed, MOST, OF_CROWDS[invariant]()) for seed in SHOWN_WITHIN)
+    assert any(invariant in broken_in(story) for story in stories)
+
+
+def test_each_mistake_of_crowds_is_one_of_what_the_app_has() -> None:
+    for make in OF_CROWDS.values():
+        with make():
+            pass
+
+
+def test_a_crowd_does_not_depend_on_those_before_it() -> None:
+    assert len({crowd_story(1, MOST).world.digest() for _ in range(2)}) == 1
+
+
+def test_every_invariant_of_crowds_is_listed_above_and_has_its_mistake() -> None:
+    listed = [line.split()[1] for line in (__doc__ or "").splitlines() if line[:2].strip().isdigit()]
+    assert listed == [invariant.__name__ for invariant in CROWD_INVARIANTS] == list(OF_CROWDS)
