@@ -24,8 +24,8 @@ def dead(entity: str, system: System) -> Iterator[None]:
 
 
 def change(system: System, statement: str) -> None:
+    store = system.hub_store
     system.server.kill()
-    store = system.server.log.parent / "data" / "hub.sqlite"
     with closing(sqlite3.connect(store, timeout=30)) as db, db:
         db.execute(statement)
 

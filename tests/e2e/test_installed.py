@@ -18,6 +18,7 @@ from azure.storage.queue import QueueClient, TextBase64DecodePolicy, TextBase64E
 
 from durable_retry.client import AsyncClient, Client, OperationFailed
 from scripts.processes import PLAIN_HTTP, ROOT, ServerProcess, eventually, free_port
+from tests.support.app import SERVER
 from tests.support.azurite import Storage
 from tests.support.documents import Document
 from tests.support.packages import link_packages
@@ -106,7 +107,7 @@ def served(python: Path, app: Path, folder: Path, **env: str) -> Iterator[httpx.
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     # -P: the current folder, the repository's, is not searched for modules.
-    command = [str(python), "-P", "-m", "onebox", "start", "--app", str(app), "--port", str(port)]
+    command = [str(python), "-P", *SERVER, "start", "--app", str(app), "--port", str(port)]
     server = ServerProcess(
         [*command, "--data", str(folder / "data")],
         ready_url=f"{url}/admin/host/status",

@@ -36,10 +36,10 @@ def lose_the_timer(store: Path, operation_id: str) -> int:
 def test_an_operation_whose_timer_was_lost_is_found_and_makes_each_attempt_once(
     own_system: System, key: str
 ) -> None:
+    store = own_system.hub_store
     operation_id = own_system.accepted(key, "/fail/1", dependency="patient")
     due_at = from_rfc3339(own_system.until(operation_id, "waiting_retry")["next_attempt_at"])
     own_system.server.kill()
-    store = own_system.server.log.parent / "data" / "hub.sqlite"
     assert lose_the_timer(store, operation_id) == 1
     # The history still has the real instant, and a nudge before it changes nothing.
     eventually(lambda: datetime.now(UTC) > due_at, "the wait is over")

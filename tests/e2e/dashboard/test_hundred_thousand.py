@@ -77,12 +77,13 @@ def crowded(browser: Browser, tmp_path_factory: pytest.TempPathFactory, target: 
     system = System(
         folder, target, DEPENDENCIES_FILE=str(SETTINGS), AzureWebJobsStorage=storage.connection_string
     )
+    store = system.hub_store
     with running(storage.server), system.running():
         system.until(system.accepted("well", "/echo"), "succeeded")
         dead_letter(system, "bad")
         system.until(system.accepted("waits", "/fail/9", dependency="patient"), "waiting_retry")
         originals = system.client.get("/api/operations").json()["items"]
-        with closing(sqlite3.connect(folder / "data" / "hub.sqlite", timeout=20)) as hub, hub:
+        with closing(sqlite3.connect(store, timeout=20)) as hub, hub:
             take_out_of_archives(hub)
             created = dict(
                 hub.execute("SELECT id, created_us FROM instances WHERE id LIKE 'op-%'").fetchall()
