@@ -5,14 +5,15 @@ to it meanwhile, the limits, and the hub follow from the seed; see `crowds.crowd
 
  1 starts_stay_within_the_rate      in no second do more calls begin than the rate allows
  2 calls_stay_within_the_limit      never are more under way than allowed, of all and of a limit key
- 3 unsafe_requests_arrive_once      what is not deduplicated arrives once, or its operation ends ambiguous
- 4 what_waits_is_not_lost           where nothing fails each operation calls once, however long it was queued
- 5 nothing_waits_when_nobody_does   when all have ended, the limiter has nothing lent and nobody waits
- 6 a_backlog_moves_at_the_limit     a backlog takes as long as its limits make it take, within a tenth
- 7 neighbours_go_on                 who calls another dependency waits for the places of the hub at most
- 8 what_was_answered_is_not_dead    what the dependency answered with 200 is no dead letter
- 9 everything_ends_well             what nobody took away succeeds
-10 nothing_unexpected               no turn differs when it is repeated, and nothing is raised unheard
+ 3 pauses_are_kept                  nobody calls while the dependency's Retry-After lasts
+ 4 unsafe_requests_arrive_once      what is not deduplicated arrives once, or its operation ends ambiguous
+ 5 what_waits_is_not_lost           where no worker dies each takes effect once, however long it was queued
+ 6 nothing_waits_when_nobody_does   when all have ended, the limiter has nothing lent and nobody waits
+ 7 a_backlog_moves_at_the_limit     a backlog takes as long as its limits make it take, within a tenth
+ 8 neighbours_go_on                 who calls another dependency waits for the places of the hub at most
+ 9 what_was_answered_is_not_dead    what the dependency answered with 200 is no dead letter
+10 everything_ends_well             what nobody took away succeeds
+11 nothing_unexpected               no turn differs when it is repeated, and nothing is raised unheard
 
 `python -m tests.simulation --crowd --seed 7` plays one again, `--seeds 100` others, `--operations 600` larger
 ones. A mistake for each invariant is in `crowds.mistakes`.

@@ -5,6 +5,7 @@ Everything is drawn from the seed. Each kind of trouble comes in turn, so that a
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil
 from random import Random
 from typing import Final, Self
 
@@ -32,7 +33,8 @@ class Trouble(StrEnum):
     PAUSED = "paused"  # many of them, and resumed
     HURRIED = "hurried"  # all of them: retry now
     REMOVED = "removed"  # the dependency, from the file, and put back
-    HELD = "held"  # the circuit, by hand; some are tried all the same
+    HELD = "held"  # the circuit, by hand, perhaps during a pause; some are tried all the same
+    LIMITED = "limited"  # limits are lowered by a deploy, and raised again
 
 
 CROWD_TROUBLES: Final = tuple(Trouble)
@@ -98,8 +100,10 @@ class Crowd:
         has_rate = bound in {Bound.RATE, Bound.BOTH}
         has_places = bound in {Bound.CONCURRENCY, Bound.BOTH, Bound.PER_KEY}
         rate, at_once = rng.choice([1, 2, 3, 5, 10]), rng.choice([1, 2, 4, 5])
-        mean: float = rng.choice([10, 20]) if bound is Bound.NONE else rng.choice([0.5, 1, 2, 4])
+        mean: float = rng.choice([0.5, 1, 2, 4])
         workers, places = rng.choice([1, 2, 3]), rng.choice([1, 2, 5, 100])
+        if bound is Bound.NONE:  # Only what waits for minutes in the queue may be taken for lost.
+            mean, (workers, places) = 20, rng.choice([(1, 1), (2, 1), (2, 2), (1, 5)])
         if trouble is Trouble.DEPLOYED:  # Calls outlast the time that the new workers have for theirs.
             mean, places = 200, 100
         per_second = min(
@@ -146,8 +150,8 @@ class Crowd:
         """Of how many seconds reserved turns may come together, since their timers are late."""
         return 1.0 if self.is_quick else 3.0
 
-    def config(self, *, attempt_seconds: float | None = None, without: str = "") -> Config:
-        """Return the file of dependencies, with another time for attempts, or without one of them."""
+    def config(self, *, attempt_seconds: float | None = None, without: str = "", part: float = 1.0) -> Config:
+        """Return the file of dependencies; with other times, without one of them, with a part of the limits."""
         lines = [
             f"[defaults.timeouts]\nattempt_seconds = {attempt_seconds or self.attempt_seconds}",
             "deadline_seconds = 36000\n[defaults.retry_budget]\nratio = 0.0",
@@ -156,14 +160,15 @@ class Crowd:
         ]
         for name in (SAFE, UNSAFE, OF_HANDLER, NEIGHBOUR):
             if name != without:
-                limits = self._limits() if name == self.limited else ""
+                limits = self._limits(part) if name == self.limited else ""
                 unsafe = "" if name in {SAFE, NEIGHBOUR} else 'idempotency = { header = "" }'
                 lines.append(f'[dependencies.{name}]\nbase_url = "http://{name}/v1"\n{limits}\n{unsafe}')
         return parse_config("\n".join(lines), {})
 
-    def _limits(self) -> str:
+    def _limits(self, part: float = 1.0) -> str:
         per_key = f", per_key = {{ max_concurrency = {self.per_key} }}" if self.per_key else ""
-        limits = f"max_concurrency = {self.max_concurrency}, rate_per_second = {self.rate_per_second}"
+        at_once, rate = ceil(self.max_concurrency * part), self.rate_per_second * part
+        limits = f"max_concurrency = {at_once}, rate_per_second = {rate}"
         return f"limits = {{ {limits}{per_key} }}"
 
     def seconds_for(self, calls: int, mean_seconds: float, handover_seconds: float) -> float:

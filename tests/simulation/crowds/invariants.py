@@ -28,7 +28,8 @@ _RESTARTED_SECONDS: Final = 90.0
 """A restart, and until what a dead worker had begins again."""
 _UNTOUCHED: Final = frozenset({Trouble.NONE, Trouble.CANCELLED})
 """Troubles that leave the rest of a crowd as fast as the limits let it be."""
-_WITHOUT_REPEATS: Final = frozenset(Trouble) - {Trouble.RESTARTED, Trouble.THROTTLED, Trouble.BROKEN}
+_SEEN_WITHIN: Final = timedelta(seconds=3)
+"""By then every worker acts on a pause, and what it let through before has called."""
 
 
 def starts_stay_within_the_rate(story: CrowdStory) -> Iterator[str]:
@@ -70,6 +71,21 @@ def _too_many(story: CrowdStory, calls: Iterable[Call], most: int) -> Iterator[s
             return
 
 
+def pauses_are_kept(story: CrowdStory) -> Iterator[str]:
+    """While a dependency has asked for a pause nobody calls it, whatever is done to its circuit."""
+    calls = story.app.targets[story.shape.limited].calls
+    for throttled in calls:
+        if throttled.status != httpx.codes.TOO_MANY_REQUESTS or throttled.ended_at is None:
+            continue
+        most = throttled.operation.policy.max_retry_after_seconds
+        until = throttled.ended_at + timedelta(seconds=min(throttled.retry_after_seconds, most))
+        until -= _SECOND * (not story.shape.is_quick)
+        early = [call for call in calls if throttled.ended_at + _SEEN_WITHIN < call.at < until]
+        if early:
+            yield f"{len(early)} calls began before {_at(until)}, the first at {_at(early[0].at)}"
+            return
+
+
 def unsafe_requests_arrive_once(story: CrowdStory) -> Iterator[str]:
     """A request that is not deduplicated reaches the dependency once, or its operation ends ambiguous."""
     arrived = Counter(
@@ -86,11 +102,13 @@ def unsafe_requests_arrive_once(story: CrowdStory) -> Iterator[str]:
 
 
 def what_waits_is_not_lost(story: CrowdStory) -> Iterator[str]:
-    """Where no call fails and no worker dies, each operation calls once, however long it was queued."""
-    if story.shape.trouble not in _WITHOUT_REPEATS:
+    """Each operation is answered with a success once, if no worker dies, however long it was queued."""
+    if story.world.deaths:
         return
     for target in story.app.targets:
-        calls = Counter(call.operation.operation_id for call in story.app.targets[target].calls)
+        calls = Counter(
+            call.operation.operation_id for call in story.app.targets[target].calls if call.effect
+        )
         yield from (f"{name} called {target} {times} times" for name, times in calls.items() if times > 1)
 
 
@@ -163,7 +181,8 @@ def nothing_unexpected(story: CrowdStory) -> Iterator[str]:
 
 
 def _limited_calls(story: CrowdStory) -> list[Call]:
-    return story.app.targets[story.shape.limited].calls
+    calls = story.app.targets[story.shape.limited].calls
+    return [call for call in calls if call.operation.operation_id not in story.tried]
 
 
 def _calls_of(story: CrowdStory, wave: Wave, target: str = "") -> list[Call]:
@@ -195,6 +214,7 @@ def _at(instant: datetime) -> str:
 CROWD_INVARIANTS: Final[tuple[Invariant, ...]] = (
     starts_stay_within_the_rate,
     calls_stay_within_the_limit,
+    pauses_are_kept,
     unsafe_requests_arrive_once,
     what_waits_is_not_lost,
     nothing_waits_when_nobody_does,

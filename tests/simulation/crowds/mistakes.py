@@ -10,6 +10,7 @@ from durable_retry.engine.base.names import Category, DeadLetterReason
 from durable_retry.engine.limits import limiter
 from durable_retry.engine.operations.waits import Pause
 from durable_retry.engine.retry.decide import DeadLetter
+from durable_retry.services.attempt import http_request
 from durable_retry.services.upkeep import stuck
 from durable_retry.stores.circuit.cache import CircuitCache
 from orchestrators import operation
@@ -37,6 +38,7 @@ def _all_is_lost() -> Any:
 OF_CROWDS: Final[Mapping[str, Callable[[], Any]]] = {
     "starts_stay_within_the_rate": lambda: patch.object(CircuitCache, "within_limits", _within_any),
     "calls_stay_within_the_limit": lambda: patch.object(CircuitCache, "within_limits", _within_any),
+    "pauses_are_kept": lambda: patch.object(http_request, "parse_retry_after", lambda *_, **__: None),
     "unsafe_requests_arrive_once": lambda: patch(
         "durable_retry.services.attempt.attempt.insert_marker", _is_new
     ),

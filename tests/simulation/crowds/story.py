@@ -37,6 +37,7 @@ _NEWCOMERS: Final = 8
 _TOGETHER_SECONDS: Final = 20.0
 _STOPPED_SECONDS: Final = 18.0
 _REMOVED_SECONDS: Final = 90.0
+_LIMITED_SECONDS: Final = 20.0
 _SHORTER_SECONDS: Final = 10.0
 """What a deploy makes of `attempt_seconds`."""
 _PATIENCE_SECONDS: Final = 3_600.0
@@ -44,6 +45,7 @@ _PATIENCE_SECONDS: Final = 3_600.0
 _FORCED_SECONDS: Final = 180.0
 """So long may upkeep take to see what was terminated."""
 _TRIED: Final = 5
+_ACCEPTED: Final = 202
 _SELL: Final = "sell"
 
 
@@ -63,6 +65,7 @@ class CrowdStory:
         shape: What the crowd is.
         crowd: The operations that wait; `neighbours` came with them, `newcomers` when they had ended.
         taken: Operations that somebody cancelled or terminated.
+        tried: Operations of which somebody sent an attempt past the circuit, and with it past the limits.
         limits_left: What the API says of the limits when the crowd had ended, and when the newcomers had.
         unfinished: Operations that had not ended when patience had.
         documents: Of the operations that ended by themselves, by their ids.
@@ -77,6 +80,7 @@ class CrowdStory:
     neighbours: Wave = field(init=False)
     newcomers: Wave = field(init=False)
     taken: set[str] = field(default_factory=set)
+    tried: set[str] = field(default_factory=set)
     limits_left: list[dict[str, Any]] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
     config: Config = field(init=False)
@@ -130,7 +134,7 @@ class CrowdStory:
         more = {"delay_seconds": delay_seconds} if delay_seconds else {}
         bodies = [self._body_of(dependency, name, number) | more for number in range(count)]
         answers = await asyncio.gather(*(self.people.call("submit", body) for body in bodies))
-        assert {status for status, _ in answers} == {202}, answers
+        assert {status for status, _ in answers} == {_ACCEPTED}, answers
         return Wave(tuple(answer["operation_id"] for _, answer in answers), due_at)
 
     def _body_of(self, dependency: str, name: str, number: int) -> dict[str, Any]:
@@ -176,18 +180,33 @@ class CrowdStory:
         names = self._some()
         await self._for_each(names, lambda name: self.people.call("pause", {}, operation_id=name))
         await asyncio.sleep(self.world.rng.uniform(10, 30))
-        await self._for_each(names, lambda name: self.people.call("resume", operation_id=name))
+        await self._for_each(names, self._resume)
+
+    async def _resume(self, name: str) -> None:
+        """Resume an operation, again and again while its pause waits for the attempt that is under way."""
+        while self.app.hub.instances[name].is_running:
+            status, _ = await self.people.call("resume", operation_id=name)
+            if status == _ACCEPTED:
+                return
+            await asyncio.sleep(5)
 
     async def _hurry(self) -> None:
         names = {name for name in self.crowd.ids if self.app.hub.instances[name].is_running}
         await self._for_each(names, lambda name: self.people.call("hurry", operation_id=name))
 
+    async def _limit(self) -> None:
+        await self._replace_workers(self.shape.config(part=0.5))
+        await asyncio.sleep(_LIMITED_SECONDS)
+        await self._replace_workers(self.shape.config())
+
     async def _hold(self) -> None:
+        if self.world.rng.random() < 0.5:
+            await self._throttle()
         dependency, reason = self.shape.limited, {"reason": "maintenance"}
         await self.people.call("open", reason, dependency=dependency)
         await asyncio.sleep(20)
-        some = sorted(self._some())[:_TRIED]
-        await self._for_each(set(some), lambda name: self.people.call("try", reason, operation_id=name))
+        self.tried |= (names := set(sorted(self._some())[:_TRIED]))
+        await self._for_each(names, lambda name: self.people.call("try", reason, operation_id=name))
         await asyncio.sleep(20)
         await self.people.call("close", reason, dependency=dependency)
 
@@ -238,6 +257,7 @@ _DISTURB: Final[dict[Trouble, Callable[[CrowdStory], Awaitable[None]]]] = {
     Trouble.HURRIED: CrowdStory._hurry,
     Trouble.REMOVED: CrowdStory._remove,
     Trouble.HELD: CrowdStory._hold,
+    Trouble.LIMITED: CrowdStory._limit,
 }
 
 
