@@ -151,7 +151,7 @@ class Crowd:
         return 1.0 if self.is_quick else 3.0
 
     def config(self, *, attempt_seconds: float | None = None, without: str = "", part: float = 1.0) -> Config:
-        """Return the file of dependencies; with other times, without one of them, with a part of the limits."""
+        """Return the file: with other times for attempts, without a dependency, or a part of the limits."""
         lines = [
             f"[defaults.timeouts]\nattempt_seconds = {attempt_seconds or self.attempt_seconds}",
             "deadline_seconds = 36000\n[defaults.retry_budget]\nratio = 0.0",
