@@ -111,7 +111,7 @@ class Crowd:
             + ([rate] if has_rate else [])
             + ([at_once / mean] if has_places else [])
         )
-        backlog_seconds = 300 if bound is Bound.NONE else 50
+        backlog_seconds = 300 if bound is Bound.NONE else max(50, most)
         return cls(
             operations=max(12, min(most, int(per_second * backlog_seconds))),
             workers=workers,
