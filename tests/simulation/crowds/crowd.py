@@ -70,6 +70,7 @@ class Crowd:
         part: How many of them it happens to.
         together: Whether all become due in one instant, some time after they were accepted.
         is_quick: Whether messages and timers are late by milliseconds only.
+        in_steps: Whether the handler posts in a remembered step, so that no wait after it puts that in doubt.
     """
 
     operations: int
@@ -87,6 +88,7 @@ class Crowd:
     part: float
     together: bool
     is_quick: bool
+    in_steps: bool
 
     @classmethod
     def of(cls, seed: int, most: int) -> Self:
@@ -128,7 +130,15 @@ class Crowd:
             part=rng.choice([0.5, 0.9, 1.0]),
             together=rng.random() < 0.5,
             is_quick=rng.random() < 0.7,
+            in_steps=rng.random() < 0.5,
         )
+
+    @property
+    def may_be_in_doubt(self) -> bool:
+        """Whether operations may end ambiguous: what they have sent may not be sent again."""
+        if self.trouble is Trouble.RESTARTED:
+            return self.dependency != SAFE
+        return self.dependency == OF_HANDLER and not self.in_steps
 
     @property
     def limited(self) -> str:
@@ -185,10 +195,11 @@ class Crowd:
         return max(times)
 
     def __str__(self) -> str:
-        limits = {Bound.NONE: "no limits"}.get(self.bound, self._limits())
+        limits = "no limits" if self.bound is Bound.NONE else self._limits()
+        steps = " in steps" if self.dependency == OF_HANDLER and self.in_steps else ""
         return (
-            f"{self.operations} operations, {self.dependency}, {self.trouble}, {limits}, {self.keys} keys, "
-            f"{self.workers} workers of {self.places} places, calls of {self.call_seconds[0]} to "
-            f"{self.call_seconds[1]} s{', together' if self.together else ''}"
-            f"{', a quick hub' if self.is_quick else ''}"
+            f"{self.operations} operations, {self.dependency}{steps}, {self.trouble}, {limits}, "
+            f"{self.keys} keys, {self.workers} workers of {self.places} places, "
+            f"calls of {self.call_seconds[0]} to {self.call_seconds[1]} s"
+            f"{', together' if self.together else ''}{', a quick hub' if self.is_quick else ''}"
         )

@@ -161,20 +161,17 @@ def what_was_answered_is_not_dead(story: CrowdStory) -> Iterator[str]:
 
 
 def everything_ends_well(story: CrowdStory) -> Iterator[str]:
-    """What nobody took away succeeds; what may be sent once only may end ambiguous when workers die."""
+    """What nobody took away succeeds; what may be sent once only may end ambiguous when that is in doubt."""
     yield from (f"{name} has not ended" for name in story.unfinished)
-    documents, is_safe = story.documents, story.shape.dependency == SAFE
+    documents = story.documents
     for name in (*story.crowd.ids, *story.neighbours.ids, *story.newcomers.ids):
-        document = documents.get(name)
         if name in story.taken or name in story.unfinished:
             continue
-        status, letter = (None, {}) if document is None else (document["status"], document["dead_letter"])
-        is_ambiguous = (letter or {}).get("reason") == DeadLetterReason.AMBIGUOUS_OUTCOME
-        if status == OperationState.SUCCEEDED or (
-            is_ambiguous and not is_safe and story.shape.trouble is Trouble.RESTARTED
-        ):
-            continue
-        yield f"{name} ended as {status}: {letter}"
+        document = documents.get(name, {"status": None, "dead_letter": None})
+        status, letter = document["status"], document["dead_letter"] or {}
+        is_ambiguous = letter.get("reason") == DeadLetterReason.AMBIGUOUS_OUTCOME
+        if status != OperationState.SUCCEEDED and not (is_ambiguous and story.shape.may_be_in_doubt):
+            yield f"{name} ended as {status}: {letter}"
 
 
 def nothing_unexpected(story: CrowdStory) -> Iterator[str]:

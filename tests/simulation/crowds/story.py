@@ -278,6 +278,12 @@ async def _sell(order: Order, call: HandlerCall) -> int:
     return await call.step("mail", _mail, dependency=SAFE)
 
 
+async def _sell_in_steps(order: Order, call: HandlerCall) -> int:
+    """The same, which remembers what it has posted."""
+    await call.step("pay", posted, f"/pay/{order.number}", call)
+    return await call.step("mail", _mail, dependency=SAFE)
+
+
 async def _mail(call: HandlerCall) -> int:
     return await posted("/mail", call)
 
@@ -304,7 +310,8 @@ async def _happened(seed: int, shape: Crowd, defects: tuple[Any, ...]) -> CrowdS
     for target in app.targets.values():
         target.phases.append((0.0, Mood.WELL))
     app.targets[shape.limited].call_seconds = shape.call_seconds
-    handler = registry.Handler(name=_SELL, dependency=OF_HANDLER, function=_sell)
+    function = _sell_in_steps if shape.in_steps else _sell
+    handler = registry.Handler(name=_SELL, dependency=OF_HANDLER, function=function)
     config: Any = _ConfigOfWorker(story)
     of_crowd = (
         using(config),
