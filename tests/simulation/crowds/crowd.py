@@ -16,6 +16,8 @@ NEIGHBOUR: Final = "payments"
 UNSAFE: Final = "ledger"
 """It does not deduplicate."""
 SAFE: Final = "mail"
+_MOST_FLOODED: Final = 6
+"""Places that a flood fills."""
 OF_HANDLER: Final = "depot"
 """What the handler of a crowd posts to before it takes a step at `SAFE`; it does not deduplicate."""
 
@@ -70,6 +72,7 @@ class Crowd:
         part: How many of them it happens to.
         together: Whether all become due in one instant, some time after they were accepted.
         is_quick: Whether messages and timers are late by milliseconds only.
+        has_flood: Whether slow calls of the neighbours fill the queue of the hub for minutes.
         in_steps: Whether the handler posts in a remembered step, so that no wait after it puts that in doubt.
     """
 
@@ -89,6 +92,7 @@ class Crowd:
     together: bool
     is_quick: bool
     in_steps: bool
+    has_flood: bool
 
     @classmethod
     def of(cls, seed: int, most: int) -> Self:
@@ -131,6 +135,7 @@ class Crowd:
             together=rng.random() < 0.5,
             is_quick=rng.random() < 0.7,
             in_steps=rng.random() < 0.5,
+            has_flood=rng.random() < 0.5 and bound is not Bound.NONE and workers * places <= _MOST_FLOODED,
         )
 
     @property
@@ -201,5 +206,6 @@ class Crowd:
             f"{self.operations} operations, {self.dependency}{steps}, {self.trouble}, {limits}, "
             f"{self.keys} keys, {self.workers} workers of {self.places} places, "
             f"calls of {self.call_seconds[0]} to {self.call_seconds[1]} s"
+            f"{', a flood' if self.has_flood else ''}"
             f"{', together' if self.together else ''}{', a quick hub' if self.is_quick else ''}"
         )

@@ -125,7 +125,8 @@ def a_backlog_moves_at_the_limit(story: CrowdStory) -> Iterator[str]:
     """The calls of a backlog, and of those who come when it is over, take what the limits let them take."""
     if not story.shape.is_quick:
         return
-    waves = [story.newcomers] + [story.crowd] * (story.shape.trouble in _UNTOUCHED)
+    is_untouched = story.shape.trouble in _UNTOUCHED and not story.shape.has_flood
+    waves = [story.newcomers] + [story.crowd] * is_untouched
     for wave in waves:
         calls = _calls_of(story, wave)
         if not calls:
@@ -146,7 +147,7 @@ def neighbours_go_on(story: CrowdStory) -> Iterator[str]:
         return
     took = (max(ends) - begin).total_seconds()
     queued = len(story.crowd.ids) * story.shape.call_seconds[1] / (story.shape.workers * story.shape.places)
-    if took > queued * _WITHIN + _RESTARTED_SECONDS:
+    if took > queued * _WITHIN + _RESTARTED_SECONDS and not story.shape.has_flood:
         yield f"the neighbours took {took:.1f} s, all of the queue takes {queued:.1f} s"
 
 

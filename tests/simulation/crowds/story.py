@@ -28,7 +28,7 @@ from tests.simulation.targets import Mood
 from tests.simulation.upkeep import tidied
 from tests.simulation.world import Worker, World, acting
 
-MOST: Final = 60
+MOST: Final = 50
 """Operations of a crowd, where no more are asked for."""
 LARGE: Final = 600
 
@@ -44,6 +44,10 @@ _PATIENCE_SECONDS: Final = 3_600.0
 """By then everything that was accepted has ended."""
 _FORCED_SECONDS: Final = 180.0
 """So long may upkeep take to see what was terminated."""
+_FLOODS: Final = 8
+_FLOODED_FIRST: Final = 6
+_FLOOD_SECONDS: Final = 20.0
+"""How long a call of the neighbours takes, and the time between two waves of them."""
 _TRIED: Final = 5
 _ACCEPTED: Final = 202
 _SELL: Final = "sell"
@@ -106,7 +110,10 @@ class CrowdStory:
         delay_seconds = _TOGETHER_SECONDS if self.shape.together else 0.0
         self.crowd = await self._post(self.shape.dependency, "many", self.shape.operations, delay_seconds)
         self.neighbours = await self._post(NEIGHBOUR, "near", _NEIGHBOURS, delay_seconds)
-        await self._disturb()
+        if self.shape.has_flood:
+            await asyncio.gather(self._flood(), self._disturb())
+        else:
+            await self._disturb()
         await self._end()
         if not self.unfinished:
             if self.shape.trouble is Trouble.DEPLOYED:
@@ -128,6 +135,14 @@ class CrowdStory:
 
     def _running(self) -> list[str]:
         return [each.instance_id for each in self.app.hub.instances.values() if each.is_running]
+
+    async def _flood(self) -> None:
+        """Fill the queue for two minutes, and keep it as long for some more."""
+        places = self.shape.workers * self.shape.places
+        for number in range(_FLOODS):
+            count = places * (_FLOODED_FIRST if number == 0 else 1)
+            await self._post(NEIGHBOUR, f"flood-{number}", count)
+            await asyncio.sleep(_FLOOD_SECONDS)
 
     async def _post(self, dependency: str, name: str, count: int, delay_seconds: float = 0.0) -> Wave:
         due_at = self.world.now() + timedelta(seconds=delay_seconds)
@@ -310,6 +325,8 @@ async def _happened(seed: int, shape: Crowd, defects: tuple[Any, ...]) -> CrowdS
     for target in app.targets.values():
         target.phases.append((0.0, Mood.WELL))
     app.targets[shape.limited].call_seconds = shape.call_seconds
+    if shape.has_flood:
+        app.targets[NEIGHBOUR].call_seconds = (0.8 * _FLOOD_SECONDS, 1.2 * _FLOOD_SECONDS)
     function = _sell_in_steps if shape.in_steps else _sell
     handler = registry.Handler(name=_SELL, dependency=OF_HANDLER, function=function)
     config: Any = _ConfigOfWorker(story)
