@@ -162,7 +162,7 @@ class Crowd:
 
     @property
     def late_turns(self) -> float:
-        """Of how many seconds reserved turns may come together, since their timers are late."""
+        """How many seconds of reserved turns may come together, since their timers are late."""
         return 1.0 if self.is_quick else 3.0
 
     def config(self, *, attempt_seconds: float | None = None, without: str = "", part: float = 1.0) -> Config:
