@@ -277,14 +277,29 @@ _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 
-_CREDENTIALS: Final = frozenset({"authorization", "proxy-authorization", "proxy-authenticate", "cookie"})
+_RESERVED: Final = {
+    **dict.fromkeys(
+        ("authorization", "proxy-authorization", "proxy-authenticate", "cookie"),
+        "carries credentials, which come from dependencies.toml only",
+    ),
+    "accept-encoding": "says how an answer may be compressed, which dependencies.toml decides",
+    **dict.fromkeys(
+        ("x-http-method-override", "x-http-method", "x-method-override"),
+        "is taken by some servers for the method: set `method`",
+    ),
+    **dict.fromkeys(("x-original-url", "x-rewrite-url"), "is taken by some servers for the path: set `path`"),
+}
+"""What dependencies.toml may set, and callers may not."""
+
 _REFUSED: Final = {
     **dict.fromkeys(
-        ("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
+        (
+            *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"),
+            *("upgrade", "http2-settings"),
+        ),
         "belongs to one connection only (RFC 9110 section 7.6.1)",
     ),
     **dict.fromkeys(("host", "content-length", "expect"), "is written by the app itself"),
-    **dict.fromkeys(_CREDENTIALS, "carries credentials, which come from dependencies.toml only"),
 }
 
 
@@ -331,14 +346,13 @@ def header_name_problem(name: str) -> str | None:
     """Return why a caller may not set a header of this name; None when they may."""
     if not _TOKEN.fullmatch(name):
         return "is not a header name (RFC 9110 section 5.1), or is longer than 128 characters"
-    reason = _REFUSED.get(name.lower())
+    reason = _REFUSED.get(name.lower()) or _RESERVED.get(name.lower())
     return None if reason is None else f"may not be set: it {reason}"
 
 
 def config_header_problem(name: str) -> str | None:
-    """Like `header_name_problem`, for dependencies.toml, where credentials are allowed."""
-    allowed = name.lower() in _CREDENTIALS
-    return None if allowed else header_name_problem(name)
+    """Like `header_name_problem`, for dependencies.toml, which may set more."""
+    return None if name.lower() in _RESERVED else header_name_problem(name)
 
 
 def header_value_problem(value: str) -> str | None:

@@ -20,6 +20,7 @@ import httpx
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.config.dependency import Dependency
 from durable_retry.runtime.concurrency import LoopOwned
+from durable_retry.services.attempt.decoding import decode_here
 from durable_retry.services.attempt.http_pool import (
     PROGRESS,
     PooledTransport,
@@ -245,7 +246,7 @@ def _httpx_request(
     headers = [("Host", url.netloc.decode())]
     headers += [header for name, header in pooled.headers.items() if name not in own]
     headers += request.headers.items()
-    if request.has_json and request.json is not None:
+    if request.has_json:  # `null`, too
         # As httpx writes it.
         text = json.dumps(request.json, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         if "content-type" not in own and "content-type" not in pooled.headers:
@@ -265,11 +266,10 @@ def _httpx_request(
 
 
 def _decoded_parts(response: httpx.Response, headers: dict[str, str]) -> AsyncIterator[bytes]:
-    # httpx decompresses a body that the server compressed without being asked.
+    if "content-encoding" in headers:
+        decode_here(response)
     stream = response.stream
-    if "content-encoding" in headers or not isinstance(stream, httpx.AsyncByteStream):
-        return response.aiter_bytes()
-    return aiter(stream)
+    return aiter(stream) if isinstance(stream, httpx.AsyncByteStream) else response.aiter_bytes()
 
 
 async def _read_body_up_to(parts: AsyncIterator[bytes], limit_bytes: int, body: bytearray) -> bool:
@@ -308,6 +308,7 @@ class _Client(httpx.AsyncClient):
     @override
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
         response = await super().send(request, stream=True, **options)
+        decode_here(response)
         if stream:
             return response
         try:
@@ -365,10 +366,9 @@ def sending_over(make: Callable[[Dependency], httpx.AsyncBaseTransport]) -> Iter
         _transports = previous
 
 
-def _configured_headers(dependency: Dependency) -> dict[str, str]:
+def _configured_headers(dependency: Dependency) -> httpx.Headers:
     # The one place where secrets become text.
-    # Uncompressed: otherwise the limit on the bytes read would not bound the size of the body.
-    headers = {"Accept-Encoding": "identity"}
+    headers = httpx.Headers({"Accept-Encoding": "identity"})  # what is not packed needs no unpacking
     for name, value in dependency.headers.items():
         headers[name] = value.reveal() if isinstance(value, Secret) else value
     if dependency.auth is not None:

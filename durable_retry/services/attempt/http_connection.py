@@ -18,7 +18,8 @@ import httpx
 
 from durable_retry.runtime.concurrency import time_limit
 
-# llhttp has no limit of its own; h11, the parser of httpx's own transport, takes as much.
+# llhttp has no limit of its own; h11, the parser of httpx's own transport, takes as much. So much may also
+# come in a row that is no body: trailers, and extensions of chunks.
 _MAX_HEAD_BYTES: Final = 100 * 1024
 
 # Reading pauses while so much of a body waits for its reader.
@@ -165,7 +166,7 @@ class _Exchange:
         self._status = 0
         self._reason = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._head_bytes = 0
+        self._bytes_beside_body = 0  # since the last part of the body
         self._head_read = False
         self._complete = False
         self._has_length = False
@@ -180,14 +181,14 @@ class _Exchange:
         if self._complete:  # More than one answer to one request: the connection cannot be trusted.
             self._connection.close()
             return
-        if not self._head_read:
-            self._head_bytes += len(data)
+        self._bytes_beside_body += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self.fail(httpx.RemoteProtocolError(f"{type(error).__name__}: {error}"))
-        if not self._head_read and self._head_bytes > _MAX_HEAD_BYTES:
-            self.fail(httpx.RemoteProtocolError(f"the head has more than {_MAX_HEAD_BYTES} bytes"))
+        if self._bytes_beside_body > _MAX_HEAD_BYTES:
+            part = "between parts of the body" if self._head_read else "in the head"
+            self.fail(httpx.RemoteProtocolError(f"more than {_MAX_HEAD_BYTES} bytes came {part}"))
         if self._buffered > _MAX_BUFFERED_BYTES:
             self._connection.pause()
         self._wake_reader()
@@ -202,15 +203,16 @@ class _Exchange:
         self._reason += reason
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
-        self._headers.append((name, value))
+        """Take a header; trailers are dropped."""
+        if not self._head_read:
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Take the end of the head; an interim one (1xx) is dropped, its message has no body."""
         self._status = self._parser.get_status_code()
         if self._status < _FINAL_STATUS:
             return
-        self._head_read = True
+        self._head_read, self._bytes_beside_body = True, 0
         names = {name.lower() for name, _ in self._headers}
         self._has_length = not names.isdisjoint({b"content-length", b"transfer-encoding"})
         # Read here: llhttp drops the head at the end of the message.
@@ -222,6 +224,7 @@ class _Exchange:
         """Take a part of the body."""
         self._chunks.append(chunk)
         self._buffered += len(chunk)
+        self._bytes_beside_body = 0
 
     def on_message_complete(self) -> None:
         """Take the end of the message."""

@@ -243,6 +243,48 @@ async def test_what_is_no_response_fails_as_sent(answer: bytes) -> None:
     assert len(server.requests) == 1
 
 
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("beginning", "again"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\n", b"X-More: 1\r\n"),
+        (b"HTTP/1.1 200 OK\r\nX-Long: ", b"x" * 1_000),
+        (CHUNKED + b"2\r\nok\r\n0\r\n", b"X-Trailer: 1\r\n"),
+        (CHUNKED + b"2\r\nok\r\n0\r\nX-Trailer: ", b"x" * 1_000),
+        (CHUNKED + b"2\r\nok\r\n2;extension=", b"x" * 1_000),
+    ],
+    ids=["interim answers", "headers", "a header", "trailers", "a trailer", "an extension"],
+)
+async def test_what_comes_without_end_beside_a_body_has_one(beginning: bytes, again: bytes) -> None:
+    sent_bytes = 0
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent_bytes
+        writer.write(beginning)
+        while not writer.is_closing():
+            writer.write(again * (10_000 // len(again)))
+            sent_bytes += 10_000
+            await writer.drain()
+
+    async with serving(answer) as server, using() as client:
+        with pytest.raises(httpx.RemoteProtocolError, match="more than 102400 bytes came"):
+            await client.get(server.url)
+        await until(lambda: server.closed == 1)
+    assert sent_bytes < 20_000_000  # what the buffers of two sockets take is lost
+
+
+async def test_trailers_are_no_headers() -> None:
+    answer = CHUNKED + b"2\r\nok\r\n0\r\nX-Trailer: 1\r\n\r\n"
+    async with serving(answer) as server, using() as client:
+        for _ in range(2):
+            response = await client.get(server.url)
+            assert (response.text, "x-trailer" in response.headers) == ("ok", False)
+    assert server.connections == 1
+
+
 async def test_a_response_that_breaks_off_fails_while_it_is_read() -> None:
     async def half(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")

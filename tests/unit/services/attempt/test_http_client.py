@@ -1,12 +1,15 @@
 import gzip
+import tracemalloc
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 
 import httpx
 import pytest
 
 from durable_retry.engine.config.dependency import Dependency
+from durable_retry.services.attempt.decoding import PIECE_BYTES
 from durable_retry.services.attempt.http_client import (
     BoundedResponse,
     EscapedBaseUrlError,
@@ -76,7 +79,6 @@ def test_a_time_limit_says_how_far_the_request_had_come() -> None:
     [
         {},
         {"json": {"amount": 5, "name": "Zo\u00eb"}, "has_json": True},
-        {"json": None, "has_json": True},
         {
             "json": [],
             "has_json": True,
@@ -109,12 +111,73 @@ async def test_a_request_is_the_one_that_httpx_would_build(
     assert (answered.body, answered.is_cut) == (b"1234", True)
 
 
+async def test_null_is_sent_as_null() -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200)
+
+    asked = Request(method="POST", path="x", headers={}, json=None, has_json=True)
+    with sending_over(lambda _: httpx.MockTransport(answer)):
+        await send(API, asked, seconds=5, limit_bytes=4, progress=SendProgress())
+        await send(API, replace(asked, has_json=False), seconds=5, limit_bytes=4, progress=SendProgress())
+    assert [(sent.read(), sent.headers.get("content-type")) for sent in seen] == [
+        (b"null", "application/json"),
+        (b"", None),
+    ]
+
+
+@pytest.mark.parametrize("name", ["Accept-Encoding", "accept-encoding"])
+async def test_how_answers_are_packed_is_said_once(name: str) -> None:
+    client = make_client(replace(API, headers={name: "gzip"}), httpx.MockTransport(lambda _: packed(b"")))
+    assert client.headers.get_list("accept-encoding") == ["gzip"]
+
+
 async def test_a_packed_body_is_unpacked_although_nobody_asked_for_it() -> None:
-    packed = httpx.Response(200, headers={"content-encoding": "gzip"}, content=gzip.compress(b"12345"))
     asked = Request(method="GET", path="x", headers={})
-    with sending_over(lambda _: httpx.MockTransport(lambda _: packed)):
+    with sending_over(lambda _: httpx.MockTransport(lambda _: packed(gzip.compress(b"12345")))):
         answered = await send(API, asked, seconds=5, limit_bytes=4, progress=SendProgress())
     assert (answered.body, answered.is_cut) == (b"1234", True)
+
+
+def packed(body: bytes, coding: str = "gzip") -> httpx.Response:
+    stream = httpx.ByteStream(body)
+    return httpx.Response(200, headers={"content-encoding": coding, "content-length": "9"}, stream=stream)
+
+
+BOMB = gzip.compress(bytes(50_000_000))
+NESTED = gzip.compress(gzip.compress(gzip.compress(bytes(50_000_000))))
+
+
+async def test_a_bomb_is_unpacked_as_far_as_an_attempt_reads() -> None:
+    tracemalloc.start()
+    try:
+        answer = await answer_to(packed(BOMB))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (answer.body, answer.is_cut, answer.is_undecoded) == (bytes(100), True, False)
+    assert peak_bytes < 20 * PIECE_BYTES
+
+
+@pytest.mark.parametrize("coding", ["gzip, gzip, gzip", "gzip,identity,deflate", "br", "zstd", "compress"])
+async def test_codings_in_one_another_and_unbounded_ones_are_not_read(coding: str) -> None:
+    answer = await answer_to(packed(NESTED, coding))
+    assert (answer.status_code, answer.body, answer.is_undecoded) == (200, b"", True)
+
+
+async def test_a_handler_s_client_reads_packed_answers_in_pieces_with_a_bound() -> None:
+    answers = iter([packed(gzip.compress(b"12345")), packed(NESTED, "gzip, gzip, gzip"), packed(BOMB)])
+    client = make_client(API, httpx.MockTransport(lambda _: next(answers)))
+    assert (await client.get("x")).text == "12345"
+    refused = await client.get("x")
+    assert refused.status_code == HTTPStatus.OK
+    with pytest.raises(httpx.DecodingError, match="gzip, gzip, gzip is not read"):
+        _ = refused.content
+    async with client.stream("GET", "x") as streamed:
+        sizes = [len(piece) async for piece in streamed.aiter_raw()]
+    assert (sum(sizes), max(sizes)) == (50_000_000, PIECE_BYTES)
 
 
 class BrokenOff(httpx.AsyncByteStream):
