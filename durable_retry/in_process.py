@@ -19,8 +19,9 @@ from durabletask import task
 
 from durable_retry import clock
 from durable_retry.client.documents import OperationFailed, OperationFields, operation_document
+from durable_retry.engine.base.documents import size_problem
 from durable_retry.engine.base.errors import NoSuchOperationError, WrongOperationStateError
-from durable_retry.engine.base.foreign import plain_json, size_problem
+from durable_retry.engine.base.foreign import plain_json
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import CALL, OperationState
 from durable_retry.engine.base.validation import InvalidInputError, Problem

@@ -32,7 +32,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any, Final
 
-from durable_retry.engine.base.foreign import json_problems, read_checked
+from durable_retry.engine.base.documents import json_problems, parsed_float, read_checked
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import OperationState
 from durable_retry.engine.base.trace_context import TraceContext
@@ -83,13 +83,7 @@ def read_message[T](body: bytes, check: Callable[[Any], T], *, max_bytes: int) -
     """
     if len(body) > max_bytes:
         raise InvalidInputError([Problem("", f"is larger than {max_bytes} bytes")])
-
-    def check_fit(document: Any) -> T:
-        if problems := json_problems(document):  # before anything walks it by recursion
-            raise InvalidInputError(problems)
-        return check(document)
-
-    return read_checked(body, check_fit)
+    return read_checked(body, check)
 
 
 def kept_text(body: bytes) -> str:
@@ -304,7 +298,7 @@ class ScheduledOperation:
 def parse_schedules(text: str) -> tuple[ScheduledOperation, ...]:
     """Read the setting; InvalidInputError with every mistake, each under the operation's name."""
     try:
-        document = tomllib.loads(text)
+        document = tomllib.loads(text, parse_float=parsed_float)
     except tomllib.TOMLDecodeError as error:
         raise InvalidInputError([Problem("", f"is not TOML: {error}")]) from None
     tables = document.get("operations")
@@ -365,6 +359,9 @@ def _catch_up(place: str, text: Any, problems: list[Problem]) -> CatchUp | None:
 def _scheduled_request(
     place: str, body: Mapping[str, Any], problems: list[Problem]
 ) -> OperationRequest | None:
+    if unfit := json_problems(body):
+        problems.extend(problem.below(place) for problem in unfit)
+        return None
     try:
         json.dumps(body)
         return parse_operation(body)
@@ -374,5 +371,5 @@ def _scheduled_request(
         )
         return None
     except InvalidInputError as error:
-        problems.extend(Problem(place + problem.pointer, problem.detail) for problem in error.problems)
+        problems.extend(problem.below(place) for problem in error.problems)
         return None

@@ -28,7 +28,8 @@ from pydantic import (
 )
 from pydantic_core import to_jsonable_python
 
-from durable_retry.engine.base.foreign import json_form, json_problems, look, name_of, text_of
+from durable_retry.engine.base.documents import json_problems
+from durable_retry.engine.base.foreign import json_form, look, name_of, text_of
 from durable_retry.engine.base.validation import InvalidInputError, Problem, problems_of
 from durable_retry.handlers import Call, Outcome
 
@@ -101,9 +102,7 @@ class Signature:
             "/input", self.input_type, lambda: self.input.dump_python(taken, mode="json", by_alias=True)
         )
         if problems := json_problems(document):
-            raise InvalidInputError(
-                [Problem(f"/input{problem.pointer}", problem.detail) for problem in problems]
-            )
+            raise InvalidInputError(problem.below("/input") for problem in problems)
         return document
 
 
@@ -151,7 +150,7 @@ def _read[T](place: str, shape: Any, read: Callable[[], T]) -> T:
     try:
         return read()
     except ValidationError as error:
-        problems = [Problem(place + problem.pointer, problem.detail) for problem in problems_of(error, shape)]
+        problems = [problem.below(place) for problem in problems_of(error, shape)]
     except BaseException as error:  # noqa: BLE001 - a validator is code of the app, and raises anything
         problems = [Problem(place, f"cannot be read: {name_of(error)}: {text_of(error)}")]
     raise InvalidInputError(problems)

@@ -12,8 +12,7 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from durable_retry.engine.base.answers import Answer, ProblemDocument
 from durable_retry.engine.base.errors import REFUSED_STATUSES, TaskHubUnavailableError
 from durable_retry.engine.base.json_forms import JsonShape
-from durable_retry.engine.base.text import counted
-from durable_retry.engine.base.validation import InvalidInputError, Problem
+from durable_retry.engine.base.validation import InvalidInputError, Problem, count_of
 from durable_retry.services.sources import OverloadedError
 
 _PROBLEM_TYPE: Final = "application/problem+json"
@@ -204,7 +203,8 @@ def problem(
 def invalid(errors: Iterable[Problem]) -> func.HttpResponse:
     """Return 400 with every mistake."""
     problems = tuple(errors)
-    detail = f"The input has {counted(len(problems), 'mistake')}."
+    count = count_of(problems)
+    detail = f"The input has {count} mistake{'' if count == 1 else 's'}."
     return problem(HTTPStatus.BAD_REQUEST, detail, type_=INVALID, errors=problems)
 
 

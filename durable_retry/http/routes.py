@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 import azure.functions as func
 from pydantic import BaseModel
 
-from durable_retry.engine.base.foreign import read_checked
+from durable_retry.engine.base.documents import MAX_DEPTH, read_checked
 from durable_retry.engine.base.json_forms import JsonShape
 from durable_retry.engine.base.validation import InvalidInputError, Problem, pointer_of, validated
 from durable_retry.http.answers import BodyTooLargeError, ForbiddenError, Refusals, problem_of, unless_known
@@ -64,12 +64,17 @@ _OF_THE_HOST: Final = frozenset({"code", "clientid"})
 
 
 def read_body[T](
-    request: func.HttpRequest, check: Callable[[Any], T], *, limit_bytes: int | None = None
+    request: func.HttpRequest,
+    check: Callable[[Any], T],
+    *,
+    limit_bytes: int | None = None,
+    levels: int = MAX_DEPTH,
 ) -> T:
     """Return what a check makes of a JSON body.
 
     Args:
         limit_bytes: The largest body; None means that of an operation.
+        levels: How deep it may nest.
 
     Raises:
         InvalidInputError: It is not JSON, or the check refuses it; with every mistake.
@@ -78,7 +83,7 @@ def read_body[T](
     body = request.get_body()
     if len(body) > limit:
         raise BodyTooLargeError(limit)
-    return read_checked(body, check)
+    return read_checked(body, check, levels=levels)
 
 
 def header(request: func.HttpRequest, name: str) -> str | None:

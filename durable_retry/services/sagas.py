@@ -1,5 +1,6 @@
 """Sagas: accept one, look at one, list them, and run one again, under its own id, that was compensated."""
 
+import asyncio
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -29,7 +30,7 @@ from durable_retry.engine.workflows.references import (
     SAGA_SOURCE,
     SagaRequest,
     StepRequest,
-    references_in_operation,
+    is_in_reference,
     references_of,
 )
 from durable_retry.engine.workflows.restart import (
@@ -67,14 +68,14 @@ from durable_retry.stores.task_hub import TaskHub
 from durable_retry.stores.workflows import list_created, note_created
 
 
-def saga_steps(workflow: WorkflowRequest, request: SagaRequest, now: datetime) -> tuple[SagaStep, ...]:
+async def saga_steps(workflow: WorkflowRequest, request: SagaRequest, now: datetime) -> tuple[SagaStep, ...]:
     """Resolve every operation and every compensation, and what they refer to."""
     references, problems = references_of(request)
     reader = _StepReader(workflow, now, problems)
-    steps = [
-        (step.name, reader.operation(index, step), reader.compensation(index, step))
-        for index, step in enumerate(request.steps)
-    ]
+    steps = []
+    for index, step in enumerate(request.steps):
+        await asyncio.sleep(0)  # others get their turn
+        steps.append((step.name, reader.operation(index, step), reader.compensation(index, step)))
     if reader.problems:
         raise InvalidInputError(reader.problems)
     return tuple(
@@ -108,13 +109,10 @@ class _StepReader:
         return None if operation is None else replace(operation, undoes=self._workflow.id)
 
     def _read_operation(self, document: dict[str, Any], pointer: str, place: str) -> OperationInput | None:
-        unknown = [at for at, _ in references_in_operation(document)]
         try:
-            operation = self._workflow.resolve(document, place, self._now, unknown)
+            operation = self._workflow.resolve(document, place, self._now, partial(is_in_reference, document))
         except InvalidInputError as error:
-            self.problems.extend(
-                Problem(pointer + problem.pointer, problem.detail) for problem in error.problems
-            )
+            self.problems.extend(problem.below(pointer) for problem in error.problems)
             return None
         if operation.operation_id in self._seen:
             self.problems.append(Problem(f"{pointer}/key", "is that of another operation of this saga"))
@@ -126,7 +124,7 @@ async def accept_saga(hub: TaskHub, workflow: WorkflowRequest, document: Any) ->
     """Start a saga unless its key was used before; arguments and errors as `accept_batch`."""
     request = validated(SagaRequest, document)
     now = clock.now()
-    steps = saga_steps(workflow, request, now)
+    steps = await saga_steps(workflow, request, now)
     saga = Saga(
         saga_id=workflow.id,
         steps=steps,

@@ -23,8 +23,8 @@ from typing import Any, Final
 from azure.core.exceptions import AzureError
 
 from durable_retry import clock
+from durable_retry.engine.base.documents import MalformedJsonError
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.base.foreign import MalformedJsonError
 from durable_retry.engine.base.names import QUEUE_SOURCE, DeadLetterReason
 from durable_retry.engine.base.validation import InvalidInputError
 from durable_retry.engine.config.dependency import UnknownTargetError

@@ -3,8 +3,9 @@
 Operations are resolved when the batch or saga is accepted, like any other submission, and started later.
 """
 
+import asyncio
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 from durable_retry import clock
 from durable_retry.engine.base.answers import Page
-from durable_retry.engine.base.foreign import json_problems, size_problem
+from durable_retry.engine.base.documents import part_problems
 from durable_retry.engine.base.names import BATCH, Category, DeadLetterReason, OperationState
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import (
@@ -32,7 +33,7 @@ from durable_retry.engine.workflows.document import BatchDocument, BatchSummary
 from durable_retry.engine.workflows.shapes import BatchProgress, BatchRequest
 from durable_retry.runtime.concurrency import map_bounded
 from durable_retry.services.operations import KeyReused, Replayed, Started, submit
-from durable_retry.services.sources import http_admission
+from durable_retry.services.sources import MAX_DETAIL_CHARS, http_admission
 from durable_retry.settings.configuration import app_settings, targets
 from durable_retry.stores import workflows as store
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation
@@ -57,19 +58,25 @@ class WorkflowRequest:
     key: str | None = None
 
     def resolve(
-        self, document: Any, place: str, now: datetime, unknown: Collection[str] = ()
+        self,
+        document: Any,
+        place: str,
+        now: datetime,
+        comes_later: Callable[[str], bool] | None = None,
     ) -> OperationInput:
         """Return the operation of an item.
 
         Args:
             document: A body of `POST /api/operations`; without a key in it, the key is derived from the
                 workflow's id and the place.
-            unknown: JSON pointers of values that are known later.
+            comes_later: Whether the value at a JSON pointer is known later.
 
         Raises:
             UnknownTargetError: Its dependency or handler is not configured.
             InvalidInputError: With everything else that is wrong with it.
         """
+        if problems := part_problems(document, app_settings().max_body_bytes):
+            raise InvalidInputError(problems)
         naming = Naming(own=ScopedKey(f"source:{self.source}", f"{self.id}.{place}"))
         return read_operation(
             ParsedEnvelope(document),
@@ -78,27 +85,36 @@ class WorkflowRequest:
             source=self.source,
             now=now,
             trace=self.trace,
-            unknown=unknown,
+            comes_later=comes_later,
         )
 
 
-def batch_items(workflow: WorkflowRequest, request: BatchRequest, now: datetime) -> list[Item]:
+async def batch_items(workflow: WorkflowRequest, request: BatchRequest, now: datetime) -> list[Item]:
     """Validate the items of a batch; one that cannot be an operation is kept with the reason."""
-    return [_item_of_batch(workflow, at, document, now) for at, document in enumerate(request.items)]
+    items = []
+    for index, document in enumerate(request.items):
+        await asyncio.sleep(0)  # others get their turn
+        items.append(_item_of_batch(workflow, index, document, now))
+    return items
 
 
 def _item_of_batch(workflow: WorkflowRequest, index: int, document: Any, now: datetime) -> Item:
-    text = json.dumps(document)
-    if problem := size_problem(document, app_settings().max_body_bytes):
-        return Item(index=index, key=None, text=text, detail=problem.detail)
     try:
         operation = workflow.resolve(document, str(index), now)
-    except UnknownTargetError as error:
-        reason = DeadLetterReason.UNKNOWN_DEPENDENCY
-        return Item(index=index, key=_key_of_item(document), text=text, reason=reason, detail=str(error))
     except InvalidInputError as error:
-        return Item(index=index, key=_key_of_item(document), text=text, detail=str(error))
+        return _refused_item(index, document, error)
     return Item(index=index, key=operation.key, operation=operation)
+
+
+def _refused_item(index: int, document: Any, error: InvalidInputError) -> Item:
+    is_unknown = isinstance(error, UnknownTargetError)
+    return Item(
+        index=index,
+        key=_key_of_item(document),
+        text=json.dumps(document),
+        reason=DeadLetterReason.UNKNOWN_DEPENDENCY if is_unknown else DeadLetterReason.VALIDATION_FAILED,
+        detail=str(error)[:MAX_DETAIL_CHARS],
+    )
 
 
 class _Keyed(Strict, extra="ignore"):
@@ -109,7 +125,7 @@ class _Keyed(Strict, extra="ignore"):
 
 def _key_of_item(document: Any) -> str | None:
     try:
-        return None if json_problems(document) else validated(_Keyed, document).key
+        return validated(_Keyed, document).key
     except InvalidInputError:
         return None
 
@@ -291,7 +307,7 @@ async def _kept_batch(workflow: WorkflowRequest, request: BatchRequest, print_: 
         created_at=now,
         key=workflow.key,
     )
-    await store.keep_batch(batch, batch_items(workflow, request, now))
+    await store.keep_batch(batch, await batch_items(workflow, request, now))
     return batch
 
 

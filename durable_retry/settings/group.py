@@ -174,7 +174,7 @@ def _problems_of_setting(described: Setting, error: ErrorDetails) -> Iterator[Pr
     cause = error.get("ctx", {}).get("error")
     problems = getattr(cause, "problems", None)
     if problems is not None:
-        yield from (Problem(described.name + problem.pointer, problem.detail) for problem in problems)
+        yield from (problem.below(described.name) for problem in problems)
     elif cause is not None:
         yield Problem(described.name, str(cause))
     else:

@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 from durabletask.client import OrchestrationState, OrchestrationStatus
 
-from durable_retry.engine.base.foreign import json_object
+from durable_retry.engine.base.documents import json_object
 
 ENDED_BADLY: Final = frozenset({OrchestrationStatus.FAILED, OrchestrationStatus.TERMINATED})
 """`services.upkeep.failures` follows these up."""

@@ -16,8 +16,8 @@ from durabletask.entities import EntityInstanceId
 
 from durable_retry import clock
 from durable_retry.engine.base.answers import read_or
+from durable_retry.engine.base.documents import json_object
 from durable_retry.engine.base.errors import ContendedError, TaskHubUnavailableError
-from durable_retry.engine.base.foreign import json_object
 from durable_retry.engine.base.json_forms import from_ms
 from durable_retry.engine.base.names import DROP, JOIN, LEAVE, ORDER_LANE, RELEASE
 from durable_retry.engine.operations.keys import hash_of_key

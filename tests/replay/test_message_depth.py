@@ -6,7 +6,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from durable_retry.engine.base import names
-from durable_retry.engine.base.foreign import MAX_DEPTH
+from durable_retry.engine.base.documents import MAX_DEPTH
 from tests.replay.stored import recorded_messages
 from tests.simulation.entities import Operated
 from tests.simulation.history import CallActivity

@@ -101,6 +101,7 @@ PURE: Final = frozenset(
         "croniter",
         "dataclasses",
         "datetime",
+        "decimal",
         "difflib",
         "email",
         "enum",

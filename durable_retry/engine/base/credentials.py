@@ -14,7 +14,7 @@ from functools import cache
 from html.entities import html5
 from typing import Any, Final
 
-from durable_retry.engine.base.foreign import changed_json
+from durable_retry.engine.base.documents import changed_json
 from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.validation import pointer_of
 

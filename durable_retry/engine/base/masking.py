@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from durable_retry.engine.base.foreign import changed_json
+from durable_retry.engine.base.documents import changed_json
 from durable_retry.engine.base.secret_names import (
     counts_tokens,
     is_secret_name,
@@ -55,7 +55,7 @@ class Show(StrEnum):
 
 MAX_SHOWN_DEPTH: Final = 100
 """Levels that are looked at and shown; objects and lists below them are masked. Accepted documents have fewer
-(`foreign.MAX_DEPTH`), but the text of a dead letter may be JSON of any depth."""
+(`documents.MAX_DEPTH`), but the text of a dead letter may be JSON of any depth."""
 
 
 def _field_problem(name: str) -> str | None:

@@ -6,10 +6,12 @@ writes itself.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
-from typing import Annotated, Any, Final, get_args, get_type_hints
+from itertools import islice
+from json import JSONDecoder
+from typing import Annotated, Any, ClassVar, Final, Self, get_args, get_type_hints
 from urllib.parse import unquote
 
 from jsonpointer import EndOfList, JsonPointer, JsonPointerException
@@ -26,6 +28,7 @@ from pydantic.annotated_handlers import GetJsonSchemaHandler
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from durable_retry.engine.base.json_forms import JsonShape, from_rfc3339
+from durable_retry.engine.base.text import cut_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,57 @@ class Problem(JsonShape):
     pointer: str
     detail: str
 
+    def below(self, pointer: str) -> Self:
+        """Return the problem of a document that stands at a place of another one."""
+        return replace(self, pointer=pointer + self.pointer)
+
+
+@dataclass(frozen=True, slots=True)
+class MoreProblems(Problem):
+    """Stands for problems that are not listed."""
+
+    count: int = 0
+
+
+MOST_LISTED: Final = 100
+"""Problems of one document that are listed: nobody reads more."""
+
+_MOST_CHARS: Final = 1_000
+"""A pointer is made of names that a stranger chooses, and a detail may cite them."""
+
+
+def with_more(problems: Sequence[Problem], count: int) -> list[Problem]:
+    """Return problems with one that stands for others, of which there may be none."""
+    words = "1 more mistake is" if count == 1 else f"{count} more mistakes are"
+    return [*problems, MoreProblems("", f"{words} not listed", count)] if count else [*problems]
+
+
+def count_of(problems: Iterable[Problem]) -> int:
+    """Return how many problems a list stands for."""
+    return sum(problem.count if isinstance(problem, MoreProblems) else 1 for problem in problems)
+
+
+def _listed(problems: Iterable[Problem], most: int) -> list[Problem]:
+    rest = iter(problems)
+    first = [_shortened(problem) for problem in islice(rest, most)]
+    left_out = count_of(rest)
+    return with_more(first[:-1], count_of(first[-1:]) + left_out) if left_out else first
+
+
+def _shortened(problem: Problem) -> Problem:
+    if max(len(problem.pointer), len(problem.detail)) <= _MOST_CHARS:
+        return problem
+    pointer, detail = cut_text(problem.pointer, _MOST_CHARS), cut_text(problem.detail, _MOST_CHARS)
+    return replace(problem, pointer=pointer, detail=detail)
+
 
 class InvalidInputError(ValueError):
-    """A document is invalid; `problems` lists everything that is wrong with it."""
+    """A document is invalid; `problems` lists what is wrong with it."""
+
+    most_listed: ClassVar = MOST_LISTED
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = tuple(problems)
+        self.problems = tuple(_listed(problems, self.most_listed))
         super().__init__("; ".join(f"{p.pointer or '/'}: {p.detail}" for p in self.problems))
 
 
@@ -155,8 +203,27 @@ class Matching:
         return handler(schema) | {"pattern": f"^(?:{self.pattern})$"}
 
 
+_MOST_KEYS: Final = 1_000
+
+
+def _surplus_keys(document: Any) -> str | None:
+    """Return that an object has far more keys than any model: to name each would help nobody."""
+    if not isinstance(document, dict) or len(document) <= _MOST_KEYS:
+        return None
+    return f"has {len(document)} keys; it takes few, see the API's description"
+
+
+def refuse_surplus_keys(document: Any) -> Any:
+    """Validate, before its keys, a part of a document that may be large."""
+    if (problem := _surplus_keys(document)) is not None:
+        raise refuse(problem)
+    return document
+
+
 def validated[M: BaseModel](model: type[M], document: Any) -> M:
     """Return the model of a document; InvalidInputError with every problem."""
+    if (problem := _surplus_keys(document)) is not None:
+        raise InvalidInputError([Problem("", problem)])
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -165,14 +232,26 @@ def validated[M: BaseModel](model: type[M], document: Any) -> M:
 
 def problems_of(error: ValidationError, shape: Any) -> list[Problem]:
     """Return the problems of pydantic's errors: pointers for places, and a guess for each unknown key."""
-    return [
-        _problem_of_error(details, shape) for details in error.errors(include_url=False, include_input=False)
-    ]
+    listed = [_problem_of_error(details, shape) for details in islice(_errors_in(error), MOST_LISTED)]
+    return with_more(listed, error.error_count() - len(listed))
+
+
+def _errors_in(error: ValidationError) -> Iterator[ErrorDetails]:
+    # As one text they take a quarter of the memory, and only the first of them become objects.
+    text = error.json(include_url=False, include_input=False, include_context=False)
+    decoder, end = JSONDecoder(), 0
+    for _ in range(error.error_count()):
+        details, end = decoder.raw_decode(text, end + 1)  # behind a bracket or a comma
+        yield details
+
+
+_MOST_GUESSED_CHARS: Final = 64
 
 
 def did_you_mean(name: str, names: list[str]) -> str:
     """Return `; did you mean "retry"?` for the nearest known name, or "" when none is near."""
-    near = get_close_matches(name, names, n=1)
+    # The cost of a comparison grows with the square of the lengths; nobody misspells a text that long.
+    near = get_close_matches(name, names, n=1) if len(name) <= _MOST_GUESSED_CHARS else []
     return f'; did you mean "{near[0]}"?' if near else ""
 
 

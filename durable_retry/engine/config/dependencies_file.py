@@ -154,6 +154,7 @@ class ConfigError(InvalidInputError):
         lines: The line of the file for each of the problems.
     """
 
+    most_listed = 10_000  # the app's own file: who repairs it sees all of it
     file_name: str = "dependencies.toml"
     lines: tuple[int, ...] = ()
 

@@ -23,7 +23,7 @@ from jsonpatch import (
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from durable_retry.engine.base.answers import read_or
-from durable_retry.engine.base.foreign import json_problems, json_size
+from durable_retry.engine.base.documents import json_problems, json_size
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.text import MASK
 from durable_retry.engine.base.validation import (

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
-from durable_retry.engine.base.foreign import read_json
+from durable_retry.engine.base.documents import read_checked
 from durable_retry.engine.base.trace_context import TRACEPARENT, TRACESTATE, TraceContext, trace_in
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.operations.keys import EnvelopeName
@@ -102,10 +102,9 @@ def _from_base64(data: Any) -> Any:
 
 def _json_at(place: str, text: str | bytes) -> Any:
     try:
-        return read_json(text)
+        return read_checked(text, lambda document: document)
     except InvalidInputError as error:
-        problems = [Problem(place + problem.pointer, problem.detail) for problem in error.problems]
-        raise InvalidInputError(problems) from None
+        raise InvalidInputError(problem.below(place) for problem in error.problems) from None
 
 
 def _with_correlation_id(payload: Any, correlation_id: Any) -> Any:

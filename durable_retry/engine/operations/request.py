@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from durable_retry.engine.base.foreign import json_problems, plain_json
+from durable_retry.engine.base.foreign import plain_json
 from durable_retry.engine.base.names import OrderOnFailureName, PriorityName
 from durable_retry.engine.base.validation import (
     HeaderName,
@@ -260,10 +260,10 @@ class OperationRequest(Strict):
 
 
 def parse_operation(document: Any) -> OperationRequest:
-    """Validate the body of an operation; InvalidInputError with every mistake and its JSON pointer."""
-    # First of all: what follows walks the document recursively, and its depth is bounded only after this.
-    if unsendable := json_problems(document):
-        raise InvalidInputError(unsendable)
+    """Validate the body of an operation; InvalidInputError with every mistake and its JSON pointer.
+
+    The body was read by `documents.read_checked`, or is known to be as fit.
+    """
     # Reported together with the problems of the fields, so that a caller repairs everything at once.
     shape = _shape_problems(document)
     try:

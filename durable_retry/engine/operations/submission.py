@@ -6,7 +6,7 @@ Every way in does this: HTTP, message sources, batches, sagas, calls, alerts. Be
 submission for the queue is named anew. A replay keeps its key and policy, and uses `check_target`.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -63,7 +63,7 @@ def read_operation(
     source: str,
     now: datetime,
     trace: TraceContext | None = None,
-    unknown: Collection[str] = (),
+    comes_later: Callable[[str], bool] | None = None,
 ) -> OperationInput:
     """Return the operation that a body starts; see `parse` and `resolve`.
 
@@ -72,7 +72,7 @@ def read_operation(
         InvalidInputError: With everything else that is wrong with it; pointers lead into what was sent.
     """
     submission = parse(envelope, naming, targets, trace)
-    return resolve(submission, targets, source=source, now=now, unknown=unknown)
+    return resolve(submission, targets, source=source, now=now, comes_later=comes_later)
 
 
 def parse(
@@ -90,9 +90,7 @@ def parse(
         request = parse_operation(naming.with_order_key(envelope.payload))
     except InvalidInputError as error:
         problems = [*error.problems, *_unknown_names(envelope.payload, targets)]
-        raise InvalidInputError(
-            Problem(envelope.place + problem.pointer, problem.detail) for problem in problems
-        ) from None
+        raise InvalidInputError(problem.below(envelope.place) for problem in problems) from None
     if None not in (request.key, naming.key) and request.key != naming.key:
         raise InvalidInputError([DIFFERENT_KEYS, *_unmet(request, targets)])
     name = _name_of_submission(request, envelope, naming)
@@ -121,20 +119,24 @@ def _unknown_names(document: Any, targets: Targets) -> Iterator[Problem]:
 
 
 def resolve(
-    submission: Submission, targets: Targets, *, source: str, now: datetime, unknown: Collection[str] = ()
+    submission: Submission,
+    targets: Targets,
+    *,
+    source: str,
+    now: datetime,
+    comes_later: Callable[[str], bool] | None = None,
 ) -> OperationInput:
     """Return the operation that a submission starts.
 
-    Values at the `unknown` JSON pointers are known later: the handler checks them when it runs.
+    Args:
+        comes_later: Whether the value at a JSON pointer is known later: the handler checks it when it runs.
 
     Raises:
         UnknownTargetError: Its dependency or handler is not configured.
         InvalidInputError: With everything else that is wrong with it.
     """
     dependency, unmet = _checked_target(submission.request, targets)
-    problems = [
-        problem for problem in unmet if not any(f"{problem.pointer}/".startswith(f"{at}/") for at in unknown)
-    ]
+    problems = [problem for problem in unmet if comes_later is None or not comes_later(problem.pointer)]
     try:
         operation = operation_from(
             submission.request,

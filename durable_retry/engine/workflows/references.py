@@ -10,15 +10,19 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, model_validator
 
+from durable_retry.engine.base.documents import Path, named_problems, walked
 from durable_retry.engine.base.validation import (
     InvalidInputError,
     Key,
     Problem,
     ResourceName,
     Strict,
+    pointed_at,
     pointer_of,
+    pointer_parts,
     pointer_problem,
     refuse,
+    refuse_surplus_keys,
 )
 from durable_retry.engine.operations.operation import OperationInput
 
@@ -51,20 +55,11 @@ class Reference:
         return cls(step, pointer)
 
 
-def references_in(value: Any, pointer: str = "") -> Iterator[tuple[str, Any]]:
-    """Find references, valid or not, as JSON pointer below `pointer` and text.
-
-    No recursion: what callers sent may nest deeply.
-    """
-    pending: list[tuple[str, Any]] = [(pointer, value)]
-    while pending:
-        place, part = pending.pop()
+def references_in(value: Any, *place: str) -> Iterator[tuple[Path, Any]]:
+    """Find references, valid or not, as path below a place and text."""
+    for path, part in walked(value):
         if _is_reference(part):
-            yield place, part[MEMBER]
-        elif isinstance(part, Mapping):
-            pending.extend((place + pointer_of(str(name)), item) for name, item in part.items())
-        elif isinstance(part, list):
-            pending.extend((place + pointer_of(index), item) for index, item in enumerate(part))
+            yield (*place, *path), part[MEMBER]
 
 
 def filled(value: Any, lookup: Lookup) -> Any:
@@ -102,6 +97,8 @@ class StepRequest(Strict):
     operation: dict[str, Any]
     compensation: dict[str, Any] | None = None
 
+    _few_keys = model_validator(mode="before")(refuse_surplus_keys)
+
 
 type References = Mapping[str, tuple[str, ...]]
 """The JSON pointers that are referred to, by the name of the step."""
@@ -112,32 +109,51 @@ def references_of(request: "SagaRequest") -> tuple[References, list[Problem]]:
 
     A compensation may also refer to its own step.
     """
-    names = [step.name for step in request.steps]
     wanted: dict[str, set[str]] = {}
-    problems = []
+
+    def mistakes() -> Iterator[tuple[Path, str]]:
+        for path, text, known in _references_in_steps(request):
+            try:
+                reference = Reference.parse(text)
+            except ValueError as error:
+                yield path, str(error)
+                continue
+            if reference.step in known:
+                wanted.setdefault(reference.step, set()).add(reference.pointer)
+            else:
+                yield path, f"{reference.step!r:.80} is no step before it"
+
+    problems = named_problems(mistakes())
+    return {name: tuple(sorted(pointers)) for name, pointers in wanted.items()}, problems
+
+
+def _references_in_steps(request: "SagaRequest") -> Iterator[tuple[Path, Any, list[str]]]:
+    """Find the references in all operations, each with the names of the steps that it may name."""
+    names = [step.name for step in request.steps]
     for index, step in enumerate(request.steps):
         for part, document, known in (
             ("operation", step.operation, names[:index]),
             ("compensation", step.compensation or {}, names[: index + 1]),
         ):
-            for place, text in references_in_operation(document):
-                try:
-                    reference = Reference.parse(text)
-                except ValueError as error:
-                    problems.append(Problem(pointer_of("steps", index, part) + place, str(error)))
-                    continue
-                if reference.step in known:
-                    wanted.setdefault(reference.step, set()).add(reference.pointer)
-                else:
-                    detail = f"{reference.step!r} is no step before it"
-                    problems.append(Problem(pointer_of("steps", index, part) + place, detail))
-    return {name: tuple(sorted(pointers)) for name, pointers in wanted.items()}, problems
+            for place, text in _references_in_operation(document):
+                yield ("steps", index, part, *place), text, known
 
 
-def references_in_operation(document: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _references_in_operation(document: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
     request = document.get("request")
     body = request.get("json") if isinstance(request, Mapping) else None
-    return [*references_in(body, "/request/json"), *references_in(document.get("input"), "/input")]
+    yield from references_in(body, "request", "json")
+    yield from references_in(document.get("input"), "input")
+
+
+def is_in_reference(document: Mapping[str, Any], pointer: str) -> bool:
+    """Whether a place of an operation's document is a reference, or inside of one."""
+    value: Any = document
+    for part in pointer_parts(pointer):
+        value = next(iter(pointed_at(value, pointer_of(part))), None)
+        if _is_reference(value):
+            return True
+    return False
 
 
 def refuse_unfilled(operation: OperationInput) -> None:
@@ -149,10 +165,10 @@ def refuse_unfilled(operation: OperationInput) -> None:
     Raises:
         InvalidInputError: With the place of each reference that is left.
     """
-    left = references_in_operation({"request": operation.request, "input": operation.input})
-    if left:
-        detail = "is a reference to a result that was not there: put the value in its place"
-        raise InvalidInputError(Problem(place, detail) for place, _ in left)
+    detail = "is a reference to a result that was not there: put the value in its place"
+    left = _references_in_operation({"request": operation.request, "input": operation.input})
+    if problems := named_problems((place, detail) for place, _ in left):
+        raise InvalidInputError(problems)
 
 
 class SagaRequest(Strict):

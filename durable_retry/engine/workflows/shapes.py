@@ -27,7 +27,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field
 
-from durable_retry.engine.base.foreign import json_problems
+from durable_retry.engine.base.documents import json_problems
 from durable_retry.engine.base.json_forms import JsonShape, is_none
 from durable_retry.engine.base.validation import Key, Strict
 from durable_retry.engine.operations.completion import Completion

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from durable_retry.engine.base.foreign import json_object, look, plain_text
+from durable_retry.engine.base.documents import json_object
+from durable_retry.engine.base.foreign import look, plain_text
 
 _CHARSET: Final = re.compile(r"charset\s*=\s*[\"']?([^\s;\"']+)", re.IGNORECASE)
 

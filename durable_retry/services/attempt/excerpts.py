@@ -10,7 +10,8 @@ from traceback import format_exception
 from typing import Any, Final
 
 from durable_retry.engine.base.credentials import Credentials
-from durable_retry.engine.base.foreign import json_problems, look, name_of, plain_text, read_json, text_of
+from durable_retry.engine.base.documents import read_answer
+from durable_retry.engine.base.foreign import look, name_of, plain_text, text_of
 from durable_retry.engine.base.text import Secret
 from durable_retry.engine.base.validation import InvalidInputError, Problem
 from durable_retry.engine.config.dependency import Dependency
@@ -140,10 +141,8 @@ def _json_of(answer: BoundedResponse, credentials: Credentials) -> dict[str, Any
         return {}
     text = body_text(answer.body, answer.content_type) or ""
     try:
-        document = read_json(text)
+        document = read_answer(text)
     except InvalidInputError:
-        return {}
-    if json_problems(document):
         return {}
     result, places = credentials.without({"json": document}, text)
     return {**result, MASKED: places} if places else {**result}

@@ -27,8 +27,8 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry.engine.base.answers import Answer
+from durable_retry.engine.base.documents import json_object
 from durable_retry.engine.base.errors import InstanceEndedError
-from durable_retry.engine.base.foreign import json_object
 from durable_retry.engine.base.json_forms import from_rfc3339, instant_in, to_rfc3339
 from durable_retry.engine.base.names import (
     BATCH,

@@ -23,8 +23,8 @@ from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 
 from durable_retry import clock
 from durable_retry.engine.base.answers import read_or
+from durable_retry.engine.base.documents import json_object
 from durable_retry.engine.base.errors import InstanceEndedError
-from durable_retry.engine.base.foreign import json_object
 from durable_retry.engine.base.json_forms import from_rfc3339, to_rfc3339
 from durable_retry.engine.base.names import (
     CALL_LIMITER,

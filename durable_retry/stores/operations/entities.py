@@ -7,7 +7,7 @@ from datetime import datetime
 
 from durabletask.entities import EntityInstanceId
 
-from durable_retry.engine.base.foreign import json_object
+from durable_retry.engine.base.documents import json_object
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import DEBOUNCE, IDEMPOTENCY_RECORD
 from durable_retry.engine.operations.debounce import Debounce

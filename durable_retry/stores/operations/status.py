@@ -15,7 +15,7 @@ from durabletask.internal.orchestrator_service_pb2 import OrchestrationState
 
 from durable_retry import clock
 from durable_retry.engine.base.answers import CAUSES, marked, read_or, reason_of
-from durable_retry.engine.base.foreign import json_object
+from durable_retry.engine.base.documents import json_object
 from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.masking import MASKED
 from durable_retry.engine.base.names import Category, DeadLetterReason, OperationState, turn_names_of

@@ -1,7 +1,9 @@
 """HTTP: batches and sagas: many operations submitted at once, each validated like any other."""
 
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -9,6 +11,7 @@ import azure.functions as func
 from pydantic import BaseModel
 
 from durable_retry.engine.base.answers import Answer, Page
+from durable_retry.engine.base.documents import MAX_DEPTH
 from durable_retry.engine.base.errors import (
     ContendedError,
     NoSuchSagaError,
@@ -75,6 +78,11 @@ saga_routes = Routes(
     },
 )
 
+_LEVELS_AROUND: Final = 4
+"""What stands around a saga's operation: the body, its steps, a step."""
+
+_QUICK_BYTES: Final = 256 * 1024
+
 ITEM_STATUS: Final = one_of("status", OperationState, "Only items with this status; `counts` counts all.")
 OF_KEY: Final = text("key", "Only the one with this key of the caller's; the whole key.")
 
@@ -112,6 +120,18 @@ def workflow_of(request: func.HttpRequest, source: str, document: Any) -> Workfl
     return WorkflowRequest(id_, source, headers.trace, key)
 
 
+async def _read_document(request: func.HttpRequest) -> Any:
+    read = partial(
+        read_body,
+        request,
+        lambda document: document,
+        limit_bytes=app_settings().max_batch_bytes,
+        levels=MAX_DEPTH + _LEVELS_AROUND,
+    )
+    # A large one takes longer than others should wait.
+    return read() if len(request.get_body()) <= _QUICK_BYTES else await asyncio.to_thread(read)
+
+
 async def _submit_workflow(
     request: func.HttpRequest,
     hub: TaskHub,
@@ -120,7 +140,7 @@ async def _submit_workflow(
     answer: Callable[[str, str], Answer],
 ) -> func.HttpResponse:
     http_admission().require_place()
-    document = read_body(request, lambda document: document, limit_bytes=app_settings().max_batch_bytes)
+    document = await _read_document(request)
     workflow = workflow_of(request, source, document)
     outcome = await accept(hub, workflow, document)
     if outcome is SubmissionOutcome.KEY_REUSED:

@@ -95,4 +95,4 @@ def _mistakes_in_schedules(settings: IntakeSettings) -> Iterator[Problem]:
             intake().operation_of(run_of(scheduled, clock.now()))
         except InvalidInputError as error:
             place = f"{settings.name_of('scheduled_operations')}/operations/{scheduled.name}"
-            yield from (Problem(place + problem.pointer, problem.detail) for problem in error.problems)
+            yield from (problem.below(place) for problem in error.problems)

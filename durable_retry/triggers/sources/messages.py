@@ -16,7 +16,7 @@ import azure.durable_functions as df
 import azure.functions as func
 from azure.core.exceptions import AzureError
 
-from durable_retry.engine.base.foreign import read_json
+from durable_retry.engine.base.documents import read_json
 from durable_retry.engine.base.names import OPERATIONS_QUEUE, POISON_QUEUE, QUEUE_SOURCE
 from durable_retry.engine.base.trace_context import trace_in
 from durable_retry.engine.base.validation import InvalidInputError, pointed_at

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from durable_retry.engine.base.foreign import read_json
+from durable_retry.engine.base.documents import read_json
 from durable_retry.engine.base.json_forms import from_newest_first, from_rfc3339, optional_from_rfc3339
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.base.validation import (

@@ -144,6 +144,9 @@ def test_without_a_record_only_the_latest_counts() -> None:
     assert scheduled('catch_up = "all"').dues(None, NOW, is_late=True) == minutes(0)
 
 
+INPUT = "/operations/a/input/0"
+
+
 @pytest.mark.parametrize(
     ("text", "pointers"),
     [
@@ -157,6 +160,10 @@ def test_without_a_record_only_the_latest_counts() -> None:
         (f'[operations.a]\nschedule = "0 * * * * *"\nkey = "k"\n{CALL}', ["/operations/a/key"]),
         (f'[operations.a]\nschedule = "0 * * * * *"\ncatch_up = "some"\n{CALL}', ["/operations/a/catch_up"]),
         ('[operations.a]\nschedule = "0 * * * * *"\nhandler = "h"\ninput = 2026-11-21', ["/operations/a"]),
+        *(
+            (f'[operations.a]\nschedule = "0 * * * * *"\nhandler = "h"\ninput = [{number}]', [INPUT])
+            for number in ("0.1000000000000000055", "inf", "1_234_567_890_123_456_7.1")
+        ),
         ('[operations.a]\nschedule = "0 * * * * *"\ncolour = 1', ["/operations/a", "/operations/a/colour"]),
         ("[operations]\na = 5\n[more]", ["/more", "/operations/a"]),
     ],

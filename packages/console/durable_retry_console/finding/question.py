@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
-from durable_retry.engine.base.foreign import read_json
+from durable_retry.engine.base.documents import read_json
 from durable_retry.engine.base.json_forms import optional_from_rfc3339, optional_to_rfc3339
 from durable_retry.engine.base.names import OperationState, TurnNames
 from durable_retry.engine.base.text import mentions

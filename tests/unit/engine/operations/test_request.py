@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.foreign import MAX_DEPTH, read_json
 from durable_retry.engine.base.validation import (
     MAX_HEADER_VALUE_CHARS,
     MAX_PATH_CHARS,
@@ -316,31 +315,6 @@ def test_sizes_are_limited() -> None:
     many = {f"n{number}": "x" for number in range(200)}
     document = with_request(query=many, headers=many) | {"on_success": [{"type": "x", "queue": "abc"}] * 21}
     assert set(problems_in(document)) == {"/request/query", "/request/headers", "/on_success"}
-
-
-def test_what_has_no_json_or_utf8_form_is_refused() -> None:
-    document = {"handler": "h", "input": {"a": float("nan"), "b": ["\ud800"], "\ud800": 1}}
-    assert set(problems_in(document)) == {"/input/a", "/input/b/0", "/input"}
-
-
-@pytest.mark.shows("C9")
-def test_depth_is_limited() -> None:
-    deep: Any = None
-    for _ in range(MAX_DEPTH):
-        deep = [deep]
-    place = "/input" + "/0" * (MAX_DEPTH - 1)
-    assert problems_in({"handler": "h", "input": deep}) == {place: f"nests deeper than {MAX_DEPTH} levels"}
-    assert parse_operation({"handler": "h", "input": deep[0]}).input == deep[0]
-
-
-@pytest.mark.parametrize("text", ["", "{", "NaN", "[Infinity]", b"\xff", "[" * 100_000])
-def test_what_is_not_json_is_refused(text: str | bytes) -> None:
-    with pytest.raises(InvalidInputError):
-        read_json(text)
-
-
-def test_json_is_read_from_text_and_bytes() -> None:
-    assert read_json('{"a": [1, 2.5]}') == read_json(b'{"a": [1, 2.5]}') == {"a": [1, 2.5]}
 
 
 def test_the_guess_looks_at_the_model_that_holds_the_key() -> None:

@@ -10,6 +10,7 @@ from durable_retry.engine.workflows.references import (
     Reference,
     SagaRequest,
     filled,
+    is_in_reference,
     references_in,
     references_of,
     refuse_unfilled,
@@ -30,7 +31,7 @@ def test_what_is_no_reference_is_refused(text: Any) -> None:
 
 def test_references_are_found_wherever_they_stand() -> None:
     body = {"a": [1, {"$result": "x#"}], "b/c": {"$result": 5}, "d": {"$result": "y#", "more": 1}}
-    assert sorted(references_in(body, "/input"), key=str) == [("/input/a/1", "x#"), ("/input/b~1c", 5)]
+    assert list(references_in(body, "input")) == [(("input", "a", 1), "x#"), (("input", "b/c"), 5)]
 
 
 def test_references_are_replaced_by_values() -> None:
@@ -83,6 +84,22 @@ def test_references_that_lead_nowhere_are_all_reported() -> None:
         ("/steps/1/operation/request/json/id", "'ship' is no step before it"),
         ("/steps/1/compensation/request/json/id", "'charge' is no reference: writ"),
     ]
+
+
+def test_a_place_is_in_a_reference_or_beside_it() -> None:
+    document = {"handler": "h", "input": {"a/b": [1, {"$result": "x#"}], "c": 1}}
+    within = {"/input/a~1b/1", "/input/a~1b/1/$result"}
+    beside = {
+        "/input",
+        "/input/a~1b",
+        "/input/a~1b/0",
+        "/input/a~1b/7",
+        "/input/c",
+        "/input/c/d",
+        "",
+        "/nowhere/1",
+    }
+    assert {pointer for pointer in within | beside if is_in_reference(document, pointer)} == within
 
 
 REFERRING = {"method": "POST", "path": "/c", "query": {}, "headers": {}}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from durable_retry.engine.base.foreign import MAX_DEPTH
+from durable_retry.engine.base.documents import MAX_DEPTH
 from durable_retry.engine.base.names import Category, OperationState
 from durable_retry.engine.operations.completion import MAX_VALUES_CHARS, Completion
 from durable_retry.engine.workflows.document import SagaDocument

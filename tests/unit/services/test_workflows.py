@@ -1,0 +1,149 @@
+"""Batches and sagas that strangers send: what is checked of each part, and at what cost."""
+
+import asyncio
+import json
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from durable_retry.engine.base.documents import MAX_DEPTH
+from durable_retry.engine.base.names import DeadLetterReason
+from durable_retry.engine.base.validation import InvalidInputError, validated
+from durable_retry.engine.config.dependencies_file import parse_config
+from durable_retry.engine.workflows import references
+from durable_retry.engine.workflows.references import SagaRequest
+from durable_retry.engine.workflows.shapes import BatchRequest
+from durable_retry.services.sagas import saga_steps
+from durable_retry.services.sources import MAX_DETAIL_CHARS
+from durable_retry.services.workflows import WorkflowRequest, batch_items
+from durable_retry.settings.configuration import app_settings, using
+from durable_retry.stores.workflows import Item
+from tests.support.builders import NOON
+
+CONFIG: Final = parse_config('[dependencies.payments]\nbase_url = "https://payments.example.com"', {})
+
+BATCH: Final = WorkflowRequest("batch-1", "batch")
+SAGA: Final = WorkflowRequest("saga-1", "saga")
+
+
+@pytest.fixture(autouse=True)
+def configured() -> Iterator[None]:
+    with using(CONFIG):
+        yield
+
+
+def a_call(body: Any, **more: Any) -> dict[str, Any]:
+    return {"dependency": "payments", "request": {"path": "/charges", "json": body}, **more}
+
+
+def nested(levels: int) -> Any:
+    value: Any = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+INVALID: Final = DeadLetterReason.VALIDATION_FAILED
+
+
+async def items_of(*items: Any) -> list[Item]:
+    return await batch_items(BATCH, validated(BatchRequest, {"items": list(items)}), NOON)
+
+
+async def test_an_item_is_refused_by_itself_as_it_would_be_alone() -> None:
+    room = MAX_DEPTH - 2  # the body and its request stand around it
+    large = "x" * app_settings().max_body_bytes
+    items = await items_of(
+        a_call(nested(room)),
+        a_call(nested(room + 1), key="k"),
+        a_call(large),
+        a_call(1) | {"dependency": "no"},
+    )
+    assert [(item.index, item.key is not None, item.detail, item.reason) for item in items[1:]] == [
+        (1, True, f"/request/json{'/0' * room}: nests deeper than 48 levels", INVALID),
+        (2, False, "/: is larger than 65536 bytes", INVALID),
+        (3, False, "/dependency: no dependency has the name no", DeadLetterReason.UNKNOWN_DEPENDENCY),
+    ]
+    assert items[0].operation is not None
+    assert json.loads(items[2].text) == a_call(large)
+
+
+async def test_what_is_said_of_an_item_is_no_longer_than_a_person_reads() -> None:
+    (item,) = await items_of({f"{number}" * 50: 1 for number in range(200)})
+    assert len(item.detail) == MAX_DETAIL_CHARS
+
+
+async def test_others_get_their_turn_between_two_items_and_between_two_steps() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    await items_of(*[a_call(1)] * 100)
+    assert turns >= 100
+    steps = [{"name": f"s{number}", "operation": a_call(1)} for number in range(50)]
+    await saga_steps(SAGA, validated(SagaRequest, {"steps": steps}), NOON)
+    assert turns >= 150
+    task.cancel()
+
+
+def a_saga(*operations: dict[str, Any]) -> SagaRequest:
+    steps = [{"name": f"s{number}", "operation": operation} for number, operation in enumerate(operations)]
+    return validated(SagaRequest, {"steps": steps})
+
+
+async def refusal_of(saga: SagaRequest) -> InvalidInputError:
+    with pytest.raises(InvalidInputError) as caught:
+        await saga_steps(SAGA, saga, NOON)
+    return caught.value
+
+
+async def test_an_operation_of_a_saga_is_as_large_and_as_deep_as_one_alone() -> None:
+    large, deep = a_call("x" * app_settings().max_body_bytes), a_call(nested(MAX_DEPTH))
+    refusal = await refusal_of(a_saga(a_call(1), large, deep))
+    assert [(problem.pointer[:25], problem.detail) for problem in refusal.problems] == [
+        ("/steps/1/operation", "is larger than 65536 bytes"),
+        ("/steps/2/operation/reques", "nests deeper than 48 levels"),
+    ]
+
+
+def test_a_step_of_far_too_many_keys_is_one_mistake() -> None:
+    step = {"name": "a", "operation": {}} | {f"name{number}": 1 for number in range(2_000)}
+    with pytest.raises(InvalidInputError) as caught:
+        validated(SagaRequest, {"steps": [step]})
+    assert [(each.pointer, each.detail[:13]) for each in caught.value.problems] == [
+        ("/steps/0", "has 2002 keys")
+    ]
+
+
+async def test_many_references_take_a_small_multiple_of_their_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = 0
+
+    def counting(text: Any) -> Any:
+        nonlocal parsed
+        parsed += 1
+        return parse(text)
+
+    parse = references.Reference.parse
+    body: Any = [{"$result": "s0#/json/id"}] * 1_000 + [{"$result": "nowhere"}] * 1_000
+    for _ in range(MAX_DEPTH - 10):
+        body = {"a name that is not short at all": body}
+    saga = a_saga(a_call(1), a_call(body))
+    size = len(json.dumps(body))
+    monkeypatch.setattr(references.Reference, "parse", counting)
+    refusal = await refusal_of(saga)
+    assert parsed == 2_000
+    assert refusal.problems[-1].detail == "980 more mistakes are not listed"
+    tracemalloc.start()
+    try:
+        await refusal_of(saga)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 20 * size

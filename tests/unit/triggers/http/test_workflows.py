@@ -1,0 +1,27 @@
+"""How a posted batch or saga is read."""
+
+import threading
+from typing import Any
+
+import azure.functions as func
+import pytest
+
+from durable_retry.http.routes import read_body
+from durable_retry.triggers.http import workflows
+
+
+@pytest.mark.parametrize(("kibibytes", "is_apart"), [(1, "no"), (257, "yes")])
+async def test_a_large_body_is_read_beside_the_event_loop(
+    kibibytes: int, is_apart: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def reading(*args: Any, **options: Any) -> Any:
+        threads.append(threading.get_ident())
+        return read_body(*args, **options)
+
+    monkeypatch.setattr(workflows, "read_body", reading)
+    body = b'"' + b"x" * (1024 * kibibytes) + b'"'
+    request = func.HttpRequest(method="POST", url="/api/batches", body=body)
+    assert await workflows._read_document(request) == "x" * (1024 * kibibytes)
+    assert ["no" if ident == threading.get_ident() else "yes" for ident in threads] == [is_apart]
