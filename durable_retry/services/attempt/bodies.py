@@ -25,6 +25,15 @@ _BYTE_ORDER_MARKS: Final = (
 )
 
 
+_CHARSETS: Final = re.compile(
+    r"utf-?(8|16|32|16[bl]e|16-[bl]e|32-[bl]e)|us-ascii|ascii|latin-?1|iso-?8859-?([1-9]|1[013-6])"
+    r"|(windows-?|cp)125[0-8]|cp(874|932|949|950)|ibm866|koi8-[ru]|mac-?(roman|cyrillic)"
+    r"|gb2312|gbk|gb18030|big5|euc-(jp|kr)|iso-2022-jp|shift-?jis"
+)
+"""The charsets of the web (WHATWG Encoding), `_` as `-`. Python has more codecs: that of `punycode` takes the
+square of a text's length, others are none of text, and each unknown name is remembered for good."""
+
+
 def body_text(body: bytes, content_type: str, *, is_cut: bool = False) -> str | None:
     """Return a body as text, without its byte order mark; None where it is no text.
 
@@ -41,15 +50,16 @@ def _encodings(body: bytes, content_type: str) -> Iterator[str]:
     # No text of a web service holds NUL, and UTF-16 without a mark is UTF-8 with many.
     if b"\0" not in body:
         yield "utf-8"
-    yield from _CHARSET.findall(content_type)[:1]
+    declared = _CHARSET.search(content_type)
+    if declared is not None and _CHARSETS.fullmatch(declared[1].lower().replace("_", "-")):
+        yield declared[1]
     yield "utf-8"
 
 
 def _decoded(body: bytes, encoding: str, *, is_cut: bool) -> str | None:
     try:
-        "".encode(encoding)  # Some codecs, such as hex and zlib, are none of text.
         return codecs.getincrementaldecoder(encoding)().decode(body, final=not is_cut)
-    except (LookupError, ValueError, TypeError):
+    except (LookupError, ValueError):
         return None
 
 
@@ -132,5 +142,11 @@ def _method_of(error: BaseException, response: Any) -> str:
 def _body_of(response: Any) -> str:
     if getattr(response, "_content_consumed", True) is False:
         return ""  # A stream of requests: its text would be read here, on the event loop.
+    content = look(lambda: response.content, None)
+    if isinstance(content, bytes):  # The libraries decode all of it, by whatever charset it names.
+        shown = content[: 4 * _BODY_CHARS]
+        content_type = look(lambda: _headers_of(response).get("content-type", ""), "")
+        text = body_text(shown, content_type, is_cut=len(shown) < len(content))
+        return (shown.decode(errors="backslashreplace") if text is None else text)[:_BODY_CHARS]
     text = response.text() if callable(getattr(response, "text", None)) else response.text
     return plain_text(text)[:_BODY_CHARS]

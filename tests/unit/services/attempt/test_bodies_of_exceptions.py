@@ -63,6 +63,19 @@ def test_the_answer_is_found_with_its_status_headers_method_and_body(error: Exce
     assert (found.status_code, found.method, found.body) == (429, ANSWER.method, ANSWER.body)
 
 
+@pytest.mark.parametrize("charset", ["punycode", "utf-8", "latin-1"])
+def test_no_more_of_a_body_is_decoded_than_is_kept(charset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = httpx_error()
+    assert isinstance(error, httpx.HTTPStatusError)
+    error.response._content = b"caf\xe9 " + b"x" * 1_000_000
+    error.response.headers["content-type"] = f"text/plain; charset={charset}"
+    monkeypatch.setattr(httpx.Response, "text", None)
+    found = answer_of(error)
+    assert found is not None
+    assert found.body.startswith("café xx" if charset == "latin-1" else "caf\\xe9 xx")
+    assert len(found.body) == 1_024
+
+
 def test_without_an_answer_or_from_an_unknown_library_there_is_none() -> None:
     assert answer_of(exception("requests.exceptions.Timeout", response=None)) is None
     assert answer_of(exception("vendor.Error", response=refused())) is None
