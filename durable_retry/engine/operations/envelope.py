@@ -136,7 +136,7 @@ class SubmissionHeaders:
         key, traceparent = headers.get("Idempotency-Key"), headers.get(TRACEPARENT)
         return cls(
             key=None if key is None else parse_key(key),
-            limit_key=headers.get("Limit-Key"),
+            limit_key=_text_in(headers, "Limit-Key"),
             trace=None if traceparent is None else TraceContext.read(traceparent, headers.get(TRACESTATE)),
             event={} if headers.get("ce-specversion") is None else _event_in(headers),
         )
@@ -162,8 +162,17 @@ class SubmissionHeaders:
         return replace(envelope, payload=payload)
 
 
+def _text_in(headers: Mapping[str, str], name: str) -> str | None:
+    """Return a header that carries any text, in UTF-8: hosts give its bytes as Latin-1, or decode them."""
+    text = headers.get(name)
+    try:
+        return None if text is None else text.encode("latin-1").decode()
+    except UnicodeError:  # it is decoded, or in no UTF-8
+        return text
+
+
 def _event_in(headers: Mapping[str, str]) -> dict[str, str]:
-    written = {name: headers.get(f"ce-{name}") for name in _ATTRIBUTES}
+    written = {name: _text_in(headers, f"ce-{name}") for name in _ATTRIBUTES}
     return {name: unquote(text, errors="replace") for name, text in written.items() if text is not None}
 
 

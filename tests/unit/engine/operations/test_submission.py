@@ -252,6 +252,21 @@ def test_a_header_gives_a_body_its_limit_key(more: dict[str, str]) -> None:
     assert limit_key_of(CALL | {"limit_key": "c"}, more | {"Limit-Key": "c"}) == "c"
 
 
+@pytest.mark.parametrize("key", ["Zoë", "カスタマー", "customer-17 \N{EURO SIGN}"])
+@pytest.mark.parametrize("more", [{}, BINARY])
+def test_a_limit_key_in_utf_8_is_the_one_that_json_writes(key: str, more: dict[str, str]) -> None:
+    as_latin_1 = key.encode().decode("latin-1")
+    for header in (as_latin_1, key):
+        assert limit_key_of(CALL, more | {"Limit-Key": header}) == key
+        assert limit_key_of(CALL | {"limit_key": key}, more | {"Limit-Key": header}) == key
+
+
+@pytest.mark.parametrize("source", ["/käufe", "/k\xc3\xa4ufe", "/k%C3%A4ufe"])
+def test_the_attributes_of_an_event_are_text_in_utf_8(source: str) -> None:
+    envelope = SubmissionHeaders.read(BINARY | {"ce-source": source}).envelope_of(CALL)
+    assert envelope.name == EnvelopeName("/käufe", "e-1")
+
+
 def test_two_different_limit_keys_in_header_and_body_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="differs from the header") as caught:
         limit_key_of({**EVENT, "data": CALL | {"limit_key": "c"}}, {"Limit-Key": "d"})
