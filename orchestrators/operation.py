@@ -234,8 +234,8 @@ def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | B
             answer = WorkerFailed("its answer was lost")
     except task.TaskFailedError as error:
         answer = WorkerFailed(f"the worker failed: {error.details.error_type}")
-        # The instance may hold another input, or the worker be of a version without digests.
-        run.digest = None
+        # The instance may hold another input.
+        run.input_id = None
     give_slot_back(run.ctx, run.operation.dependency, run.state.admission)
     if call.step is not None and isinstance(answer, AttemptOutcome | WorkerFailed | BlockedStep):
         give_slot_back(run.ctx, call.step.dependency, call.step.admission)

@@ -22,7 +22,7 @@ from durable_retry.engine.base.names import (
 )
 from durable_retry.engine.base.text import counted
 from durable_retry.engine.facts import WaitBegun, WaitEnded
-from durable_retry.engine.operations.operation import AttemptCall, OperationInput, digest_of
+from durable_retry.engine.operations.operation import AttemptCall, OperationInput
 from durable_retry.engine.operations.status import WAITS_FOR, OperationStatus
 from durable_retry.engine.operations.waits import Pause
 from durable_retry.engine.retry.constraints import is_over
@@ -55,7 +55,7 @@ class Run:
     Attributes:
         ctx: The durable context; the only source of time and of identifiers.
         has_begun: Whether it continues an earlier execution, so that it waits for its start no more.
-        digest: The digest of a large operation, which attempts read from the instance's input; None when they
+        input_id: The id of the instance's input, from which attempts read a large operation; None when they
             get it.
         signals: What someone outside tells it: its names are the events' of `engine.base.names`.
         has_turn: Whether it has its turn there; True without an order key.
@@ -70,7 +70,7 @@ class Run:
     has_begun: bool
     state: RetryState
     signals: Signals
-    digest: str | None = None
+    input_id: str | None = None
     laps: int = 0
     has_turn: bool = True
     waits_for_quiet: bool = False
@@ -88,15 +88,14 @@ class Run:
             has_begun="history" in input_,
             state=RetryState.from_json(input_),
             signals=Signals(ctx),
-            digest=input_.get("digest"),
+            input_id=input_.get("input_id"),
             has_turn=operation.order_key is None or input_.get("has_turn", False),
         )
 
     def carried_on(self) -> dict[str, Any]:
-        written = self.operation.to_json()
         return {
-            "operation": written,
-            **({} if self.digest is None else {"digest": digest_of(written)}),
+            "operation": self.operation.to_json(),
+            **({} if self.input_id is None else {"input_id": self.input_id}),
             **({} if self.operation.order_key is None else {"has_turn": self.has_turn}),
             **self.state.to_json(),
         }
@@ -109,13 +108,13 @@ class Run:
     def attempt_call(self) -> AttemptCall:
         """Return what the activity `attempt` takes for the next attempt."""
         operation, history, step = self.operation, self.state.history, self.state.step
-        is_sent = self.digest is None
+        is_sent = self.input_id is None
         # Events go out after success only, so an attempt does not carry them.
         bare = replace(operation, on_success=()) if is_sent and operation.on_success else operation
         return AttemptCall(
             operation=bare if is_sent else None,
             operation_id=None if is_sent else operation.operation_id,
-            digest=self.digest,
+            input_id=self.input_id,
             attempt=history.next_attempt,
             admission=self.state.admission,
             is_owed=is_owed(history),
@@ -132,7 +131,7 @@ class Run:
         """Move the retry loop on by a result, of a step at another dependency or not; return what to do."""
         if isinstance(result, AttemptOutcome) and result.run is not None:
             # Another start of the same life came first. Attempts would read the operation in this one's run.
-            self.operation, self.digest = self.operation.in_run(result.run), None
+            self.operation, self.input_id = self.operation.in_run(result.run), None
         self.state, action = after(self.operation, self.state, result, self.now, step_at=step_at)
         self.waits_for = step_at or self.operation.dependency
         return action
@@ -324,7 +323,7 @@ class Run:
     def _move_deadline(self, deadline_at: datetime) -> None:
         self.operation = replace(self.operation, deadline_at=deadline_at)
         # Attempts would read the operation with the deadline that it was accepted with.
-        self.digest, self.has_later_deadline = None, True
+        self.input_id, self.has_later_deadline = None, True
 
     def _takes_turn(self, turn: Any) -> bool:
         # One for an earlier run of the operation may have come late.

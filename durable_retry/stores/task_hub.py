@@ -4,6 +4,7 @@ The SDK's public query reads every page before it returns, so `TaskHub.instance_
 """
 
 import json
+import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -144,13 +145,14 @@ class TaskHub:
         await self.read_instance(ID_PREFIX + "health")
 
     async def start_operation(
-        self, operation: OperationInput, start_id: str = "", *, again: bool = False
+        self, operation: OperationInput, start_id: str | None = None, *, again: bool = False
     ) -> bool:
         """Start the orchestration of an operation; see `start_instance`.
 
-        `start_id` is unique to this call; the instance's input has that of the start that won.
+        `start_id` is unique to this call, made here where it is None; the instance's input has that of the
+        start that won.
         """
-        input_ = start_input(operation, start_id=start_id)
+        input_ = start_input(operation, start_id or uuid.uuid4().hex)
         return await self.start_instance(STARTED_OPERATION, operation.operation_id, input_, again=again)
 
     async def start_instance(

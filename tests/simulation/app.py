@@ -274,7 +274,7 @@ class App:
                 # A large operation is one that attempts read from the hub.
                 patch.object(operations, "CONTENT_BYTES", 0 if self.world.chances.large else 4096),
                 patch.object(attempt, "_MOST_READ", 0),
-                patch.object(attempt, "digest_of", self._digest_read),
+                patch.object(attempt, "written_operation", self._read_input),
                 patch.object(operation_notes, "_writers", OwnedByWorkers(operation_notes._Writer)),
                 patch.object(dead_letter_index, "_kept", OwnedByWorkers(dead_letter_index._Kept)),
                 patch.object(facts, "_receivers", {}),
@@ -294,10 +294,9 @@ class App:
             self.world.on_birth.append(self._introduce)
             yield
 
-    def _digest_read(self, written: dict[str, Any]) -> str:
-        digest = operations.digest_of(written)
-        self.world.read[digest] = written
-        return digest
+    def _read_input(self, given: dict[str, Any]) -> Any:
+        self.world.read[given["input_id"]] = given["operation"]
+        return given["operation"]
 
     def _introduce(self, worker: Worker) -> None:
         """Give a worker its durable client."""

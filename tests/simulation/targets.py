@@ -150,8 +150,8 @@ class Target:
 
 def operation_in(world: World, given: Mapping[str, Any]) -> OperationInput | None:
     """Return the operation of an attempt's input; None for a large one that nobody has read."""
-    if "digest" in given:
-        written = world.read.get(given["digest"])
+    if "input_id" in given:
+        written = world.read.get(given["input_id"])
         return None if written is None else replace(OperationInput.from_json(written), on_success=())
     return OperationInput.from_json(given.get("operation") or given["delivery"]["operation"])
 

@@ -107,7 +107,7 @@ class World:
         is_punctual: Whether no message is late in it.
         is_losing: Whether messages are lost in it.
         mistakes: What must never be seen, as it was seen.
-        read: Operations that attempts read from the hub, by digest.
+        read: Operations that attempts read from the hub, by the id of the input.
         log: What happened, in order.
         is_stopped: Whether the app is stopped: no turn of an orchestration or an entity is made meanwhile.
     """

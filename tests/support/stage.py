@@ -102,7 +102,7 @@ class Stage:
         self.longest_history = 0
         self.whole_seconds = False
         self.before_turn: Callable[[Stage], None] = lambda _stage: None
-        self._begin(json.dumps(start_input(operation)))
+        self._begin(json.dumps(start_input(operation, "start-1")))
 
     def run(self) -> Any:
         """Play to the end and return the output."""

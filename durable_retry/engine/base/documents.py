@@ -276,7 +276,8 @@ def _unfitness(text: str, document: Any, levels: int, *, is_unfit: bool = False)
 
 
 def _may_hold_unfit_values(text: str) -> bool:
-    return "\\ud" in text or "\\uD" in text or not _has_utf8_form(text) or _may_hold_many_digits(text)
+    may_hold_half_pairs = "\\u" in text and ("\\ud" in text or "\\uD" in text)
+    return may_hold_half_pairs or not _has_utf8_form(text) or _may_hold_many_digits(text)
 
 
 def _may_hold_many_digits(text: str) -> bool:
@@ -305,8 +306,9 @@ _BESIDE_BRACKETS: Final = bytes(set(range(256)) - set(b'[]{}"'))
 
 def _brackets_of(text: bytes) -> bytes:
     """Return the brackets of a JSON text that stand outside of its strings, all of them as square ones."""
-    without_escapes = text.replace(rb"\\", b"").replace(rb"\"", b"")
-    return b"".join(without_escapes.translate(_AS_SQUARE, _BESIDE_BRACKETS).split(b'"')[::2])
+    if b"\\" in text:
+        text = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    return b"".join(text.translate(_AS_SQUARE, _BESIDE_BRACKETS).split(b'"')[::2])
 
 
 def json_problems(document: Any, levels: int = MAX_DEPTH) -> list[Problem]:

@@ -62,7 +62,15 @@ _EXACT: Final = 2**53
 
 def canonical_json(value: Any) -> str:
     """Return JSON in one form: keys sorted, no white space, ASCII, whole floats as whole numbers."""
-    return json.dumps(_canonical_value(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    text = _sorted_text(value)
+    return text if _WHOLE_FLOAT.search(text) is None else _sorted_text(_canonical_value(value))
+
+
+_WHOLE_FLOAT: Final = re.compile(r"\.0(?:[,\]}]|$)")
+
+
+def _sorted_text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=dict)
 
 
 def fingerprint(target: str, request: Any, pointers: Iterable[str] = ()) -> str:

@@ -17,13 +17,12 @@ Every record has `to_json` and `from_json`: plain dicts, lists, strings, numbers
 orchestration's input, an activity's answer, an entity's state or a table row.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from hashlib import sha256
 from typing import Any, Final, Self
 
+from durable_retry.engine.base.documents import is_longer_than
 from durable_retry.engine.base.json_forms import JsonShape, from_rfc3339, to_ms
 from durable_retry.engine.base.masking import Masking
 from durable_retry.engine.base.names import OrderOnFailure, Priority
@@ -205,24 +204,21 @@ class OperationInput(JsonShape):
 
 
 CONTENT_BYTES: Final = 4096
-"""A request or an input above this many bytes of JSON is not copied into the input of every attempt."""
+"""A request or an input above about so many bytes of JSON is not copied into the input of every attempt."""
 
 
-def start_input(operation: OperationInput, **more: Any) -> dict[str, Any]:
-    """Return the input of an operation's orchestration: `operation` and further members.
+def start_input(operation: OperationInput, start_id: str) -> dict[str, Any]:
+    """Return the input of an operation's orchestration.
 
-    A large request or input gives it a `digest`: attempts read the operation from the input of its instance
-    then, so that the history holds it once.
+    A large request or input gives it an `input_id`: attempts read the operation from the input of its
+    instance then, so that the history holds it once.
+
+    Args:
+        start_id: Unique to this start.
     """
-    written = operation.to_json()
-    given = {"operation": written, **more}
-    content = json.dumps(written.get("request") or written.get("input"))
-    return given if len(content) <= CONTENT_BYTES else {**given, "digest": digest_of(written)}
-
-
-def digest_of(written: Mapping[str, Any]) -> str:
-    """Return a hash of the JSON form of an operation; 64 hexadecimal digits."""
-    return sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
+    content = operation.request or operation.input
+    given = {"operation": operation.to_json(), "start_id": start_id}
+    return given | {"input_id": start_id} if is_longer_than(content, CONTENT_BYTES) else given
 
 
 def operation_from(
@@ -357,8 +353,8 @@ class AttemptCall(JsonShape):
     """The input of the activity `attempt`: an operation, or where to find a large one, see `start_input`."""
 
     operation: OperationInput | None = None
-    operation_id: str | None = None  # with the digest alone
-    digest: str | None = None
+    operation_id: str | None = None  # with the id of the input alone
+    input_id: str | None = None
     attempt: int  # from 1
     admission: AdmissionState = field(default_factory=AdmissionState)
     # Whether the attempt is made although the deadline has passed.

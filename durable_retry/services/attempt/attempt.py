@@ -21,7 +21,7 @@ from durable_retry.engine.base.errors import ContendedError, StorageRefusedError
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.facts import AttemptEnded, AttemptHeld, DeliveryEnded
 from durable_retry.engine.operations.completion import written_operation
-from durable_retry.engine.operations.operation import AttemptCall, OperationInput, digest_of
+from durable_retry.engine.operations.operation import AttemptCall, OperationInput
 from durable_retry.engine.operations.steps import OvertakenError
 from durable_retry.engine.retry.admission import AdmissionState
 from durable_retry.engine.retry.history import AttemptOutcome
@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 async def attempt_operation(hub: TaskHub, call: AttemptCall) -> AttemptOutcome | Blocked | BlockedStep:
     """Make one attempt of an operation, if its retry budget and its circuit let it start."""
-    sent = call.operation or await read_by_digest(hub, call.operation_id or "", call.digest or "")
+    sent = call.operation or await read_large(hub, call.operation_id or "", call.input_id or "")
     operation = sent.to_attempt(clock.now(), is_owed=call.is_owed, acted_before=call.acted_before is True)
     number, admission = call.attempt, call.admission
     gate = StepGate(hub, operation, number, call.step)
@@ -113,21 +113,21 @@ _MOST_READ: Final = 64
 _read: OrderedDict[tuple[str, str], OperationInput] = OrderedDict()
 
 
-async def read_by_digest(hub: TaskHub, operation_id: str, digest: str) -> OperationInput:
+async def read_large(hub: TaskHub, operation_id: str, input_id: str) -> OperationInput:
     """Return an operation from the input of its orchestration; a process reads each once.
 
     Args:
-        digest: As `start_input` made it. Two starts that raced on Azure Storage can leave the input of one
+        input_id: As `start_input` has it. Two starts that raced on Azure Storage can leave the input of one
             in the instance and run the other.
     """
-    found = _read.get((operation_id, digest))
+    found = _read.get((operation_id, input_id))
     if found is not None:
         return found
     instance = await hub.read_instance(operation_id)
-    written = {} if instance is None else written_operation(instance.input)
-    if digest_of(written) != digest:
+    if instance is None or instance.input.get("input_id") != input_id:
         raise OperationElsewhereError(operation_id)
-    operation = _read[operation_id, digest] = replace(OperationInput.from_json(written), on_success=())
+    written = written_operation(instance.input)
+    operation = _read[operation_id, input_id] = replace(OperationInput.from_json(written), on_success=())
     if len(_read) > _MOST_READ:
         _read.popitem(last=False)
     return operation

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from durable_retry.engine.base.errors import TaskHubUnavailableError
-from durable_retry.engine.operations.operation import CONTENT_BYTES, digest_of
+from durable_retry.engine.operations.operation import CONTENT_BYTES
 from durable_retry.services.attempt import attempt
 from durable_retry.services.operations import Replayed, Started, submit
 from durable_retry.stores.operations.entities import read_record
@@ -80,11 +80,11 @@ async def test_a_large_operation_is_read_from_its_instance(
     await finished(task_hub, "op-test")
     ((_, given),) = [each for each in task_hub.activities if each[0] == "attempt"]
     assert "operation" not in given
-    assert await attempt.read_by_digest(task_hub.binding, "op-test", given["digest"]) == large
+    assert await attempt.read_large(task_hub.binding, "op-test", given["input_id"]) == large
     with pytest.raises(attempt.OperationElsewhereError):
-        await attempt.read_by_digest(task_hub.binding, "op-test", digest_of(large.to_json()))
+        await attempt.read_large(task_hub.binding, "op-test", "another")
     with pytest.raises(attempt.OperationElsewhereError):
-        await attempt.read_by_digest(task_hub.binding, "op-other", given["digest"])
+        await attempt.read_large(task_hub.binding, "op-other", given["input_id"])
 
 
 async def test_a_process_reads_a_large_operation_once_and_remembers_some(
@@ -100,11 +100,9 @@ async def test_a_process_reads_a_large_operation_once_and_remembers_some(
         return await read_instance(hub, operation_id)
 
     monkeypatch.setattr(TaskHub, "read_instance", counted)
-    digests = {}
     for name in ("op-1", "op-2"):
-        operation = an_operation(operation_id=name, deadline_in=None)
-        await submit(task_hub.binding, operation)
-        digests[name] = digest_of(operation.to_json())
+        large = an_operation(operation_id=name, deadline_in=None, request=None, input="x" * CONTENT_BYTES)
+        await task_hub.binding.start_operation(large, f"start of {name}")
     for name in ("op-1", "op-1", "op-2", "op-1"):
-        await attempt.read_by_digest(task_hub.binding, name, digests[name])
+        await attempt.read_large(task_hub.binding, name, f"start of {name}")
     assert reads == ["op-1", "op-2", "op-1"]

@@ -184,7 +184,7 @@ async def test_a_replay_that_retention_erased_is_started_again(monkeypatch: pyte
     entry = {"operation": an_operation().to_json(), "attempts": [], **LETTER}
     with configured, task_hub_stage(instead={OPERATION: dead_unless_replayed}) as hub:
         dead_letter_id = await keep_operation(entry, NOW)
-        await hub.binding.start_instance(OPERATION, "op-test", start_input(an_operation()), again=False)
+        await hub.binding.start_instance(OPERATION, "op-test", start_input(an_operation(), "s"), again=False)
         assert await hub.binding.wait_for_end("op-test", 20) is not None
         replay_before_purge(dead_letter_id, monkeypatch)
         await purged(hub, datetime.now(UTC) + timedelta(days=1))
@@ -286,7 +286,7 @@ async def test_an_operation_that_failed_before_its_first_attempt_is_started_anew
 
     with task_hub_stage(instead={OPERATION: failing_once}) as hub:
         operation = an_operation(created_at=datetime.now(UTC), deadline_at=None)
-        await failed(hub, "op-test", start_input(operation))
+        await failed(hub, "op-test", start_input(operation, "s"))
         assert await status_of(hub, "op-test") == "pending"
         repeated = await submit(hub.binding, operation)
         assert isinstance(repeated, Replayed)
@@ -301,7 +301,7 @@ async def test_an_operation_that_failed_before_its_first_attempt_is_started_anew
 
 async def test_an_operation_that_always_fails_before_its_first_attempt_ends_as_a_dead_letter() -> None:
     with task_hub_stage(instead={OPERATION: failing_at_once}) as hub:
-        await failed(hub, "op-test", start_input(an_operation()))
+        await failed(hub, "op-test", start_input(an_operation(), "s"))
         for _ in range(MOST_RESTARTS):
             assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
             await hub.binding.wait_for_end("op-test", 20)
@@ -321,7 +321,7 @@ async def test_who_waits_for_an_operation_learns_of_its_end(is_terminated: bool)
     ends = never_ending if is_terminated else failing_outright
     with task_hub_stage(instead={OPERATION: ends, SAGA: waiting}) as hub:
         await hub.binding.start_instance(SAGA, "saga-1", {}, again=False)
-        given = start_input(an_operation(reports_to="saga-1"))
+        given = start_input(an_operation(reports_to="saga-1"), "s")
         await hub.binding.start_instance(OPERATION, "op-test", given, again=False)
         if is_terminated:
             await until_shown(hub, "op-test")
@@ -364,7 +364,7 @@ async def test_what_runs_several_operations_is_started_anew_where_its_history_be
 
 async def test_an_operation_that_is_terminated_before_its_first_attempt_is_started_anew() -> None:
     with task_hub_stage(instead={OPERATION: waiting_to_begin}) as hub:
-        await hub.binding.start_instance(OPERATION, "op-test", start_input(an_operation()), again=False)
+        await hub.binding.start_instance(OPERATION, "op-test", start_input(an_operation(), "s"), again=False)
         await terminated(hub, "op-test", "t")
         assert await status_of(hub, "op-test") == "pending"
         assert await recover(hub.binding, NOW) == {Recovery.STARTED_ANEW: 1}
@@ -403,7 +403,7 @@ async def test_a_bulk_action_that_somebody_terminates_stays_so_and_leaves_a_dead
 async def test_a_run_that_is_cut_off_is_continued_by_the_next_one() -> None:
     with task_hub_stage(instead={OPERATION: failing_at_once, SAGA: failing_at_once}) as hub:
         await hub.binding.start_instance(SAGA, "saga-1", {"saga": {}}, again=False)
-        await failed(hub, "op-test", start_input(an_operation()))
+        await failed(hub, "op-test", start_input(an_operation(), "s"))
         await hub.binding.wait_for_end("saga-1", 20)
         for instance_id in ("op-test", "saga-1"):
             assert await recover(hub.binding, NOW, seconds=0) == {Recovery.STARTED_ANEW: 1}
@@ -416,7 +416,7 @@ async def test_one_that_cannot_be_followed_up_keeps_no_other_back(monkeypatch: p
     """It fails, or hangs until the time of the run is over: the others are followed up, now or next."""
     with task_hub_stage(instead={OPERATION: failing_at_once, SAGA: failing_at_once}) as hub:
         await hub.binding.start_instance(SAGA, "saga-1", {"saga": {}}, again=False)
-        await failed(hub, "op-test", start_input(an_operation()))
+        await failed(hub, "op-test", start_input(an_operation(), "s"))
         await hub.binding.wait_for_end("saga-1", 20)
         real = failures._recover_operation
 

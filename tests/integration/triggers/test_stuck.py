@@ -220,7 +220,7 @@ async def test_a_start_that_is_lost_each_time_is_given_up_and_named_until_it_mov
     monkeypatch.setattr(TaskHub, "raise_event", AsyncMock())
     left = lose(hub, "_enqueue_orchestration", lambda _id: None, times=100)
     operation = an_operation(deadline_in=None)
-    given = start_input(operation) | {"restarts": MOST_RESTARTS}
+    given = start_input(operation, "s") | {"restarts": MOST_RESTARTS}
     await hub.binding.start_instance(OPERATION, "op-test", given, again=False)
     for minutes in (2.5, 3.5, 4.5):
         assert await watched(hub, timedelta(minutes=minutes)) == {Standstill.NUDGED}

@@ -13,7 +13,7 @@ from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.facts import OperationEnded, WaitEnded
 from durable_retry.engine.operations.completion import Completion
 from durable_retry.engine.operations.debounce import Debounce, DebounceRequest, Series
-from durable_retry.engine.operations.operation import CONTENT_BYTES, digest_of
+from durable_retry.engine.operations.operation import CONTENT_BYTES
 from durable_retry.engine.retry.policy import RetryPolicy, Timeouts
 from orchestrators import run
 from orchestrators.run import LAPS_PER_HISTORY
@@ -841,21 +841,21 @@ LARGE = an_operation(
 def test_attempts_of_a_large_operation_say_where_it_is() -> None:
     stage = Stage(LARGE, failing(LAPS_PER_HISTORY))
     assert stage.run()["attempt_count"] == LAPS_PER_HISTORY + 1
-    assert stage.executions == 2, "it continued as new, and so did the digest"
+    assert stage.executions == 2, "it continued as new, with the id of its input"
     for name, given in stage.activities:
         assert (name, "operation" in given) == ("attempt", False)
-        assert (given["operation_id"], given["digest"]) == ("op-test", digest_of(LARGE.to_json()))
+        assert (given["operation_id"], given["input_id"]) == ("op-test", "start-1")
 
 
 def test_an_attempt_that_did_not_find_a_large_operation_gets_it() -> None:
     def answer(name: str, given: dict[str, Any]) -> Any:
-        if "digest" in given:
+        if "input_id" in given:
             return RuntimeError("another operation is there")
         return failing(0)(name, given)
 
     stage = Stage(LARGE, answer)
     assert stage.run()["status"] == "succeeded"
-    assert ["digest" in given for _, given in stage.activities] == [True, False]
+    assert ["input_id" in given for _, given in stage.activities] == [True, False]
     assert stage.activities[-1][1]["operation"]["request"] == LARGE.request
 
 

@@ -31,7 +31,6 @@ from durable_retry.engine.operations.operation import (
     OperationInput,
     content_of,
     deadline_of,
-    digest_of,
     missing_credentials,
     operation_from,
     start_input,
@@ -400,24 +399,27 @@ def test_a_replay_continues_the_steps_of_the_run_that_it_names() -> None:
     assert "steps_run" not in an_operation().to_json()
 
 
-def of_size(content_bytes: int) -> OperationInput:
-    """An operation whose request is as many bytes of JSON, or whose handler's input is."""
-    call = {"method": "POST", "path": "/charges", "json": ""}
-    padding = content_bytes - len(json.dumps(call))
-    return an_operation(request=call | {"json": "x" * padding})
+LONG_NAMES = ["x" * 50 + str(number) for number in range(80)]
 
 
-def test_only_a_large_operation_is_read_by_its_digest() -> None:
-    assert "digest" not in start_input(of_size(CONTENT_BYTES))
-    large = start_input(of_size(CONTENT_BYTES + 1), start_id="s")
-    assert large["start_id"] == "s"
-    assert large["digest"] == digest_of(OperationInput.from_json(large["operation"]).to_json())
-    assert digest_of(of_size(CONTENT_BYTES + 2).to_json()) != large["digest"]
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"request": {"method": "POST", "path": "/charges", "json": "x" * CONTENT_BYTES}},
+        {"request": {"method": "POST", "path": "/charges", "json": dict.fromkeys(LONG_NAMES, 1)}},
+        {"handler": "ship", "request": None, "input": "x" * CONTENT_BYTES},
+        {"handler": "ship", "request": None, "input": [[None] * 500, {"a": [1.5] * 600}]},
+    ],
+)
+def test_a_large_operation_is_read_from_the_input_of_its_start(content: dict[str, Any]) -> None:
+    large = start_input(an_operation(**content), "s")
+    assert (large["start_id"], large["input_id"]) == ("s", "s")
 
 
-def test_a_handlers_input_counts_as_a_request_does() -> None:
-    assert "digest" not in start_input(an_operation(handler="ship", request=None, input=None))
-    assert "digest" in start_input(an_operation(handler="ship", request=None, input="x" * CONTENT_BYTES))
+@pytest.mark.parametrize("content", [None, "x" * (CONTENT_BYTES - 4), {"a": "x" * (CONTENT_BYTES - 9)}])
+def test_a_small_operation_travels_with_its_attempts(content: Any) -> None:
+    small = start_input(an_operation(handler="ship", request=None, input=content), "s")
+    assert small.keys() == {"operation", "start_id"}
 
 
 def test_an_attempt_that_is_owed_after_the_deadline_has_its_whole_time() -> None:
