@@ -155,7 +155,7 @@ async def deliver(
     if dependency is None:
         error = f"dependency {name} is not configured here any more"
         plan = _plan_of_delivery(delivery, number, _QUEUES)
-        return plan.outcome(category=Category.TRANSIENT, error=error, counted=False)
+        return plan.outcome(category=Category.TRANSIENT, error=error, counted=False, missing=True)
     return await attempt_if_admitted(
         hub,
         dependency,

@@ -1,7 +1,7 @@
 """What an operation has reached in the admission of its next attempt, while attempts are blocked."""
 
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Final
 
 from durable_retry.engine.base.json_forms import JsonShape
@@ -28,6 +28,8 @@ class AdmissionState(JsonShape):
     due_at: datetime | None = None
     # Granted by the entity `call_limiter` for this attempt; None when there is none.
     slot: Slot | None = None
+    # Until when that is lent at least; None where none was asked for.
+    slot_ends_at: datetime | None = None
     start_reserved: bool = False  # the limiter counted the start of this attempt when it postponed it
     # When the attempt was first due, if it waits for a slot; None if not.
     slot_since: datetime | None = None
@@ -48,10 +50,20 @@ class AdmissionState(JsonShape):
         )
         return tuple(reason for is_so, reason in passes if is_so)
 
-    def valid_permit(self, now: datetime) -> Permitted | None:
-        """Return the permit unless its lease expired: a probe must not go when another may have begun."""
-        expires_at = None if self.permit is None else self.permit.lease_expires_at
-        return self.permit if expires_at is None or now < expires_at else None
+    def without_lease(self) -> "AdmissionState":
+        """Return it without permit and slot."""
+        return replace(self, permit=None, slot=None, slot_ends_at=None)
+
+    def at_begin(self, now: datetime, attempt_seconds: float) -> "AdmissionState":
+        """Return what it has of it when the attempt begins, which may have been queued since.
+
+        A lease that would end before the attempt is none: another one may go in its place.
+        """
+        probe_ends_at = None if self.permit is None else self.permit.lease_expires_at
+        slot_ends_at = None if self.slot is None or self.slot.lease_id is None else self.slot_ends_at
+        ends_at = [each for each in (probe_ends_at, slot_ends_at) if each is not None]
+        is_lent = all(now + timedelta(seconds=attempt_seconds) <= each for each in ends_at)
+        return self if is_lent else self.without_lease()
 
 
 @dataclass(frozen=True, slots=True)

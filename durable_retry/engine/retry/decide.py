@@ -15,7 +15,7 @@ the time to connect: it ends by `latest_start`, or does not begin. An operation 
 its deadline is tried once after it: what was accepted is not given up for an outage of our own side.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
@@ -75,6 +75,8 @@ type Decision = Done | Wait | DeadLetter
 MAX_OWN_FAILURES: Final = 20
 """Failures of our own side in a row after which a person must look: about fifty minutes of trying."""
 
+_SHORTLY: Final = timedelta(seconds=1)
+
 _DETAIL_CHARS: Final = 500
 _ERROR_CHARS: Final = 1_000
 
@@ -132,8 +134,8 @@ def after_attempt(
         case Category.DEADLINE_EXCEEDED:
             late = _held_up(due_at, outcome.started_at)
             return _too_late(operation, f"no time was left for attempt {outcome.number}{late}")
-        case Category.TRANSIENT | Category.THROTTLED if not outcome.counted:
-            return after_own_failure(operation, history, _failure_text(outcome), now)
+        case Category.TRANSIENT | Category.THROTTLED | Category.AMBIGUOUS if not outcome.counted:
+            return _after_uncounted(operation, history, outcome, now)
         case Category.TRANSIENT | Category.THROTTLED as category:
             applied = _applied_policy(operation, history, outcome)
             if not applied.policy.allows_another(applied.attempt):
@@ -158,6 +160,26 @@ def after_own_failure(operation: Retryable, history: History, error: str, now: d
     constraint = own_failure_constraint(operation, history, error, now)
     failed = f"attempt {history.next_attempt} failed on this side: {error}"
     return _wait_or_give_up(operation, [constraint], now, failed, kind=WaitKind.OWN_FAILURE)
+
+
+def _after_uncounted(
+    operation: Retryable, history: History, outcome: AttemptOutcome, now: datetime
+) -> Wait | DeadLetter:
+    """Decide what follows an attempt that is made again under its number.
+
+    What is missing, or may still answer, is waited for however often it was not there; until the answer can
+    come no more at the longest.
+    """
+    why = _failure_text(outcome)
+    if outcome.is_own_failure:
+        return after_own_failure(operation, history, why, now)
+    constraint, until = own_failure_constraint(operation, history, why, now), outcome.may_answer_until
+    if until is not None:
+        constraint = replace(constraint, at=min(constraint.at, max(until, now + _SHORTLY)))
+    decision = _wait_or_give_up(operation, [constraint], now, why, kind=WaitKind.OWN_FAILURE)
+    if isinstance(decision, DeadLetter) and until is not None:
+        return _dead_letter_of_refused(operation, outcome, Category.AMBIGUOUS)
+    return decision
 
 
 def while_blocked(
@@ -196,7 +218,7 @@ def kind_of_refusal(refused: Refused) -> WaitKind:
 def record(history: History, outcome: AttemptOutcome, decision: Decision) -> History:
     """Add an attempt and the decision after it; one that never left our side is noted and not counted."""
     if not outcome.counted:
-        return history.with_own_failure()
+        return history.with_own_failure(is_bounded=outcome.is_own_failure)
     retry = decision if isinstance(decision, Wait) else None
     counted = history if outcome.step is None else history.with_step_failure()
     return counted.with_attempt(

@@ -116,6 +116,9 @@ class FailureDetail(JsonShape):
     traceback: str | None = None
 
 
+_PATIENT_FAILURES: Final = 10
+"""Failures of our own side after which the wait is the longest; further ones have room below the bound."""
+
 KEPT_ATTEMPTS: Final = 20
 """How many of the latest attempts travel with an operation."""
 
@@ -148,12 +151,22 @@ class AttemptOutcome(JsonShape):
     run: int | None = None
     # Whether nothing of the request left; None where it may have, and where an answer came.
     never_sent: bool | None = None
+    # Whether what it calls is not configured or registered where it ran, which a deploy may change; None for
+    # not.
+    missing: bool | None = None
+    # Until when an earlier execution of it may answer, so that this one sent nothing; None where none may.
+    may_answer_until: datetime | None = None
     # Whether a handler failed by a mistake in its code, which shows nothing of the dependency. Not stored:
     # only the worker's report to the circuit needs it.
     is_our_bug: Annotated[bool, NOT_STORED] = False
     # Whether what failed is a step at another dependency, so that it shows nothing of the operation's own.
     # Not stored either.
     is_elsewhere: Annotated[bool, NOT_STORED] = False
+
+    @property
+    def is_own_failure(self) -> bool:
+        """Whether it did not leave our side by a failure of which only so many in a row are borne."""
+        return not (self.counted or self.missing or self.may_answer_until)
 
     def is_clear_refusal(self, handler: str | None) -> bool:
         """Whether the dependency has certainly done nothing; of a handler only its own `Rejected` says so."""
@@ -270,9 +283,12 @@ class History(JsonShape):
         """Note what a person did; beyond `KEPT_ACTIONS` the oldest is dropped."""
         return replace(self, actions=(*(self.actions or ()), action)[-KEPT_ACTIONS:])
 
-    def with_own_failure(self) -> Self:
-        """Add an attempt that never left our side."""
-        return replace(self, own_failures=self.own_failures + 1)
+    def with_own_failure(self, *, is_bounded: bool = True) -> Self:
+        """Add an attempt that never left our side; what is not bounded makes the next wait longer only."""
+        own_failures = self.own_failures + 1
+        if not is_bounded:
+            own_failures = max(self.own_failures, min(own_failures, _PATIENT_FAILURES))
+        return replace(self, own_failures=own_failures)
 
     def with_circuit_wait(self) -> Self:
         return replace(self, circuit_waits=self.circuit_waits + 1)

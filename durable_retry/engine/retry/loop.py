@@ -42,8 +42,12 @@ from durable_retry.engine.retry.decide import (
 )
 from durable_retry.engine.retry.history import AttemptOutcome, History, PastWait, WaitKind, end_of
 
-TRANSPORT_SECONDS: Final = 5.0
+TRANSPORT_SECONDS: Final = 15.0
 """Added to an attempt's time limit for a probe's lease: the way from the permit to the call, and back."""
+
+_QUEUES_GROW: Final = 2
+"""A lease has room for so many times as long as the attempt was on its way when it was blocked: it is queued
+once more before it begins. One that begins later asks again (`AdmissionState.at_begin`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +63,22 @@ type Blocked = Refused | NeedsProbe | BudgetPostponed | NeedsSlot
 """What blocks an attempt; none is counted."""
 
 
+def lease_seconds_of(operation: Retryable, margin_seconds: float, on_its_way: timedelta) -> float:
+    """Return the lease of an attempt that was on its way for so long when it was blocked."""
+    queued_seconds = _QUEUES_GROW * on_its_way.total_seconds()
+    return operation.timeouts.attempt_seconds + margin_seconds + queued_seconds
+
+
 def probe_message(
-    operation: Retryable, attempt: int, settings: CircuitSettings, now: datetime
+    operation: Retryable,
+    attempt: int,
+    settings: CircuitSettings,
+    now: datetime,
+    *,
+    on_its_way: timedelta = timedelta(),
 ) -> PermitMessage:
     """Return the request to the circuit's entity for a probe's permit, by the worker's settings."""
-    lease_seconds = operation.timeouts.attempt_seconds + TRANSPORT_SECONDS
+    lease_seconds = lease_seconds_of(operation, TRANSPORT_SECONDS, on_its_way)
     return PermitMessage(ProbeRequest(operation.operation_id, attempt, now, lease_seconds), settings)
 
 
@@ -73,14 +88,20 @@ def lease_id_of(operation: Retryable, attempt: int) -> str:
 
 
 def slot_request(
-    operation: Retryable, attempt: int, admission: AdmissionState, needed: NeedsSlot, now: datetime
+    operation: Retryable,
+    attempt: int,
+    admission: AdmissionState,
+    needed: NeedsSlot,
+    now: datetime,
+    *,
+    on_its_way: timedelta = timedelta(),
 ) -> SlotRequest:
     """Return the request to the entity `call_limiter` for a slot, by the worker's limits."""
     deadline_at, timeouts = operation.deadline_at, operation.timeouts
     latest = None if deadline_at is None else (latest_start(deadline_at, timeouts) - now).total_seconds()
     return SlotRequest(
         lease_id=lease_id_of(operation, attempt),
-        lease_seconds=timeouts.attempt_seconds + LEASE_MARGIN_SECONDS,
+        lease_seconds=lease_seconds_of(operation, LEASE_MARGIN_SECONDS, on_its_way),
         settings=needed.settings,
         reserved=admission.start_reserved,
         latest_seconds=latest,
@@ -202,32 +223,36 @@ def after(
     now: datetime,
     *,
     step_at: str | None = None,
+    on_its_way: timedelta = timedelta(),
 ) -> tuple[RetryState, Action]:
     """Return the state after a result, of an attempt or of the circuit's entity, and what to do now.
 
-    `step_at` is the dependency of the step that the result is about; None when it is about the attempt.
+    Args:
+        step_at: The dependency of the step that the result is about; None when it is about the attempt.
+        on_its_way: How long after it was asked for the result came.
     """
     if step_at is None:
-        moved, action = _after(operation, state, result, now)
+        moved, action = _after(operation, state, result, now, on_its_way)
         has_ended = isinstance(result, AttemptOutcome | WorkerFailed)
         return replace(moved, step=None if has_ended else state.step), action
     at_step = replace(state, admission=state.admission_at(step_at))
     # An operation or an event of the outbox: both are dataclasses.
     called: Retryable = replace(cast("Any", operation), dependency=step_at)
-    moved, action = _after(called, at_step, result, now)
+    moved, action = _after(called, at_step, result, now, on_its_way)
     held = StepAdmission(step_at, moved.admission)
     return replace(moved, admission=_uncounted(state.admission), step=held), action
 
 
 def _after(
-    operation: Retryable, state: RetryState, result: LapResult, now: datetime
+    operation: Retryable, state: RetryState, result: LapResult, now: datetime, on_its_way: timedelta
 ) -> tuple[RetryState, Action]:
     match result:
         case AttemptOutcome():
             decision = after_attempt(operation, state.history, result, now, state.due_at)
             history = record(_with_late_start(state, result), result, _with_late_turn(decision, result, now))
             history = _with_its_way(history, state, result)
-            if result.counted and not result.is_clear_refusal(operation.handler):
+            is_clear = result.is_clear_refusal(operation.handler)
+            if result.may_answer_until is not None or (result.counted and not is_clear):
                 history = history.with_unclear_end()
             left = AdmissionState(waiting=_is_counted_waiting(state.admission))
             if not result.counted:
@@ -243,12 +268,14 @@ def _after(
             admission, attempt = replace(state.admission, slot=None), state.history.next_attempt
             action: Action
             if isinstance(result, NeedsProbe):
-                message = probe_message(operation, attempt, result.settings, now)
+                message = probe_message(operation, attempt, result.settings, now, on_its_way=on_its_way)
                 action = RequestProbe(message, result.limit_key)
             else:
                 # The answer may come late: its instant would put the attempt behind others that came since.
                 admission = replace(admission, slot_since=admission.slot_since or admission.due_at or now)
-                action = RequestSlot(slot_request(operation, attempt, admission, result, now))
+                request = slot_request(operation, attempt, admission, result, now, on_its_way=on_its_way)
+                ends_at = now + timedelta(seconds=request.lease_seconds)
+                admission, action = replace(admission, slot_ends_at=ends_at), RequestSlot(request)
             return replace(state, admission=admission), action
         case Permitted():
             return RetryState(state.history, replace(state.admission, permit=result), now), AttemptNow()
@@ -323,7 +350,7 @@ def _after_refusal(
     now: datetime,
 ) -> tuple[RetryState, Action]:
     decision = while_blocked(operation, blocked, now)
-    history, admission = state.history, replace(state.admission, permit=None, slot=None)
+    history, admission = state.history, state.admission.without_lease()
     match blocked:
         case Refused():
             admission = replace(admission, waiting=True)

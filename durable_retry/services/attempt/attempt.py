@@ -183,6 +183,7 @@ async def _make_attempt(
             category=Category.TRANSIENT,
             error=f"dependency {operation.dependency} is not configured here any more",
             counted=False,
+            missing=True,
         )
     plan = Plan(operation, number, dependency, limit)
     if (outcome := _too_late(plan)) is not None:
@@ -205,7 +206,7 @@ async def _run_handler(plan: Plan, name: str, gate: StepGate, unsent: Collection
     handler = find_handler(name)
     if handler is None:
         error = f"handler {name} is not registered here any more"
-        return plan.outcome(category=Category.TRANSIENT, error=error, counted=False)
+        return plan.outcome(category=Category.TRANSIENT, error=error, counted=False, missing=True)
     async with gate.held_open():
         run = partial(attempt_handler, handler=handler, gate=gate)
         if handler.repeatable is False:
@@ -221,7 +222,9 @@ async def _run_counted_handler(
         return started
     # The time that our own storage took must not count against the handler.
     begun = replace(started, limit=start_clock(plan.operation))
-    mark = SentMark(begun.operation.life, plan.number, unsent) if sends_once(plan, handler) else None
+    mark = None
+    if sends_once(plan, handler):
+        mark = SentMark(begun.operation.life, plan.number, unsent, begun.limit.answers_until)
     run = run if mark is None else partial(run, mark=mark.write)
     outcome = _too_late(begun) or await _with_marker(begun, run, mark)
     if _is_there(mark) or not outcome.counted:
@@ -261,10 +264,16 @@ async def _with_marker(
 async def _at_most_once(
     plan: Plan, make: Callable[[Plan], Awaitable[AttemptOutcome]], unsent: Collection[str]
 ) -> AttemptOutcome:
-    """Make an attempt that must not be made twice; a second execution returns the outcome of the first."""
-    life, started_at, execution = plan.operation.life, plan.limit.started_at, uuid4().hex
+    """Make an attempt that must not be made twice; a second execution returns the outcome of the first.
+
+    While the first may still answer, the second says so, and is made again later.
+    """
+    life, execution = plan.operation.life, uuid4().hex
+    now, ends_at = plan.limit.started_at, plan.limit.answers_until
     try:
-        marked = await insert_marker(life, plan.number, now=started_at, execution=execution, unsent=unsent)
+        marked = await insert_marker(
+            life, plan.number, now=now, ends_at=ends_at, execution=execution, unsent=unsent
+        )
     except OvertakenError as error:
         return plan.outcome(category=Category.AMBIGUOUS, error=str(error))
     except (AzureError, StorageRefusedError, ContendedError) as error:

@@ -6,6 +6,7 @@ A request that must not be sent twice goes after its mark: in a step the step's 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 from uuid import uuid4
 
@@ -80,6 +81,7 @@ class SentMark:
         life: Of the run whose attempt it is.
         attempt: Its number, from 1.
         unsent: Earlier executions that sent nothing although their marker may be there.
+        ends_at: Until when this one may note its outcome; None when that is not known.
         execution: Names this one.
         is_there: Whether it is written.
     """
@@ -87,6 +89,7 @@ class SentMark:
     life: Life
     attempt: int
     unsent: Collection[str] = ()
+    ends_at: datetime | None = None
     execution: str = field(default_factory=lambda: uuid4().hex)
     is_there: bool = False
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -106,6 +109,7 @@ class SentMark:
                     self.life,
                     self.attempt,
                     now=clock.now(),
+                    ends_at=self.ends_at,
                     execution=self.execution,
                     unsent=self.unsent,
                     part=SENT,

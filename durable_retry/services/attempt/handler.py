@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from durable_retry import clock
 from durable_retry.engine.base.foreign import look, name_of
+from durable_retry.engine.base.json_forms import to_rfc3339
 from durable_retry.engine.base.names import Category
 from durable_retry.engine.base.text import counted, cut_text
 from durable_retry.engine.base.validation import InvalidInputError
@@ -331,6 +332,11 @@ def _result_document(returned: Any, adapter: TypeAdapter[Any], dependency: Depen
 
 def outcome_of_marked(plan: Plan, marked: Marked) -> AttemptOutcome:
     """Return the outcome of an attempt that an earlier execution made, as far as that is known."""
+    if marked.outcome is None and marked.ends_at is not None and clock.now() < marked.ends_at:
+        until = f"an earlier execution of it may answer until {to_rfc3339(marked.ends_at)}"
+        return plan.outcome(
+            category=Category.AMBIGUOUS, error=until, counted=False, may_answer_until=marked.ends_at
+        )
     if marked.outcome is None:
         return plan.outcome(category=Category.AMBIGUOUS, error=SENT_BEFORE)
     return in_run_of_plan(AttemptOutcome.from_json(marked.outcome), marked.run, plan)

@@ -4,7 +4,7 @@ A `Plan` is what an attempt calls, how much time it has, and how its errors are 
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import httpx
@@ -30,6 +30,8 @@ from durable_retry.services.attempt.http_client import BoundedResponse, EscapedB
 from durable_retry.services.attempt.http_pool import SendProgress
 from durable_retry.settings.configuration import app_settings
 
+_NOTED_WITHIN: Final = timedelta(seconds=5)
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptClock:
@@ -38,6 +40,11 @@ class AttemptClock:
     started_at: datetime
     started_seconds: float
     seconds: float
+
+    @property
+    def answers_until(self) -> datetime:
+        """Until when the outcome of the attempt may be noted, by the clock of another worker."""
+        return self.started_at + timedelta(seconds=self.seconds) + _NOTED_WITHIN
 
     @property
     def elapsed_ms(self) -> float:

@@ -231,15 +231,26 @@ class CircuitCache:
 
     def _probe_permit(self, admission: AdmissionState, now: datetime) -> Permitted | None:
         """Return the permit of a probe that may go; None without one."""
-        probe = None if admission.permit is None else admission.valid_permit(now)
+        probe = admission.permit
         paused_until = self.buffer.here.throttled_until
         if probe is None or paused_until is None or paused_until <= now:
             return probe
-        # The circuit granted it before the pause was reported. Its lease goes back to it.
+        # The circuit granted it before the pause was reported.
+        self._give_back(probe, now)
+        return None
+
+    def _give_back(self, probe: Permitted, now: datetime) -> None:
         self.buffer.ended(
             CallHealth.SILENT, now, epoch=probe.epoch, duration_seconds=0.0, lease_id=probe.lease_id
         )
-        return None
+
+    def at_begin(self, admission: AdmissionState, attempt_seconds: float) -> AdmissionState:
+        """Return what an attempt that begins now has of its admission; a late probe is given back."""
+        now = self.now()
+        begun = admission.at_begin(now, attempt_seconds)
+        if admission.permit is not None and begun.permit is None:
+            self._give_back(admission.permit, now)
+        return begun
 
     def circuit_permit(self, operation_id: str, now: datetime, *, waiting: bool) -> Permit:
         if not self.settings.circuit.enabled:
@@ -347,6 +358,8 @@ async def enter_circuit(
     """Return an operation's circuit, and whether an attempt may be made now, see `CircuitCache.enter`."""
     key = operation.limit_key
     circuit = circuit_of(hub, dependency, key)
+    if admission.permit is not None or admission.slot is not None:
+        admission = circuit.at_begin(admission, operation.timeouts.attempt_seconds)
     answer = await circuit.enter(operation.operation_id, attempt, admission, limit_key=key)
     if isinstance(answer, Permitted) and answer.in_share and admission.ahead is not None:
         # Else the limiter would keep a slot for it. Where the message is lost, it does so for half a second.

@@ -13,8 +13,8 @@ Those of attempts are for requests that the dependency does not deduplicate, and
 
     insert marker (if absent) --> call --> write the outcome; delete the marker when nothing was sent
           |                        |            |
-       crash: the attempt       crash: the next execution finds a marker
-       is made again            without outcome: ambiguous, never sent again
+       crash: the attempt       crash: the next execution finds a marker without outcome: it waits for as long
+       is made again            as that may come, and is ambiguous then; never sent again
 
 The marker holds the name of its execution. An insert can take effect although its answer is lost, or is 503
 in every try; what is then read back has the name of this execution. One that cannot read it back sends
@@ -64,7 +64,7 @@ from uuid import uuid4
 from azure.core.exceptions import AzureError
 
 from durable_retry.engine.base.errors import StorageRefusedError
-from durable_retry.engine.base.json_forms import to_rfc3339
+from durable_retry.engine.base.json_forms import instant_in, to_rfc3339
 from durable_retry.engine.base.trace_context import TraceContext
 from durable_retry.engine.operations.keys import Life, Met, run_of
 from durable_retry.engine.operations.steps import OvertakenError
@@ -92,6 +92,7 @@ class Marked:
 
     run: int  # its run
     outcome: dict[str, Any] | None  # its outcome; None when it was never written
+    ends_at: datetime | None = None  # until when it may write it; None when that is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class _Marker:
     owner: str  # of a commit; else that of all in its partition
     execution: str = ""
     outcome: str = ""
+    ends_at: datetime | None = None
 
 
 def _kept_or(mine: _Marker, life: Life, known: _Marker | None) -> _Marker:
@@ -119,18 +121,23 @@ async def insert_marker(
     attempt: int,
     *,
     now: datetime,
+    ends_at: datetime | None = None,
     execution: str = "",
     unsent: Collection[str] = (),
     part: str = "",
 ) -> Marked | None:
     """Insert the marker of one attempt, or of a part of it; None when this execution may send it.
 
-    Markers of `unsent` executions, which sent nothing, are taken over. `execution` is a name that no other
-    has; "" makes one.
+    Markers of `unsent` executions, which sent nothing, are taken over.
+
+    Args:
+        ends_at: Until when this execution may write its outcome; None when that is not known.
+        execution: A name that no other has; "" makes one.
     """
     keys, execution = _keys_of_marker(life.owner, attempt, part), execution or uuid4().hex
     row = {"marked_at": to_rfc3339(now), "run": str(life.run), "execution": execution}
-    mine = _Marker(life.run, life.owner, execution)
+    row |= {} if ends_at is None else {"ends_at": to_rfc3339(ends_at)}
+    mine = _Marker(life.run, life.owner, execution, ends_at=ends_at)
 
     def rule(known: _Marker | None) -> _Marker:
         return mine if known is not None and known.execution in unsent else _kept_or(mine, life, known)
@@ -145,7 +152,7 @@ async def insert_marker(
 
 
 def _marked(marker: _Marker) -> Marked:
-    return Marked(marker.run, json.loads(marker.outcome) if marker.outcome else None)
+    return Marked(marker.run, json.loads(marker.outcome) if marker.outcome else None, marker.ends_at)
 
 
 async def find_marked(life: Life, attempt: int, part: str, unsent: Collection[str]) -> Marked | None:
@@ -168,6 +175,7 @@ def _read_marker(owner: str, row: tables.Row) -> _Marker:
         owner=str(row.get("owner", owner)),
         execution=str(row.get("execution")),
         outcome=contents.unpacked("outcome", row),
+        ends_at=instant_in(row, "ends_at"),
     )
 
 

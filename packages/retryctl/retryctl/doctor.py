@@ -4,7 +4,7 @@ With `--stuck` it lists what should have gone on and has not.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -86,8 +86,11 @@ QUIET_AFTER: Final = timedelta(minutes=10)
 """A handler's time limit is not known here; the host ends it after `functionTimeout`, five minutes."""
 
 _STUCK: Final[Mapping[str, str]] = {
-    "pending": "its start was lost: submit it again under its key, which starts it once",
-    "running": "its attempt does not end: start the app's workers anew, which repeats it under its number",
+    "pending": "its start is queued or was lost: submit it again under its key, which starts it once",
+    "running": (
+        "its attempt is queued, or does not end: where none ends, start the app's workers anew, which "
+        "repeats it under its number"
+    ),
 }
 _WAITS: Final = (
     *("scheduled", "paused"),
@@ -102,7 +105,12 @@ def _list_stuck(api: Api, screen: Screen) -> int:
         each["name"]: timedelta(seconds=each["timeouts"]["attempt_seconds"])
         for each in api.ask("GET dependencies")["items"]
     }
-    late = {each["instance_id"]: each for status in (*_STUCK, *_WAITS) for each in _late(api, status, limits)}
+    handlers = {each["name"] for each in api.ask("GET handlers")["items"]}
+    late = {
+        each["instance_id"]: each
+        for status in (*_STUCK, *_WAITS)
+        for each in _late(api, status, limits, handlers)
+    }
     for one in api.ask("GET diagnoses/stuck")["items"]:
         given_up = _row(
             one["instance_id"], datetime.fromisoformat(one["since"]), f"no nudge moves it: {_NOT_MOVED}"
@@ -127,12 +135,28 @@ def _row(instance_id: str, due_at: datetime, why: str) -> dict[str, Any]:
     }
 
 
-def _late(api: Api, status: str, limits: Mapping[str, timedelta]) -> Iterator[dict[str, Any]]:
+def _late(
+    api: Api, status: str, limits: Mapping[str, timedelta], handlers: Collection[str]
+) -> Iterator[dict[str, Any]]:
     for one in api.pages("operations", {"status": status}, None)["items"]:
-        due_at = _due_at(one, limits)
-        if due_at is not None and now() - due_at > LATE_AFTER:
-            names = {name: one[name] for name in ("status", "dependency", "key")}
+        names = {name: one[name] for name in ("status", "dependency", "key")}
+        due_at, missing = _due_at(one, limits), _missing(one, limits, handlers)
+        if missing is not None:
+            yield names | _row(one["operation_id"], datetime.fromisoformat(one["updated_at"]), missing)
+        elif due_at is not None and now() - due_at > LATE_AFTER:
             yield names | _row(one["operation_id"], due_at, _STUCK.get(status, _WAITS_TOO_LONG))
+
+
+def _missing(
+    operation: Mapping[str, Any], dependencies: Collection[str], handlers: Collection[str]
+) -> str | None:
+    """Return what an operation waits for that the app does not have; None where it has all."""
+    handler = operation.get("handler")
+    if handler is not None and handler not in handlers:
+        return f"handler {handler} is not registered: deploy it again, or cancel"
+    if operation["dependency"] not in dependencies:
+        return f"dependency {operation['dependency']} is not configured: put it back, or cancel"
+    return None
 
 
 def _due_at(operation: Mapping[str, Any], limits: Mapping[str, timedelta]) -> datetime | None:

@@ -210,6 +210,8 @@ def operations(
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("/dependencies"):
             return httpx.Response(200, json={"items": [payments]})
+        if request.url.path.endswith("/handlers"):
+            return httpx.Response(200, json={"items": [{"name": "ship", "dependency": "payments"}]})
         if request.url.path.endswith("/diagnoses/stuck"):
             since = {"since": "2026-11-21T11:50:00Z"}
             stuck = [
@@ -265,7 +267,6 @@ def test_what_may_still_go_on_is_not_stuck(
     ("status", "more", "late"),
     [
         ("running", {"handler": "ship"}, False),
-        ("running", {"dependency": "removed"}, False),
         ("waiting_order", {"waits": [{"until": "2026-11-21T11:59:00Z"}]}, False),
         ("waiting_order", {"waits": [{"until": "2026-11-21T11:57:00Z"}]}, True),
     ],
@@ -276,6 +277,23 @@ def test_a_turn_is_due_when_the_app_itself_says(
     monkeypatch.setattr(doctor, "now", lambda: NOW)
     row = (status, "2026-11-21T11:00:00Z", "2026-11-21T11:55:00Z", None)
     assert run(operations(row, **more), "--stuck")[0] == late
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"dependency": "removed"}, "dependency removed is not configured: put it back, or cancel"),
+        ({"handler": "gone"}, "handler gone is not registered: deploy it again, or cancel"),
+    ],
+)
+def test_what_waits_for_something_that_the_app_does_not_have_is_named_though_it_is_not_late(
+    monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], why: str
+) -> None:
+    monkeypatch.setattr(doctor, "now", lambda: NOW)
+    row = ("waiting_retry", "2026-11-21T11:00:00Z", "2026-11-21T11:55:00Z", "2026-11-21T12:05:00Z")
+    code, text = run(operations(row, **more), "--stuck", "--json")
+    (item,) = json.loads(text)["items"]
+    assert (code, item["why"]) == (1, why)
 
 
 def test_what_no_nudge_moves_is_listed_once_whatever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,7 +237,7 @@ async def test_a_handler_that_is_gone_costs_no_attempt() -> None:
     outcome = await make_attempt(
         an_operation(handler="gone", request=None, dependency="safe", deadline_at=None), 1
     )
-    assert (outcome.category, outcome.counted) == (Category.TRANSIENT, False)
+    assert (outcome.category, outcome.counted, outcome.missing) == (Category.TRANSIENT, False, True)
 
 
 async def test_models_writes_and_events_travel_as_json() -> None:

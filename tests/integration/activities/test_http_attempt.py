@@ -146,7 +146,7 @@ async def test_after_the_deadline_nothing_is_sent(key: str, target: Target) -> N
 @pytest.mark.shows("A21")
 async def test_a_dependency_that_is_gone_from_the_file_costs_no_attempt(key: str) -> None:
     outcome = await attempted(key, "/echo", dependency="gone")
-    assert (outcome.category, outcome.counted) == (Category.TRANSIENT, False)
+    assert (outcome.category, outcome.counted, outcome.missing) == (Category.TRANSIENT, False, True)
 
 
 @pytest.mark.shows("D12")
@@ -229,6 +229,24 @@ class TestUnprotected:
             *(attempted(key, "/slow/9", dependency="unsafe", query=query) for _ in range(2))
         )
         assert {outcome.category for outcome in outcomes} == {None, Category.AMBIGUOUS}
+        second = next(outcome for outcome in outcomes if outcome.category is Category.AMBIGUOUS)
+        assert second.may_answer_until is not None, "the first does"
+        assert await attempted(key, "/slow/9", dependency="unsafe", query=query) in outcomes
+
+    @pytest.mark.shows("A3")
+    async def test_what_has_not_answered_in_its_time_is_ambiguous(
+        self, key: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as dies:
+            dies.setattr(http_attempt, "send", AsyncMock(side_effect=asyncio.CancelledError))
+            with pytest.raises(asyncio.CancelledError):
+                await attempted(key, "/echo", dependency="unsafe")
+        early = await attempted(key, "/echo", dependency="unsafe")
+        assert (early.category, early.counted) == (Category.AMBIGUOUS, False)
+        began = clock.now()
+        with clock.reading(lambda: began + timedelta(seconds=16)):
+            late = await attempted(key, "/echo", dependency="unsafe")
+        assert (late.category, late.counted) == (Category.AMBIGUOUS, True)
 
     async def test_a_connection_that_was_never_made_may_be_tried_again(self, key: str) -> None:
         for number in (1, 2):

@@ -414,3 +414,45 @@ def test_an_outcome_without_such_a_step_has_the_form_of_before() -> None:
     assert "step_failures" not in History().to_json()
     failed = an_outcome(step=a_step(2))
     assert AttemptOutcome.from_json(failed.to_json()) == failed
+
+
+MISSING = an_outcome(error="dependency payments is not configured here any more", counted=False, missing=True)
+UNDER_WAY = an_outcome(
+    Category.AMBIGUOUS, error="may answer until 13:00", counted=False, may_answer_until=after(3_600)
+)
+
+
+@pytest.mark.parametrize("outcome", [MISSING, UNDER_WAY], ids=["missing", "under way"])
+@pytest.mark.shows("A20", "A21")
+def test_what_is_still_to_come_is_waited_for_however_often_it_was_not_there(outcome: AttemptOutcome) -> None:
+    history, now, seconds = History(), NOON, 0.0
+    for _ in range(200):
+        decision = after_attempt(an_operation(deadline_in=None), history, outcome, now)
+        assert isinstance(decision, Wait)
+        assert decision.kind is WaitKind.OWN_FAILURE
+        assert str(outcome.error) in decision.reasons[0]
+        history, now, seconds = record(history, outcome, decision), decision.until, decision.delay_seconds
+    assert seconds >= (150 if outcome is MISSING else 1)
+    own = an_outcome(error="its marker was not written", counted=False)
+    assert isinstance(after_attempt(an_operation(deadline_in=None), history, own, now), Wait)
+    assert (history.attempt_count, history.next_attempt) == (0, 1)
+
+
+def test_what_is_missing_is_waited_for_until_the_deadline() -> None:
+    decision = after_attempt(an_operation(deadline_in=2), History(), MISSING, NOON)
+    assert isinstance(decision, DeadLetter)
+    assert decision.reason is DeadLetterReason.DEADLINE_EXCEEDED
+    assert "is not configured here any more" in decision.detail
+
+
+def test_what_may_still_answer_is_looked_for_when_it_can_answer_no_more() -> None:
+    ends_soon = replace(UNDER_WAY, may_answer_until=after(7))
+    decision = after_attempt(an_operation(), History(own_failures=9), ends_soon, NOON)
+    assert isinstance(decision, Wait)
+    assert decision.until == after(7)
+
+
+def test_what_may_still_answer_when_the_deadline_passes_may_have_taken_effect() -> None:
+    decision = after_attempt(an_operation(deadline_in=2), History(), UNDER_WAY, NOON)
+    assert isinstance(decision, DeadLetter)
+    assert decision.reason is DeadLetterReason.AMBIGUOUS_OUTCOME

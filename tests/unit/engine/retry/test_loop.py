@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Final
 
 import pytest
 
@@ -25,6 +26,7 @@ from durable_retry.engine.retry.history import (
     end_of,
 )
 from durable_retry.engine.retry.loop import (
+    TRANSPORT_SECONDS,
     AttemptNow,
     Blocked,
     BlockedStep,
@@ -94,18 +96,45 @@ def test_nothing_else_blocks_an_attempt(document: dict[str, object]) -> None:
         union_from_json(Blocked, document)
 
 
-def test_a_permit_holds_until_its_lease_expires() -> None:
-    state = AdmissionState(permit=LEASE)
-    assert state.valid_permit(NOON + in_seconds(14.9)) == LEASE
-    assert state.valid_permit(NOON + in_seconds(15)) is None
-    assert AdmissionState(permit=Permitted(3)).valid_permit(NOON) == Permitted(3)
+WITH_PROBE: Final = AdmissionState(permit=Permitted(3, "op-test:2", NOON + in_seconds(25)))
+WITH_SLOT: Final = AdmissionState(slot=Slot("op-test:1", NOON), slot_ends_at=NOON + in_seconds(25))
+
+
+@pytest.mark.parametrize("lent", [WITH_PROBE, WITH_SLOT], ids=["probe", "slot"])
+def test_an_attempt_that_was_queued_goes_by_its_lease_only_if_it_can_end_within_it(
+    lent: AdmissionState,
+) -> None:
+    assert lent.at_begin(NOON + in_seconds(15), 10) == lent
+    assert lent.at_begin(NOON + in_seconds(15.1), 10) == AdmissionState()
+
+
+@pytest.mark.parametrize("without", [AdmissionState(permit=Permitted(3)), AdmissionState(slot=Slot())])
+def test_what_was_granted_without_a_lease_does_not_expire(without: AdmissionState) -> None:
+    assert without.at_begin(NOON + in_seconds(3_600), 10) == without
 
 
 def test_a_probe_is_asked_for_the_time_of_an_attempt_and_some_room() -> None:
     message = probe_message(an_operation(), 2, CircuitSettings(), NOON)
-    assert message.request.lease_seconds == an_operation().timeouts.attempt_seconds + 5
+    assert message.request.lease_seconds == an_operation().timeouts.attempt_seconds + TRANSPORT_SECONDS
     assert message.request.lease_id == "op-test:2"
     assert PermitMessage.from_json(message.to_json()) == message
+
+
+@pytest.mark.parametrize(
+    "blocked", [NeedsProbe(CircuitSettings()), NeedsSlot(LimitSettings(max_concurrency=1))]
+)
+def test_a_lease_has_room_for_the_queue_that_the_blocked_attempt_was_in(
+    blocked: NeedsProbe | NeedsSlot,
+) -> None:
+    seconds = []
+    for queued in (0, 90):
+        state, action = after(an_operation(), RetryState(), blocked, NOON, on_its_way=in_seconds(queued))
+        assert isinstance(action, RequestProbe | RequestSlot)
+        request = action.message.request if isinstance(action, RequestProbe) else action.request
+        seconds.append(request.lease_seconds)
+        if isinstance(blocked, NeedsSlot):
+            assert state.admission.slot_ends_at == NOON + in_seconds(request.lease_seconds)
+    assert seconds[1] == seconds[0] + 180
 
 
 def a_wait(before_attempt: int, seconds: float, kind: WaitKind = WaitKind.CIRCUIT) -> PastWait:
@@ -440,3 +469,12 @@ def test_an_attempt_that_never_left_keeps_its_age(result: LapResult) -> None:
     _, again = after(an_operation(), state, needed, NOON + in_seconds(22))
     assert isinstance(again, RequestSlot)
     assert again.request.due_at == NOON
+
+
+def test_an_attempt_that_may_still_answer_may_have_acted_and_counts_nothing() -> None:
+    until = NOON + in_seconds(300)
+    under_way = an_outcome(Category.AMBIGUOUS, error="it runs", counted=False, may_answer_until=until)
+    state, action = after(an_operation(), RetryState(), under_way, NOON)
+    assert isinstance(action, Wait)
+    assert state.may_have_acted
+    assert (state.history.attempt_count, state.history.own_failures) == (0, 1)

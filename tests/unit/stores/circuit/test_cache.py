@@ -18,7 +18,7 @@ from durable_retry.engine.facts import LimitsRead
 from durable_retry.engine.limits.limiter import Slot
 from durable_retry.engine.limits.settings import KeyLimits, LimitSettings, NeedsSlot
 from durable_retry.engine.retry.admission import AdmissionState
-from durable_retry.engine.retry.loop import Blocked, NeedsProbe, probe_message
+from durable_retry.engine.retry.loop import TRANSPORT_SECONDS, Blocked, NeedsProbe, probe_message
 from durable_retry.stores.circuit import cache
 from durable_retry.stores.circuit.cache import CircuitCache, enter_circuit
 from durable_retry.telemetry.facts import subscribe
@@ -171,8 +171,9 @@ async def test_a_probe_whose_lease_expired_does_not_go() -> None:
     stage.moment.pass_(30)
     lease = await granted(stage)
     stage.moment.pass_(16)
-    answer = await ask(stage, admission=AdmissionState(waiting=True, permit=lease))
-    assert isinstance(answer, NeedsProbe)
+    late = stage.copy.at_begin(AdmissionState(waiting=True, permit=lease), 10)
+    assert isinstance(await ask(stage, admission=late), Refused)
+    assert stage.shared.breaker.leases == (), "the next one need not wait for its end"
     stage.copy.reporting.close()
 
 
@@ -181,7 +182,7 @@ async def granted(stage: Copies) -> Permitted:
     message = probe_message(an_operation(operation_id="op-1"), 1, FRAGILE, stage.moment.now())
     stage.shared.breaker, answer = message.apply(stage.shared.breaker, stage.moment.now())
     assert isinstance(answer, Permitted)
-    assert answer.lease_expires_at == stage.moment.now() + timedelta(seconds=15)
+    assert answer.lease_expires_at == stage.moment.now() + timedelta(seconds=10 + TRANSPORT_SECONDS)
     return answer
 
 
