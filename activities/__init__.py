@@ -14,7 +14,9 @@ from durable_retry.runtime.binding import add_activity
 ACTIVITIES: Final[Mapping[str, tuple[str, ...]]] = {
     "operation": (names.ATTEMPT, names.COMMIT, names.DEAD_LETTER),
     "outbox": (names.OUTBOX_PENDING, names.PUBLISH, names.OUTBOX_GIVE_UP),
-    "upkeep": (names.REMOVE_PAST, names.LOOK_AT_LANE, names.WAKE_WAITING, names.DIAGNOSE),
+    "upkeep": (
+        *(names.REMOVE_PAST, names.LOOK_AT_LANE, names.WAKE_WAITING, names.DIAGNOSE, names.PASS_QUEUE),
+    ),
     "workflows": (
         names.SUBMIT,
         names.BATCH_STEP,
@@ -30,6 +32,7 @@ ACTIVITIES: Final[Mapping[str, tuple[str, ...]]] = {
 _WITHOUT_HUB: Final = frozenset(
     {
         names.DIAGNOSE,
+        names.PASS_QUEUE,
         names.COMMIT,
         names.DEAD_LETTER,
         names.OUTBOX_PENDING,

@@ -203,14 +203,14 @@ def _make_one_lap(run: Run) -> Turns[dict[str, Any] | None]:
 
 def _make_attempt(run: Run) -> Turns[Decision]:
     while True:
+        asked_at, step_at = run.now, None
         answer = yield from _call_attempt(run)
-        step_at = None
         if isinstance(answer, BlockedStep):
             step_at, answer = answer.dependency, answer.blocked
         asking = Asking(run.signals, run.operation, step_at or run.operation.dependency)
         if isinstance(answer, NeedsProbe) and run.state.admission_at(step_at).permit is not None:
             answer = lease_expired(run.now)
-        action = run.follow(answer, step_at)
+        action = run.follow(answer, step_at, run.now - asked_at)
         if isinstance(action, RequestProbe):
             permit = yield from request_probe(asking, action)
             action = run.follow(permit, step_at)
@@ -223,15 +223,20 @@ def _make_attempt(run: Run) -> Turns[Decision]:
 
 def _call_attempt(run: Run) -> Turns[AttemptOutcome | WorkerFailed | Blocked | BlockedStep]:
     # A failure of the activity itself is an answer too.
-    run.show(OperationState.RUNNING)
-    call = run.attempt_call()
+    call, asked_at = run.attempt_call(), run.now
     answer: AttemptOutcome | WorkerFailed | Blocked | BlockedStep
-    called: task.Task[Any] = run.ctx.call_activity(function_name(ATTEMPT), input=call.to_json())
+
+    def ask() -> task.Task[Any]:
+        if run.now > asked_at:
+            run.note_lost_answer(asked_at)
+        run.show(OperationState.RUNNING)
+        called: task.Task[Any] = run.ctx.call_activity(function_name(ATTEMPT), input=call.to_json())
+        return called
+
+    called = yield from run.signals.answer(ask, stopped_by=CANCEL_EVENT)
     try:
-        if (yield from run.signals.answered(called)):
-            answer = attempt_answer_of(called.get_result(), call.attempt)
-        else:
-            answer = WorkerFailed("its answer was lost")
+        lost = WorkerFailed("its answer was lost")
+        answer = lost if called is None else attempt_answer_of(called.get_result(), call.attempt)
     except task.TaskFailedError as error:
         answer = WorkerFailed(f"the worker failed: {error.details.error_type}")
         # The instance may hold another input.

@@ -110,8 +110,10 @@ def _look(run: Run) -> Turns[None]:
 
 
 def _looked_at(run: Run, looked: dict[str, Any]) -> Turns[Any]:
-    called: task.Task[Any] = run.ctx.call_activity(function_name(LOOK_AT_LANE), input=looked)
-    if not (yield from run.signals.answered(called)):
+    called = yield from run.signals.answer(
+        lambda: run.ctx.call_activity(function_name(LOOK_AT_LANE), input=looked)
+    )
+    if called is None:
         raise task.TaskFailedError("the answer was lost", TimeoutError())
     return called.get_result()
 

@@ -9,6 +9,7 @@ one destination follow each other; a destination that is down delays another one
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, assert_never
 
 import azure.durable_functions as df
@@ -167,33 +168,36 @@ def _send_one_round(sending: Sending) -> Turns[None]:
     if not due:
         yield from sending.wait()
         return
-    attempts: list[task.Task[Any]] = [
-        sending.ctx.call_activity(function_name(PUBLISH), input=_request_of_delivery(sending, sent))
-        for sent in due
-    ]
-    yield from sending.signals.answered(task.when_all(attempts))
+    asked_at = sending.now
+    attempts = yield from sending.signals.answers([partial(_publish, sending, sent) for sent in due])
+    answered_at = sending.now
     for delivery, attempt in zip(due, attempts, strict=True):
-        yield from _follow_delivery(sending, delivery, _result_of_delivery(delivery, attempt))
+        result = _result_of_delivery(delivery, attempt)
+        yield from _follow_delivery(sending, delivery, result, answered_at - asked_at)
 
 
-def _request_of_delivery(sending: Sending, delivery: Delivery) -> dict[str, Any]:
-    return {
+def _publish(sending: Sending, delivery: Delivery) -> task.Task[Any]:
+    request = {
         "delivery": delivery.to_json(),
         "place": dict(sending.place),
         "attempt": delivery.state.history.next_attempt,
     }
+    called: task.Task[Any] = sending.ctx.call_activity(function_name(PUBLISH), input=request)
+    return called
 
 
-def _result_of_delivery(delivery: Delivery, attempt: task.Task[Any]) -> LapResult:
-    if attempt.is_failed or not attempt.is_complete:
-        return WorkerFailed("the worker failed" if attempt.is_failed else "the answer was lost")
+def _result_of_delivery(delivery: Delivery, attempt: task.Task[Any] | None) -> LapResult:
+    if attempt is None or attempt.is_failed:
+        return WorkerFailed("the answer was lost" if attempt is None else "the worker failed")
     return answer_of(attempt.get_result(), delivery.state.history.next_attempt)
 
 
-def _follow_delivery(sending: Sending, delivery: Delivery, result: LapResult) -> Turns[None]:
+def _follow_delivery(
+    sending: Sending, delivery: Delivery, result: LapResult, on_its_way: timedelta
+) -> Turns[None]:
     """Move a delivery's retry loop on; a probe or a slot is requested at once and used in the next round."""
     give_slot_back(sending.ctx, delivery.lane, delivery.state.admission)
-    state, action = after(delivery.operation, delivery.state, result, sending.now)
+    state, action = after(delivery.operation, delivery.state, result, sending.now, on_its_way=on_its_way)
     asking = Asking(sending.signals, delivery.operation, delivery.lane)
     if isinstance(action, RequestProbe):
         permit = yield from request_probe(asking, action)

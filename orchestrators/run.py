@@ -44,8 +44,10 @@ _HELD_ELSEWHERE: Final = frozenset({OperationState.WAITING_CIRCUIT, OperationSta
 """States that the circuit of a dependency ends, the operation's or that of a step."""
 
 LAPS_PER_HISTORY: Final = 20
-"""Attempts and waits after which the orchestration continues as new: every turn replays all of the history
-before it, so a history without end would make attempt 1,000 a hundred times as dear as attempt 10."""
+"""Attempts and waits after which the orchestration continues as new. On Azure Storage every turn replays the
+history before it: the last of twenty laps would cost twelve times as much as the first."""
+
+_ASKED_AGAIN: Final = "its answer was lost, so it was asked for again"
 
 
 @dataclass(slots=True)
@@ -127,12 +129,16 @@ class Run:
         """Whether an attempt ended without a clear refusal, in this run or an earlier one."""
         return self.operation.acted_before is True or self.state.may_have_acted
 
-    def follow(self, result: LapResult, step_at: str | None = None) -> Action:
+    def follow(
+        self, result: LapResult, step_at: str | None = None, on_its_way: timedelta = timedelta()
+    ) -> Action:
         """Move the retry loop on by a result, of a step at another dependency or not; return what to do."""
         if isinstance(result, AttemptOutcome) and result.run is not None:
             # Another start of the same life came first. Attempts would read the operation in this one's run.
             self.operation, self.input_id = self.operation.in_run(result.run), None
-        self.state, action = after(self.operation, self.state, result, self.now, step_at=step_at)
+        self.state, action = after(
+            self.operation, self.state, result, self.now, step_at=step_at, on_its_way=on_its_way
+        )
         self.waits_for = step_at or self.operation.dependency
         return action
 
@@ -147,6 +153,17 @@ class Run:
         )
         action = PastAction(action=name, at=self.now, by=by, reason=reason)
         self.state = replace(self.state, history=self.state.history.with_action(action))
+
+    def note_lost_answer(self, asked_at: datetime) -> None:
+        """Note as a wait for our own side that an attempt is asked for again."""
+        past = PastWait(
+            before_attempt=self.state.history.next_attempt,
+            kind=WaitKind.OWN_FAILURE,
+            began_at=asked_at,
+            until=self.now,
+            delay_reasons=(_ASKED_AGAIN,),
+        )
+        self.state = replace(self.state, history=self.state.history.with_wait(past))
 
     def status(self, state: OperationState, **more: Any) -> OperationStatus:
         return OperationStatus(

@@ -4,7 +4,7 @@ An activity of our own side that must happen is called again while it fails, wit
 `outbox` read answers of attempts and ask for a probe alike.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -32,6 +32,9 @@ type Turns[T] = Generator[task.Task[Any], Any, T]
 
 _FIRST_WAIT_SECONDS: Final = 2
 _LONGEST_WAIT_SECONDS: Final = 300
+MOST_ASKED: Final = 3
+"""So often the same is asked for, each time after upkeep has seen that the answer before was lost."""
+
 EARLY_BY: Final = timedelta(seconds=1)
 """By how much a timer may fire early: Azure Storage cuts the time for which a message is hidden to whole
 seconds. A timer that asks for so much more cannot fire early."""
@@ -68,18 +71,50 @@ class Signals:
         """Return the data of the event that has come, which may have any form: anyone may send one."""
         return self._awaited.pop(name).get_result()
 
-    def answered(self, asked: task.Task[Any]) -> Turns[bool]:
-        """Wait for what was just asked for; False where a nudge says that its answer was lost.
+    def answer(
+        self, ask: Callable[[], task.Task[Any]], *, stopped_by: str | None = None
+    ) -> Turns[task.Task[Any] | None]:
+        """As `answers`, of one thing."""
+        (answered,) = yield from self.answers([ask], stopped_by=stopped_by)
+        return answered
 
-        Upkeep sends one where nothing came for minutes (`services.upkeep.stuck`). One that speaks of an
-        earlier question has come late, or twice.
+    def answers(
+        self, asks: Sequence[Callable[[], task.Task[Any]]], *, stopped_by: str | None = None
+    ) -> Turns[list[task.Task[Any] | None]]:
+        """Ask for some things, and return the task that answered each: the first that did, if it can be.
+
+        Upkeep sends a nudge where it sees that an answer was lost (`services.upkeep.stuck`); then that is
+        asked for again. What was asked for before is waited for all the same: it may be late and not lost.
+        A nudge that speaks of an earlier question has come late, or twice.
+
+        Args:
+            stopped_by: An event that ends the wait, once something was asked for again.
+
+        Returns:
+            None for what was asked for `MOST_ASKED` times without an answer, or when the wait was ended.
         """
+        asked, events = [[ask()] for ask in asks], [NUDGE_EVENT]
         asked_at = self.ctx.current_utc_datetime.replace(tzinfo=UTC)
-        while not asked.is_complete:
-            yield task.when_any([asked, self.awaited(NUDGE_EVENT)])
-            if not asked.is_complete and is_lost(self.take(NUDGE_EVENT), asked_at):
-                return False
-        return True
+        while waiting := [tasks for tasks in asked if _answer_of(tasks) is None]:
+            may_come = (each for tasks in waiting for each in tasks if not each.is_complete)
+            yield task.when_any([*may_come, *(self.awaited(name) for name in events)])
+            if len(events) > 1 and self.has_come(events[-1]):
+                break
+            if not self.has_come(NUDGE_EVENT) or not is_lost(self.take(NUDGE_EVENT), asked_at):
+                continue
+            if any(len(tasks) >= MOST_ASKED for tasks in waiting):
+                break
+            asked_at = self.ctx.current_utc_datetime.replace(tzinfo=UTC)
+            events = [NUDGE_EVENT, *([] if stopped_by is None else [stopped_by])]
+            for ask, tasks in zip(asks, asked, strict=True):
+                tasks.extend([ask()] if _answer_of(tasks) is None else [])
+        return [_answer_of(tasks) for tasks in asked]
+
+
+def _answer_of(tasks: Sequence[task.Task[Any]]) -> task.Task[Any] | None:
+    """Return the task that answered; one that failed counts when nothing else can answer any more."""
+    answered = (each for each in tasks if each.is_complete and not each.is_failed)
+    return next(answered, tasks[-1] if all(each.is_complete for each in tasks) else None)
 
 
 def is_lost(nudge: Any, asked_at: datetime) -> bool:
@@ -153,7 +188,7 @@ def call_until_success(
     wait: OwnWait | None = None,
     is_answer: Callable[[Any], bool] = lambda _: True,
 ) -> Turns[Any]:
-    """Call an activity until it answers, once more where its answer was lost.
+    """Call an activity until it answers.
 
     For what only our own storage can fail. The wait is a durable timer, so an outage costs a turn every five
     minutes.
@@ -172,16 +207,17 @@ def call_until_success(
     wait = wait or partial(wait_out, signals, activity)
     failures = 0
     while True:
-        called: task.Task[Any] = signals.ctx.call_activity(function_name(activity), input=input_)
-        is_answered = yield from signals.answered(called)
-        if is_answered and not called.is_failed and is_answer(called.get_result()):
+        called = yield from signals.answer(
+            lambda: signals.ctx.call_activity(function_name(activity), input=input_)
+        )
+        if called is not None and not called.is_failed and is_answer(called.get_result()):
             return called.get_result()
         failures += 1
         yield from wait(failures, _error_of(called))
 
 
-def _error_of(called: task.Task[Any]) -> str:
-    if not called.is_failed:
+def _error_of(called: task.Task[Any] | None) -> str:
+    if called is None or not called.is_failed:
         return "its answer was lost"
     details = called.get_exception().details
     return cut_text(f"{details.error_type.rpartition('.')[2]}: {details.message}", _ERROR_CHARS)
@@ -238,8 +274,7 @@ def call_entity(
 ) -> Turns[Any]:
     """Call an entity again for as long as it fails; its operations bear that.
 
-    One whose answer was lost, or that does not answer at all, has taken minutes: that counts as
-    `ENTITY_CALLS` failures.
+    One that does not answer at all has taken minutes: that counts as `ENTITY_CALLS` failures.
 
     Args:
         input_: The same for every call.
@@ -250,8 +285,8 @@ def call_entity(
     """
     failures = 0
     while True:
-        called = signals.ctx.call_entity(entity, operation, input_)
-        if not (yield from signals.answered(called)):
+        called = yield from signals.answer(lambda: signals.ctx.call_entity(entity, operation, input_))
+        if called is None:
             failures = max(failures + 1, ENTITY_CALLS)
             if is_enough(failures):
                 raise task.TaskFailedError(f"{entity} does not answer", TimeoutError())

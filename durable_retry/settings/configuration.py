@@ -120,11 +120,28 @@ def function_timeout_seconds(host_json: Path = APP_ROOT / HOST_JSON) -> float | 
     text = _host_settings(host_json).get("functionTimeout", "")
     if text == "":
         return _DEFAULT_FUNCTION_TIMEOUT_SECONDS
-    if text == "-1":
-        return None
+    return None if text == "-1" else _seconds_of(text, "functionTimeout")
+
+
+_REDELIVERY: Final = ("controlQueueVisibilityTimeout", "workItemQueueVisibilityTimeout")
+_DEFAULT_REDELIVERY: Final = "00:05:00"
+
+
+def redelivery_seconds(host_json: Path = APP_ROOT / HOST_JSON) -> float:
+    """Return for how long, by host.json, messages rest that a host had taken which died.
+
+    Raises:
+        SettingsError: One of the two is not a time span.
+    """
+    durable_task = _host_settings(host_json).get("extensions", {}).get("durableTask", {})
+    provider = durable_task.get("storageProvider", {})
+    return max(_seconds_of(provider.get(name, _DEFAULT_REDELIVERY), name) for name in _REDELIVERY)
+
+
+def _seconds_of(text: object, name: str) -> float:
     parts = _TIMEOUT_FORM.fullmatch(str(text))
     if parts is None:
-        raise SettingsError((Problem("host.json/functionTimeout", f"must look like 00:05:00, not {text!r}"),))
+        raise SettingsError((Problem(f"host.json/{name}", f"must look like 00:05:00, not {text!r}"),))
     days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
     return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
 

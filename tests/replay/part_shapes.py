@@ -23,6 +23,7 @@ from durable_retry.engine.base.names import (
     OUTBOX_PENDING,
     PASS_TURN,
     PUBLISH,
+    QUEUE_CHECK,
     RELEASE_WAITING,
     REMOVE_PAST,
     RETENTION,
@@ -69,6 +70,7 @@ def part_shapes() -> dict[str, dict[str, Shape]]:
         CALL: _calls(),
         RETENTION: _retentions(),
         DIAGNOSIS: _diagnoses(),
+        QUEUE_CHECK: _queue_checks(),
         PASS_TURN: _turns(),
     }
 
@@ -416,3 +418,17 @@ def _diagnoses() -> dict[str, Shape]:
 
 def _diagnosis(trouble: str) -> Shape:
     return Shape("diagnosis-1", {}, lambda _name, _given: trouble)
+
+
+def _queue_checks() -> dict[str, Shape]:
+    """Go through the queues, also where a worker dies in the first of them."""
+    deaths = iter([RuntimeError("the worker died")])
+
+    def dies(_name: str, _given: dict[str, Any]) -> None:
+        for death in deaths:
+            raise death
+
+    return {
+        "through": Shape("queue_check-1", {}, lambda _name, _given: None),
+        "worker_failed": Shape("queue_check-2", {}, dies),
+    }

@@ -20,14 +20,14 @@ from durable_retry.engine.base.names import (
     ORCHESTRATIONS,
     OUTBOX,
     PASS_TURN,
+    QUEUE_CHECK,
     RELEASE_WAITING,
     RETENTION,
     SAGA,
 )
 from durable_retry.testing.replay import Difference, replayed
 from durable_retry_console.bulk import orchestration as bulk
-from orchestrators import batch, call, diagnosis, operation, order_lane, outbox, saga, wake_waiting
-from orchestrators import upkeep as retention
+from orchestrators import batch, call, diagnosis, operation, order_lane, outbox, saga, upkeep, wake_waiting
 from tests.replay.recording import FOREIGN, Recording, load, shapes
 from tests.replay.with_a_wait import with_a_wait
 
@@ -39,8 +39,9 @@ ORCHESTRATORS: Final[dict[str, Any]] = {
     BULK_ACTION: bulk.bulk_action,
     RELEASE_WAITING: wake_waiting.release_waiting,
     CALL: call.call_operation,
-    RETENTION: retention.retention,
+    RETENTION: upkeep.retention,
     DIAGNOSIS: diagnosis.diagnosis,
+    QUEUE_CHECK: upkeep.queue_check,
     PASS_TURN: order_lane.pass_turn,
 }
 
@@ -52,7 +53,8 @@ ACTIVITIES: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {
     BULK_ACTION: (bulk, ("BULK_BATCH", "BULK_ENDS")),
     RELEASE_WAITING: (wake_waiting, ("WAKE_WAITING",)),
     CALL: (call, ("START_CALL", "LOOK_AT_CALL")),
-    RETENTION: (retention, ("REMOVE_PAST",)),
+    RETENTION: (upkeep, ("REMOVE_PAST",)),
+    QUEUE_CHECK: (upkeep, ("PASS_QUEUE",)),
     DIAGNOSIS: (diagnosis, ("DIAGNOSE",)),
 }
 """Where each orchestrator has the names of the activities that it calls in every history."""

@@ -375,6 +375,7 @@ _ACTIVITIES: Final[dict[str, Activity]] = {
     names.LOOK_AT_LANE: upkeep_steps.look_at_lane,
     names.OUTBOX_PENDING: _without_hub(outbox_steps.outbox_pending),
     names.PUBLISH: outbox_steps.publish,
+    names.PASS_QUEUE: _without_hub(upkeep_steps.pass_queue),
     names.OUTBOX_GIVE_UP: _without_hub(outbox_steps.outbox_give_up),
     names.SUBMIT: workflow_steps.submit,
     names.BATCH_STEP: workflow_steps.batch_step,

@@ -9,10 +9,9 @@ from typing import Final
 
 from durabletask.client import OrchestrationStatus
 
-from durable_retry.engine.base.names import ATTEMPT, NUDGE_EVENT
-from durable_retry.runtime.turns import is_lost
+from durable_retry.engine.base.names import ATTEMPT
 from durable_retry.services.upkeep.stuck import WATCHED
-from tests.simulation.history import CallActivity, Event, Raised, TurnBegan
+from tests.simulation.history import Completed, Event, Raised
 from tests.simulation.turns import Session
 from tests.simulation.world import World
 
@@ -41,7 +40,7 @@ class Instance:
         said_to_end_at: When the messages of its last turn first went out; None before.
         is_uncommitted: Whether its last turn's messages went out and its history did not commit.
         awaits: What its history asks for and has no answer to.
-        given_up: The attempts of these whose answer a nudge says to be lost; a late one is not taken.
+        given_up: The attempts of these of which another execution has answered first.
         parents: Who waits for its end, and for the answer to what.
         is_crossed: Whether something got the answer of something else; what comes of that, the SDK must say.
     """
@@ -73,16 +72,10 @@ class Instance:
         """Its present execution."""
         return self.instance_id, self.execution
 
-    def give_up(self, nudge: str | None) -> None:
-        """Note which attempts it makes again because of a nudge."""
-        asked_at = self.created_at
-        for event in self.past:
-            if isinstance(event, TurnBegan):
-                asked_at = event.at
-            elif isinstance(event, CallActivity) and event.name == ATTEMPT:
-                asked = (event.name, event.number)
-                if asked in self.awaits and is_lost(json.loads(nudge or "null"), asked_at):
-                    self.given_up.add(asked)
+    def give_up_others(self, asked: Asked) -> None:
+        """Note that an attempt which was asked for more than once has its answer."""
+        if asked[0] == ATTEMPT:
+            self.given_up |= {other for other in self.awaits if other[0] == ATTEMPT}
 
     @property
     def is_running(self) -> bool:
@@ -149,8 +142,6 @@ class Messages:
     def _event(self, instance_id: str, name: str, data: str | None) -> None:
         instance = self.instances.get(instance_id)
         if instance is not None and instance.is_running:
-            if name == NUDGE_EVENT:
-                instance.give_up(data)
             self._take(instance, Raised(name, data))
 
     def _take(self, instance: Instance, event: Event) -> None:
@@ -171,6 +162,8 @@ class Messages:
             known.awaits.discard(asked)
             if asked not in known.given_up:
                 taken()
+            if isinstance(event, Completed):
+                known.give_up_others(asked)
             self._take(known, event)
         elif _is_of_another(asked, known.awaits):
             known.is_crossed = True

@@ -54,7 +54,7 @@ from durable_retry.services.attempt import functions, handler
 from durable_retry.services.attempt import http_request as http_attempt
 from durable_retry.services.attempt.call import Calls
 from durable_retry.services.attempt.functions import LetOutError
-from durable_retry.services.upkeep import failures
+from durable_retry.services.upkeep.stuck import StuckLook
 from durable_retry.stores.circuit import entity as circuit_entity
 from durable_retry.stores.circuit.key_circuit import KeyCircuit
 from durable_retry.stores.operations import notes as operation_notes
@@ -287,7 +287,7 @@ PLAUSIBLE: Final = (
     Mistake("open key goes on", lambda: patch.object(KeyCircuit, "circuit_permit", _permitted)),
     Mistake("refusal of a circuit is final", lambda: patch.object(loop, "while_blocked", _final_if_refused)),
     Mistake("key not woken", lambda: patch.object(circuit_entity, "_instance_waits", _is_of_exactly)),
-    Mistake("never nudged", lambda: patch.object(failures, "move_on", _does_nothing), losing=True),
+    Mistake("never nudged", lambda: patch.object(StuckLook, "move_on", _does_nothing), losing=True),
     Mistake(
         "lost answer counts as an attempt",
         lambda: patch.object(Run, "follow", _counts_what_was_lost),

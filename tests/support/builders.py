@@ -68,9 +68,11 @@ def failing(times: int, category: Category = Category.TRANSIENT, status_code: in
 
     def answer(name: str, given: dict[str, Any]) -> Any:
         if name != "attempt":
-            return {"dead_letter": "dl-1", "commit": {"run_id": "op-test.1", "events": [], "rejected": None}}[
-                name
-            ]
+            others = {
+                "dead_letter": "dl-1",
+                "commit": {"run_id": "op-test.1", "events": [], "rejected": None},
+            }
+            return {**others, "pass_queue": None}[name]
         number = given["attempt"]
         if number > times:
             result = {"status_code": 200, "headers": {}, "json": {"id": "ch_1"}}

@@ -16,7 +16,7 @@ from azure.durable_functions.internal.serialization import DEFAULT_FUNCTIONS_DAT
 from durabletask import task
 from durabletask.testing import create_test_backend
 from durabletask.testing.in_memory_backend import InMemoryOrchestrationBackend
-from durabletask.worker import TaskHubGrpcWorker
+from durabletask.worker import ConcurrencyOptions, TaskHubGrpcWorker
 
 from activities.upkeep import wake_waiting
 from durable_retry.app import harden_runtime
@@ -32,7 +32,7 @@ _ACTIVITIES = (
     *(names.OUTBOX_PENDING, names.PUBLISH, names.OUTBOX_GIVE_UP),
     *(names.SUBMIT, names.BATCH_STEP, names.BATCH_CLOSE, names.BEGIN_RESTART, names.END_RESTART),
     *(names.BULK_PAGE, names.BULK_BATCH, names.BULK_ENDS, names.START_CALL, names.LOOK_AT_CALL),
-    *(names.LOOK_AT_LANE, names.REMOVE_PAST, names.DIAGNOSE),
+    *(names.LOOK_AT_LANE, names.REMOVE_PAST, names.DIAGNOSE, names.PASS_QUEUE),
 )
 
 _QUIET = logging.getLogger("durabletask.quiet")
@@ -68,10 +68,13 @@ def binding_for(port: int) -> TaskHub:
 
 
 @contextmanager
-def task_hub_stage(*, parts: bool = False, instead: Mapping[str, Any] = {}) -> Iterator[TaskHubStage]:
+def task_hub_stage(
+    *, parts: bool = False, instead: Mapping[str, Any] = {}, activities_at_once: int | None = None
+) -> Iterator[TaskHubStage]:
     """Run a task hub for a while.
 
     Args:
+        activities_at_once: So many, the others are queued; None for as many as the SDK runs.
         parts: Whether the outbox, batches, sagas, bulk actions and calls run too.
         instead: Orchestrators that run in place of the app's own.
     """
@@ -80,7 +83,10 @@ def task_hub_stage(*, parts: bool = False, instead: Mapping[str, Any] = {}) -> I
     backend = create_test_backend(port=port)
     stage = TaskHubStage(binding_for(port), backend)
     worker = TaskHubGrpcWorker(
-        host_address=f"127.0.0.1:{port}", logger=_QUIET, data_converter=DEFAULT_FUNCTIONS_DATA_CONVERTER
+        host_address=f"127.0.0.1:{port}",
+        logger=_QUIET,
+        data_converter=DEFAULT_FUNCTIONS_DATA_CONVERTER,
+        concurrency_options=ConcurrencyOptions(maximum_concurrent_activity_work_items=activities_at_once),
     )
     orchestrators = OPERATIONS | (AROUND_OPERATIONS if parts else {})
     for name, orchestrator in {**orchestrators, **instead}.items():

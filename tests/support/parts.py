@@ -16,6 +16,7 @@ OPERATIONS: Final[dict[str, Any]] = {
     names.RELEASE_WAITING: wake_waiting.release_waiting,
     names.RETENTION: upkeep.retention,
     names.DIAGNOSIS: diagnosis.diagnosis,
+    names.QUEUE_CHECK: upkeep.queue_check,
     names.PASS_TURN: order_lane.pass_turn,
 }
 AROUND_OPERATIONS: Final[dict[str, Any]] = {

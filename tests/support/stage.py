@@ -29,6 +29,9 @@ from tests.support.builders import NOON, Activities
 
 MAX_TURNS: Final = 20_000
 
+LATE: Final = object()
+"""The answer of an activity that has none so far: `Stage.answer_task` gives it."""
+
 SHARED: Final = {"circuit_breaker": CircuitBreaker, "call_limiter": CallLimiter, "debounce": Debounce}
 """The entities that operations share, by name."""
 
@@ -86,6 +89,7 @@ class Stage:
         self.turns = 0
         self.executions = 0
         self.activities: list[tuple[str, dict[str, Any]]] = []
+        self.unanswered: list[int] = []
         self.entity_calls = 0
         self.dead_batches: Callable[[str], bool] = lambda _operation: False
         self.circuit: Any = None
@@ -207,10 +211,17 @@ class Stage:
         given = json.loads(text)
         self.activities.append((name, given))
         answer = self.answer(name, given)
-        if isinstance(answer, Exception):
-            self.inbox.append(helpers.new_task_failed_event(action.id, answer))
+        if answer is LATE:
+            self.unanswered.append(action.id)
         else:
-            self.inbox.append(helpers.new_task_completed_event(action.id, json.dumps(answer)))
+            self.answer_task(action.id, answer)
+
+    def answer_task(self, task_id: int, answer: Any) -> None:
+        """Answer an activity."""
+        if isinstance(answer, Exception):
+            self.inbox.append(helpers.new_task_failed_event(task_id, answer))
+        else:
+            self.inbox.append(helpers.new_task_completed_event(task_id, json.dumps(answer)))
 
     def _start_child(self, action: pb.OrchestratorAction) -> None:
         child = action.createSubOrchestration

@@ -130,6 +130,8 @@ DURABLE = {
     "retention": "orchestrationTrigger",
     "diagnosis": "orchestrationTrigger",
     "diagnose": "activityTrigger",
+    "queue_check": "orchestrationTrigger",
+    "pass_queue": "activityTrigger",
     "order_lane": "entityTrigger",
     "pass_turn": "orchestrationTrigger",
     "look_at_lane": "activityTrigger",

@@ -78,6 +78,7 @@ NEVER_DEPLOYED: Final = frozenset({"onebox", "retryctl", "scripts", "examples", 
 ENGINE: Final = f"{LIBRARY}.engine"
 ENGINE_PACKAGES: Final = (
     "base",
+    "queue_checks",
     "circuit",
     "limits",
     "order_lanes",

@@ -26,11 +26,12 @@ RELEASE_WAITING: Final = "release_waiting"
 CALL: Final = "call_operation"
 RETENTION: Final = "retention"
 DIAGNOSIS: Final = "diagnosis"
+QUEUE_CHECK: Final = "queue_check"
 PASS_TURN: Final = "pass_turn"  # noqa: S105 - no password
 ORCHESTRATIONS: Final = frozenset(
     {
         *(OPERATION, STARTED_OPERATION, OUTBOX, BATCH, SAGA, BULK_ACTION),
-        *(RELEASE_WAITING, CALL, RETENTION, DIAGNOSIS, PASS_TURN),
+        *(RELEASE_WAITING, CALL, RETENTION, DIAGNOSIS, QUEUE_CHECK, PASS_TURN),
     }
 )
 
@@ -53,6 +54,7 @@ START_CALL: Final = "start_call"
 LOOK_AT_CALL: Final = "look_at_call"
 REMOVE_PAST: Final = "remove_past"
 DIAGNOSE: Final = "diagnose"
+PASS_QUEUE: Final = "pass_queue"  # noqa: S105 - no password
 LOOK_AT_LANE: Final = "look_at_lane"
 """Activities."""
 

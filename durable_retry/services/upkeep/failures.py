@@ -23,7 +23,6 @@ dead letter with which the operation ended: that run would be erased after it wa
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -61,7 +60,7 @@ from durable_retry.engine.operations.status import STEPS_RUN
 from durable_retry.runtime.concurrency import raise_first, settle_all
 from durable_retry.services.dead_letters.replay import start_if_lost
 from durable_retry.services.outbox import SWEPT_LATELY, was_swept_empty
-from durable_retry.services.upkeep.stuck import WATCHED, Standstill, move_on, note_stuck
+from durable_retry.services.upkeep.stuck import WATCHED, Standstill, StuckLook, note_stuck
 from durable_retry.settings.configuration import function_name
 from durable_retry.stores.dead_letters.records import keep_message, keep_operation, keep_unreadable
 from durable_retry.stores.instances import ENDED_BADLY, Instance
@@ -76,7 +75,6 @@ from durable_retry.stores.operations.status import (
     restarts_of,
 )
 from durable_retry.stores.storage import rounds
-from durable_retry.stores.stuck import StuckInstance
 from durable_retry.stores.task_hub import ID_PREFIX, Selection, TaskHub
 from durable_retry.telemetry.facts import report
 
@@ -146,8 +144,8 @@ async def recover(
     Azure Storage has no index of states: the server reads the rows of all instances, and returns those few.
     In a hub with very many the time is up before the end, and the next run goes on there.
     """
-    done, errors, stuck = Counter[Recovery | Standstill](), list[Exception](), list[StuckInstance]()
-    look = partial(_recover_instance, hub, now=now, note=stuck.append)
+    done, errors, stuck = Counter[Recovery | Standstill](), list[Exception](), StuckLook(hub, now)
+    look = partial(_recover_instance, stuck)
     # Without pending events there is no outbox that could stand still.
     is_empty = was_swept_empty(hub, now - SWEPT_LATELY)
     prefixes = _PREFIXES if is_empty else (*_PREFIXES, outbox_instance(""))
@@ -160,22 +158,19 @@ async def recover(
             break  # The app has more to do than it can: nudging everybody would be work on top.
         if kept := recovered.count(Recovery.DEAD_LETTER):
             _log.error("%d orchestrations that ended badly: dead letters", kept)
-    await note_stuck(hub, stuck, now)
+    await stuck.end()
+    await note_stuck(hub, stuck.stuck, now)
     raise_first(errors)
     return done
 
 
-async def _recover_instance(
-    hub: TaskHub,
-    state: pb.OrchestrationState,
-    now: datetime,
-    note: Callable[[StuckInstance], None],
-) -> Recovery | Standstill:
+async def _recover_instance(look: StuckLook, state: pb.OrchestrationState) -> Recovery | Standstill:
     # An error of one instance must not stop the others.
+    hub, now = look.hub, look.now
     name = next((each for each in WATCHED if state.name == function_name(each)), None)
     try:
         if OrchestrationStatus(state.orchestrationStatus) not in ENDED_BADLY:
-            moved = None if name is None else await move_on(hub, name, state, now, note)
+            moved = None if name is None else await look.move_on(name, state)
             return moved or Recovery.NONE
         instance = None if name is None else await hub.read_instance(state.instanceId)
         if name is None or instance is None or instance.runtime_status not in ENDED_BADLY:

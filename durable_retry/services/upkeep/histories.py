@@ -9,7 +9,13 @@ from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
 from durable_retry.engine.base.json_forms import UnreadableRecordError
-from durable_retry.engine.base.names import DIAGNOSIS, ORCHESTRATIONS, RETENTION, outbox_instance
+from durable_retry.engine.base.names import (
+    DIAGNOSIS,
+    ORCHESTRATIONS,
+    QUEUE_CHECK,
+    RETENTION,
+    outbox_instance,
+)
 from durable_retry.engine.operations.completion import written_operation
 from durable_retry.engine.operations.keys import KeyCompletion
 from durable_retry.engine.operations.status import is_finished
@@ -119,7 +125,7 @@ async def remove_old(_name: str, past: Past) -> AsyncGenerator[int]:
 
 # What the ids of this engine's instances begin with.
 _ID_PREFIXES: Final = (
-    *(ID_PREFIX, outbox_instance(""), f"{RETENTION}-", f"{DIAGNOSIS}-"),
+    *(ID_PREFIX, outbox_instance(""), f"{RETENTION}-", f"{DIAGNOSIS}-", f"{QUEUE_CHECK}-"),
     *("batch-", "saga-", "bulk-", "release-", "call-", "turn-"),
 )
 

@@ -50,7 +50,7 @@ from durable_retry.services.upkeep.removal import (
     remove_sent_events,
     remove_steps,
 )
-from durable_retry.services.upkeep.stuck import nudge
+from durable_retry.services.upkeep.stuck import nudge_if_lost
 from durable_retry.settings.app import RetentionSettings, retention_settings
 from durable_retry.stores.dead_letters.records import Intent, left_over
 from durable_retry.stores.order_lanes import remove_old_tails
@@ -135,7 +135,7 @@ async def _look_at_part(hub: TaskHub, part: RetentionPart, now: datetime) -> Non
     if await remove_past(hub, part, now, LOOK_SECONDS):
         given = {"kind": part.kind, "shard": part.shard}
         if not await hub.start_instance(RETENTION, part.instance_id, given, again=True):
-            await nudge(hub, part.instance_id, now)
+            await nudge_if_lost(hub, part.instance_id, now)
 
 
 async def remove_past(hub: TaskHub, part: RetentionPart, now: datetime, seconds: float) -> bool:

@@ -1,32 +1,36 @@
-"""Orchestrations that stand still: a turn of theirs was due minutes ago, and has not come.
+"""Orchestrations that stand still: their next turn does not come, since a message was lost.
 
-A message can be lost: that of a start, of a timer, of an activity, or of an entity, which may not answer at
-all. `watch` sees it in the pages of the task hub that it reads for what failed, at no request more: when an
-instance had its last turn, and in its custom status for what it waits.
+That of a start, of a timer, of an activity, or of an entity, which may not answer at all. `watch` sees it in
+the pages of the task hub that it reads for what failed, at no request more: when an instance had its last
+turn, and in its custom status for what it waits.
+
+What is late may be queued behind thousands of others. So the first that is late has the queues checked, by
+one orchestration for the whole app, and nothing is called lost before a check that was asked after it is
+through (`engine.queue_checks`). While nothing is late nothing is checked.
 
     no turn yet            started again under its key, in place of the start that was lost
     a wait is over         nudged: the turn that follows sees the time, and goes on as if by its timer
-    an attempt's answer    nudged: the attempt is made again, under its number and with its marker
-    an entity's answer     nudged: the attempt goes on without it; a lane or a debounce key is asked again
+    an answer              nudged: it is asked for again, and the one that comes first counts
     the others             nudged: they look, send or count, or have their step done again
 
-A nudge is an event (`Signals.answered`). One that finds nothing lost changes nothing. What has no turn a
+A nudge is an event (`Signals.answers`). One that finds nothing lost changes nothing. What has no turn a
 minute later is noted. What has none after another minute is beyond repair from here: health, alerts and
 `retryctl doctor` name it (`stuck_instances`) until it moves.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from durabletask.client import OrchestrationStatus
 from durabletask.internal import orchestrator_service_pb2 as pb
 
-from durable_retry.engine.base.answers import Answer
+from durable_retry.engine.base.answers import CAUSES, Answer
 from durable_retry.engine.base.documents import json_object
 from durable_retry.engine.base.errors import InstanceEndedError
 from durable_retry.engine.base.json_forms import from_rfc3339, instant_in, to_rfc3339
@@ -43,16 +47,13 @@ from durable_retry.engine.base.names import (
     STARTED_OPERATION,
     OperationState,
 )
-from durable_retry.engine.outbox import QUEUE_TIMEOUTS
-from durable_retry.handlers.registry import registered_handlers
+from durable_retry.engine.queue_checks import CLOCKS_DIFFER, Expected, QueueChecks
 from durable_retry.runtime.concurrency import LoopOwned
-from durable_retry.settings.configuration import dependencies, find_dependency, function_timeout_seconds
-from durable_retry.stores.operations.status import MOST_RESTARTS, restarts_of
+from durable_retry.services.upkeep.queue_checks import ask_for_check, look_at_checks
+from durable_retry.settings.configuration import function_timeout_seconds, redelivery_seconds
+from durable_retry.stores.operations.status import MOST_RESTARTS, operation_of, restarts_of
 from durable_retry.stores.stuck import Stuck, StuckInstance, change_stuck, read_stuck
 from durable_retry.stores.task_hub import TaskHub
-
-LATE_AFTER: Final = timedelta(minutes=2)
-"""A host that ends keeps what it had fetched for a minute; nothing else delays a turn by so much."""
 
 BETWEEN_LOOKS: Final = timedelta(minutes=1)
 
@@ -62,10 +63,10 @@ _NUDGED_AGAIN: Final = BETWEEN_LOOKS * 0.8
 _OPERATIONS: Final = frozenset({OPERATION, STARTED_OPERATION})
 
 WATCHED: Final = _OPERATIONS | {OUTBOX, BATCH, SAGA, BULK_ACTION, RELEASE_WAITING, CALL}
-"""All but `pass_turn`, which waits for nothing, `diagnosis`, whose time is what somebody looks at, and
-`retention`, which its timer nudges."""
+"""All but `pass_turn`, which waits for nothing, `diagnosis`, whose time is what somebody looks at, a queue
+check, and `retention`, which its timer looks after."""
 
-_LONGEST_ATTEMPT: Final = timedelta(minutes=30)
+_LONGEST_FUNCTION: Final = timedelta(minutes=30)
 """Where host.json sets no limit to a function."""
 
 _log = logging.getLogger(__name__)
@@ -78,21 +79,22 @@ class Standstill(StrEnum):
     NUDGED = "nudged"
 
 
-def due_since(name: str, state: pb.OrchestrationState) -> datetime | None:
-    """Return when an unfinished instance of an orchestration should have had a turn; None where never."""
+def expected_turn(name: str, state: pb.OrchestrationState) -> Expected | None:
+    """Return the next turn of an unfinished instance of an orchestration; None where a person decides."""
     shown = json_object(state.customStatus.value) or {}
     changed_at: datetime = state.lastUpdatedTimestamp.ToDatetime(tzinfo=UTC)
+    answer = Expected(changed_at, is_answer=True)
+    if _has_not_begun(state):
+        return Expected(changed_at)
     if name not in _OPERATIONS:
-        answered_by = changed_at + (_longest_delivery() if name == OUTBOX else timedelta())
-        return max(answered_by, instant_in(shown, DUE_AT) or changed_at)
-    if shown.get("status") == OperationState.RUNNING:
-        return changed_at + _longest_attempt(shown)
-    if _has_not_begun(state) or not shown:
-        return changed_at
+        due_at = instant_in(shown, DUE_AT) or changed_at
+        return Expected(due_at) if due_at > changed_at else answer
+    if not shown or shown.get("status") == OperationState.RUNNING:
+        return answer
     try:
         in_order = shown["status"] == OperationState.WAITING_ORDER
         ends_at = shown["waits"][-1]["until"] if in_order else shown["next_attempt_at"]
-        return max(changed_at, from_rfc3339(ends_at))
+        return Expected(max(changed_at, from_rfc3339(ends_at)))
     except (KeyError, IndexError, TypeError, ValueError):
         return None  # Paused until somebody resumes it.
 
@@ -101,48 +103,103 @@ def _has_not_begun(state: pb.OrchestrationState) -> bool:
     return OrchestrationStatus(state.orchestrationStatus) is OrchestrationStatus.PENDING
 
 
-def _longest_attempt(shown: Mapping[str, Any]) -> timedelta:
-    dependency = find_dependency(str(shown.get("dependency")))
-    handler = registered_handlers().get(str(shown.get("handler")))
-    seconds = function_timeout_seconds() if dependency is None else dependency.timeouts.attempt_seconds
-    if handler is not None:
-        seconds = handler.timeout_seconds or seconds
-    return _LONGEST_ATTEMPT if seconds is None else timedelta(seconds=seconds)
+def _late_after() -> timedelta:
+    """Return how much later than a check something may begin that a dead host had taken, and a minute."""
+    return timedelta(seconds=redelivery_seconds()) + BETWEEN_LOOKS
 
 
-def _longest_delivery() -> timedelta:
-    limits = (each.timeouts.attempt_seconds for each in dependencies().dependencies.values())
-    return timedelta(seconds=max([QUEUE_TIMEOUTS.attempt_seconds, *limits]))
+async def _longest_answer(hub: TaskHub, name: str, instance_id: str) -> timedelta:
+    """Return how long the answer may take that an instance waits for.
 
-
-async def move_on(
-    hub: TaskHub,
-    name: str,
-    state: pb.OrchestrationState,
-    now: datetime,
-    note: Callable[[StuckInstance], None],
-) -> Standstill | None:
-    """Let an unfinished instance go on if it stands still; return what was done, None for nothing.
-
-    One that an earlier nudge should have moved is passed to `note`.
+    That is what an operation was accepted with, whatever the file of this worker says. The deliveries of an
+    outbox have their limits in its history alone; the host ends every function in time.
     """
-    due_at = due_since(name, state)
-    if due_at is None or now - due_at <= LATE_AFTER:
-        return None
-    if _has_not_begun(state) and name != CALL and await _start_again(hub, name, state.instanceId):
-        return Standstill.STARTED_AGAIN
-    await nudge(hub, state.instanceId, now)
-    _log.warning("%s has stood still since %s: nudged", state.instanceId, to_rfc3339(due_at))
-    if now - due_at > LATE_AFTER + BETWEEN_LOOKS:
-        note(StuckInstance(instance_id=state.instanceId, orchestration=name, since=due_at, noted_at=now))
-    return Standstill.NUDGED
+    if name not in _OPERATIONS:
+        return _longest_function() if name == OUTBOX else timedelta()
+    instance = await hub.read_instance(instance_id)
+    try:
+        return timedelta(seconds=operation_of(instance).timeouts.attempt_seconds) if instance else timedelta()
+    except CAUSES:
+        return _longest_function()
 
 
-async def nudge(hub: TaskHub, instance_id: str, now: datetime) -> None:
-    """Let an instance look whether the answer that it waits for was lost."""
-    # What was asked for a moment ago, by a turn since somebody looked, is not lost.
+def _longest_function() -> timedelta:
+    seconds = function_timeout_seconds()
+    return _LONGEST_FUNCTION if seconds is None else timedelta(seconds=seconds)
+
+
+@dataclass(slots=True)
+class StuckLook:
+    """One look at what has not ended; `end` has the queues checked where something is late.
+
+    Attributes:
+        stuck: Those that an earlier nudge should have moved.
+    """
+
+    hub: TaskHub
+    now: datetime
+    stuck: list[StuckInstance] = field(default_factory=list)
+    _late_after: timedelta = field(default_factory=_late_after)
+    _checks: QueueChecks | None = None
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _wants_check: bool = False
+
+    async def move_on(self, name: str, state: pb.OrchestrationState) -> Standstill | None:
+        """Let an unfinished instance go on if it stands still; return what was done, None for nothing."""
+        expected, instance_id = expected_turn(name, state), state.instanceId
+        lost_since = None if expected is None else await self.lost_since(name, instance_id, expected)
+        if expected is None or lost_since is None:
+            return None
+        if _has_not_begun(state) and name != CALL and await _start_again(self.hub, name, instance_id):
+            return Standstill.STARTED_AGAIN
+        await _nudge(self.hub, instance_id, expected)
+        since = expected.since
+        _log.warning("%s has stood still since %s: nudged", instance_id, to_rfc3339(since))
+        if self.now - lost_since > BETWEEN_LOOKS:
+            self.stuck.append(
+                StuckInstance(instance_id=instance_id, orchestration=name, since=since, noted_at=self.now)
+            )
+        return Standstill.NUDGED
+
+    async def lost_since(self, name: str, instance_id: str, expected: Expected) -> datetime | None:
+        """Return since when the next turn of an instance is lost; None where it may still come."""
+        if self.now - expected.since <= BETWEEN_LOOKS:
+            return None
+        lost_since = (await self._read()).lost_since(expected, self._late_after)
+        self._wants_check = self._wants_check or lost_since is None
+        if lost_since is not None and self.now > lost_since and expected.is_answer:
+            # Read of few: of those that have begun, and take their time.
+            lost_since += await _longest_answer(self.hub, name, instance_id)
+        return None if lost_since is None or self.now <= lost_since else lost_since
+
+    async def _read(self) -> QueueChecks:
+        async with self._reading:
+            if self._checks is None:
+                self._checks = await look_at_checks(self.hub)
+        return self._checks
+
+    async def end(self) -> None:
+        """Have the queues checked where something may be queued."""
+        if self._wants_check:
+            await ask_for_check(self.hub, self.now)
+
+
+async def nudge_if_lost(hub: TaskHub, instance_id: str, now: datetime) -> None:
+    """Nudge an instance that `watch` does not look at, if the answer that it waits for was lost."""
+    look, instance = StuckLook(hub, now), await hub.read_instance(instance_id)
+    if instance is None:
+        return
+    expected = Expected(instance.updated_at, is_answer=True)
+    if await look.lost_since("", instance_id, expected) is not None:
+        await _nudge(hub, instance_id, expected)
+    await look.end()
+
+
+async def _nudge(hub: TaskHub, instance_id: str, expected: Expected) -> None:
+    # What was asked for by a turn since somebody looked is not lost.
     with suppress(InstanceEndedError):
-        await hub.raise_event(instance_id, NUDGE_EVENT, {"asked_before": to_rfc3339(now - LATE_AFTER / 2)})
+        asked_before = to_rfc3339(expected.since + CLOCKS_DIFFER)
+        await hub.raise_event(instance_id, NUDGE_EVENT, {"asked_before": asked_before})
 
 
 # What is noted, as the latest run of this process saw it: it answers for the next, a minute later, so that

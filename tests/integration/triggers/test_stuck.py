@@ -5,7 +5,10 @@ the test gives; waits are short, since the hub has the machine's clock.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -28,8 +31,10 @@ from durable_retry.engine.base.names import (
     OPERATION,
     ORCHESTRATIONS,
     OUTBOX,
+    PASS_QUEUE,
     PASS_TURN,
     PAUSE_EVENT,
+    QUEUE_CHECK,
     RELEASE_WAITING,
     RETENTION,
     OperationState,
@@ -41,14 +46,17 @@ from durable_retry.engine.config.dependencies_file import parse_config
 from durable_retry.engine.limits.settings import LimitSettings, NeedsSlot
 from durable_retry.engine.operations.operation import start_input
 from durable_retry.engine.outbox import delivery_of, event_id_for
+from durable_retry.engine.queue_checks import QueueChecks
 from durable_retry.engine.retry.policy import RetryPolicy
+from durable_retry.runtime.turns import MOST_ASKED
 from durable_retry.services.upkeep import failures, rounds
 from durable_retry.services.upkeep.failures import Recovery, recover
+from durable_retry.services.upkeep.queue_checks import look_at_checks
 from durable_retry.services.upkeep.stuck import WATCHED, Standstill, stuck_instances
 from durable_retry.settings.configuration import using
 from durable_retry.stores.instances import Instance
 from durable_retry.stores.operations.status import MOST_RESTARTS, document_of
-from durable_retry.stores.stuck import read_stuck
+from durable_retry.stores.stuck import change_checks, read_stuck
 from durable_retry.stores.task_hub import TaskHub, close_clients
 from durable_retry_console.bulk import orchestration as bulk_orchestration
 from durable_retry_console.bulk.shapes import BulkAction, BulkInput
@@ -67,6 +75,7 @@ FOUND: Final = timedelta(minutes=5)
 async def hub() -> AsyncIterator[TaskHubStage]:
     configured = using(parse_config("[dependencies.payments]\ntimeouts = { attempt_seconds = 5 }\n", {}))
     with configured, task_hub_stage(parts=True) as stage:
+        await change_checks(lambda _: QueueChecks())
         yield stage
         await close_clients()
 
@@ -81,7 +90,7 @@ def lose(
     left, deliver, skipped = [times], getattr(hub.backend, method), iter(range(after))
 
     def lost(instance: Any, *given: Any) -> object:
-        if left[0] <= 0 or next(skipped, None) is not None:
+        if left[0] <= 0 or str(instance).startswith(QUEUE_CHECK) or next(skipped, None) is not None:
             return deliver(instance, *given)
         left[0] -= 1
         return note(instance, *given)
@@ -140,9 +149,38 @@ async def is_due(hub: TaskHubStage) -> None:
     await until(is_over)
 
 
+CHECKED: Final = timedelta(minutes=1.5)
+"""After so long something is late, and the queues are checked."""
+
+
 async def watched(hub: TaskHubStage, after: timedelta = FOUND - timedelta(minutes=1)) -> set[Any]:
-    """Run the watch as if so much time had gone by; return what it has done."""
+    """Run the watch as if so much time had gone by, and before that when it has the queues checked.
+
+    Return what it has done.
+    """
+    if after > CHECKED:
+        await have_checked(hub)
+    return await moved(hub, after)
+
+
+async def have_checked(hub: TaskHubStage) -> None:
+    assert await moved(hub, CHECKED) == set()
+    await until(lambda: checks_are_through(hub))
+
+
+async def moved(hub: TaskHubStage, after: timedelta) -> set[Any]:
     return set(await recover(hub.binding, datetime.now(UTC) + after)) - {Recovery.NONE}
+
+
+async def checks_are_through(hub: TaskHubStage) -> bool:
+    checks = await look_at_checks(hub.binding)
+    return bool(checks.checks) and not checks.under_way
+
+
+async def unanswered(hub: TaskHubStage) -> None:
+    """Nudge as often as the same is asked for."""
+    for _ in range(MOST_ASKED):
+        assert await watched(hub) == {Standstill.NUDGED}
 
 
 async def named(hub: TaskHubStage, minutes: float) -> list[str]:
@@ -153,6 +191,10 @@ async def named(hub: TaskHubStage, minutes: float) -> list[str]:
 
 def attempts(hub: TaskHubStage) -> list[int]:
     return [given["attempt"] for name, given in hub.activities if name == "attempt"]
+
+
+def steps(hub: TaskHubStage) -> list[str]:
+    return [name for name, _ in hub.activities if name != PASS_QUEUE]
 
 
 async def succeeds(hub: TaskHubStage) -> dict[str, Any]:
@@ -248,8 +290,9 @@ async def test_a_run_moves_a_bounded_number_on_and_the_next_one_the_others(
     lose(hub, "_enqueue_orchestration", lambda _id: None, times=100)
     await submitted(hub)
     await hub.binding.start_instance(BATCH, "batch-1", {"batch_id": "batch-1"}, again=False)
+    await have_checked(hub)
     for restarts in ({"op-test"}, {"op-test", "batch-1"}):
-        assert await watched(hub) == {Standstill.STARTED_AGAIN}
+        assert await moved(hub, timedelta(minutes=4)) == {Standstill.STARTED_AGAIN}
         ids = ("op-test", "batch-1")
         assert {each for each in ids if "restarts" in (await found(hub, each)).input} == restarts
 
@@ -273,7 +316,7 @@ async def test_an_attempt_goes_on_without_a_limiter_that_does_not_answer(
         return bool(attempts(hub)) and bool(hub.backend._entities)
 
     await until(asks)
-    assert await watched(hub) == {Standstill.NUDGED}
+    await unanswered(hub)
     (attempt,) = (await succeeds(hub))["attempts"]
     assert attempt["delay_reasons"] == ["went on without the limiter, which did not answer"]
     assert attempts(hub) == [1, 1]
@@ -292,7 +335,7 @@ async def test_a_lane_that_does_not_answer_lets_nobody_pass_and_is_asked_again(
             return bool(hub.backend._entities)
 
         await until(asks)
-        assert await watched(hub, timedelta(minutes=3)) == {Standstill.NUDGED}
+        await unanswered(hub)
         await comes_to(hub, OperationState.WAITING_ORDER)
         waits = document_of(await found(hub))["waits"]
         assert waits[-1]["delay_reasons"] == ["its order lane does not answer"]
@@ -315,14 +358,14 @@ async def test_a_batch_that_neither_hears_of_an_end_nor_looks_is_nudged_to_look(
 
     async def waits() -> bool:
         age = datetime.now(UTC) - (await found(hub, "batch-1")).updated_at
-        return len(hub.activities) == 1 and age > timedelta(seconds=0.3)
+        return steps(hub) == [BATCH_STEP] and age > timedelta(seconds=0.3)
 
     await until(waits)
     assert await watched(hub, timedelta(minutes=3)) == {Standstill.NUDGED}
     ended = await hub.binding.wait_for_end("batch-1", 30)
     assert ended is not None
     assert ended.runtime_status is OrchestrationStatus.COMPLETED
-    assert [name for name, _ in hub.activities] == [BATCH_STEP, BATCH_STEP, BATCH_CLOSE]
+    assert steps(hub) == [BATCH_STEP, BATCH_STEP, BATCH_CLOSE]
 
 
 def an_outbox(_name: str) -> dict[str, Any]:
@@ -390,6 +433,8 @@ async def test_each_that_is_watched_goes_on_when_a_message_was_lost(
     answers = list(lost.answers)
 
     def answer(name: str, _given: dict[str, Any]) -> Any:
+        if name == PASS_QUEUE:
+            return None
         return following(name) if callable(following := answers.pop(0)) else following
 
     hub.answer = answer
@@ -404,11 +449,59 @@ async def test_each_that_is_watched_goes_on_when_a_message_was_lost(
         return left == [0] and datetime.now(UTC) > max(due_at, instance.updated_at) + timedelta(seconds=0.1)
 
     await until(waits)
-    assert await watched(hub, timedelta(minutes=3)) == {Standstill.NUDGED}
+    after = 10 if lost.name == OUTBOX else 4
+    assert await watched(hub, timedelta(minutes=after)) == {Standstill.NUDGED}
     ended = await hub.binding.wait_for_end(instance_id, 30)
     assert ended is not None
     assert ended.runtime_status is OrchestrationStatus.COMPLETED
     assert answers == []
+
+
+QUEUED: Final = [f"op-{number}" for number in range(6)]
+
+
+@contextmanager
+def slow_calls(calls: Counter[str]) -> Iterator[tuple[TaskHubStage, threading.Event]]:
+    """Run a hub with one activity at a time, whose attempts wait for an event."""
+    goes_on, succeed = threading.Event(), failing(0)
+
+    def answer(name: str, given: dict[str, Any]) -> Any:
+        if name == "attempt":
+            calls[given["operation"]["operation_id"]] += 1
+            goes_on.wait(60)
+        return succeed(name, given)
+
+    configured = using(parse_config("[dependencies.payments]\ntimeouts = { attempt_seconds = 5 }\n", {}))
+    with configured, task_hub_stage(activities_at_once=1) as hub:
+        hub.answer = answer
+        try:
+            yield hub, goes_on
+        finally:
+            goes_on.set()
+
+
+async def test_what_is_queued_behind_slow_calls_is_called_once_however_late_it_is() -> None:
+    calls: Counter[str] = Counter()
+    with slow_calls(calls) as (hub, goes_on):
+        await change_checks(lambda _: QueueChecks())
+        for operation_id in QUEUED:
+            await submitted(hub, operation_id=operation_id, key=operation_id)
+
+        async def is_queued() -> bool:
+            return all([(await found(hub, each)).custom_status is not None for each in QUEUED])
+
+        await until(is_queued)
+        for minutes in range(2, 60, 3):
+            assert await moved(hub, timedelta(minutes=minutes)) == set(), minutes
+        assert calls.total() == 1
+        goes_on.set()
+        for operation_id in QUEUED:
+            ended = await hub.binding.wait_for_end(operation_id, 30)
+            assert ended is not None
+            assert document_of(ended)["status"] == "succeeded"
+        assert calls == Counter(QUEUED)
+        await until(lambda: checks_are_through(hub))
+        await close_clients()
 
 
 async def test_a_retention_whose_step_was_lost_is_nudged_by_its_timer_and_ends(
@@ -416,18 +509,23 @@ async def test_a_retention_whose_step_was_lost_is_nudged_by_its_timer_and_ends(
 ) -> None:
     monkeypatch.setattr(rounds, "remove_past", AsyncMock(return_value=True))
     left, now = lose_activities(hub), datetime.now(UTC)
+    hub.answer = lambda _name, _given: None
     await rounds.look_at(hub.binding, rounds.RetentionKind.RESULTS, now)
 
     async def is_lost() -> bool:
         return left == [0]
 
     await until(is_lost)
-    await rounds.look_at(hub.binding, rounds.RetentionKind.RESULTS, now + rounds.MAINTENANCE_EVERY)
+    for times in (1, 2):
+        await rounds.look_at(
+            hub.binding, rounds.RetentionKind.RESULTS, now + times * rounds.MAINTENANCE_EVERY
+        )
+        await until(lambda: checks_are_through(hub))
     part = rounds.RetentionPart(rounds.RetentionKind.RESULTS, 0)
     ended = await hub.binding.wait_for_end(part.instance_id, 30)
     assert ended is not None
     assert ended.runtime_status is OrchestrationStatus.COMPLETED
 
 
-def test_each_orchestration_but_three_is_watched() -> None:
-    assert {PASS_TURN, DIAGNOSIS, RETENTION} == ORCHESTRATIONS - WATCHED
+def test_each_orchestration_but_four_is_watched() -> None:
+    assert {PASS_TURN, DIAGNOSIS, RETENTION, QUEUE_CHECK} == ORCHESTRATIONS - WATCHED
