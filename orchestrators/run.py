@@ -43,7 +43,7 @@ from durable_retry.telemetry.facts import report
 _HELD_ELSEWHERE: Final = frozenset({OperationState.WAITING_CIRCUIT, OperationState.WAITING_THROTTLE})
 """States that the circuit of a dependency ends, the operation's or that of a step."""
 
-LAPS_PER_HISTORY: Final = 20
+LAPS_PER_HISTORY: Final = 6
 """Attempts and waits after which the orchestration continues as new. On Azure Storage every turn replays the
 history before it: the last of twenty laps would cost twelve times as much as the first."""
 

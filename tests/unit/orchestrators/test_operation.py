@@ -107,7 +107,7 @@ def test_no_retry_goes_early_where_timers_fire_early(failures: int) -> None:
     stage.whole_seconds = True
     assert stage.run()["status"] == "succeeded"
     assert min(later - earlier for earlier, later in pairwise(made_at)) >= timedelta(seconds=1.7)
-    assert stage.executions == 1 + failures // 20
+    assert stage.executions == 1 + failures // LAPS_PER_HISTORY
 
 
 def test_an_early_timer_does_not_take_a_cancel_away() -> None:
@@ -688,7 +688,7 @@ def test_a_late_attempt_costs_what_an_early_one_costs(attempts: int) -> None:
     assert document["attempt_count"] == attempts
     assert [attempt["number"] for attempt in document["attempts"]] == list(range(attempts - 19, attempts + 1))
     assert many.longest_history == few.longest_history
-    assert many.executions == attempts // 20
+    assert many.executions == -(-attempts // LAPS_PER_HISTORY)
 
 
 def test_what_is_kept_for_ever_does_not_grow() -> None:
@@ -700,7 +700,7 @@ def test_what_is_kept_for_ever_does_not_grow() -> None:
     assert many.longest_history == few.longest_history
 
 
-@pytest.mark.parametrize("attempts_before", [19, 20, 21])
+@pytest.mark.parametrize("attempts_before", range(LAPS_PER_HISTORY - 1, LAPS_PER_HISTORY + 2))
 def test_a_cancel_is_not_lost_when_the_history_begins_anew(attempts_before: int) -> None:
     stage = Stage(an_operation(**unlimited()), failing(99))
 

