@@ -7,7 +7,6 @@ import pytest
 from scripts.processes import eventually
 from tests.support.app import System
 
-
 HIDDEN_SECONDS = 120.0
 """Azure Storage hides for a minute what a host had fetched that has ended."""
 
